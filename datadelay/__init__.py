@@ -1,0 +1,1 @@
+"""How far has a consumer come in event time?"""

@@ -1,0 +1,70 @@
+"""Progress of a partition, frontier of a topic.
+
+    progress of a partition   a time T: every record still unread in it has event time >= T
+    frontier of a topic       the minimum of the progress over its partitions; it never goes back
+
+Three facts about one partition give a progress, and the largest of them counts:
+
+1. *A record that is still unread, or one already read, has time >= H.* No later record is more than the disorder D
+   below a time seen before it: progress is H - D.
+2. *The newest record read has time M.* Likewise M - D.
+3. *Caught up:* position = last stable offset = high watermark when the ends were listed. Whatever arrives later was
+   unreadable at that moment, and a record is readable at most the producer delay after its event time: progress is
+   listed - delay. This is what keeps an idle partition from stalling a join. It needs a clock that the event times
+   follow: `Idle.HOLD` switches it off, for topics replayed with old times. An open transaction (last stable offset
+   below the high watermark) switches it off too, for as long as it lasts: it hides records of unknown time.
+
+The minimum over inputs that are not idle, and "it never goes back", are those of Flink's
+`CombinedWatermarkStatus`; the idle rule replaces its idleness time-out, which would also fire when it was the reader
+that did not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+UNKNOWN = -(2**62)
+"""The progress of a partition of which nothing is known: no record is below it (int64 milliseconds, far past)."""
+
+
+class Idle(StrEnum):
+    """What to conclude from a partition that has been read to its end."""
+
+    ADVANCE = "advance"
+    HOLD = "hold"
+
+
+def caught_up(position: int, stable: int, high: int) -> bool:
+    """Nothing is unread, and no open transaction hides records behind the last stable offset."""
+    return position >= stable and stable == high
+
+
+def partition_progress(
+    *,
+    disorder_ms: int,
+    reached_ms: int | None = None,
+    newest_ms: int | None = None,
+    caught_up_listed_ms: int | None = None,
+    producer_delay_ms: int,
+    idle: Idle = Idle.ADVANCE,
+) -> int:
+    """The progress of one partition in event-time milliseconds, `UNKNOWN` where no fact says anything.
+
+    reached_ms           the largest H for which a record with time >= H is known, read or unread
+    newest_ms            the time of the newest record known to be read
+    caught_up_listed_ms  the wall clock just before the ends were listed, where the partition is caught up with them
+    """
+    facts = [UNKNOWN]
+    if reached_ms is not None:
+        facts.append(reached_ms - disorder_ms)
+    if newest_ms is not None:
+        facts.append(newest_ms - disorder_ms)
+    if caught_up_listed_ms is not None and idle is Idle.ADVANCE:
+        facts.append(caught_up_listed_ms - producer_delay_ms)
+    return max(facts)
+
+
+def frontier(progress_ms: Iterable[int], before_ms: int = UNKNOWN) -> int:
+    """The minimum over the partitions, never below the frontier `before_ms` that was known already."""
+    return max(min(progress_ms, default=UNKNOWN), before_ms)
