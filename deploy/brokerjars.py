@@ -1,0 +1,96 @@
+"""Java, and the jars of the development broker: found, or fetched once by Maven into a cache folder.
+
+The folder is `$TEACUP_CACHE` (default `~/.cache/teacup`) `/broker/<kafka version>-<digest of the pom>`. It
+is built under a temporary name and renamed, behind a file lock: it is complete or not there, and two
+processes do not fetch at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+MINIMUM_JAVA = 17
+_PARTS = Path(__file__).parent / "broker"
+POM = _PARTS / "pom.xml"
+LOG_CONFIG = _PARTS / "log4j2.properties"
+
+
+class MissingTool(Exception):
+    """Java or Maven is not there, or too old; the message says how to get it."""
+
+
+class JarsNotFetched(Exception):
+    """Maven could not fetch the broker's jars; the message has the end of its output."""
+
+
+def find_java(env: Mapping[str, str] = os.environ) -> str:
+    """The `java` of `JAVA_HOME`, else of the `PATH`; raises `MissingTool` unless it is Java 17 or newer."""
+    home = env.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=env.get("PATH"))
+    how = (
+        f"Teacup needs Java {MINIMUM_JAVA} or newer. Debian, Ubuntu: "
+        "apt-get install openjdk-17-jre-headless; macOS: "
+        "brew install openjdk@17; or set JAVA_HOME to the one you have."
+    )
+    if java is None or not Path(java).exists():
+        raise MissingTool(f"no Java found ({f'JAVA_HOME={home}' if home else 'PATH has no java'}). {how}")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', told.stderr + told.stdout)
+    if told.returncode != 0 or version is None:
+        raise MissingTool(f"{java} -version does not tell a version: {told.stderr.strip()!r}. {how}")
+    if int(version[1]) < MINIMUM_JAVA:
+        raise MissingTool(f"{java} is Java {version[1]}. {how}")
+    return java
+
+
+def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
+    named = env.get("TEACUP_CACHE")
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "teacup"
+
+
+def kafka_version() -> str:
+    found = re.search(r"<kafka\.version>([^<]+)<", POM.read_text())
+    if found is None:
+        raise ValueError(f"{POM} names no kafka.version")
+    return found[1]
+
+
+def fetch_jars() -> Path:
+    """The folder with the broker's jars; Maven is called where it is not there yet."""
+    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:8]
+    root = cache_folder() / "broker"
+    folder = root / f"{kafka_version()}-{digest}"
+    if folder.is_dir():
+        return folder
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(prefix="fetching-", dir=root) as building:
+                jars = Path(building) / "jars"
+                _copy_dependencies(jars)
+                jars.rename(folder)
+    return folder
+
+
+def _copy_dependencies(target: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise MissingTool(
+            "no Maven found (PATH has no mvn); it fetches the broker's jars, once. "
+            "Debian, Ubuntu: apt-get install maven; macOS: brew install maven."
+        )
+    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+    command += [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or not any(target.glob("kafka_*.jar")):
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+        raise JarsNotFetched(f"{' '.join(command)} failed (exit code {done.returncode}):\n{tail}")

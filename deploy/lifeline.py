@@ -1,0 +1,115 @@
+"""A command that dies with the process that asked for it, however that one ends.
+
+    us --(pid)--> lifeline --(fork)--> the command
+
+The lifeline is a small Python process that looks a few times a second whether its parent is still the one
+it was started by, and ends the command when it is not: that sees a SIGKILL of ours too. On Linux the
+command also asks the kernel for SIGKILL at the lifeline's own death. (Asking the kernel directly in our
+process would not do: the signal comes at the death of the *thread* that forked, and brokers are started
+from short-lived threads.)
+
+The first line on the lifeline's standard output is the pid of the command. Standard library only, and run
+as a file by an interpreter with `-S -E`, so that it starts in 20 ms and needs no installed package.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+_POLL_S = 0.2
+_GRACE_S = 10.0
+_PR_SET_PDEATHSIG = 1
+
+
+class Lifeline:
+    """A running command: its pid, its end."""
+
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+        """Start `command`; what it prints is appended to the file `log`."""
+        with log.open("ab") as output:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-S", "-E", __file__, str(os.getpid()), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=None if env is None else dict(env),
+                start_new_session=True,  # Ctrl-C is for the job, which stops its parts in order
+            )
+        assert self._keeper.stdout is not None
+        with self._keeper.stdout as first_line:
+            answer = first_line.readline().strip()
+        if not answer:
+            self._keeper.wait()
+            raise OSError(f"could not start {command[0]}; see {log}")
+        self.pid = int(answer)
+
+    def running(self) -> bool:
+        return self._keeper.poll() is None
+
+    def exit_code(self) -> int | None:
+        return self._keeper.poll()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the command itself; nothing happens where it has ended."""
+        if self.running():
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                return  # it ended between the two lines
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for the end of the command; raises `subprocess.TimeoutExpired`."""
+        return self._keeper.wait(timeout_s)
+
+    def end(self, grace_s: float) -> None:
+        """SIGTERM, and SIGKILL for what is still there after the grace. Wakes a stopped process first."""
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        try:
+            self.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self.wait()
+
+
+def _die_with_parent() -> None:
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _keep(parent: int, command: Sequence[str]) -> int:
+    log = sys.stderr.fileno()
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_parent
+    )
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        child.send_signal(number)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    sys.stdout.write(f"{child.pid}\n")
+    sys.stdout.close()
+    while child.poll() is None:
+        if os.getppid() != parent:
+            child.send_signal(signal.SIGCONT)
+            child.terminate()
+            try:
+                return child.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                return child.wait()
+        time.sleep(_POLL_S)
+    return child.returncode
+
+
+if __name__ == "__main__":
+    code = _keep(int(sys.argv[1]), sys.argv[2:])
+    sys.exit(code if code >= 0 else 128 - code)

@@ -1,0 +1,42 @@
+"""What all tests share: one real broker for the whole session, and topics on it."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from deploy.broker import Broker
+
+TopicFactory = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """One single-node Kafka for the whole test session. Tests that kill or pause one start their own."""
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def admin(broker: Broker) -> AdminClient:
+    """An admin client of the session's broker."""
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+@pytest.fixture(scope="session")
+def topic_factory(admin: AdminClient) -> TopicFactory:
+    """`topic_factory(partitions=1, config={"retention.ms": "1"}, prefix="x")`: a new topic's name."""
+    numbers = itertools.count()
+    session = uuid.uuid4().hex[:6]
+
+    def create(partitions: int = 1, config: Mapping[str, str] | None = None, prefix: str = "topic") -> str:
+        name = f"{prefix}-{session}-{next(numbers)}"
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        admin.create_topics([new], operation_timeout=30)[name].result(60)
+        return name
+
+    return create
