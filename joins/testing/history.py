@@ -1,0 +1,149 @@
+"""Two topics as plain data: what stands at every offset, and when it can be seen.
+
+A partition is a tuple of events, one an offset, counted from 0. Each has two wall-clock times:
+
+    appended_ms   it enters the log: from now on the high watermark is above it
+    readable_ms   the last stable offset passes it: from now on a `read_committed` reader gets it
+
+For a record outside of transactions both are the same, unless an open transaction stands before it; inside of
+one, `readable_ms` is the time of its marker. Neither ever falls from one offset to the next, as the last stable
+offset never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+
+class Kind(StrEnum):
+    """What stands at an offset. Only data is ever read; all but gaps have a time in the broker's index."""
+
+    DATA = "data"
+    MARKER = "marker"  # a transaction's control record; its time is the wall clock of its append
+    ABORTED = "aborted"  # a record of a transaction that was given up
+    GAP = "gap"  # an offset that compaction removed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One offset of one partition; `time_ms` is its event time."""
+
+    partition: int
+    offset: int
+    time_ms: int
+    key: bytes | None
+    value: bytes | None
+    appended_ms: int
+    readable_ms: int
+    kind: Kind = Kind.DATA
+
+    def is_future(self, max_future_skew_ms: int) -> bool:
+        """Its time is further ahead of the clock at its append than a join puts up with: a dead letter."""
+        return self.time_ms > self.appended_ms + max_future_skew_ms
+
+
+@dataclass(frozen=True, slots=True)
+class TopicHistory:
+    """One topic from its first record to its last.
+
+    Raises ValueError where the events of a partition are not numbered from 0, or a clock of theirs goes back.
+    """
+
+    topic: str
+    partitions: tuple[tuple[Event, ...], ...]
+
+    def __post_init__(self) -> None:
+        for partition, events in enumerate(self.partitions):
+            for offset, event in enumerate(events):
+                where = f"{self.topic}-{partition}@{offset}"
+                if (event.partition, event.offset) != (partition, offset):
+                    raise ValueError(
+                        f"{where} holds {event}; number partitions and offsets from 0, without holes"
+                    )
+                if event.readable_ms < event.appended_ms:
+                    raise ValueError(
+                        f"{where}: readable_ms {event.readable_ms} is below appended_ms {event.appended_ms}"
+                    )
+            for last, event in pairwise(events):
+                if event.appended_ms < last.appended_ms or event.readable_ms < last.readable_ms:
+                    raise ValueError(
+                        f"{self.topic}-{partition}@{event.offset}: appended_ms or readable_ms is below that of the "
+                        "offset before it; a log only grows, and its last stable offset never goes back"
+                    )
+
+    def records(self) -> Iterator[Event]:
+        """Everything that is ever readable, records from the future too: by partition, then by offset."""
+        return (event for events in self.partitions for event in events if event.kind is Kind.DATA)
+
+    def events(self) -> Iterator[Event]:
+        """What stands at every offset, by partition, then by offset."""
+        return (event for events in self.partitions for event in events)
+
+    def disorder_ms(self, ceiling_ms: int | None = None) -> tuple[int, ...]:
+        """Per partition how far a record's time lies below the largest one before it, at the most.
+
+        Records with times above `ceiling_ms` (from the future) do not count.
+        """
+        return tuple(_disorder_ms(_times_ms(events, ceiling_ms)) for events in self.partitions)
+
+    def producer_delay_ms(self, ceiling_ms: int | None = None) -> tuple[int, ...]:
+        """Per partition how long after its event time a record gets readable, at the most (0 without records).
+
+        Records with times above `ceiling_ms` (from the future) do not count.
+        """
+        return tuple(
+            max((event.readable_ms - event.time_ms for event in _data(events, ceiling_ms)), default=0)
+            for events in self.partitions
+        )
+
+    def within(
+        self, *, disorder_ms: int, producer_delay_ms: int | None = None, ceiling_ms: int | None = None
+    ) -> tuple[bool, ...]:
+        """Per partition whether it keeps to the disorder and, unless that is None, to the producer delay."""
+        return tuple(
+            disorder <= disorder_ms and (producer_delay_ms is None or delay <= producer_delay_ms)
+            for disorder, delay in zip(
+                self.disorder_ms(ceiling_ms), self.producer_delay_ms(ceiling_ms), strict=True
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Both topics of a join, and the wall clock at which a run over them begins.
+
+    A `start_ms` after `end_ms` makes a backlog of the whole; one before the first append makes a live run.
+    """
+
+    left: TopicHistory
+    right: TopicHistory
+    start_ms: int = 0
+
+    @property
+    def end_ms(self) -> int:
+        """The wall clock from which on everything is readable (`start_ms` for two empty topics)."""
+        readable = (event.readable_ms for side in (self.left, self.right) for event in side.events())
+        return max(readable, default=self.start_ms)
+
+
+def _data(events: tuple[Event, ...], ceiling_ms: int | None) -> Iterator[Event]:
+    return (
+        event
+        for event in events
+        if event.kind is Kind.DATA and (ceiling_ms is None or event.time_ms <= ceiling_ms)
+    )
+
+
+def _times_ms(events: tuple[Event, ...], ceiling_ms: int | None) -> Iterator[int]:
+    return (event.time_ms for event in _data(events, ceiling_ms))
+
+
+def _disorder_ms(times_ms: Iterator[int]) -> int:
+    largest, worst = None, 0
+    for time_ms in times_ms:
+        largest = time_ms if largest is None else max(largest, time_ms)
+        worst = max(worst, largest - time_ms)
+    return worst

@@ -1,0 +1,95 @@
+"""The join over a whole history, by brute force: what every run over it has to put out, however it was cut.
+
+Record by record, every left one against every right one, nothing remembered between two of them, so that it can
+be checked by reading. Quadratic: keep histories to some thousand records.
+
+Left records, right records:
+
+    time in the future                            in nothing, on either side: these are dead letters
+    left key is null                              one row, unmatched, null_key
+    no right record with its key in the interval  one row, unmatched, no_candidate
+    otherwise                                     one row, matched, with the policy's choice (`all`: a row a pair)
+
+A record is from the future when its time lies more than `max_future_skew_ms` above the clock *at its append*. A
+join compares with the clock when it lists the ends; keep such records so far ahead that no clock of the run gets
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from joins.spec import JoinSpec, Policy
+from joins.testing.history import Event, History, TopicHistory
+
+Position = tuple[int, int]
+"""Partition and offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One output row, by the positions of its two records; the right ones are None where it is unmatched."""
+
+    left_partition: int
+    left_offset: int
+    right_partition: int | None
+    right_offset: int | None
+    outcome: str
+    reason: str | None = None
+
+    @property
+    def right(self) -> Position | None:
+        if self.right_partition is None or self.right_offset is None:
+            return None
+        return self.right_partition, self.right_offset
+
+
+def join(history: History, spec: JoinSpec) -> list[Result]:
+    """Every row of the left outer join, none twice: left by partition and offset, then right's time."""
+    rights = present(history.right, spec)
+    rows: list[Result] = []
+    for left in present(history.left, spec):
+        chosen = _CHOICE[spec.policy](left, [right for right in rights if _pairs(left, right, spec)])
+        rows += [
+            Result(left.partition, left.offset, right.partition, right.offset, "matched") for right in chosen
+        ]
+        if not chosen:
+            reason = "null_key" if left.key is None else "no_candidate"
+            rows.append(Result(left.partition, left.offset, None, None, "unmatched", reason))
+    return rows
+
+
+def unjoined(history: History, spec: JoinSpec, results: Iterable[Result]) -> set[Position]:
+    """The positions of the right records, those with null keys too, that stand in no row of the results."""
+    joined = {result.right for result in results}
+    return {(right.partition, right.offset) for right in present(history.right, spec)} - joined
+
+
+def present(topic: TopicHistory, spec: JoinSpec) -> list[Event]:
+    """The records of one side that take part: all readable ones but those from the future."""
+    return [event for event in topic.records() if not event.is_future(spec.max_future_skew_ms)]
+
+
+def _pairs(left: Event, right: Event, spec: JoinSpec) -> bool:
+    return (
+        left.key is not None
+        and left.key == right.key
+        and left.time_ms - spec.before_ms <= right.time_ms <= left.time_ms + spec.after_ms
+    )
+
+
+def _order(right: Event) -> tuple[int, int, int]:
+    return right.time_ms, right.partition, right.offset
+
+
+def _nearest(left: Event, candidates: Sequence[Event]) -> list[Event]:
+    return sorted(candidates, key=lambda right: (abs(right.time_ms - left.time_ms), _order(right)))[:1]
+
+
+_CHOICE: Mapping[Policy, Callable[[Event, Sequence[Event]], list[Event]]] = {
+    Policy.NEAREST: _nearest,
+    Policy.FIRST: lambda left, candidates: sorted(candidates, key=_order)[:1],
+    Policy.LAST: lambda left, candidates: sorted(candidates, key=_order)[-1:],
+    Policy.ALL: lambda left, candidates: sorted(candidates, key=_order),
+}
