@@ -5,9 +5,9 @@ A partition is a tuple of events, one an offset, counted from 0. Each has two wa
     appended_ms   it enters the log: from now on the high watermark is above it
     readable_ms   the last stable offset passes it: from now on a `read_committed` reader gets it
 
-For a record outside of transactions both are the same, unless an open transaction stands before it; inside of
-one, `readable_ms` is the time of its marker. Neither ever falls from one offset to the next, as the last stable
-offset never goes back.
+For a record outside of transactions both are the same, unless an open transaction stands before it; inside
+of one, `readable_ms` is the time of its marker. Neither ever falls from one offset to the next, as the last
+stable offset never goes back.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ class TopicHistory:
             for offset, event in enumerate(events):
                 where = f"{self.topic}-{partition}@{offset}"
                 if (event.partition, event.offset) != (partition, offset):
-                    raise ValueError(
-                        f"{where} holds {event}; number partitions and offsets from 0, without holes"
-                    )
+                    raise ValueError(f"{where} holds {event}; number partitions and offsets from 0, without holes")
                 if event.readable_ms < event.appended_ms:
                     raise ValueError(
                         f"{where}: readable_ms {event.readable_ms} is below appended_ms {event.appended_ms}"
@@ -70,8 +68,8 @@ class TopicHistory:
             for last, event in pairwise(events):
                 if event.appended_ms < last.appended_ms or event.readable_ms < last.readable_ms:
                     raise ValueError(
-                        f"{self.topic}-{partition}@{event.offset}: appended_ms or readable_ms is below that of the "
-                        "offset before it; a log only grows, and its last stable offset never goes back"
+                        f"{self.topic}-{partition}@{event.offset}: appended_ms or readable_ms is below "
+                        "that of the offset before it; a log only grows, its last stable offset never goes back"
                     )
 
     def records(self) -> Iterator[Event]:
@@ -90,9 +88,9 @@ class TopicHistory:
         return tuple(_disorder_ms(_times_ms(events, ceiling_ms)) for events in self.partitions)
 
     def producer_delay_ms(self, ceiling_ms: int | None = None) -> tuple[int, ...]:
-        """Per partition how long after its event time a record gets readable, at the most (0 without records).
+        """Per partition how long after its event time a record gets readable, at the most.
 
-        Records with times above `ceiling_ms` (from the future) do not count.
+        A partition without records has 0. Records with times above `ceiling_ms` (from the future) don't count.
         """
         return tuple(
             max((event.readable_ms - event.time_ms for event in _data(events, ceiling_ms)), default=0)
@@ -105,9 +103,7 @@ class TopicHistory:
         """Per partition whether it keeps to the disorder and, unless that is None, to the producer delay."""
         return tuple(
             disorder <= disorder_ms and (producer_delay_ms is None or delay <= producer_delay_ms)
-            for disorder, delay in zip(
-                self.disorder_ms(ceiling_ms), self.producer_delay_ms(ceiling_ms), strict=True
-            )
+            for disorder, delay in zip(self.disorder_ms(ceiling_ms), self.producer_delay_ms(ceiling_ms), strict=True)
         )
 
 
@@ -131,9 +127,7 @@ class History:
 
 def _data(events: tuple[Event, ...], ceiling_ms: int | None) -> Iterator[Event]:
     return (
-        event
-        for event in events
-        if event.kind is Kind.DATA and (ceiling_ms is None or event.time_ms <= ceiling_ms)
+        event for event in events if event.kind is Kind.DATA and (ceiling_ms is None or event.time_ms <= ceiling_ms)
     )
 
 

@@ -1,18 +1,18 @@
 """The join over a whole history, by brute force: what every run over it has to put out, however it was cut.
 
-Record by record, every left one against every right one, nothing remembered between two of them, so that it can
-be checked by reading. Quadratic: keep histories to some thousand records.
+Record by record, every left one against every right one, nothing remembered between two of them, so that it
+can be checked by reading. Quadratic: keep histories to some thousand records.
 
 Left records, right records:
 
     time in the future                            in nothing, on either side: these are dead letters
     left key is null                              one row, unmatched, null_key
     no right record with its key in the interval  one row, unmatched, no_candidate
-    otherwise                                     one row, matched, with the policy's choice (`all`: a row a pair)
+    otherwise                                     one row, matched, with the policy's choice; `all`: each pair
 
-A record is from the future when its time lies more than `max_future_skew_ms` above the clock *at its append*. A
-join compares with the clock when it lists the ends; keep such records so far ahead that no clock of the run gets
-there.
+A record is from the future when its time lies more than `max_future_skew_ms` above the clock *at its append*.
+A join compares with the clock when it lists the ends; keep such records so far ahead that no clock of the run
+gets there.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ def join(history: History, spec: JoinSpec) -> list[Result]:
     rows: list[Result] = []
     for left in present(history.left, spec):
         chosen = _CHOICE[spec.policy](left, [right for right in rights if _pairs(left, right, spec)])
-        rows += [
-            Result(left.partition, left.offset, right.partition, right.offset, "matched") for right in chosen
-        ]
+        rows += [Result(left.partition, left.offset, right.partition, right.offset, "matched") for right in chosen]
         if not chosen:
             reason = "null_key" if left.key is None else "no_candidate"
             rows.append(Result(left.partition, left.offset, None, None, "unmatched", reason))

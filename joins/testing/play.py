@@ -1,0 +1,163 @@
+"""From steps to the events of a partition, within a side's disorder and the producer delay.
+
+A step is four small choices: the gap before it, how late its event time is, who (key and value), and what happens.
+Steps are played in two passes:
+
+    1. append times: the clock goes on by the gaps. Transactions open and close; one that stays open too long is
+       committed. Everything from the first record of a transaction on gets readable with its marker.
+    2. event times: append time less the topic's shift and the step's lag, raised where that would leave the
+       disorder or the producer delay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from joins.spec import Format, Side
+from joins.testing.history import Event, Kind
+
+NULL_KEY = -1
+NULL_VALUE = -2
+
+
+class What(Enum):
+    """What happens in a step."""
+
+    RECORD = "record"
+    IN_TRANSACTION = "in transaction"  # opens one where none is open
+    COMMIT = "commit"
+    ABORT = "abort"
+    FUTURE = "future"
+    GAP = "gap"
+
+
+class Lag(Enum):
+    """By how much of the disorder an event time is late."""
+
+    NONE = "none"
+    FULL = "full"
+    HALF = "half"
+    ONE = "one millisecond"
+
+    def ms(self, disorder_ms: int) -> int:
+        return {Lag.NONE: 0, Lag.FULL: disorder_ms, Lag.HALF: disorder_ms // 2, Lag.ONE: min(1, disorder_ms)}[self]
+
+
+Step = tuple[int, Lag, int, What]
+"""Gap in milliseconds, lag, who (the number of a key, NULL_KEY or NULL_VALUE), what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What all steps of one topic have in common.
+
+    first_ms            the event time at which the topic begins
+    shift_ms            by how much its appends are later than its event times
+    open_ms             how long a transaction stays open at most
+    producer_delay_ms   None: event times do not follow the clock
+    future_ms           how far ahead of its append a record from the future is
+    key_spread          in how many partitions each has an alphabet of keys of its own; 0: all share one
+    """
+
+    side: Side
+    first_ms: int
+    shift_ms: int
+    open_ms: int
+    producer_delay_ms: int | None
+    future_ms: int
+    key_spread: int
+
+    def key(self, partition: int, who: int) -> bytes | None:
+        if who == NULL_KEY:
+            return None
+        number = max(who, 0)
+        return bytes([ord("a") + (partition + self.key_spread * number if self.key_spread else number)])
+
+    def value(self, partition: int, offset: int, time_ms: int, who: int) -> bytes | None:
+        name = f"{self.side.topic}-{partition}-{offset}"
+        if self.side.payload_time:
+            return json.dumps({"time": time_ms, "name": name}).encode()
+        if who == NULL_VALUE:
+            return None
+        return json.dumps({"name": name}).encode() if self.side.format is Format.JSON else name.encode()
+
+
+@dataclass(slots=True)
+class _Append:
+    step: Step
+    kind: Kind
+    appended_ms: int
+    readable_ms: int
+
+
+def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ...]:
+    """The events of one partition."""
+    events: list[Event] = []
+    largest_ms: int | None = None
+    for offset, append in enumerate(_appends(steps, stage)):
+        _, _, who, what = append.step
+        time_ms = _time_ms(append, largest_ms, stage)
+        if append.kind is Kind.DATA and what is not What.FUTURE:
+            largest_ms = time_ms if largest_ms is None else max(largest_ms, time_ms)
+        carries = append.kind in (Kind.DATA, Kind.ABORTED)
+        events.append(
+            Event(
+                partition=partition,
+                offset=offset,
+                time_ms=time_ms,
+                key=stage.key(partition, who) if carries else None,
+                value=stage.value(partition, offset, time_ms, who) if carries else None,
+                appended_ms=append.appended_ms,
+                readable_ms=append.readable_ms,
+                kind=append.kind,
+            )
+        )
+    return tuple(events)
+
+
+def _appends(steps: Sequence[Step], stage: Stage) -> list[_Append]:
+    appends: list[_Append] = []
+    now_ms = stage.first_ms + stage.shift_ms
+    opened: int | None = None
+
+    def close(first: int, at_ms: int, kind: Kind, step: Step) -> None:
+        for append in appends[first:]:
+            append.readable_ms = at_ms
+            if append.step[3] is What.IN_TRANSACTION:
+                append.kind = kind
+        appends.append(_Append(step, Kind.MARKER, at_ms, at_ms))
+
+    for step in steps:
+        gap_ms, _, _, what = step
+        now_ms += gap_ms
+        if opened is not None and now_ms > (end_ms := appends[opened].appended_ms + stage.open_ms):
+            close(opened, end_ms, Kind.DATA, step)
+            opened = None
+        if what in (What.COMMIT, What.ABORT):
+            if opened is not None:
+                close(opened, now_ms, Kind.DATA if what is What.COMMIT else Kind.ABORTED, step)
+                opened = None
+            continue
+        if what is What.IN_TRANSACTION and opened is None:
+            opened = len(appends)
+        appends.append(_Append(step, Kind.GAP if what is What.GAP else Kind.DATA, now_ms, now_ms))
+    if opened is not None:
+        close(opened, appends[opened].appended_ms + stage.open_ms, Kind.DATA, steps[-1])
+    return appends
+
+
+def _time_ms(append: _Append, largest_ms: int | None, stage: Stage) -> int:
+    _, lag, _, what = append.step
+    if append.kind is Kind.MARKER:
+        return append.appended_ms
+    if what is What.FUTURE:
+        return append.appended_ms + stage.future_ms
+    bounds = [append.appended_ms - stage.shift_ms - lag.ms(stage.side.disorder_ms)]
+    if stage.producer_delay_ms is not None:
+        bounds.append(append.readable_ms - stage.producer_delay_ms)
+    if largest_ms is not None:
+        bounds.append(largest_ms - stage.side.disorder_ms)
+    return max(bounds)

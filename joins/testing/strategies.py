@@ -1,0 +1,161 @@
+"""Hypothesis strategies: descriptions of joins, histories that keep to them, and ways to cut a run over one.
+
+A partition is drawn as a list of steps (`joins.testing.play`), a few choices each, so that drawing is fast and a
+counter-example shrinks to few records, alike but for what matters. Times are milliseconds, and small: most gaps are
+0, so that matches, ties and runs of one millisecond are common.
+
+What sets the two topics apart is drawn once a topic: where its event times begin (one side far ahead), how much
+later it is appended (one side paused, or behind), and how long its transactions stay open. When the run begins is
+drawn once a history: with the first record, or long after the last (a backlog).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from hypothesis import strategies as st
+
+from datadelay.progress import Idle
+from joins.spec import Format, JoinSpec, Policy, Side
+from joins.testing.history import History, TopicHistory
+from joins.testing.play import NULL_KEY, NULL_VALUE, Lag, Stage, Step, What, play
+
+BASE_MS = 1_000_000_000
+"""Where event times begin."""
+
+FUTURE_MS = 10_000_000_000
+"""How far ahead a record from the future is, beside ten times the skew: no clock of a run gets there."""
+
+LONG_AFTER_MS = 3_600_000
+"""How long after its last record the run over a backlog begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The clock goes on."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """One batch, of `max_records` at most."""
+
+    max_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The process ends, and begins again from what its checkpoint holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The last batch runs again, as after a task that failed."""
+
+
+Cut = Advance | Admit | Restart | Retry
+
+# Shrinking goes to the left, repetition is weight.
+_GAPS_MS = (0, 0, 0, 0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 300)
+_WHO = (0, 0, 0, 1, 1, 2, NULL_KEY, NULL_VALUE)
+_WHAT = (
+    *(What.RECORD,) * 14,
+    *(What.IN_TRANSACTION,) * 3,
+    *(What.COMMIT,) * 2,
+    What.ABORT,
+    What.FUTURE,
+    What.GAP,
+)
+_KINDS = (("kafka", Format.BYTES), ("kafka", Format.JSON), ("$.time", Format.JSON))
+
+
+def sides(topic: str) -> st.SearchStrategy[Side]:
+    """Disorder of 0 to 20 ms, the time in Kafka's timestamp or in the payload (`$.time`)."""
+    return st.builds(
+        lambda kind, disorder_ms: Side(topic=topic, time=kind[0], format=kind[1], disorder_ms=disorder_ms),
+        st.sampled_from(_KINDS),
+        st.integers(0, 20),
+    )
+
+
+def specs() -> st.SearchStrategy[JoinSpec]:
+    """Small joins: every policy, 0 to 50 ms to each side, both kinds of time, mostly `idle: advance`."""
+    return st.builds(
+        JoinSpec,
+        name=st.just("property"),
+        left=sides("left"),
+        right=sides("right"),
+        before_ms=st.integers(0, 50),
+        after_ms=st.integers(0, 50),
+        policy=st.sampled_from(Policy),
+        producer_delay_ms=st.sampled_from((10, 0, 100, 10_000)),
+        max_future_skew_ms=st.sampled_from((1_000, 60_000)),
+        idle=st.sampled_from((Idle.ADVANCE, Idle.ADVANCE, Idle.ADVANCE, Idle.HOLD)),
+    )
+
+
+@st.composite
+def histories(draw: st.DrawFn, spec: JoinSpec, *, co_partitioned: bool = False, max_steps: int = 12) -> History:
+    """Two topics of 1 to 3 partitions each, within the spec's disorder and producer delay.
+
+    co_partitioned  as many partitions on both sides, and a key stands in the same one on both
+    max_steps       steps a partition: about as many offsets, and half as many on average
+
+    Under `idle: hold` event times need not follow the clock, and the producer delay is not kept: topics may have
+    been replayed. Values name their position; where the side's time is in the payload, they are JSON objects with
+    it under `time`, and never null. Every record has a time that can be read.
+    """
+    partitions = draw(st.integers(1, 3))
+    spread = partitions if co_partitioned else 0
+    left = draw(_topics(spec, spec.left, partitions, spread, max_steps))
+    partitions = partitions if co_partitioned else draw(st.integers(1, 3))
+    right = draw(_topics(spec, spec.right, partitions, spread, max_steps))
+    end_ms = History(left, right, BASE_MS).end_ms
+    return History(left, right, start_ms=draw(st.sampled_from((BASE_MS, end_ms, end_ms + LONG_AFTER_MS))))
+
+
+def cuts(*, max_steps: int = 20) -> st.SearchStrategy[tuple[Cut, ...]]:
+    """How a run is cut; what is left over in the end is the runner's to drain."""
+    return st.lists(_cut(), max_size=max_steps).map(tuple)
+
+
+@st.composite
+def _topics(
+    draw: st.DrawFn, spec: JoinSpec, side: Side, partitions: int, key_spread: int, max_steps: int
+) -> TopicHistory:
+    held = spec.idle is Idle.HOLD
+    delay_ms = spec.producer_delay_ms
+    apart_ms = 500_000 if held else delay_ms
+    stage = Stage(
+        side=side,
+        first_ms=BASE_MS + draw(st.sampled_from((0, 0, 0, 40, 400, 20_000))),
+        shift_ms=draw(st.sampled_from((0, delay_ms // 2, apart_ms, -side.disorder_ms))),
+        open_ms=draw(st.sampled_from((min(delay_ms, 30), delay_ms // 2, delay_ms))),
+        producer_delay_ms=None if held else delay_ms,
+        future_ms=10 * spec.max_future_skew_ms + FUTURE_MS,
+        key_spread=key_spread,
+    )
+    return TopicHistory(
+        side.topic,
+        tuple(play(draw(_steps(max_steps)), partition, stage) for partition in range(partitions)),
+    )
+
+
+@cache
+def _steps(max_steps: int) -> st.SearchStrategy[list[Step]]:
+    return st.lists(
+        st.tuples(st.sampled_from(_GAPS_MS), st.sampled_from(Lag), st.sampled_from(_WHO), st.sampled_from(_WHAT)),
+        max_size=max_steps,
+    )
+
+
+@cache
+def _cut() -> st.SearchStrategy[Cut]:
+    return st.one_of(
+        st.builds(Admit, st.sampled_from((1_000, 1, 2, 3, 5, 8, 20))),
+        st.builds(Advance, st.sampled_from((1, 5, 20, 50, 100, 1_000, 20_000))),
+        st.just(Restart()),
+        st.just(Retry()),
+    )
