@@ -93,3 +93,9 @@ class TopicLog(Protocol):
 
         A lower bound on the largest time below `end`, never above `ceiling_ms`; None where no record is readable.
         """
+
+    def times_at(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, int | None]:
+        """Per partition the event time of the first readable record in [position, end); None where there is none.
+
+        Records from the future (above `ceiling_ms`) and those without a time are stepped over.
+        """

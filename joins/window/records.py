@@ -1,0 +1,55 @@
+"""The frames that the window works on: right and left records, and the rows that go out. All times int64 ms UTC."""
+
+from __future__ import annotations
+
+import polars as pl
+
+HEADERS = pl.List(pl.Struct({"key": pl.String, "value": pl.Binary}))
+
+RECORD: dict[str, pl.DataType] = {
+    "partition": pl.Int32(),
+    "offset": pl.Int64(),
+    "time": pl.Int64(),
+    "key": pl.Binary(),
+    "value": pl.Binary(),
+    "headers": HEADERS,
+}
+"""One record of either side, in offset order within its partition."""
+
+SIDE_COLUMNS = ("time", "value", "headers", "partition", "offset")
+
+ROW: dict[str, pl.DataType] = {
+    "key": pl.Binary(),
+    **{f"left_{name}": RECORD[name] for name in SIDE_COLUMNS},
+    **{f"right_{name}": RECORD[name] for name in SIDE_COLUMNS},
+    "outcome": pl.String(),
+    "reason": pl.String(),
+    "late": pl.Boolean(),
+}
+"""One row that goes out; the columns of a side that has no record in it are null.
+
+outcome  matched | unmatched (left without right) | unjoined (right that stands in no row and never will)
+         | dead_letter (a record of either side that cannot take part) | late (a copy of a late right record, only
+         where asked for)
+reason   of unmatched: no_candidate | null_key | right_stalled; of unjoined: expired | null_key;
+         of dead_letter: future_time | no_time | invalid_json | invalid_text
+late     the record that the row is about came later than its disorder allows
+"""
+
+
+def empty_rows() -> pl.DataFrame:
+    return pl.DataFrame(schema=ROW)
+
+
+def rows_about(
+    side: str, records: pl.DataFrame, outcome: str, reason: str | pl.Series | None, late: pl.Series | bool
+) -> pl.DataFrame:
+    """Rows that carry records of one side only, the other side's columns null."""
+    other = "right" if side == "left" else "left"
+    columns: dict[str, pl.Expr | pl.Series] = {"key": pl.col("key")}
+    columns |= {f"{side}_{name}": pl.col(name) for name in SIDE_COLUMNS}
+    columns |= {f"{other}_{name}": pl.lit(None, dtype=RECORD[name]) for name in SIDE_COLUMNS}
+    columns["outcome"] = pl.lit(outcome, dtype=pl.String)
+    columns["reason"] = reason if isinstance(reason, pl.Series) else pl.lit(reason, dtype=pl.String)
+    columns["late"] = late if isinstance(late, pl.Series) else pl.lit(late, dtype=pl.Boolean)
+    return records.select(**{name: columns[name] for name in ROW})

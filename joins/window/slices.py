@@ -1,0 +1,170 @@
+"""A slice: an immutable, indexed piece of the window, the right records that some batches added to one bucket.
+
+Records are sorted by (hash of the key, time, partition, offset), so that all candidates of a left record stand side
+by side in order of time: a probe is one search for the key's group and one, within it, for the time. Groups are told
+apart by the leading bits of the hash (as many as are left beside the row's number: sorting one integer that holds
+both costs a tenth of an argsort). Two keys may therefore share a group; whoever takes a record compares the keys.
+
+`marks` is one bit a record: it stands in an output row. It is the only part of a slice that changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+Bools = npt.NDArray[np.bool_]
+
+HASH_SEED = 20150331
+HASH_VERSION = f"polars-{pl.__version__}-{HASH_SEED}"
+"""Polars promises no stable hash between versions: a slice that was written with another one is built again."""
+
+
+def key_hashes(keys: pl.Series) -> U64:
+    return keys.hash(HASH_SEED).to_numpy()
+
+
+def grouped_order(hashes: U64) -> tuple[I64, int]:
+    """The order that sorts rows by the leading bits of their hash, stable; and how many bits it ignores."""
+    ignored = max(len(hashes) - 1, 1).bit_length()
+    low = np.uint64((1 << ignored) - 1)
+    packed = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)
+    packed.sort()
+    return (packed & low).astype(np.int64), ignored
+
+
+def lower_bound(values: I64, start: I64, end: I64, wanted: I64) -> I64:
+    """For each i the first position in [start[i], end[i]) whose value is >= wanted[i]; end[i] if there is none."""
+    low, high = start.copy(), end.copy()
+    longest = int((high - low).max(initial=0))
+    for _ in range(longest.bit_length()):
+        middle = (low + high) >> 1
+        below = (low < high) & (values[np.minimum(middle, len(values) - 1)] < wanted)
+        high = np.where(below | (low >= high), high, middle)
+        low = np.where(below, middle + 1, low)
+    return low
+
+
+@dataclass(eq=False)
+class Slice:
+    """`frame` has the columns of `records.RECORD`, sorted as said above; `hashes` belongs to its rows.
+
+    ignored_bits  how many trailing bits of the hash do not tell groups apart
+    covers  the offsets [start, end) of each partition that the slice stands for; it holds those of their records that
+            were not yet expired when it was made
+    """
+
+    frame: pl.DataFrame
+    hashes: U64
+    ignored_bits: int
+    covers: dict[int, tuple[int, int]]
+    marks: Bools
+
+    @classmethod
+    def build(cls, records: pl.DataFrame, covers: dict[int, tuple[int, int]], marks: Bools | None = None) -> Slice:
+        """Index records that have a key and a time; they come in any order."""
+        times = records["time"].to_numpy()
+        marks = np.zeros(len(records), dtype=np.bool_) if marks is None else marks
+        in_order = records["partition"].n_unique() <= 1 and bool((times[1:] >= times[:-1]).all())
+        if not in_order:
+            by_time = np.lexsort((records["offset"].to_numpy(), records["partition"].to_numpy(), times))
+            records, marks = records[by_time], marks[by_time]
+        hashes = key_hashes(records["key"])
+        order, ignored_bits = grouped_order(hashes)
+        return cls(records[order], hashes[order], ignored_bits, covers, marks[order])
+
+    @classmethod
+    def merge(cls, slices: Sequence[Slice]) -> Slice:
+        """One slice in place of several neighbours, marks carried along."""
+        covers: dict[int, tuple[int, int]] = {}
+        for one in slices:
+            for p, (start, end) in one.covers.items():
+                known = covers.get(p, (start, end))
+                covers[p] = (min(known[0], start), max(known[1], end))
+        frame = pl.concat([one.frame for one in slices], rechunk=True)
+        return cls.build(frame, covers, np.concatenate([one.marks for one in slices]))
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @cached_property
+    def times(self) -> I64:
+        return self.frame["time"].to_numpy()
+
+    @cached_property
+    def partitions(self) -> npt.NDArray[np.int32]:
+        return self.frame["partition"].to_numpy()
+
+    @cached_property
+    def offsets(self) -> I64:
+        return self.frame["offset"].to_numpy()
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """The smallest and the largest time in it."""
+        return int(self.times.min()), int(self.times.max())
+
+    @cached_property
+    def _groups(self) -> tuple[U64, I64]:
+        """The group hashes, and where each group begins (and, last, where the last one ends)."""
+        grouped = self.hashes >> np.uint64(self.ignored_bits)
+        starts = np.concatenate([[0], np.flatnonzero(grouped[1:] != grouped[:-1]) + 1]).astype(np.int64)
+        return grouped[starts], np.append(starts, len(grouped))
+
+    def candidates(self, sorted_hashes: U64) -> tuple[I64, I64]:
+        """For each hash, best given in ascending order, the rows [start, end) of its group; both 0 if there is none."""
+        groups, starts = self._groups
+        wanted = sorted_hashes >> np.uint64(self.ignored_bits)
+        at = np.searchsorted(groups, wanted)
+        at[at == len(groups)] = 0
+        found = groups[at] == wanted
+        return np.where(found, starts[at], 0), np.where(found, starts[at + 1], 0)
+
+    @cached_property
+    def _row_by_position(self) -> tuple[npt.NDArray[np.int32], I64, I64]:
+        order = np.lexsort((self.offsets, self.partitions))
+        return self.partitions[order], self.offsets[order], order
+
+    def mark(self, partition: int, offsets: I64) -> None:
+        """Set the marks of the records at these offsets; those that the slice does not hold are passed over."""
+        partitions, known, order = self._row_by_position
+        start, end = np.searchsorted(partitions, [partition, partition + 1])
+        at = np.searchsorted(known[start:end], offsets)
+        inside = at < end - start
+        at, offsets = at[inside] + start, offsets[inside]
+        self.marks[order[at[known[at] == offsets]]] = True
+
+    def since(self, time_ms: int) -> Slice | None:
+        """The slice without its records below a time; itself where there are none, None where nothing remains."""
+        if len(self) == 0 or self.span[1] < time_ms:
+            return None
+        if self.span[0] >= time_ms:
+            return self
+        keep = self.times >= time_ms
+        return Slice(
+            self.frame.filter(pl.Series(keep)), self.hashes[keep], self.ignored_bits, self.covers, self.marks[keep]
+        )
+
+    def check(self) -> None:
+        """Raise AssertionError where the invariants do not hold (for tests)."""
+        assert len(self.frame) == len(self.hashes) == len(self.marks)
+        rows = list(
+            zip(
+                (self.hashes >> np.uint64(self.ignored_bits)).tolist(),
+                self.times.tolist(),
+                self.partitions.tolist(),
+                self.offsets.tolist(),
+                strict=True,
+            )
+        )
+        assert rows == sorted(rows)
+        assert (self.hashes == key_hashes(self.frame["key"])).all()
+        for p, offset in zip(self.partitions.tolist(), self.offsets.tolist(), strict=True):
+            assert self.covers[p][0] <= offset < self.covers[p][1]

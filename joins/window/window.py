@@ -1,0 +1,140 @@
+"""JoinBolt: the window of right records of one bucket, and what one batch does with it. Pure.
+
+    window.add(right)      the batch's right range becomes a slice
+    window.join(left)      each left record is matched at once, and leaves: left is never stored
+    window.expire(...)     right records that no left record to come can match are dropped; those that stand in no
+                           row are `unjoined`
+
+Slices are merged in tiers, so that a probe touches few of them and a record is moved only a few times. Work follows
+the batch, not the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from joins.spec import JoinSpec, Policy
+from joins.window.match import NONE, Picks, pick
+from joins.window.records import RECORD, ROW, SIDE_COLUMNS, rows_about
+from joins.window.slices import Slice
+
+TIER = 4  # neighbours are merged when the older is not TIER times larger than the younger ones together
+
+
+@dataclass(eq=False)
+class Window:
+    """The slices of one bucket, oldest first; everything in them has a time >= `expiry_ms`."""
+
+    spec: JoinSpec
+    slices: list[Slice] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(len(one) for one in self.slices)
+
+    def add(self, one: Slice) -> None:
+        if len(one):
+            self.slices.append(one)
+
+    def join(
+        self, left: pl.DataFrame, late: pl.Series | bool, *, expiry_ms: int, stalled_from_ms: int | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """Rows (`records.ROW`) for each left record, in left's order; marks the right records that stand in them.
+
+        late             of each left record
+        stalled_from_ms  unmatched records from this time on did not wait for right: their reason is `right_stalled`
+        """
+        lateness = late if isinstance(late, pl.Series) else pl.repeat(late, len(left), eager=True)
+        for picks in pick(self.spec, self.slices, left, expiry_ms):
+            self._mark(picks)
+            yield self._rows(left, lateness, picks, stalled_from_ms)
+
+    def mark_again(self, left: pl.DataFrame) -> None:
+        """Join without rows: only the marks of the records that this left range was joined with."""
+        for picks in pick(self.spec, self.slices, left, expiry_ms=-(2**62)):
+            self._mark(picks)
+
+    def _mark(self, picks: Picks) -> None:
+        for number, one in enumerate(self.slices):
+            one.marks[picks.row[picks.slice_of == number]] = True
+
+    def _rows(self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None) -> pl.DataFrame:
+        one_to_one = self.spec.policy is not Policy.ALL
+        mine = left if one_to_one else left[picks.left]
+        late = late if one_to_one else late.gather(picks.left)
+        right = self._gather(picks)
+        matched = pl.Series(picks.slice_of != NONE)
+        null_key = mine["key"].is_null()
+        stalled = pl.lit(False) if stalled_from_ms is None else pl.col("left_time") >= stalled_from_ms
+        reason = (
+            pl.when(pl.lit(matched))
+            .then(pl.lit(None, dtype=pl.String))
+            .when(pl.lit(null_key))
+            .then(pl.lit("null_key"))
+            .when(stalled)
+            .then(pl.lit("right_stalled"))
+            .otherwise(pl.lit("no_candidate"))
+        )
+        columns = {"key": mine["key"]}
+        columns |= {f"left_{name}": mine[name] for name in SIDE_COLUMNS}
+        columns |= {f"right_{name}": right[name] for name in SIDE_COLUMNS}
+        columns["late"] = late
+        rows = pl.DataFrame(columns).with_columns(
+            outcome=pl.when(pl.lit(matched)).then(pl.lit("matched")).otherwise(pl.lit("unmatched")), reason=reason
+        )
+        return rows.select(*ROW)
+
+    def _gather(self, picks: Picks) -> pl.DataFrame:
+        """The picked right records, one row a pair, nulls where there is none."""
+        parts, position, filled = [], np.full(len(picks.row), NONE, dtype=np.int64), 0
+        for number, one in enumerate(self.slices):
+            at = np.flatnonzero(picks.slice_of == number)
+            if len(at):
+                parts.append(one.frame[picks.row[at]])
+                position[at] = np.arange(filled, filled + len(at))
+                filled += len(at)
+        if not parts:
+            return pl.DataFrame(
+                {name: pl.repeat(None, len(position), dtype=dtype, eager=True) for name, dtype in RECORD.items()}
+            )
+        found = pl.concat(parts, rechunk=True) if len(parts) > 1 else parts[0]
+        index = pl.Series(position)
+        if filled < len(position):
+            index = index.replace(NONE, None)
+        return found.select(pl.all().gather(index))
+
+    def expire(self, expiry_ms: int) -> pl.DataFrame:
+        """Drop what is below `expiry_ms`; the rows of those right records that stand in no row."""
+        unjoined, kept = [], []
+        for one in self.slices:
+            if one.span[0] < expiry_ms:
+                gone = (one.times < expiry_ms) & ~one.marks
+                if gone.any():
+                    unjoined.append(one.frame.filter(pl.Series(gone)))
+            remaining = one.since(expiry_ms)
+            if remaining is not None:
+                kept.append(remaining)
+        self.slices = kept
+        if not unjoined:
+            return pl.DataFrame(schema=ROW)
+        records = pl.concat(unjoined).sort("time", "partition", "offset")
+        return rows_about("right", records, "unjoined", "expired", late=False)
+
+    def merge(self) -> list[Slice]:
+        """Merge neighbours in tiers; the slices that were made."""
+        made: list[Slice] = []
+        while len(self.slices) >= 2:
+            tail, size = 1, len(self.slices[-1])
+            while tail < len(self.slices) and len(self.slices[-tail - 1]) < TIER * size:
+                tail += 1
+                size += len(self.slices[-tail])
+            if tail < TIER:
+                break
+            merged = Slice.merge(self.slices[-tail:])
+            made = [one for one in made if one not in self.slices[-tail:]]
+            made.append(merged)
+            self.slices[-tail:] = [merged]
+        return made
