@@ -1,0 +1,255 @@
+"""The Data Delay API as an ASGI application: each route decodes, calls the store or one pure function, encodes.
+
+    PUT    /v1/delays/{consumer}/{topic}          write  submit; the very same submission may be repeated
+    GET    /v1/delays/{consumer}/{topic}          read   one delay
+    GET    /v1/delays                             read   all of them
+    GET    /v1/delays/{consumer}/{topic}/history  read   what was published when, newest first
+    POST   /v1/delays/{consumer}/{topic}/rewind   write  the consumer went back on purpose
+    DELETE /v1/delays/{consumer}/{topic}          write  the consumer is retired: forget it
+    GET    /metrics                               read
+    GET    /livez, /readyz, /, /openapi.json      open
+
+Delays are read from memory on the event loop; what touches the database runs in threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.security import HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+
+from datadelay.api import page, problems
+from datadelay.api.auth import Principal, Scope, Tokens
+from datadelay.api.config import ServeConfig
+from datadelay.api.gate import Gate
+from datadelay.api.limits import RateLimiter
+from datadelay.api.metrics import Metrics
+from datadelay.api.store import Store
+from datadelay.errors import SubmissionInvalid, SubmissionLate
+from datadelay.model import NAME_MAX, NAME_PATTERN, Delay
+from datadelay.publish import Published, accept, rewind, view
+from datadelay.wire import (
+    DelayBody,
+    DelayListBody,
+    HistoryBody,
+    PointBody,
+    RewindBody,
+    SubmissionBody,
+    iso,
+)
+
+HISTORY_PAGE_MAX = 2_000
+_SEQUENCE_MAX = 2**53
+
+PathName = Annotated[str, Path(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
+_bearer = HTTPBearer(auto_error=False, description="a token of the server's tokens file or environment")
+
+
+def _needs(scope: Scope) -> Any:
+    """A dependency that refuses callers without `scope`; the gate has identified them."""
+
+    async def check(request: Request, _: Annotated[object, Depends(_bearer)]) -> None:
+        principal: Principal | None = request.state.principal
+        challenge = {"WWW-Authenticate": f'Bearer realm="data delay", scope="{scope}"'}
+        if principal is None:
+            challenge["WWW-Authenticate"] += ', error="invalid_token"'
+            raise HTTPException(401, "this token is not known here: check its value", challenge)
+        if scope in principal.scopes:
+            return
+        if principal.name is None:
+            raise HTTPException(401, f"a bearer token with scope {scope!s} is needed", challenge)
+        challenge["WWW-Authenticate"] += ', error="insufficient_scope"'
+        raise HTTPException(403, f"token {principal.name!r} lacks the scope {scope!s}", challenge)
+
+    return Depends(check)
+
+
+def _answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The problems that a route may answer with; `problems` fills in their content."""
+    meaning = {
+        400: "the body is not JSON",
+        401: "no token, or an unknown one",
+        403: "the token lacks the scope",
+        404: "nothing was ever submitted for this consumer and topic",
+        409: "a newer submission, or a rewind, was there first; nothing was changed",
+        413: "the body is too large",
+        422: "a value is not allowed",
+        429: "too many requests; see Retry-After",
+        500: "a defect of the server",
+        503: "the database does not answer; see Retry-After",
+    }
+    return {status: {"description": meaning[status]} for status in (*statuses, 413, 429, 500)}
+
+
+class Delays:
+    """The routes of one server, around its store and its clock (milliseconds since the epoch)."""
+
+    def __init__(self, store: Store, config: ServeConfig, clock_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._config = config
+        self._clock_ms = clock_ms
+        self.metrics = Metrics(self.all)
+
+    def all(self) -> list[Delay]:
+        """Everything that is published, now."""
+        now_ms = self._clock_ms()
+        return [self._view(published, now_ms) for published in self._store.all()]
+
+    def _view(self, published: Published, now_ms: int, with_partitions: bool = False) -> Delay:
+        stale_after_ms = self._config.stale_after_ms(published.last.consumer)
+        return view(published, now_ms=now_ms, stale_after_ms=stale_after_ms, with_partitions=with_partitions)
+
+    def router(self) -> APIRouter:
+        """The routes below /v1."""
+        router = APIRouter(prefix="/v1/delays", tags=["delays"])
+        one = "/{consumer}/{topic}"
+        read, write = [_needs(Scope.READ)], [_needs(Scope.WRITE)]
+
+        def route(method: str, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+            router.add_api_route(path, endpoint, methods=[method], operation_id=endpoint.__name__, **more)
+
+        route("GET", "", self.list_delays, dependencies=read, response_model=DelayListBody,
+              responses=_answers(401, 403))  # fmt: skip
+        route("GET", one, self.read_delay, dependencies=read, response_model=DelayBody,
+              responses=_answers(401, 403, 404, 422))  # fmt: skip
+        route("PUT", one, self.submit, dependencies=write, response_model=DelayBody,
+              responses=_answers(400, 401, 403, 409, 422, 503))  # fmt: skip
+        route("DELETE", one, self.forget, dependencies=write, status_code=204,
+              responses=_answers(401, 403, 404, 422, 503))  # fmt: skip
+        route("GET", one + "/history", self.read_history, dependencies=read, response_model=HistoryBody,
+              responses=_answers(401, 403, 404, 422, 503))  # fmt: skip
+        route("POST", one + "/rewind", self.rewind, dependencies=write, response_model=DelayBody,
+              responses=_answers(400, 401, 403, 404, 422, 503))  # fmt: skip
+        return router
+
+    async def list_delays(self) -> Response:
+        """Every consumer and topic."""
+        now_ms = self._clock_ms()
+        delays = [DelayBody.of(self._view(published, now_ms)) for published in self._store.all()]
+        return _json(DelayListBody(now_ms=now_ms, now=iso(now_ms) or "", delays=delays))
+
+    async def read_delay(
+        self,
+        consumer: PathName,
+        topic: PathName,
+        partitions: Annotated[bool, Query(description="name every partition")] = False,
+    ) -> Response:
+        """How far one consumer has come in one topic."""
+        published = self._store.get(consumer, topic)
+        return _json(DelayBody.of(self._view(published, self._clock_ms(), partitions)))
+
+    def submit(self, consumer: PathName, topic: PathName, body: SubmissionBody) -> Response:
+        """Submit what a collector found out. Refused (409) if a newer submission or a rewind was there first."""
+        now_ms = self._clock_ms()
+        stale_after_ms, bounds = self._config.stale_after_ms(consumer), self._config.bounds
+        try:
+            submission = body.submission(consumer, topic)
+            published = self._store.change(
+                consumer,
+                topic,
+                lambda before: accept(before, submission, now_ms=now_ms, stale_after_ms=stale_after_ms, bounds=bounds),
+                now_ms,
+            )
+        except SubmissionLate:
+            self.metrics.refused.labels("late").inc()
+            raise
+        except SubmissionInvalid:
+            self.metrics.refused.labels("invalid").inc()
+            raise
+        return _json(DelayBody.of(self._view(published, now_ms)))
+
+    def rewind(self, consumer: PathName, topic: PathName, body: RewindBody) -> Response:
+        """Say that the consumer went back on purpose: unknown until the next submission, which is believed."""
+        now_ms = self._clock_ms()
+
+        def decide(before: Published | None) -> Published:
+            return rewind(before or self._store.get(consumer, topic), now_ms=now_ms, note=body.note)
+
+        published = self._store.change(consumer, topic, decide, now_ms)
+        return _json(DelayBody.of(self._view(published, now_ms)))
+
+    def forget(self, consumer: PathName, topic: PathName) -> Response:
+        """Forget a retired consumer and topic, with its history."""
+        self._store.forget(consumer, topic)
+        return Response(status_code=204)
+
+    def read_history(
+        self,
+        consumer: PathName,
+        topic: PathName,
+        limit: Annotated[int, Query(ge=1, le=HISTORY_PAGE_MAX)] = 200,
+        before: Annotated[int | None, Query(ge=1, le=_SEQUENCE_MAX, description="next_before of a page")] = None,
+        since_ms: Annotated[int | None, Query(ge=-_SEQUENCE_MAX, le=_SEQUENCE_MAX)] = None,
+    ) -> Response:
+        """What was published when, newest first."""
+        points = self._store.history(consumer, topic, limit=limit + 1, before=before, since_ms=since_ms)
+        page_points, more = points[:limit], len(points) > limit
+        return _json(
+            HistoryBody(
+                consumer=consumer,
+                topic=topic,
+                points=[PointBody.of(point) for point in page_points],
+                next_before=page_points[-1].sequence if more else None,
+            )
+        )
+
+
+def create_app(store: Store, tokens: Tokens, config: ServeConfig, clock_ms: Callable[[], int]) -> Gate:
+    """The application: routes, page, errors, limits."""
+    delays = Delays(store, config, clock_ms)
+    app = FastAPI(
+        title="Teacup Data Delay",
+        version="1",
+        description="How far has a consumer come in event time?",
+        docs_url=None,  # they would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    problems.install(app)
+    app.include_router(delays.router())
+    app.include_router(_operations(store, delays.metrics))
+    app.include_router(page.router())
+    return Gate(
+        app,
+        tokens=tokens,
+        limiter=RateLimiter(config.requests_per_s, config.burst),
+        metrics=delays.metrics,
+        max_body_bytes=config.max_body_bytes,
+    )
+
+
+def _operations(store: Store, metrics: Metrics) -> APIRouter:
+    """What those who run the server ask."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/livez", response_class=PlainTextResponse, responses=_answers())
+    async def livez() -> str:
+        """The process answers."""
+        return "ok\n"
+
+    @router.get("/readyz", response_class=PlainTextResponse, responses=_answers(503))
+    def readyz() -> str:
+        """The database answers as well."""
+        store.check()
+        return "ok\n"
+
+    @router.get(
+        "/metrics",
+        response_class=PlainTextResponse,
+        dependencies=[_needs(Scope.READ)],
+        responses=_answers(401, 403),
+    )
+    async def metrics_text() -> Response:
+        """Prometheus' text format."""
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+def _json(body: DelayBody | DelayListBody | HistoryBody) -> Response:
+    return Response(body.model_dump_json(), media_type=JSONResponse.media_type, headers={"Cache-Control": "no-store"})

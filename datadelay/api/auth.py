@@ -1,0 +1,142 @@
+"""Who may do what: bearer tokens (RFC 6750) with scopes.
+
+A token is 32 random bytes, so that one round of SHA-256 keeps it as well as a slow hash would; only the digest is
+kept, in memory and in the tokens file:
+
+    # name     scopes       sha256 of the token
+    collector  read,write   9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+
+A token that is presented is compared with every digest in constant time. A wrong one is refused even where reading
+is open to everybody: whoever sends it believes that it counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from datadelay.errors import ConfigInvalid
+
+READ_TOKEN_VARIABLE = "TEACUP_DELAY_READ_TOKEN"
+WRITE_TOKEN_VARIABLE = "TEACUP_DELAY_WRITE_TOKEN"
+_SHORTEST_TOKEN = 16
+
+
+class Scope(StrEnum):
+    """What a token allows."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody who makes requests. `name` is None for those without a token."""
+
+    name: str | None
+    scopes: frozenset[Scope]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as it is kept: its digest, not itself."""
+
+    name: str
+    scopes: frozenset[Scope]
+    sha256: str
+
+    def line(self) -> str:
+        """The token's line in a tokens file."""
+        return f"{self.name} {','.join(sorted(self.scopes))} {self.sha256}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """All tokens of a server, and what is open to everybody."""
+
+    tokens: tuple[Token, ...]
+    anonymous: frozenset[Scope] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not self.tokens and not self.anonymous:
+            raise ConfigInvalid(
+                f"no token is configured and nothing is open: name a tokens_file, set {READ_TOKEN_VARIABLE} or "
+                f"{WRITE_TOKEN_VARIABLE}, or open scopes to everybody with `anonymous: [read, write]`"
+            )
+        names = [token.name for token in self.tokens]
+        if len(set(names)) != len(names):
+            raise ConfigInvalid(f"token names must differ, found {sorted(names)}")
+
+    def identify(self, authorization: str | None) -> Principal | None:
+        """Whose request this is by its `Authorization` header; None: the header names no token of ours."""
+        if authorization is None:
+            return Principal(None, self.anonymous)
+        scheme, _, presented = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        digest = _digest(presented.strip())
+        found = None
+        for token in self.tokens:  # no early end: the time must not tell which one matched
+            if hmac.compare_digest(digest, token.sha256):
+                found = token
+        return None if found is None else Principal(found.name, found.scopes | self.anonymous)
+
+
+def new_token(name: str, scopes: Iterable[Scope]) -> tuple[str, Token]:
+    """A new random token: its secret, to be given away once, and what is kept of it."""
+    secret = secrets.token_urlsafe(32)
+    return secret, _checked(name, frozenset(scopes), _digest(secret), "new token")
+
+
+def parse_tokens(text: str, source: str) -> tuple[Token, ...]:
+    """The tokens of a tokens file: a line is a name, scopes joined by commas, and a SHA-256 in hex."""
+    tokens = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split("#", 1)[0].split()
+        if not words:
+            continue
+        where = f"{source}, line {number}"
+        if len(words) != 3:
+            raise ConfigInvalid(f"{where}: expected `name scope,scope sha256`, found {len(words)} words")
+        name, scopes, sha256 = words
+        allowed = {scope.value for scope in Scope}
+        if not set(scopes.split(",")) <= allowed:
+            raise ConfigInvalid(f"{where}: scopes {scopes!r} must be of {sorted(allowed)}")
+        tokens.append(_checked(name, frozenset(map(Scope, scopes.split(","))), sha256.lower(), where))
+    return tuple(tokens)
+
+
+def environment_tokens(environ: Mapping[str, str]) -> tuple[Token, ...]:
+    """Tokens given in plain text by environment variables (a Kubernetes secret): one to read, one for both."""
+    wanted = (
+        (READ_TOKEN_VARIABLE, "environment-read", frozenset({Scope.READ})),
+        (WRITE_TOKEN_VARIABLE, "environment-write", frozenset({Scope.READ, Scope.WRITE})),
+    )
+    tokens = []
+    for variable, name, scopes in wanted:
+        secret = environ.get(variable)
+        if secret is None:
+            continue
+        if len(secret) < _SHORTEST_TOKEN:
+            raise ConfigInvalid(f"{variable} has {len(secret)} characters, at least {_SHORTEST_TOKEN} are needed")
+        tokens.append(Token(name, scopes, _digest(secret)))
+    return tuple(tokens)
+
+
+def _checked(name: str, scopes: frozenset[Scope], sha256: str, where: str) -> Token:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+        raise ConfigInvalid(f"{where}: token name {name!r} must be 1 to 64 of A-Z a-z 0-9 . _ -")
+    if not scopes:
+        raise ConfigInvalid(f"{where}: token {name!r} has no scope")
+    if not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        raise ConfigInvalid(f"{where}: the third word of token {name!r} is no SHA-256 in hex; never put the token")
+    return Token(name, scopes, sha256)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,0 +1,98 @@
+"""What a server of the Data Delay API is told; validates completely, opens nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, field_validator
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from datadelay.api.auth import Scope, Tokens, environment_tokens, parse_tokens
+from datadelay.errors import ConfigInvalid
+from datadelay.publish import Bounds
+
+
+class ServeConfig(BaseModel):
+    """A server's configuration.
+
+    A value is stale when its newest submission is older than `stale_after_intervals` times the interval at which
+    its consumer is collected: `intervals_s` by consumer, otherwise `interval_s`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    database: str = Field(description="SQLAlchemy URL of a SQLite file: sqlite:////var/lib/teacup/delay.db")
+    host: str = "127.0.0.1"
+    port: int = Field(default=8710, ge=0, le=65535, description="0: any free port, which the log names")
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+
+    tokens_file: Path | None = None
+    anonymous: frozenset[Scope] = frozenset()
+
+    interval_s: PositiveFloat = 60.0
+    intervals_s: dict[str, PositiveFloat] = Field(default_factory=dict)
+    stale_after_intervals: float = Field(default=3.0, ge=1.0)
+
+    history_retention_s: PositiveFloat = 7 * 86_400.0
+    history_max_points: PositiveInt = Field(default=50_000, description="kept for each consumer and topic")
+
+    max_body_bytes: PositiveInt = 1 << 20
+    requests_per_s: PositiveFloat = Field(default=2_000.0, description="by token, or by address without one")
+    burst: PositiveInt = 4_000
+
+    max_clock_skew_ms: PositiveInt = 60_000
+    max_future_skew_ms: PositiveInt = 600_000
+
+    @field_validator("database")
+    @classmethod
+    def _sqlite_file(cls, database: str) -> str:
+        try:
+            url = make_url(database)
+        except ArgumentError as error:
+            raise ValueError(f"{database!r} is no database URL: {error}") from error
+        if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+            raise ValueError(f"{database!r} must name a SQLite file, as in sqlite:////var/lib/teacup/delay.db")
+        return database
+
+    @property
+    def bounds(self) -> Bounds:
+        """How far ahead of the server's clock a submission may lie."""
+        return Bounds(clock_skew_ms=self.max_clock_skew_ms, future_skew_ms=self.max_future_skew_ms)
+
+    def stale_after_ms(self, consumer: str) -> int:
+        """The age from which on a value of `consumer` is stale."""
+        interval_s = self.intervals_s.get(consumer, self.interval_s)
+        return round(interval_s * self.stale_after_intervals * 1000)
+
+    def load_tokens(self, environ: Mapping[str, str]) -> Tokens:
+        """The tokens of the file and of the environment. Raises `ConfigInvalid`."""
+        tokens = environment_tokens(environ)
+        if self.tokens_file is not None:
+            try:
+                text = self.tokens_file.read_text(encoding="utf-8")
+            except OSError as error:
+                raise ConfigInvalid(f"tokens_file {self.tokens_file} cannot be read: {error}") from error
+            tokens += parse_tokens(text, str(self.tokens_file))
+        return Tokens(tokens, self.anonymous)
+
+    @classmethod
+    def load(cls, path: Path, overrides: Mapping[str, Any] | None = None) -> ServeConfig:
+        """The configuration of a YAML file; `overrides` (of a command line) win. Raises `ConfigInvalid`."""
+        try:
+            document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ConfigInvalid(f"{path} cannot be read as YAML: {error}") from error
+        if not isinstance(document, dict):
+            raise ConfigInvalid(f"{path}: expected a mapping of settings, found {type(document).__name__}")
+        try:
+            return cls.model_validate({**document, **(overrides or {})})
+        except ValidationError as error:
+            places = "; ".join(
+                f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors(include_url=False)
+            )
+            raise ConfigInvalid(f"{path}: {places}") from error

@@ -1,0 +1,52 @@
+"""How much one caller may ask for: a token bucket each (pure), and the bucket of every caller.
+
+A bucket holds up to `burst` requests and gains `rate_per_s` of them a second. Callers are forgotten in the order of
+their last request once there are too many, so that addresses made up by somebody cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class TokenBucket:
+    """What one caller has left at `at_s` of a monotonic clock."""
+
+    rate_per_s: float
+    burst: int
+    left: float
+    at_s: float
+
+    def take(self, now_s: float) -> int | None:
+        """Take one request: None if there was one, otherwise the whole seconds after which there will be."""
+        self.left = min(self.burst, self.left + (now_s - self.at_s) * self.rate_per_s)
+        self.at_s = now_s
+        if self.left >= 1:
+            self.left -= 1
+            return None
+        return max(1, math.ceil((1 - self.left) / self.rate_per_s))
+
+
+class RateLimiter:
+    """The buckets of all callers."""
+
+    def __init__(self, rate_per_s: float, burst: int, max_callers: int = 10_000) -> None:
+        self._rate_per_s = rate_per_s
+        self._burst = burst
+        self._max_callers = max_callers
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def take(self, caller: str, now_s: float) -> int | None:
+        """Take one request of `caller`: None, or the seconds to wait."""
+        bucket = self._buckets.get(caller)
+        if bucket is None:
+            bucket = TokenBucket(self._rate_per_s, self._burst, float(self._burst), now_s)
+            self._buckets[caller] = bucket
+            if len(self._buckets) > self._max_callers:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(caller)
+        return bucket.take(now_s)

@@ -1,0 +1,76 @@
+"""Prometheus metrics: of every delay, and of the API itself.
+
+    teacup_data_delay_seconds{consumer,topic}                   absent while the delay is unknown
+    teacup_data_delay_last_success_age_seconds{consumer,topic}  of the newest submission with a value; absent before it
+    teacup_data_delay_last_submission_age_seconds{consumer,topic}
+    teacup_data_delay_state{consumer,topic,state}               1 for the present state, 0 for the three others
+    teacup_data_delay_requests_total{method,route,status}
+    teacup_data_delay_refused_submissions_total{reason}         late, invalid
+
+An unknown delay has no sample, as 0 would read as "no delay", and NaN silences most alert rules; alert on the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from datadelay.model import Delay, State
+
+
+class DelayCollector(Collector):
+    """Turns what is published at the moment of a scrape into samples."""
+
+    def __init__(self, delays: Callable[[], Iterable[Delay]]) -> None:
+        self._delays = delays
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Nothing to know in advance; keeps a registration from scraping."""
+        return []
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The four families."""
+        labels = ["consumer", "topic"]
+        seconds = GaugeMetricFamily("teacup_data_delay_seconds", "Now minus consumed_until.", labels=labels)
+        success = GaugeMetricFamily(
+            "teacup_data_delay_last_success_age_seconds",
+            "Age of the newest submission that carried a value.",
+            labels=labels,
+        )
+        age = GaugeMetricFamily(
+            "teacup_data_delay_last_submission_age_seconds", "Age of the newest submission.", labels=labels
+        )
+        state = GaugeMetricFamily("teacup_data_delay_state", "1 for the present state.", labels=[*labels, "state"])
+        for delay in self._delays():
+            names = [delay.consumer, delay.topic]
+            if delay.delay_ms is not None:
+                seconds.add_metric(names, delay.delay_ms / 1000)
+            if delay.success_ms is not None:
+                success.add_metric(names, (delay.now_ms - delay.success_ms) / 1000)
+            age.add_metric(names, delay.age_ms / 1000)
+            for each in State:
+                state.add_metric([*names, each.value], float(each is delay.state))
+        return [seconds, success, age, state]
+
+
+class Metrics:
+    """The registry of one server."""
+
+    def __init__(self, delays: Callable[[], Iterable[Delay]]) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(DelayCollector(delays))
+        self.requests = Counter(
+            "teacup_data_delay_requests",
+            "Answered requests.",
+            ["method", "route", "status"],
+            registry=self.registry,
+        )
+        self.refused = Counter(
+            "teacup_data_delay_refused_submissions",
+            "Submissions that were refused.",
+            ["reason"],
+            registry=self.registry,
+        )

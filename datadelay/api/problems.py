@@ -1,0 +1,160 @@
+"""Every error of the API as RFC 9457 problem details, in its answers and in its OpenAPI description.
+
+status  type                       raised by
+400     /problems/malformed        a body that is not JSON
+401     /problems/unauthenticated  no token where one is needed, or one that nobody knows
+403     /problems/forbidden        a token without the scope
+404     /problems/not-found        a path, or a consumer and topic, that is not there
+405     /problems/method           another method is meant; `Allow` names it
+409     /problems/late             a newer submission or a rewind was there first
+413     /problems/too-large        the body is beyond the limit
+422     /problems/invalid          a value is not allowed; `errors` points at it
+429     /problems/too-many         beyond the rate; `Retry-After` says how long to wait
+500     /problems/defect           a defect of the server; its log has the trace
+503     /problems/unavailable      the database does not answer
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+
+from datadelay.errors import DelayError, DelayNotFound, StoreUnavailable, SubmissionInvalid, SubmissionLate
+from datadelay.wire import NO_DELAY, ProblemBody, ProblemPart
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_UNAVAILABLE_S = 5
+_METHODS = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
+_KINDS = {
+    400: "malformed",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not-found",
+    405: "method",
+    409: "late",
+    413: "too-large",
+    422: "invalid",
+    429: "too-many",
+    500: "defect",
+    503: "unavailable",
+}
+_STATUS_OF: Mapping[type[DelayError], int] = {
+    SubmissionInvalid: 422,
+    SubmissionLate: 409,
+    DelayNotFound: 404,
+    StoreUnavailable: 503,
+}
+
+
+def problem(
+    status: int,
+    detail: str,
+    *,
+    kind: str | None = None,
+    instance: str | None = None,
+    errors: list[ProblemPart] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The answer that says what is wrong."""
+    body = ProblemBody(
+        type=kind or (f"/problems/{_KINDS[status]}" if status in _KINDS else "about:blank"),
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        instance=instance,
+        errors=errors,
+    )
+    return Response(
+        body.model_dump_json(exclude_none=True),
+        status_code=status,
+        media_type=MEDIA_TYPE,
+        headers={"Cache-Control": "no-store", **(headers or {})},
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of `app` by a problem, and describe it so."""
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    for kind in _STATUS_OF:
+        app.add_exception_handler(kind, _delay_error)
+    app.add_exception_handler(Exception, _defect)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers, detail = dict(error.headers or {}), error.detail
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = allowed = ", ".join(_methods(request))
+        detail = f"{request.method} is not allowed here, but {allowed}"
+    return problem(error.status_code, detail, instance=request.url.path, headers=headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """The methods of all routes of this path: the framework's answer names those of one route only."""
+    routes = request.app.router.routes
+    asked = {method: {**request.scope, "method": method} for method in _METHODS}
+    return [m for m, scope in asked.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)]
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    parts = error.errors()
+    if any(part["type"] == "json_invalid" for part in parts):
+        return problem(400, "the body is not JSON", instance=request.url.path)
+    return problem(
+        422,
+        "the request has values that are not allowed; `errors` points at them",
+        instance=request.url.path,
+        errors=[
+            ProblemPart(pointer="/" + "/".join(map(str, part["loc"])), detail=str(part["msg"])) for part in parts[:20]
+        ],
+    )
+
+
+async def _delay_error(request: Request, error: Exception) -> Response:
+    status = next(status for kind, status in _STATUS_OF.items() if isinstance(error, kind))
+    headers = {}
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        logger.error("%s %s: %s", request.method, request.url.path, error)
+        headers["Retry-After"] = str(RETRY_UNAVAILABLE_S)
+    kind = NO_DELAY if isinstance(error, DelayNotFound) else None
+    return problem(status, str(error), kind=kind, instance=request.url.path, headers=headers)
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    """The trace goes to the log by the server itself; the answer keeps it to itself."""
+    return problem(500, "a defect of the server: its log has the trace", instance=request.url.path)
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's description, with problems where it would describe its own errors."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        _, definitions = models_json_schema(
+            [(ProblemBody, "serialization")], ref_template="#/components/schemas/{model}"
+        )
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas.update(definitions["$defs"])
+        for unused in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(unused, None)
+        content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}
+        for path in document["paths"].values():
+            for operation in path.values():
+                for status, answer in operation["responses"].items():
+                    if int(status) >= HTTPStatus.BAD_REQUEST:
+                        answer["content"] = content
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,296 @@
+"""What is published, kept in SQLite: every acknowledged write is on the disk, every read of a delay is from memory.
+
+One server process owns the file (a lock beside it holds that), so the newest state of every consumer and topic is
+also kept in memory, and is replaced there after its transaction has been committed; only histories are read from the
+database. `synchronous=FULL` in WAL mode syncs the log before a commit returns: an answer to a submission means that
+neither kill -9 nor a power failure loses it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+from alembic import command
+from alembic.config import Config as AlembicConfig
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, RowMapping, create_engine, delete, event, insert, select, text, update
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from datadelay.api.schema import history, published
+from datadelay.errors import DelayNotFound, StoreUnavailable
+from datadelay.model import PartitionReport, Point, State, Submission, slowest
+from datadelay.publish import Published
+
+
+class Store:
+    """All consumers and topics, each with its history. Safe to use from several threads."""
+
+    def __init__(self, engine: Engine, lock: TextIO, *, retention_ms: int, max_points: int) -> None:
+        self._engine = engine
+        self._lock = lock
+        self._retention_ms = retention_ms
+        self._max_points = max_points
+        self._writing = threading.Lock()
+        with self._connection() as connection:
+            self._published: Mapping[tuple[str, str], Published] = {
+                (row["consumer"], row["topic"]): _from_row(row)
+                for row in connection.execute(select(published)).mappings()
+            }
+
+    @classmethod
+    def open(cls, database: str, *, retention_ms: int, max_points: int) -> Self:
+        """Lock the file, bring it to the newest migration, read it. Raises `StoreUnavailable`."""
+        lock = _lock(Path(make_url(database).database or ""))
+        try:
+            engine = create_engine(database)
+            event.listen(engine, "connect", _configure)
+            event.listen(engine, "begin", _begin)
+            migrate(engine)
+            return cls(engine, lock, retention_ms=retention_ms, max_points=max_points)
+        except BaseException:
+            lock.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connections, give the file free."""
+        self._engine.dispose()
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def all(self) -> list[Published]:
+        """Everything that is published, ordered by consumer and topic."""
+        return [entry for _, entry in sorted(self._published.items())]
+
+    def get(self, consumer: str, topic: str) -> Published:
+        """What is published of one. Raises `DelayNotFound`."""
+        try:
+            return self._published[consumer, topic]
+        except KeyError:
+            raise DelayNotFound(
+                f"nothing was ever submitted for consumer {consumer!r}, topic {topic!r}: is its collector running?"
+            ) from None
+
+    def change(
+        self, consumer: str, topic: str, decide: Callable[[Published | None], Published], now_ms: int
+    ) -> Published:
+        """Publish what `decide` makes of what is published now, with a point in the history; commits first.
+
+        What `decide` raises changes nothing. If it returns what it was given, nothing is written.
+        """
+        key = (consumer, topic)
+        with self._writing:
+            before = self._published.get(key)
+            after = decide(before)
+            if after is not before:
+                with self._connection() as connection:
+                    self._write(connection, after, now_ms)
+                self._published = {**self._published, key: after}  # readers iterate over the old one
+        return after
+
+    def forget(self, consumer: str, topic: str) -> None:
+        """Remove a retired consumer and topic with its history. Raises `DelayNotFound`."""
+        with self._writing:
+            self.get(consumer, topic)
+            with self._connection() as connection:
+                connection.execute(delete(published).where(*_is(consumer, topic)))
+            self._published = {k: v for k, v in self._published.items() if k != (consumer, topic)}
+
+    def history(
+        self, consumer: str, topic: str, *, limit: int, before: int | None, since_ms: int | None
+    ) -> list[Point]:
+        """Up to `limit` points below the sequence number `before`, newest first. Raises `DelayNotFound`."""
+        self.get(consumer, topic)
+        owner = select(published.c.id).where(*_is(consumer, topic)).scalar_subquery()
+        query = select(history).where(history.c.published_id == owner)
+        if before is not None:
+            query = query.where(history.c.sequence < before)
+        if since_ms is not None:
+            query = query.where(history.c.at_ms >= since_ms)
+        query = query.order_by(history.c.sequence.desc()).limit(limit)
+        with self._connection() as connection:
+            rows = connection.execute(query).all()
+        return [
+            Point(
+                sequence=row.sequence,
+                at_ms=row.at_ms,
+                state=State(row.state),
+                consumed_until_ms=row.consumed_until_ms,
+                reason=row.reason,
+                slowest_partition=row.slowest_partition,
+            )
+            for row in rows
+        ]
+
+    def check(self) -> None:
+        """Ask the database for something. Raises `StoreUnavailable`."""
+        with self._connection() as connection:
+            connection.execute(select(published.c.id).limit(1))
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise StoreUnavailable(f"database {self._engine.url.database}: {error}") from error
+
+    def _write(self, connection: Connection, after: Published, now_ms: int) -> None:
+        values = _to_row(after)
+        where = _is(after.last.consumer, after.last.topic)
+        row = connection.execute(
+            update(published)
+            .where(*where)
+            .values(**values, sequence=published.c.sequence + 1)
+            .returning(published.c.id, published.c.sequence)
+        ).one_or_none()
+        if row is None:
+            row = connection.execute(
+                insert(published)
+                .values(consumer=after.last.consumer, topic=after.last.topic, **values, sequence=1)
+                .returning(published.c.id, published.c.sequence)
+            ).one()
+        connection.execute(
+            insert(history).values(
+                published_id=row.id,
+                sequence=row.sequence,
+                at_ms=now_ms,
+                state=after.fresh_state.value,
+                consumed_until_ms=after.value_ms,
+                reason=after.reason,
+                slowest_partition=after.slowest.partition if after.slowest else None,
+            )
+        )
+        self._prune(connection, row.id, row.sequence, now_ms)
+
+    def _prune(self, connection: Connection, published_id: int, newest: int, now_ms: int) -> None:
+        """Drop the points beyond the count, then the oldest few as long as they are beyond the retention."""
+        mine = history.c.published_id == published_id
+        connection.execute(delete(history).where(mine, history.c.sequence <= newest - self._max_points))
+        oldest = select(history.c.sequence).where(mine).order_by(history.c.sequence).limit(100).subquery()
+        connection.execute(
+            delete(history).where(
+                mine,
+                history.c.sequence.in_(select(oldest.c.sequence)),
+                history.c.at_ms < now_ms - self._retention_ms,
+            )
+        )
+
+
+def migrate(engine: Engine) -> None:
+    """Bring the database to the newest migration. Raises `StoreUnavailable`, also for one of a newer version."""
+    config = AlembicConfig()
+    config.set_main_option("script_location", str(files("datadelay.api") / "migrations").replace("%", "%%"))
+    newest = ScriptDirectory.from_config(config).get_current_head()
+    try:
+        with engine.begin() as connection:
+            config.attributes["connection"] = connection
+            if _revision(connection) not in (None, *_known(config)):
+                raise StoreUnavailable(
+                    f"database {engine.url.database} is of a newer version (migration {_revision(connection)}, "
+                    f"this one knows up to {newest}): run the newer teacup, or restore a backup"
+                )
+            command.upgrade(config, "head")
+    except SQLAlchemyError as error:
+        raise StoreUnavailable(f"database {engine.url.database} cannot be migrated: {error}") from error
+
+
+def _known(config: AlembicConfig) -> list[str]:
+    return [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+
+
+def _revision(connection: Connection) -> str | None:
+    if not connection.dialect.has_table(connection, "alembic_version"):
+        return None
+    revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return revision
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def _configure(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # the driver's own transactions would leave out migrations' DDL
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=5000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _lock(path: Path) -> TextIO:
+    """Two servers on one file would each publish from a memory of its own."""
+    lock_path = path.with_name(path.name + ".lock")
+    try:
+        lock = lock_path.open("w")
+    except OSError as error:
+        raise StoreUnavailable(f"database {path}: cannot make {lock_path}: {error}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise StoreUnavailable(f"database {path}: another server uses it ({lock_path} is locked)") from error
+    return lock
+
+
+def _is(consumer: str, topic: str) -> tuple[Any, Any]:
+    return published.c.consumer == consumer, published.c.topic == topic
+
+
+def _to_row(entry: Published) -> dict[str, Any]:
+    last = entry.last
+    return {
+        "listed_ms": last.listed_ms,
+        "consumed_until_ms": last.consumed_until_ms,
+        "submitted_reason": last.reason,
+        "caught_up": last.caught_up,
+        "generation": last.generation,
+        "store_generation": last.store_generation,
+        "partitions": [[p.partition, p.position, p.progress_ms, p.reason] for p in last.partitions],
+        "positions": None if entry.positions is None else sorted(map(list, entry.positions.items())),
+        "value_ms": entry.value_ms,
+        "floor_ms": entry.floor_ms,
+        "held": entry.held,
+        "reason": entry.reason,
+        "rewound_ms": entry.rewound_ms,
+        "success_ms": entry.success_ms,
+        "since_ms": entry.since_ms,
+    }
+
+
+def _from_row(row: RowMapping) -> Published:
+    partitions = tuple(PartitionReport(*values) for values in row["partitions"])
+    positions: Mapping[int, int] | None = None if row["positions"] is None else dict(row["positions"])
+    return Published(
+        last=Submission(
+            consumer=row["consumer"],
+            topic=row["topic"],
+            listed_ms=row["listed_ms"],
+            consumed_until_ms=row["consumed_until_ms"],
+            reason=row["submitted_reason"],
+            partitions=partitions,
+            generation=row["generation"],
+            store_generation=row["store_generation"],
+            caught_up=row["caught_up"],
+        ),
+        positions=positions,
+        value_ms=row["value_ms"],
+        floor_ms=row["floor_ms"],
+        held=row["held"],
+        reason=row["reason"],
+        rewound_ms=row["rewound_ms"],
+        success_ms=row["success_ms"],
+        since_ms=row["since_ms"],
+        slowest=slowest(partitions),
+    )

@@ -1,0 +1,62 @@
+"""What the Data Delay refuses or gives up, on both sides of its API.
+
+    DelayError
+      +- ConfigInvalid        a value of a configuration is not allowed
+      +- SubmissionInvalid    a submission contradicts itself, or lies in the future
+      +- SubmissionLate       a newer submission, or a rewind, was there first
+      +- DelayNotFound        nobody ever submitted anything for this consumer and topic
+      +- StoreUnavailable     the database cannot be opened, read or written
+      +- CallFailed           the client's call got no usable answer
+           +- AccessDenied    the token is missing, unknown, or lacks the scope
+           +- RateLimited     too many requests, and the bounded retries did not help
+           +- ServerUnavailable   no connection, a time-out, or an error of the server
+           +- AnswerNotUnderstood  what answered does not speak this API
+
+Every message says which value was wrong, where it came from, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class DelayError(Exception):
+    """Anything that the Data Delay refuses or gives up."""
+
+
+class ConfigInvalid(DelayError, ValueError):
+    """A value of a configuration is not allowed."""
+
+
+class SubmissionInvalid(DelayError, ValueError):
+    """A submission contradicts itself, or lies in the future."""
+
+
+class SubmissionLate(DelayError):
+    """The submission was listed before the newest accepted one, or before a rewind; it changes nothing."""
+
+
+class DelayNotFound(DelayError, LookupError):
+    """Nobody ever submitted anything for this consumer and topic."""
+
+
+class StoreUnavailable(DelayError):
+    """The database cannot be opened, read or written."""
+
+
+class CallFailed(DelayError):
+    """A call of the client got no usable answer; nothing is known of the delay."""
+
+
+class AccessDenied(CallFailed):
+    """The token is missing, unknown, or lacks the scope that the call needs."""
+
+
+class RateLimited(CallFailed):
+    """Too many requests; the bounded retries waited as told and were refused again."""
+
+
+class ServerUnavailable(CallFailed):
+    """No connection, a time-out, or an error of the server, after the bounded retries."""
+
+
+class AnswerNotUnderstood(CallFailed):
+    """What answered does not speak this API: a wrong URL, a proxy, or another version."""

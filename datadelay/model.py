@@ -1,0 +1,186 @@
+"""What a collector submits, and what a reader gets: plain frozen data.
+
+    Submission   one run's finding about one consumer and topic: every partition's position and progress
+    Delay        what is published of it at one moment: `consumed_until`, or why it is not known
+    Point        one step of a delay's history
+
+All times are int64 milliseconds UTC. "Not known" is None with a reason, never 0 and never NaN; `progress.UNKNOWN`
+lies outside of the range that a submission may carry, so that it cannot slip in as a time.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from datadelay.errors import SubmissionInvalid
+
+TIME_MIN_MS = -62_135_596_800_000
+"""0001-01-01T00:00Z, the earliest time that has an ISO 8601 form."""
+TIME_MAX_MS = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z, the latest one."""
+OFFSET_MAX = 2**63 - 1
+NAME_PATTERN = "^[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
+"""Kafka's rule for topics; not dots alone, which URLs would swallow."""
+NAME_MAX = 249
+TEXT_MAX = 1000
+
+
+class State(StrEnum):
+    """What is known of a delay.
+
+    ok         the value is known and fresh
+    caught_up  the same, and nothing was unread when the ends were listed
+    unknown    there is no value; the reason says why
+    stale      there is a value, but the collector has been silent for too long
+    """
+
+    OK = "ok"
+    CAUGHT_UP = "caught_up"
+    UNKNOWN = "unknown"
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """One partition in a submission; `reason` is there exactly when `progress_ms` is None."""
+
+    partition: int
+    position: int | None
+    progress_ms: int | None
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        where = f"partition {self.partition}"
+        if not 0 <= self.partition < 2**31:
+            raise SubmissionInvalid(f"{where}: a partition's number lies in [0, 2^31)")
+        if self.position is not None and not 0 <= self.position <= OFFSET_MAX:
+            raise SubmissionInvalid(f"{where}: position {self.position} is no offset; send null with a reason")
+        _check_time(self.progress_ms, f"{where}: progress_ms")
+        _check_reason(self.progress_ms, self.reason, f"{where}: progress_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What one run of a collector found out about one consumer and topic.
+
+    listed_ms          the wall clock just before the end offsets were listed
+    consumed_until_ms  the smallest progress of the partitions; None, with a reason, where one of them has none
+    generation         changes when the consumer starts anew: its positions cannot be compared with earlier ones
+    store_generation   the same of the store that the consumer feeds, None where it feeds none
+    caught_up          every partition was caught up with its end
+    """
+
+    consumer: str
+    topic: str
+    listed_ms: int
+    consumed_until_ms: int | None
+    reason: str | None = None
+    partitions: tuple[PartitionReport, ...]
+    generation: str
+    store_generation: str | None = None
+    caught_up: bool = False
+
+    def __post_init__(self) -> None:
+        for what, name in (("consumer", self.consumer), ("topic", self.topic)):
+            if len(name) > NAME_MAX or not re.fullmatch(NAME_PATTERN, name):
+                raise SubmissionInvalid(f"{what} {name!r}: 1 to {NAME_MAX} of A-Z a-z 0-9 . _ -, and not dots alone")
+        for what, text in (("generation", self.generation), ("store_generation", self.store_generation)):
+            if text is not None and not 0 < len(text) <= TEXT_MAX:
+                raise SubmissionInvalid(f"{what} {text[:40]!r}: 1 to {TEXT_MAX} characters")
+        _check_time(self.listed_ms, "listed_ms")
+        _check_time(self.consumed_until_ms, "consumed_until_ms")
+        _check_reason(self.consumed_until_ms, self.reason, "consumed_until_ms")
+        numbers = [report.partition for report in self.partitions]
+        if len(set(numbers)) != len(numbers):
+            twice = sorted({number for number in numbers if numbers.count(number) > 1})
+            raise SubmissionInvalid(f"partitions {twice[:5]} are reported more than once")
+        self._check_value()
+
+    def _check_value(self) -> None:
+        if self.consumed_until_ms is None:
+            return
+        worst = slowest(self.partitions)
+        if worst is None:
+            raise SubmissionInvalid("consumed_until_ms without any partition: send null with a reason")
+        if worst.progress_ms is None:
+            raise SubmissionInvalid(
+                f"consumed_until_ms {self.consumed_until_ms}, but the progress of partition {worst.partition} "
+                f"is not known ({worst.reason}): send null with a reason"
+            )
+        if self.consumed_until_ms > worst.progress_ms:
+            raise SubmissionInvalid(
+                f"consumed_until_ms {self.consumed_until_ms} is beyond the progress {worst.progress_ms} of "
+                f"partition {worst.partition}: it is the smallest progress of all partitions"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delay:
+    """What is published of one consumer and topic at the moment `now_ms` of the server's clock.
+
+    consumed_until_ms  every record still unread has an event time >= this one; None: not known (state `unknown`)
+    delay_ms           now minus it, as the server's clock has it
+    since_ms           when the present state began
+    listed_ms, age_ms  when the ends of the newest submission were listed, and how long ago that is
+    success_ms         the same of the newest submission that carried a value, None if there was none
+    stale_after_ms     the age from which on a value counts as stale
+    slowest            the partition that holds the value back; one of unknown progress before all others
+    partitions         all of them, where the reader asked for them
+    """
+
+    consumer: str
+    topic: str
+    now_ms: int
+    state: State
+    reason: str | None
+    consumed_until_ms: int | None
+    delay_ms: int | None
+    since_ms: int
+    listed_ms: int
+    age_ms: int
+    success_ms: int | None
+    stale_after_ms: int
+    generation: str
+    store_generation: str | None
+    slowest: PartitionReport | None
+    partitions: tuple[PartitionReport, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One step of a delay's history: what was published from `at_ms` on. `sequence` grows by one a step."""
+
+    sequence: int
+    at_ms: int
+    state: State
+    consumed_until_ms: int | None
+    reason: str | None
+    slowest_partition: int | None
+
+
+def slowest(partitions: tuple[PartitionReport, ...]) -> PartitionReport | None:
+    """The partition that holds a topic back: one without progress first, then the smallest, then by number."""
+    return min(
+        partitions,
+        key=lambda report: (report.progress_ms is not None, report.progress_ms or 0, report.partition),
+        default=None,
+    )
+
+
+def _check_time(time_ms: int | None, what: str) -> None:
+    if time_ms is not None and not TIME_MIN_MS <= time_ms <= TIME_MAX_MS:
+        raise SubmissionInvalid(
+            f"{what} {time_ms} is not a time in milliseconds between the years 1 and 9999; "
+            "what is not known is null with a reason"
+        )
+
+
+def _check_reason(value: int | None, reason: str | None, what: str) -> None:
+    if value is None and not reason:
+        raise SubmissionInvalid(f"{what} is null without a reason: say why it is not known")
+    if value is not None and reason is not None:
+        raise SubmissionInvalid(f"{what} is {value}, and yet there is a reason ({reason[:80]!r}): drop one")
+    if reason is not None and len(reason) > TEXT_MAX:
+        raise SubmissionInvalid(f"the reason of {what} has {len(reason)} characters, at most {TEXT_MAX} fit")

@@ -1,0 +1,254 @@
+"""What is published of a consumer's progress: the rules of the Data Delay API, without its database or clock.
+
+    accept   Published, Submission, now -> Published, or a refusal
+    rewind   Published, now             -> Published: whatever comes next is believed
+    view     Published, now             -> Delay: the state at this moment
+
+Who reads a `consumed_until` may act on it for ever: it releases left records of a join. Hence:
+
+1. *Late submissions change nothing.* One that was listed before the newest accepted one, or before a rewind, is
+   refused. The very same one again is no news, so that a sender may repeat what it got no answer to.
+2. *The value never goes back*: the published one is the frontier of all values since the last rewind.
+3. *What breaks this premise makes the delay unknown*, by the submission that shows it: another generation of the
+   consumer or of the store it feeds, a position below one seen before, a partition that is gone. It is **held** there
+   until a later submission is beyond the last published value (everything that readers were promised is consumed
+   again), or until somebody says by a rewind that the consumer went back on purpose.
+4. *Unknown is unknown*: a submission without a value publishes none. The next one with a value may, as positions
+   are remembered in between.
+5. *A value that is not renewed becomes stale*; it stays readable, being still true. Unknown does not become stale.
+
+    state          value   when
+    unknown        none    no value submitted, or held, or rewound and nothing submitted since
+    stale          yes     its newest submission is older than stale_after
+    caught_up      yes     the submission says so
+    ok             yes     otherwise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from datadelay.errors import SubmissionInvalid, SubmissionLate
+from datadelay.model import Delay, PartitionReport, State, Submission, slowest
+from datadelay.progress import UNKNOWN, frontier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How far ahead of the server's clock a submission may lie; what is beyond would block all later ones.
+
+    clock_skew_ms   of the time the ends were listed: the collector's clock against the server's
+    future_skew_ms  of the value: event times are set by producers
+    """
+
+    clock_skew_ms: int = 60_000
+    future_skew_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """One consumer and topic, as it is remembered.
+
+    last        the newest accepted submission
+    positions   the newest known position of each partition; None after a rewind: there is nothing to compare with
+    value_ms    what is published, None: unknown
+    floor_ms    the last published value since the last rewind
+    held        why values up to `floor_ms` are not believed; None: they are
+    reason      why the delay is unknown, None where it is not
+    success_ms  when the newest submission that carried a value was listed
+    since_ms    when the state (apart from stale) began
+    """
+
+    last: Submission
+    positions: Mapping[int, int] | None
+    value_ms: int | None
+    floor_ms: int | None
+    held: str | None
+    reason: str | None
+    rewound_ms: int | None
+    success_ms: int | None
+    since_ms: int
+    slowest: PartitionReport | None
+
+    @property
+    def fresh_state(self) -> State:
+        """The state of a value that is not stale."""
+        if self.value_ms is None:
+            return State.UNKNOWN
+        return State.CAUGHT_UP if self.last.caught_up else State.OK
+
+
+def accept(
+    before: Published | None,
+    submission: Submission,
+    *,
+    now_ms: int,
+    stale_after_ms: int,
+    bounds: Bounds = Bounds(),
+) -> Published:
+    """What is published after `submission`; the same object as `before` if it is a repetition.
+
+    Raises `SubmissionLate`, or `SubmissionInvalid` for times that lie in the future.
+    """
+    if before is not None and submission == before.last:
+        return before
+    _refuse_future(submission, now_ms, bounds)
+    if before is not None:
+        _refuse_late(before, submission)
+
+    floor_ms = before.floor_ms if before else None
+    held = before.held if before else None
+    known = {p.partition: p.position for p in submission.partitions if p.position is not None}
+    positions: Mapping[int, int] = known
+    value_ms = submission.consumed_until_ms
+
+    if before is not None and before.positions is not None:
+        broken = _premise_broken(before.last, before.positions, submission)
+        if broken is not None:
+            held = broken
+        else:
+            positions = {**before.positions, **known}
+            if value_ms is not None and (floor_ms is None or value_ms > floor_ms):
+                held = None
+
+    reason: str | None
+    if held is not None:
+        value_ms, reason = None, _held_reason(held, submission, floor_ms)
+    elif value_ms is None:
+        reason = submission.reason
+    else:
+        value_ms, reason = frontier([value_ms], UNKNOWN if floor_ms is None else floor_ms), None
+
+    after = Published(
+        last=submission,
+        positions=positions,
+        value_ms=value_ms,
+        floor_ms=floor_ms if value_ms is None else value_ms,
+        held=held,
+        reason=reason,
+        rewound_ms=before.rewound_ms if before else None,
+        success_ms=_success_ms(before, submission),
+        since_ms=now_ms,
+        slowest=slowest(submission.partitions),
+    )
+    if before is not None and state_at(before, now_ms, stale_after_ms) is after.fresh_state:
+        after = replace(after, since_ms=before.since_ms)
+    return after
+
+
+def rewind(before: Published, *, now_ms: int, note: str | None = None) -> Published:
+    """Forget what was promised: unknown until a submission that was listed from now on, which will be believed."""
+    why = f" ({note})" if note else ""
+    return replace(
+        before,
+        positions=None,
+        value_ms=None,
+        floor_ms=None,
+        held=None,
+        reason=f"rewound{why}: waiting for a submission whose ends were listed after the rewind",
+        rewound_ms=max(now_ms, before.rewound_ms or now_ms),
+        since_ms=now_ms,
+    )
+
+
+def state_at(published: Published, now_ms: int, stale_after_ms: int) -> State:
+    """The state at `now_ms`."""
+    if published.value_ms is not None and now_ms - published.last.listed_ms > stale_after_ms:
+        return State.STALE
+    return published.fresh_state
+
+
+def view(published: Published, *, now_ms: int, stale_after_ms: int, with_partitions: bool = False) -> Delay:
+    """What a reader gets at `now_ms`."""
+    last = published.last
+    state = state_at(published, now_ms, stale_after_ms)
+    since_ms, reason = published.since_ms, published.reason
+    if state is State.STALE:
+        since_ms = max(since_ms, last.listed_ms + stale_after_ms)
+        reason = f"no submission for more than {stale_after_ms / 1000:g} s: look at the collector"
+    return Delay(
+        consumer=last.consumer,
+        topic=last.topic,
+        now_ms=now_ms,
+        state=state,
+        reason=reason,
+        consumed_until_ms=published.value_ms,
+        delay_ms=None if published.value_ms is None else now_ms - published.value_ms,
+        since_ms=since_ms,
+        listed_ms=last.listed_ms,
+        age_ms=max(0, now_ms - last.listed_ms),
+        success_ms=published.success_ms,
+        stale_after_ms=stale_after_ms,
+        generation=last.generation,
+        store_generation=last.store_generation,
+        slowest=published.slowest,
+        partitions=last.partitions if with_partitions else None,
+    )
+
+
+def _refuse_future(submission: Submission, now_ms: int, bounds: Bounds) -> None:
+    ahead_ms = submission.listed_ms - now_ms
+    if ahead_ms > bounds.clock_skew_ms:
+        raise SubmissionInvalid(
+            f"listed_ms {submission.listed_ms} is {ahead_ms} ms ahead of the server's clock, "
+            f"{bounds.clock_skew_ms} are allowed: set the collector's clock"
+        )
+    if submission.consumed_until_ms is None:
+        return
+    ahead_ms = submission.consumed_until_ms - now_ms
+    if ahead_ms > bounds.future_skew_ms:
+        raise SubmissionInvalid(
+            f"consumed_until_ms {submission.consumed_until_ms} is {ahead_ms} ms ahead of the server's clock, "
+            f"{bounds.future_skew_ms} are allowed: a record from the future must not count as progress"
+        )
+
+
+def _refuse_late(before: Published, submission: Submission) -> None:
+    listed_ms, newest_ms = submission.listed_ms, before.last.listed_ms
+    if listed_ms <= newest_ms:
+        than = "older than" if listed_ms < newest_ms else "of the same time as, but unlike,"
+        raise SubmissionLate(
+            f"listed_ms {listed_ms} is {than} the newest submission's {newest_ms} for consumer "
+            f"{submission.consumer!r}, topic {submission.topic!r}: nothing was changed; do two collectors run?"
+        )
+    if before.rewound_ms is not None and listed_ms < before.rewound_ms:
+        raise SubmissionLate(
+            f"listed_ms {listed_ms} is older than the rewind at {before.rewound_ms} of consumer "
+            f"{submission.consumer!r}, topic {submission.topic!r}: nothing was changed; collect again"
+        )
+
+
+def _premise_broken(last: Submission, positions: Mapping[int, int], submission: Submission) -> str | None:
+    """Why values of `submission` cannot be compared with earlier ones, None where they can."""
+    if submission.generation != last.generation:
+        return f"new generation of the consumer ({_short(last.generation)} -> {_short(submission.generation)})"
+    if submission.store_generation != last.store_generation:
+        old, new = _short(last.store_generation), _short(submission.store_generation)
+        return f"new generation of the store ({old} -> {new})"
+    reports = {report.partition: report for report in submission.partitions}
+    for partition, position in sorted(positions.items()):
+        report = reports.get(partition)
+        if report is None:
+            return f"partition {partition} is gone (its position was {position})"
+        if report.position is not None and report.position < position:
+            return f"partition {partition} went back from position {position} to {report.position}"
+    return None
+
+
+def _held_reason(held: str, submission: Submission, floor_ms: int | None) -> str:
+    settles = "a value" if floor_ms is None else f"a value beyond {floor_ms}"
+    now = f"; now: {submission.reason}" if submission.reason else ""
+    return f"{held}; settled by {settles}, or by a rewind{now}"
+
+
+def _success_ms(before: Published | None, submission: Submission) -> int | None:
+    if submission.consumed_until_ms is not None:
+        return submission.listed_ms
+    return before.success_ms if before else None
+
+
+def _short(generation: str | None) -> str:
+    if generation is None:
+        return "none"
+    return generation if len(generation) <= 40 else f"{generation[:37]}..."

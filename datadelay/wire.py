@@ -1,0 +1,274 @@
+"""The JSON of the Data Delay API, shared by its server and its client.
+
+Times are integers of epoch milliseconds (`..._ms`), which programs use, with the same time in ISO 8601 beside it
+where people read it. What is not known is null. A server refuses members that it does not know (a typing error must
+not pass for a value); a client ignores them (a newer server may say more).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from datadelay.model import (
+    NAME_MAX,
+    NAME_PATTERN,
+    OFFSET_MAX,
+    TEXT_MAX,
+    TIME_MAX_MS,
+    TIME_MIN_MS,
+    Delay,
+    PartitionReport,
+    Point,
+    State,
+    Submission,
+)
+
+TimeMs = Annotated[int, Field(strict=True, ge=TIME_MIN_MS, le=TIME_MAX_MS, description="epoch milliseconds, UTC")]
+Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
+Reason = Annotated[str, Field(min_length=1, max_length=TEXT_MAX)]
+
+NO_DELAY = "/problems/no-delay"
+"""The type of the problem "nothing was ever submitted for this consumer and topic", unlike a wrong path."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso(time_ms: int | None) -> str | None:
+    """`2026-11-20T10:00:00.123Z`; None stays None."""
+    if time_ms is None:
+        return None
+    moment = _EPOCH + timedelta(milliseconds=time_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _Sent(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Answered(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class PartitionBody(_Sent):
+    """One partition of a submission. `reason` is there exactly when `progress_ms` is null."""
+
+    partition: int = Field(strict=True, ge=0, lt=2**31)
+    position: int | None = Field(strict=True, ge=0, le=OFFSET_MAX, description="the next offset to read")
+    progress_ms: TimeMs | None = Field(description="no unread record has an event time below it")
+    reason: Reason | None = None
+
+
+class SubmissionBody(_Sent):
+    """What one run of a collector found out. `consumed_until_ms` is the smallest progress, or null with a reason."""
+
+    listed_ms: TimeMs = Field(description="the wall clock just before the end offsets were listed")
+    consumed_until_ms: TimeMs | None
+    reason: Reason | None = None
+    caught_up: bool = Field(default=False, strict=True, description="nothing was unread in any partition")
+    generation: str = Field(min_length=1, max_length=TEXT_MAX, description="of the consumer, opaque")
+    store_generation: str | None = Field(
+        default=None, min_length=1, max_length=TEXT_MAX, description="of the store that it feeds, opaque"
+    )
+    partitions: list[PartitionBody]
+
+    def submission(self, consumer: str, topic: str) -> Submission:
+        """The plain data. Raises `SubmissionInvalid` where the body contradicts itself."""
+        return Submission(
+            consumer=consumer,
+            topic=topic,
+            listed_ms=self.listed_ms,
+            consumed_until_ms=self.consumed_until_ms,
+            reason=self.reason,
+            caught_up=self.caught_up,
+            generation=self.generation,
+            store_generation=self.store_generation,
+            partitions=tuple(
+                PartitionReport(p.partition, p.position, p.progress_ms, p.reason) for p in self.partitions
+            ),
+        )
+
+    @classmethod
+    def of(cls, submission: Submission) -> SubmissionBody:
+        """The body that says `submission`; consumer and topic stand in the URL."""
+        return cls(
+            listed_ms=submission.listed_ms,
+            consumed_until_ms=submission.consumed_until_ms,
+            reason=submission.reason,
+            caught_up=submission.caught_up,
+            generation=submission.generation,
+            store_generation=submission.store_generation,
+            partitions=[_partition_body(report) for report in submission.partitions],
+        )
+
+
+class RewindBody(_Sent):
+    """A rewind: the consumer went back on purpose."""
+
+    note: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="who and why; shown as the reason until the next submission"
+    )
+
+
+class DelayBody(_Answered):
+    """What is published of one consumer and topic at the moment `now_ms`."""
+
+    consumer: str
+    topic: str
+    now_ms: int
+    state: State
+    reason: str | None = Field(description="why the state is unknown or stale")
+    consumed_until_ms: int | None = Field(description="null: not known. No unread record is older than this")
+    consumed_until: str | None
+    delay_ms: int | None = Field(description="now minus consumed_until; null: not known")
+    since_ms: int = Field(description="when the present state began")
+    since: str
+    listed_ms: int = Field(description="when the newest submission listed the ends")
+    listed: str
+    age_ms: int = Field(description="now minus listed")
+    success_ms: int | None = Field(description="listed_ms of the newest submission that carried a value")
+    success: str | None
+    stale_after_ms: int
+    generation: str
+    store_generation: str | None
+    slowest: PartitionBody | None = Field(description="the partition that holds the value back")
+    partitions: list[PartitionBody] | None = Field(default=None, description="null unless asked for")
+
+    @classmethod
+    def of(cls, delay: Delay) -> DelayBody:
+        """The answer that says `delay`."""
+        return cls(
+            consumer=delay.consumer,
+            topic=delay.topic,
+            now_ms=delay.now_ms,
+            state=delay.state,
+            reason=delay.reason,
+            consumed_until_ms=delay.consumed_until_ms,
+            consumed_until=iso(delay.consumed_until_ms),
+            delay_ms=delay.delay_ms,
+            since_ms=delay.since_ms,
+            since=iso(delay.since_ms) or "",
+            listed_ms=delay.listed_ms,
+            listed=iso(delay.listed_ms) or "",
+            age_ms=delay.age_ms,
+            success_ms=delay.success_ms,
+            success=iso(delay.success_ms),
+            stale_after_ms=delay.stale_after_ms,
+            generation=delay.generation,
+            store_generation=delay.store_generation,
+            slowest=_partition_body(delay.slowest) if delay.slowest else None,
+            partitions=None if delay.partitions is None else [_partition_body(p) for p in delay.partitions],
+        )
+
+    def delay(self) -> Delay:
+        """The plain data."""
+        return Delay(
+            consumer=self.consumer,
+            topic=self.topic,
+            now_ms=self.now_ms,
+            state=self.state,
+            reason=self.reason,
+            consumed_until_ms=self.consumed_until_ms,
+            delay_ms=self.delay_ms,
+            since_ms=self.since_ms,
+            listed_ms=self.listed_ms,
+            age_ms=self.age_ms,
+            success_ms=self.success_ms,
+            stale_after_ms=self.stale_after_ms,
+            generation=self.generation,
+            store_generation=self.store_generation,
+            slowest=_partition_report(self.slowest) if self.slowest else None,
+            partitions=None if self.partitions is None else tuple(_partition_report(p) for p in self.partitions),
+        )
+
+
+class DelayListBody(_Answered):
+    """Every consumer and topic, ordered by name, at one moment."""
+
+    now_ms: int
+    now: str
+    delays: list[DelayBody]
+
+
+class PointBody(_Answered):
+    """One step of a history: what was published from `at_ms` on."""
+
+    sequence: int
+    at_ms: int
+    at: str
+    state: State
+    consumed_until_ms: int | None
+    delay_ms: int | None = Field(description="at_ms minus consumed_until_ms; null: not known")
+    reason: str | None
+    slowest_partition: int | None
+
+    @classmethod
+    def of(cls, point: Point) -> PointBody:
+        """The answer that says `point`."""
+        value_ms = point.consumed_until_ms
+        return cls(
+            sequence=point.sequence,
+            at_ms=point.at_ms,
+            at=iso(point.at_ms) or "",
+            state=point.state,
+            consumed_until_ms=value_ms,
+            delay_ms=None if value_ms is None else point.at_ms - value_ms,
+            reason=point.reason,
+            slowest_partition=point.slowest_partition,
+        )
+
+    def point(self) -> Point:
+        """The plain data."""
+        return Point(
+            sequence=self.sequence,
+            at_ms=self.at_ms,
+            state=self.state,
+            consumed_until_ms=self.consumed_until_ms,
+            reason=self.reason,
+            slowest_partition=self.slowest_partition,
+        )
+
+
+class HistoryBody(_Answered):
+    """A page of a history, newest first."""
+
+    consumer: str
+    topic: str
+    points: list[PointBody]
+    next_before: int | None = Field(description="pass it as `before` for the next, older page; null: the last one")
+
+
+class ProblemBody(_Answered):
+    """RFC 9457 problem details."""
+
+    type: str = Field(description="a URI reference that names the kind of problem")
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    errors: list[ProblemPart] | None = None
+
+
+class ProblemPart(_Answered):
+    """One invalid place in a request."""
+
+    pointer: str = Field(description="where: a JSON pointer into the request, `/body/partitions/0/position`")
+    detail: str
+
+
+def _partition_body(report: PartitionReport) -> PartitionBody:
+    return PartitionBody(
+        partition=report.partition,
+        position=report.position,
+        progress_ms=report.progress_ms,
+        reason=report.reason,
+    )
+
+
+def _partition_report(body: PartitionBody) -> PartitionReport:
+    return PartitionReport(body.partition, body.position, body.progress_ms, body.reason)
+
+
+ProblemBody.model_rebuild()
