@@ -24,9 +24,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from kafkaio.errors import KafkaUnavailable
 
 from joins.testing.history import Event, Kind, TopicHistory
+from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
 
 RECORDS = pa.schema(
@@ -117,18 +117,25 @@ class SimulatedLog:
         self._answer()
         return {partition: self._newest(partition, end, ceiling_ms) for partition, end in ends.items()}
 
+    def times_at(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, int | None]:
+        self._answer()
+        found = {p: self._step(p, range(start, end), ceiling_ms) for p, (start, end) in spans.items()}
+        return {p: None if event is None else event.time_ms for p, event in found.items()}
+
     def fetch(self, partition: int, start: int, end: int) -> pa.RecordBatch:
         """The readable data records with start <= offset < end, in offset order, as `RECORDS`.
 
-        Raises ValueError for a range that starts below what retention has left (a broker: out of range) or
-        ends above the last stable offset (a `read_committed` reader would wait for it).
+        Raises OffsetOutOfRange for a range that starts below what retention has left, ValueError for one that ends
+        above the last stable offset (a `read_committed` reader would wait there).
         """
         self._answer()
         ends = self._ends(partition)
-        if start < end and not ends.start <= start < end <= ends.stable:
+        if start < end and start < ends.start:
+            raise OffsetOutOfRange(self.topic, partition, start, ends.start, ends.high)
+        if end > ends.stable:
             raise ValueError(
-                f"[{start}, {end}) of {self.topic}-{partition} is not allowed; "
-                f"readable now is [{ends.start}, {ends.stable})"
+                f"end: {end} is above the last stable offset {ends.stable} of {self.topic}-{partition}; "
+                "read what was readable when the ends were listed"
             )
         events = [event for event in self.history.partitions[partition][start:end] if event.kind is Kind.DATA]
         stamp = CREATE_TIME if self.exact_index else LOG_APPEND_TIME

@@ -5,8 +5,9 @@ Steps are played in two passes:
 
     1. append times: the clock goes on by the gaps. Transactions open and close; one that stays open too long is
        committed. Everything from the first record of a transaction on gets readable with its marker.
-    2. event times: append time less the topic's shift and the step's lag, raised where that would leave the
-       disorder or the producer delay.
+    2. event times: append time less the topic's shift and the step's lag, or, where that is later, the moment of
+       getting readable less the producer delay. Append times and moments of getting readable never fall, and no
+       lag is above the disorder: neither is the outcome's.
 """
 
 from __future__ import annotations
@@ -96,12 +97,9 @@ class _Append:
 def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ...]:
     """The events of one partition."""
     events: list[Event] = []
-    largest_ms: int | None = None
     for offset, append in enumerate(_appends(steps, stage)):
-        _, _, who, what = append.step
-        time_ms = _time_ms(append, largest_ms, stage)
-        if append.kind is Kind.DATA and what is not What.FUTURE:
-            largest_ms = time_ms if largest_ms is None else max(largest_ms, time_ms)
+        _, _, who, _ = append.step
+        time_ms = _time_ms(append, stage)
         carries = append.kind in (Kind.DATA, Kind.ABORTED)
         events.append(
             Event(
@@ -149,7 +147,7 @@ def _appends(steps: Sequence[Step], stage: Stage) -> list[_Append]:
     return appends
 
 
-def _time_ms(append: _Append, largest_ms: int | None, stage: Stage) -> int:
+def _time_ms(append: _Append, stage: Stage) -> int:
     _, lag, _, what = append.step
     if append.kind is Kind.MARKER:
         return append.appended_ms
@@ -158,6 +156,4 @@ def _time_ms(append: _Append, largest_ms: int | None, stage: Stage) -> int:
     bounds = [append.appended_ms - stage.shift_ms - lag.ms(stage.side.disorder_ms)]
     if stage.producer_delay_ms is not None:
         bounds.append(append.readable_ms - stage.producer_delay_ms)
-    if largest_ms is not None:
-        bounds.append(largest_ms - stage.side.disorder_ms)
     return max(bounds)
