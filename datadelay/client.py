@@ -218,4 +218,7 @@ def _refusal(response: requests.Response, where: str) -> Exception:
         return ServerUnavailable(message)
     if status == 404 and problem.type != NO_DELAY:
         return AnswerNotUnderstood(message)
-    return _REFUSALS.get(status, CallFailed)(message)
+    kind = _REFUSALS.get(status, CallFailed)
+    if kind is SubmissionInvalid and response.request.method != "PUT":
+        kind = CallFailed
+    return kind(message)

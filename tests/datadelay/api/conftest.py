@@ -1,0 +1,40 @@
+"""What the tests of the Data Delay API share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datadelay.model import PartitionReport, Submission
+from tests.datadelay.api.delay_server import NOON_MS, RunningServer, running_server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RunningServer]:
+    """A server of this test alone."""
+    with running_server(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def submission() -> Callable[..., Submission]:
+    """`submission(consumed_until_ms, position=10, listed_ms=NOON_MS)`: of one partition, unless told otherwise."""
+
+    def make(consumed_until_ms: int | None = NOON_MS - 5_000, **changes: Any) -> Submission:
+        position = changes.pop("position", 10)
+        reason = None if consumed_until_ms is not None else "the broker does not answer"
+        values: dict[str, Any] = {
+            "consumer": "feeder",
+            "topic": "impressions",
+            "listed_ms": NOON_MS,
+            "consumed_until_ms": consumed_until_ms,
+            "reason": reason,
+            "partitions": (PartitionReport(0, position, consumed_until_ms, reason),),
+            "generation": "first",
+        }
+        return Submission(**{**values, **changes})
+
+    return make

@@ -1,0 +1,224 @@
+"""The client against the real server, and against servers that fail in the ways that networks have."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from datadelay.client import DelayClient
+from datadelay.errors import (
+    AccessDenied,
+    AnswerNotUnderstood,
+    CallFailed,
+    ConfigInvalid,
+    DelayNotFound,
+    RateLimited,
+    ServerUnavailable,
+    SubmissionInvalid,
+    SubmissionLate,
+)
+from datadelay.model import PartitionReport, State, Submission
+from tests.datadelay.api.delay_server import NOON_MS, RunningServer
+
+Make = Callable[..., Submission]
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def test_reads_what_was_submitted(server: RunningServer, submission: Make) -> None:
+    """Submit, read, list and history agree."""
+    client = server.client()
+    sent = submission(NOON_MS - 5_000, store_generation="store-7", caught_up=True)
+
+    published = client.submit(sent)
+    server.clock.now_ms += 2_000
+    delay = client.read("feeder", "impressions", partitions=True)
+
+    assert (delay.state, delay.consumed_until_ms, delay.delay_ms) == (State.CAUGHT_UP, NOON_MS - 5_000, 7_000)
+    assert (delay.age_ms, delay.since_ms, delay.reason) == (2_000, NOON_MS, None)
+    assert (delay.generation, delay.store_generation) == ("first", "store-7")
+    assert delay.partitions == sent.partitions
+    assert delay.slowest == sent.partitions[0]
+    assert published.consumed_until_ms == delay.consumed_until_ms
+    assert [each.consumed_until_ms for each in client.list()] == [NOON_MS - 5_000]
+    assert [point.consumed_until_ms for point in client.history("feeder", "impressions").points] == [NOON_MS - 5_000]
+
+
+def test_carries_an_unknown_delay_with_its_reason(server: RunningServer, submission: Make) -> None:
+    """The gate sees None, never a number."""
+    client = server.client()
+    client.submit(submission(None, position=None))
+
+    delay = client.read("feeder", "impressions")
+
+    assert (delay.state, delay.consumed_until_ms, delay.delay_ms) == (State.UNKNOWN, None, None)
+    assert delay.reason == "the broker does not answer"
+    assert delay.slowest == PartitionReport(0, None, None, "the broker does not answer")
+
+
+def test_rewinds_and_forgets(server: RunningServer, submission: Make) -> None:
+    """What operators do by the command line."""
+    client = server.client()
+    client.submit(submission())
+
+    rewound = client.rewind("feeder", "impressions", "ada")
+    client.forget("feeder", "impressions")
+
+    assert rewound.state is State.UNKNOWN
+    with pytest.raises(DelayNotFound, match="is its collector running"):
+        client.read("feeder", "impressions")
+
+
+def test_pages_through_a_history(server: RunningServer, submission: Make) -> None:
+    """`next_before` leads to the older page."""
+    client = server.client()
+    for n in range(3):
+        client.submit(submission(NOON_MS + n, position=10 + n, listed_ms=NOON_MS + n))
+
+    first = client.history("feeder", "impressions", limit=2)
+    second = client.history("feeder", "impressions", limit=2, before=first.next_before)
+
+    assert [p.consumed_until_ms for p in first.points + second.points] == [NOON_MS + 2, NOON_MS + 1, NOON_MS]
+    assert second.next_before is None
+
+
+def test_raises_what_the_server_refused(server: RunningServer, submission: Make) -> None:
+    """Each refusal has its type, and the server's words."""
+    client = server.client()
+    client.submit(submission())
+
+    with pytest.raises(SubmissionLate, match="nothing was changed"):
+        client.submit(submission(listed_ms=NOON_MS - 1))
+    with pytest.raises(SubmissionInvalid, match="set the collector's clock"):
+        client.submit(submission(listed_ms=NOON_MS + 3_600_000))
+    with pytest.raises(AccessDenied, match="lacks the scope write"):
+        server.client("reader").submit(submission())
+    with pytest.raises(AccessDenied, match="bearer token with scope read"):
+        server.client(None).list()
+    with pytest.raises(CallFailed, match="/query/limit"):
+        client.history("feeder", "impressions", limit=0)
+
+
+def test_ignores_a_netrc_file(
+    server: RunningServer, submission: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """requests would replace the token by its credentials."""
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login ada password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+    assert server.client().list() == ()
+
+
+@contextmanager
+def scripted(*answers: Answer | None) -> Iterator[tuple[str, list[str]]]:
+    """A server that gives these answers in turn, the last one for ever; None: it closes the connection instead."""
+    left, seen = list(answers), []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            seen.append(f"{self.command} {self.headers.get('Authorization')}")
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            answer = left.pop(0) if len(left) > 1 else left[0]
+            if answer is None:
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            status, headers, content = answer
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_POST = do_DELETE = answer
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{httpd.server_port}", seen
+    finally:
+        httpd.shutdown()
+        thread.join(10)
+        httpd.server_close()
+
+
+EMPTY: Answer = (200, {}, b'{"now_ms": 1, "now": "", "delays": [], "said by a newer server": 1}')
+BUSY: Answer = (
+    429,
+    {"Retry-After": "0"},
+    b'{"type": "/problems/too-many", "title": "", "status": 429, "detail": "wait"}',
+)
+
+
+@pytest.mark.parametrize("failure", [None, (503, {}, b""), BUSY], ids=["cut", "503", "429"])
+def test_repeats_reads_until_they_succeed(failure: Answer | None) -> None:
+    """Within its bound."""
+    with scripted(failure, failure, EMPTY) as (url, seen), DelayClient(url, "t", retries=2) as client:
+        assert client.list() == ()
+        assert seen == ["GET Bearer t"] * 3
+
+
+@pytest.mark.parametrize(
+    ("failure", "error"), [(None, ServerUnavailable), ((502, {}, b"<html>"), ServerUnavailable), (BUSY, RateLimited)]
+)
+def test_gives_up_after_its_retries(failure: Answer | None, error: type[CallFailed], submission: Make) -> None:
+    """Reads and submissions alike: the first attempt and the retries."""
+    with scripted(failure) as (url, seen), DelayClient(url, retries=1) as client:
+        with pytest.raises(error):
+            client.list()
+        with pytest.raises(error):
+            client.submit(submission())
+        assert seen == ["GET None", "GET None", "PUT None", "PUT None"]
+
+
+def test_never_repeats_a_rewind_or_a_forget() -> None:
+    """The first may have been done: a second one would undo what a submission said in between."""
+    with scripted(None) as (url, seen), DelayClient(url, retries=3) as client:
+        for act in (client.rewind, client.forget):
+            with pytest.raises(ServerUnavailable):
+                act("feeder", "impressions")
+        assert seen == ["POST None", "DELETE None"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, {}, b"<html>a login page</html>"),
+        (200, {}, b'{"delays": 5}'),
+        (404, {}, b"not here"),
+        (404, {}, b'{"type": "/problems/not-found", "title": "", "status": 404, "detail": "Not Found"}'),
+        (302, {"Location": "http://127.0.0.1:1/elsewhere"}, b""),
+    ],
+)
+def test_does_not_take_another_answer_for_a_delay(answer: Answer) -> None:
+    """A wrong URL or a proxy is not "nothing was submitted"; a redirect would carry the token away."""
+    with scripted(answer) as (url, seen), DelayClient(url, "t") as client:
+        with pytest.raises(AnswerNotUnderstood, match="GET http"):
+            client.list()
+        assert len(seen) == 1
+
+
+def test_gives_up_on_a_server_that_accepts_and_says_nothing() -> None:
+    """The time-out of reading; nobody hangs for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with DelayClient(url, retries=1, read_timeout_s=0.05) as client, pytest.raises(ServerUnavailable):
+            client.list()
+
+
+@pytest.mark.parametrize("url", ["delay.example:8710", "ftp://x", "http://", "http://x/?a=b"])
+def test_refuses_a_url_that_is_none(url: str) -> None:
+    """Before the first call."""
+    with pytest.raises(ConfigInvalid, match="expected http"):
+        DelayClient(url)

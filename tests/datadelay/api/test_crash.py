@@ -1,0 +1,143 @@
+"""kill -9 of the real server process while collectors submit: nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import requests
+
+from datadelay.api.auth import WRITE_TOKEN_VARIABLE
+from datadelay.client import DelayClient
+from datadelay.errors import ServerUnavailable
+from datadelay.model import PartitionReport, Submission
+
+TOKEN = "a-token-of-this-test-alone"
+WRITERS = 4
+SERVE = """
+import sys
+from datadelay.api.serve import ServeConfig, serve
+serve(ServeConfig(database=sys.argv[1], port=int(sys.argv[2])))
+"""
+
+
+@contextmanager
+def server_process(database: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """The server as users run it, ready to answer."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with (database.parent / "server.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SERVE, f"sqlite:///{database}", str(port)],
+            env={WRITE_TOKEN_VARIABLE: TOKEN},
+            stderr=log,
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 30
+        while not is_ready(url):
+            assert process.poll() is None, (database.parent / "server.log").read_text()
+            assert time.monotonic() < deadline, "the server did not become ready"
+            time.sleep(0.05)
+        yield process, url
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/readyz", timeout=1).ok
+    except requests.ConnectionError:
+        return False
+
+
+@dataclass
+class Writer:
+    """A collector that submits as fast as it can, and knows what was acknowledged."""
+
+    topic: str
+    begin_ms: int
+    sent: int = 0
+    acknowledged: list[int] = field(default_factory=list)
+
+    def run(self, url: str) -> None:
+        """Until the server is gone."""
+        with DelayClient(url, TOKEN, retries=0) as client:
+            while True:
+                self.sent += 1
+                try:
+                    client.submit(self.submission(self.sent))
+                except ServerUnavailable:
+                    return
+                self.acknowledged.append(self.sent)
+
+    def submission(self, number: int) -> Submission:
+        time_ms = self.begin_ms + number
+        return Submission(
+            consumer="feeder",
+            topic=self.topic,
+            listed_ms=time_ms,
+            consumed_until_ms=time_ms,
+            partitions=(PartitionReport(0, number, time_ms),),
+            generation="first",
+        )
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "the writers made no progress"
+        time.sleep(0.005)
+
+
+def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
+    """Three times on the same file; the unanswered submission may be in or not, and can be repeated."""
+    database = tmp_path / "delay.db"
+    begin_ms = time.time_ns() // 1_000_000 - 3_600_000
+    writers = [Writer(f"topic-{n}", begin_ms) for n in range(WRITERS)]
+
+    for round_number in range(3):
+        with server_process(database) as (process, url):
+            threads = [threading.Thread(target=writer.run, args=(url,)) for writer in writers]
+            for thread in threads:
+                thread.start()
+            goals = [len(writer.acknowledged) + 20 + 7 * round_number for writer in writers]
+            wait_for(lambda goals=goals: all(len(w.acknowledged) >= g for w, g in zip(writers, goals, strict=True)))
+            process.send_signal(signal.SIGKILL)
+            for thread in threads:
+                thread.join(20)
+
+        with server_process(database) as (_, url), DelayClient(url, TOKEN) as client:
+            for writer in writers:
+                delay = client.read("feeder", writer.topic)
+                history = client.history("feeder", writer.topic, limit=2_000)
+                kept = {(point.consumed_until_ms or 0) - begin_ms for point in history.points}
+                assert history.next_before is None
+                assert set(writer.acknowledged) <= kept <= set(range(1, writer.sent + 1))
+                assert delay.consumed_until_ms == begin_ms + max(kept)
+                assert max(kept) - max(writer.acknowledged) in (0, 1)
+                again = client.submit(writer.submission(max(kept)))
+                assert again.consumed_until_ms == delay.consumed_until_ms
+
+
+def test_a_stop_finishes_what_is_under_way_and_leaves_the_file_to_the_next_server(tmp_path: Path) -> None:
+    """SIGTERM, as a pod gets it."""
+    database = tmp_path / "delay.db"
+    writer = Writer("topic", time.time_ns() // 1_000_000 - 3_600_000)
+    with server_process(database) as (process, url):
+        with DelayClient(url, TOKEN) as client:
+            client.submit(writer.submission(1))
+        process.send_signal(signal.SIGTERM)
+        process.wait(15)
+
+    with server_process(database) as (_, url), DelayClient(url, TOKEN) as client:
+        assert [delay.topic for delay in client.list()] == ["topic"]

@@ -1,0 +1,139 @@
+"""What is kept: restarts, retention, migrations, and files that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine, text
+
+from datadelay.api.schema import metadata
+from datadelay.api.store import Store, migrate
+from datadelay.errors import StoreUnavailable
+from datadelay.model import Submission
+from datadelay.publish import Published, accept, rewind
+from tests.datadelay.api.delay_server import NOON_MS
+
+Make = Callable[..., Submission]
+
+
+def open_store(path: Path, retention_ms: int = 10**9, max_points: int = 10**6) -> Store:
+    return Store.open(f"sqlite:///{path / 'delay.db'}", retention_ms=retention_ms, max_points=max_points)
+
+
+def put(store: Store, submission: Submission, now_ms: int) -> Published:
+    decide = partial(accept, submission=submission, now_ms=now_ms, stale_after_ms=180_000)
+    return store.change(submission.consumer, submission.topic, decide, now_ms)
+
+
+def test_remembers_everything_over_a_restart(tmp_path: Path, submission: Make) -> None:
+    """Also what is not shown: positions, the floor, holds, rewinds."""
+    with open_store(tmp_path) as store:
+        put(store, submission(store_generation="s", caught_up=True, topic="plain"), NOON_MS)
+        put(store, submission(topic="held"), NOON_MS)
+        put(store, submission(topic="held", position=3, listed_ms=NOON_MS + 1), NOON_MS + 1)
+        put(store, submission(None, position=None, topic="unknown"), NOON_MS)
+        put(store, submission(topic="rewound"), NOON_MS)
+        store.change("feeder", "rewound", lambda before: rewind(before or pytest.fail("gone"), now_ms=NOON_MS), 0)
+        before = store.all()
+
+    with open_store(tmp_path) as store:
+        after = store.all()
+
+    assert [entry.last.topic for entry in after] == ["held", "plain", "rewound", "unknown"]
+    assert after == before
+
+
+def test_drops_points_beyond_the_retention_and_beyond_the_count(tmp_path: Path, submission: Make) -> None:
+    """A history is bounded in time and in number."""
+    with open_store(tmp_path, retention_ms=10_000, max_points=5) as store:
+        for n in range(8):
+            put(store, submission(NOON_MS + n, position=10 + n, listed_ms=NOON_MS + n), NOON_MS + n)
+        counted = store.history("feeder", "impressions", limit=100, before=None, since_ms=None)
+        later = NOON_MS + 20_000
+        put(store, submission(later, position=99, listed_ms=later), later)
+        aged = store.history("feeder", "impressions", limit=100, before=None, since_ms=None)
+
+    assert [point.at_ms - NOON_MS for point in counted] == [7, 6, 5, 4, 3]
+    assert [point.at_ms - NOON_MS for point in aged] == [20_000]
+
+
+def test_changes_nothing_when_the_decision_fails(tmp_path: Path, submission: Make) -> None:
+    """Neither memory nor database."""
+    with open_store(tmp_path) as store:
+        before = put(store, submission(), NOON_MS)
+        with pytest.raises(ZeroDivisionError):
+            store.change("feeder", "impressions", lambda _: 1 / 0, NOON_MS)  # type: ignore[arg-type,return-value]
+
+        assert store.get("feeder", "impressions") == before
+        assert len(store.history("feeder", "impressions", limit=9, before=None, since_ms=None)) == 1
+
+
+def test_memory_does_not_run_ahead_of_a_commit_that_failed(tmp_path: Path, submission: Make) -> None:
+    """A full disk, say: what was not committed is not published."""
+    with open_store(tmp_path) as store:
+        before = put(store, submission(), NOON_MS)
+        breaker = create_engine(f"sqlite:///{tmp_path / 'delay.db'}")
+        with breaker.begin() as connection:
+            connection.execute(text("DROP TABLE history"))
+        breaker.dispose()
+
+        with pytest.raises(StoreUnavailable, match="history"):
+            put(store, submission(position=11, listed_ms=NOON_MS + 1), NOON_MS + 1)
+
+        assert store.get("feeder", "impressions") == before
+    with pytest.raises(StoreUnavailable, match="history"), open_store(tmp_path) as store:
+        store.history("feeder", "impressions", limit=1, before=None, since_ms=None)
+
+
+def test_refuses_a_second_server_on_the_same_file(tmp_path: Path) -> None:
+    """Each would publish from a memory of its own."""
+    with open_store(tmp_path), pytest.raises(StoreUnavailable, match="another server uses it"):
+        open_store(tmp_path)
+    open_store(tmp_path).close()
+
+
+def test_refuses_files_that_it_does_not_understand(tmp_path: Path) -> None:
+    """Neither overwritten nor guessed; and the lock is given back."""
+    (tmp_path / "delay.db").write_bytes(b"this is no database, but long enough to be taken for one" * 100)
+
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match=r"delay\.db.*not a database"):
+            open_store(tmp_path)
+    with pytest.raises(StoreUnavailable, match="cannot make"):
+        open_store(tmp_path / "missing")
+
+
+def test_refuses_a_database_of_a_newer_version(tmp_path: Path) -> None:
+    """After a downgrade of the software."""
+    open_store(tmp_path).close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'delay.db'}")
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+
+    with pytest.raises(StoreUnavailable, match="newer version"):
+        open_store(tmp_path)
+
+
+def test_the_migrations_make_the_schema_of_the_code(tmp_path: Path) -> None:
+    """A column that is added to one of the two is missed here."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'delay.db'}")
+
+    migrate(engine)
+
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    engine.dispose()
+
+
+def test_commits_reach_the_disk_before_they_are_acknowledged(tmp_path: Path) -> None:
+    """synchronous=FULL in WAL mode syncs at every commit; NORMAL would not."""
+    with open_store(tmp_path) as store, store._engine.connect() as connection:
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
+        assert connection.execute(text("PRAGMA foreign_keys")).scalar() == 1
