@@ -136,7 +136,7 @@ class JoinSpec:
 
     @property
     def span_ms(self) -> int:
-        """How long, in event time, a right record may be needed: the interval and what both sides may be out of order."""
+        """How long, in event time, a right record may be needed: the interval and the disorder of both sides."""
         return self.before_ms + self.after_ms + self.left.disorder_ms + self.right.disorder_ms
 
     def identity(self) -> dict[str, object]:

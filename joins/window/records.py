@@ -6,26 +6,30 @@ import polars as pl
 
 HEADERS = pl.List(pl.Struct({"key": pl.String, "value": pl.Binary}))
 
-RECORD: dict[str, pl.DataType] = {
-    "partition": pl.Int32(),
-    "offset": pl.Int64(),
-    "time": pl.Int64(),
-    "key": pl.Binary(),
-    "value": pl.Binary(),
-    "headers": HEADERS,
-}
+RECORD = pl.Schema(
+    {
+        "partition": pl.Int32(),
+        "offset": pl.Int64(),
+        "time": pl.Int64(),
+        "key": pl.Binary(),
+        "value": pl.Binary(),
+        "headers": HEADERS,
+    }
+)
 """One record of either side, in offset order within its partition."""
 
 SIDE_COLUMNS = ("time", "value", "headers", "partition", "offset")
 
-ROW: dict[str, pl.DataType] = {
-    "key": pl.Binary(),
-    **{f"left_{name}": RECORD[name] for name in SIDE_COLUMNS},
-    **{f"right_{name}": RECORD[name] for name in SIDE_COLUMNS},
-    "outcome": pl.String(),
-    "reason": pl.String(),
-    "late": pl.Boolean(),
-}
+ROW = pl.Schema(
+    {
+        "key": pl.Binary(),
+        **{f"left_{name}": RECORD[name] for name in SIDE_COLUMNS},
+        **{f"right_{name}": RECORD[name] for name in SIDE_COLUMNS},
+        "outcome": pl.String(),
+        "reason": pl.String(),
+        "late": pl.Boolean(),
+    }
+)
 """One row that goes out; the columns of a side that has no record in it are null.
 
 outcome  matched | unmatched (left without right) | unjoined (right that stands in no row and never will)

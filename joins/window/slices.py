@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from joins.window.records import RECORD
+
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
@@ -79,6 +81,11 @@ class Slice:
         hashes = key_hashes(records["key"])
         order, ignored_bits = grouped_order(hashes)
         return cls(records[order], hashes[order], ignored_bits, covers, marks[order])
+
+    @classmethod
+    def nothing(cls, partition: int, start: int, end: int) -> Slice:
+        """A range of which no record is live."""
+        return cls.build(pl.DataFrame(schema=RECORD), {partition: (start, end)})
 
     @classmethod
     def merge(cls, slices: Sequence[Slice]) -> Slice:
@@ -150,6 +157,20 @@ class Slice:
         keep = self.times >= time_ms
         return Slice(
             self.frame.filter(pl.Series(keep)), self.hashes[keep], self.ignored_bits, self.covers, self.marks[keep]
+        )
+
+    def clipped(self, partition: int, start: int, end: int) -> Slice:
+        """The slice of one partition without the records outside of [start, end)."""
+        if (start, end) == self.covers[partition]:
+            return self
+        start, end = max(start, self.covers[partition][0]), min(end, self.covers[partition][1])
+        keep = (self.offsets >= start) & (self.offsets < end)
+        return Slice(
+            self.frame.filter(pl.Series(keep)),
+            self.hashes[keep],
+            self.ignored_bits,
+            {partition: (start, end)},
+            self.marks[keep],
         )
 
     def check(self) -> None:

@@ -102,6 +102,30 @@ class Bucket:
     moved_ms: int = UNKNOWN
     stalled_from_ms: int | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "bucket": self.number,
+            "expiry": [self.expiry_before_ms, self.expiry_ms],
+            "frontier": self.frontier_ms,
+            "left": _readings_json(self.left),
+            "moved": self.moved_ms,
+            "right": _readings_json(self.right),
+            "stalled_from": self.stalled_from_ms,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Bucket:
+        return cls(
+            number=data["bucket"],
+            left=_readings_from(data["left"]),
+            right=_readings_from(data["right"]),
+            frontier_ms=data["frontier"],
+            expiry_ms=data["expiry"][1],
+            expiry_before_ms=data["expiry"][0],
+            moved_ms=data["moved"],
+            stalled_from_ms=data["stalled_from"],
+        )
+
     def side(self, name: str) -> Mapping[int, Reading]:
         return self.left if name == "left" else self.right
 
@@ -166,7 +190,7 @@ class Admission:
     def to_json(self) -> dict[str, Any]:
         """JSON in which equal admissions are equal texts: Spark starts a batch when the text differs."""
         return {
-            "buckets": [_bucket_json(b) for _, b in sorted(self.buckets.items())],
+            "buckets": [bucket.to_json() for _, bucket in sorted(self.buckets.items())],
             "format": FORMAT,
             "generation": self.generation,
             "identity": dict(sorted(self.identity.items())),
@@ -189,7 +213,7 @@ class Admission:
             listed_ms=data["listed_ms"],
             identity=data["identity"],
             topics={side: (topic[0], topic[1]) for side, topic in data["topics"].items()},
-            buckets={b["bucket"]: _bucket_from(b) for b in data["buckets"]},
+            buckets={b["bucket"]: Bucket.from_json(b) for b in data["buckets"]},
             skipped=data["skipped"],
         )
 
@@ -204,38 +228,15 @@ class Admission:
             )
 
 
-def _bucket_json(bucket: Bucket) -> dict[str, Any]:
-    def side(readings: Mapping[int, Reading]) -> list[list[Any]]:
-        return [
-            [p, r.start, r.end, r.progress_before_ms, r.progress_ms, [list(b) for b in r.bounds]]
-            for p, r in sorted(readings.items())
-        ]
+def _readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
+    return [
+        [p, r.start, r.end, r.progress_before_ms, r.progress_ms, [list(b) for b in r.bounds]]
+        for p, r in sorted(readings.items())
+    ]
 
+
+def _readings_from(rows: list[list[Any]]) -> dict[int, Reading]:
     return {
-        "bucket": bucket.number,
-        "expiry": [bucket.expiry_before_ms, bucket.expiry_ms],
-        "frontier": bucket.frontier_ms,
-        "left": side(bucket.left),
-        "moved": bucket.moved_ms,
-        "right": side(bucket.right),
-        "stalled_from": bucket.stalled_from_ms,
+        p: Reading(start, end, progress, before, tuple((o, t) for o, t in bounds))
+        for p, start, end, before, progress, bounds in rows
     }
-
-
-def _bucket_from(data: Mapping[str, Any]) -> Bucket:
-    def side(rows: list[list[Any]]) -> dict[int, Reading]:
-        return {
-            p: Reading(start, end, progress, before, tuple((o, t) for o, t in bounds))
-            for p, start, end, before, progress, bounds in rows
-        }
-
-    return Bucket(
-        number=data["bucket"],
-        left=side(data["left"]),
-        right=side(data["right"]),
-        frontier_ms=data["frontier"],
-        expiry_ms=data["expiry"][1],
-        expiry_before_ms=data["expiry"][0],
-        moved_ms=data["moved"],
-        stalled_from_ms=data["stalled_from"],
-    )

@@ -15,14 +15,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from joins.spec import JoinSpec, Policy
 from joins.window.match import NONE, Picks, pick
 from joins.window.records import RECORD, ROW, SIDE_COLUMNS, rows_about
-from joins.window.slices import Slice
+from joins.window.slices import I64, Slice
 
 TIER = 4  # neighbours are merged when the older is not TIER times larger than the younger ones together
+
+
+@dataclass(eq=False)
+class Joined:
+    """The right records that a left range was joined with: (times, partitions, offsets) as they came."""
+
+    picked: list[tuple[I64, npt.NDArray[np.int32], I64]] = field(default_factory=list)
+
+    def since(self, time_ms: int) -> dict[int, I64]:
+        """By partition the offsets, ascending and unique, of those with at least this time."""
+        if not self.picked:
+            return {}
+        times, partitions, offsets = (np.concatenate(column) for column in zip(*self.picked, strict=True))
+        live = times >= time_ms
+        partitions, offsets = partitions[live], offsets[live]
+        return {p: np.unique(offsets[partitions == p]) for p in np.unique(partitions).tolist()}
 
 
 @dataclass(eq=False)
@@ -40,16 +57,23 @@ class Window:
             self.slices.append(one)
 
     def join(
-        self, left: pl.DataFrame, late: pl.Series | bool, *, expiry_ms: int, stalled_from_ms: int | None = None
+        self,
+        left: pl.DataFrame,
+        late: pl.Series | bool,
+        *,
+        expiry_ms: int,
+        stalled_from_ms: int | None = None,
+        joined: Joined | None = None,
     ) -> Iterator[pl.DataFrame]:
         """Rows (`records.ROW`) for each left record, in left's order; marks the right records that stand in them.
 
         late             of each left record
         stalled_from_ms  unmatched records from this time on did not wait for right: their reason is `right_stalled`
+        joined           told which right records were picked
         """
         lateness = late if isinstance(late, pl.Series) else pl.repeat(late, len(left), eager=True)
         for picks in pick(self.spec, self.slices, left, expiry_ms):
-            self._mark(picks)
+            self._mark(picks, joined)
             yield self._rows(left, lateness, picks, stalled_from_ms)
 
     def mark_again(self, left: pl.DataFrame) -> None:
@@ -57,9 +81,12 @@ class Window:
         for picks in pick(self.spec, self.slices, left, expiry_ms=-(2**62)):
             self._mark(picks)
 
-    def _mark(self, picks: Picks) -> None:
+    def _mark(self, picks: Picks, joined: Joined | None = None) -> None:
         for number, one in enumerate(self.slices):
-            one.marks[picks.row[picks.slice_of == number]] = True
+            rows = picks.row[picks.slice_of == number]
+            one.marks[rows] = True
+            if joined is not None and len(rows):
+                joined.picked.append((one.times[rows], one.partitions[rows], one.offsets[rows]))
 
     def _rows(self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None) -> pl.DataFrame:
         one_to_one = self.spec.policy is not Policy.ALL

@@ -1,0 +1,219 @@
+"""Run a join over a simulated log and clock, with the code that runs on Spark: admission, bolt, window, restore.
+
+    run = Simulation(history, spec).play(cuts).drain()
+    assert run.results == oracle.join(history, spec)
+
+What it does not simulate: Spark, the network, files (slices are kept in memory, and may be lost on purpose).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+import pyarrow as pa
+
+from joins.spec import JoinSpec
+from joins.testing.history import History
+from joins.testing.log import Clock, SimulatedLog
+from joins.testing.oracle import Position, Result
+from joins.testing.strategies import Admit, Advance, Cut, Restart, Retry
+from joins.window.admission import admit, list_ends
+from joins.window.batch import Summary
+from joins.window.bolt import JoinBolt, Ticket
+from joins.window.guard import check_ends, check_topics
+from joins.window.restore import Span
+from joins.window.slices import I64, Slice
+from joins.window.start import begin
+from joins.window.state import Admission
+
+
+class Stalled(AssertionError):
+    """Records are unread, and nothing may be read: the deadlock that a join must never come to."""
+
+
+class MemoryStore:
+    """A `SliceStore` in memory; `lose` forgets everything, as a machine that goes away."""
+
+    def __init__(self) -> None:
+        self._slices: dict[tuple[int, int, int], Slice] = {}
+        self._marks: dict[tuple[int, int, int], dict[int, I64]] = {}
+
+    def lose(self) -> None:
+        self._slices.clear()
+        self._marks.clear()
+
+    def slices(self, partition: int, start: int, end: int) -> list[Slice]:
+        found, at = [], start
+        for (p, first, last), one in sorted(self._slices.items(), key=lambda item: (item[0][1], -item[0][2])):
+            if p == partition and first <= at < last and at < end:
+                found.append(replace(one, marks=one.marks.copy()).clipped(partition, at, end))
+                at = last
+        return found
+
+    def save_slice(self, one: Slice) -> None:
+        ((partition, (start, end)),) = one.covers.items()
+        self._slices[partition, start, end] = replace(one, marks=one.marks & False)
+
+    def marks(self, partition: int, start: int, end: int) -> list[tuple[Span, dict[int, I64]]]:
+        return [
+            ((first, last), joined)
+            for (p, first, last), joined in self._marks.items()
+            if p == partition and start < last <= end
+        ]
+
+    def save_marks(self, partition: int, span: Span, joined: dict[int, I64]) -> None:
+        self._marks[partition, *span] = joined
+
+    def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
+        self._marks = {k: v for k, v in self._marks.items() if k[2] > left_below.get(k[0], 0)}
+        self._slices = {k: v for k, v in self._slices.items() if k[2] > right_below.get(k[0], 0)}
+
+
+@dataclass(slots=True)
+class Run:
+    """What went out, in the order in which it went.
+
+    results      rows of left records; unjoined: right positions; dead, late: (side, partition, offset)
+    frontiers    after each batch, by bucket: (frontier, expiry)
+    largest_window  the most records that stood in all windows after a batch
+    restored     how often a window came from memory, files or the log
+    """
+
+    results: list[Result] = field(default_factory=list)
+    unjoined: list[Position] = field(default_factory=list)
+    dead: list[tuple[str, int, int]] = field(default_factory=list)
+    late: list[tuple[str, int, int]] = field(default_factory=list)
+    frontiers: list[dict[int, tuple[int, int]]] = field(default_factory=list)
+    largest_window: int = 0
+    window: int = 0
+    restored: Counter[str] = field(default_factory=Counter)
+
+    def sorted_results(self) -> list[Result]:
+        return sorted(self.results, key=lambda r: (r.left_partition, r.left_offset))
+
+
+class Simulation:
+    """One join over one history. `state` is the checkpoint, `run` what has come out so far."""
+
+    def __init__(self, history: History, spec: JoinSpec) -> None:
+        self.spec = spec
+        self.clock = Clock(history.start_ms)
+        self.left = SimulatedLog(history.left, self.clock, exact_index=not spec.left.payload_time, identity="l")
+        self.right = SimulatedLog(history.right, self.clock, exact_index=not spec.right.payload_time, identity="r")
+        self.run = Run()
+        self.stores: dict[tuple[str, int], MemoryStore] = {}
+        self.state = begin(spec, list_ends(self.left, self.right, self.clock.now_ms), self.left, self.right)
+        self.started_at = {
+            side: {p: r.start for b in self.state.buckets.values() for p, r in b.side(side).items()}
+            for side in ("left", "right")
+        }
+        self._started_ms = self.clock.now_ms
+        self._bolt = self._new_bolt()
+
+    def play(self, cuts: Iterable[Cut]) -> Simulation:
+        for cut in cuts:
+            match cut:
+                case Advance(ms):
+                    self.clock.advance(ms)
+                case Admit(max_records):
+                    self.admit(max_records)
+                case Restart():
+                    self.restart()
+                case Retry():
+                    self.retry()
+        return self
+
+    def admit(self, max_records: int | None = None) -> bool:
+        """One batch, if there is one."""
+        spec = self.spec if max_records is None else replace(self.spec, max_records=max_records)
+        listing = list_ends(self.left, self.right, self.clock.now_ms)
+        topics = {"left": (self.left.topic_id(), self.left.partition_count())}
+        topics["right"] = (self.right.topic_id(), self.right.partition_count())
+        check_topics(spec, self.state, topics)
+        before = check_ends(spec, self.state, listing)
+        state = admit(spec, before, listing, self.left, self.right, self._started_ms)
+        if state is before:
+            return False
+        state = Admission.from_json(state.to_json())
+        for rows in self._carry_out(state):
+            self._record(rows)
+        self.state = state
+        self.run.frontiers.append({n: (b.frontier_ms, b.expiry_ms) for n, b in state.buckets.items()})
+        self.run.largest_window = max(self.run.largest_window, self.run.window)
+        return True
+
+    def restart(self, *, lose_files: bool = False) -> None:
+        """The workers are gone; with `lose_files` so are their disks."""
+        self._bolt = self._new_bolt()
+        self._started_ms = self.clock.now_ms
+        if lose_files:
+            for store in self.stores.values():
+                store.lose()
+
+    def retry(self) -> list[pl.DataFrame]:
+        """The last batch once more, as Spark does before it is committed; its rows do not count again."""
+        return list(self._carry_out(self.state)) if self.state.number else []
+
+    def drain(self, rounds: int = 2_000) -> Run:
+        """Go on until everything is read and the window is empty. Raises Stalled where that does not come."""
+        for _ in range(rounds):
+            if not self.admit():
+                was = self.clock.now_ms
+                if was > self._all_readable_ms() and self.unread() == 0 and self.run.window == 0:
+                    return self.run
+                self.clock.advance(self.spec.producer_delay_ms + self.spec.span_ms + self.spec.frontier_every_ms + 1)
+                if was > self._all_readable_ms() and self.unread() and not self.admit():
+                    raise Stalled(f"{self.unread()} records are unread, and none may be read: {self.state}")
+        raise Stalled(f"{self.unread()} records are unread after {rounds} batches: {self.state}")
+
+    def unread(self) -> int:
+        ends = {"left": self.left.ends(), "right": self.right.ends()}
+        return sum(
+            max(ends[side][p].high - r.end, 0)
+            for b in self.state.buckets.values()
+            for side in ends
+            for p, r in b.side(side).items()
+        )
+
+    def _all_readable_ms(self) -> int:
+        slack = self.spec.producer_delay_ms + self.spec.span_ms
+        return History(self.left.history, self.right.history, self._started_ms).end_ms + slack
+
+    def _new_bolt(self) -> JoinBolt:
+        return JoinBolt(self.spec, self._read, self._store_of)
+
+    def _store_of(self, generation: str, bucket: int) -> MemoryStore:
+        return self.stores.setdefault((generation, bucket), MemoryStore())
+
+    def _read(self, side: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        log = self.left if side == "left" else self.right
+        middle = (start + end) // 2
+        for first, last in ((start, middle), (middle, end)):
+            if first < last:
+                yield log.fetch(partition, first, last)
+
+    def _carry_out(self, state: Admission) -> Iterator[pl.DataFrame]:
+        window = 0
+        for ticket in Ticket.all_of(state, self.spec):
+            summaries: list[Summary] = []
+            yield from self._bolt.carry_out(ticket, summaries.append)
+            window += summaries[0].window_records
+            self.run.restored[summaries[0].restored] += 1
+        self.run.window = window
+
+    def _record(self, rows: pl.DataFrame) -> None:
+        for row in rows.iter_rows(named=True):
+            left = (row["left_partition"], row["left_offset"])
+            right = (row["right_partition"], row["right_offset"])
+            match row["outcome"]:
+                case "matched" | "unmatched":
+                    self.run.results.append(Result(*left, *right, row["outcome"], row["reason"]))
+                case "unjoined":
+                    self.run.unjoined.append(right)
+                case "dead_letter":
+                    self.run.dead.append(("left", *left) if left[0] is not None else ("right", *right))
+            if row["late"]:
+                self.run.late.append(("left", *left) if left[0] is not None else ("right", *right))

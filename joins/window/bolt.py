@@ -1,0 +1,115 @@
+"""A worker's part: tickets in, rows out. Keeps the windows of the buckets that it has seen, within a bound.
+
+A window is taken out of memory while a batch changes it, and put back only when the batch has come to its end: an
+attempt that fails leaves nothing half changed, and the next one starts from the files.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from joins.spec import JoinSpec
+from joins.window.batch import BatchJoin, Read, Summary
+from joins.window.restore import Kept, SliceStore, restore
+from joins.window.slices import Slice
+from joins.window.state import Admission, Bucket, low_end, rebuild_from
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A bucket's share of an admission: all that one task has to know."""
+
+    generation: str
+    number: int
+    ceiling_ms: int
+    bucket: Bucket
+
+    @classmethod
+    def all_of(cls, admission: Admission, spec: JoinSpec) -> list[Ticket]:
+        ceiling_ms = admission.listed_ms + spec.max_future_skew_ms
+        return [
+            cls(admission.generation, admission.number, ceiling_ms, bucket) for bucket in admission.buckets.values()
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "bucket": self.bucket.to_json(),
+            "ceiling_ms": self.ceiling_ms,
+            "generation": self.generation,
+            "number": self.number,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Ticket:
+        return cls(data["generation"], data["number"], data["ceiling_ms"], Bucket.from_json(data["bucket"]))
+
+
+StoreOf = Callable[[str, int], SliceStore]
+"""(generation, bucket) -> where its slices are kept."""
+
+
+class JoinBolt:
+    """Carries out tickets, one after the other."""
+
+    def __init__(
+        self,
+        spec: JoinSpec,
+        read: Read,
+        store_of: StoreOf,
+        *,
+        late_copies: bool = False,
+        buckets_kept: int = 256,
+    ) -> None:
+        self._spec, self._read, self._store_of = spec, read, store_of
+        self._late_copies = late_copies
+        self._buckets_kept = buckets_kept
+        self._windows: OrderedDict[tuple[str, int], Kept] = OrderedDict()
+
+    def carry_out(self, ticket: Ticket, done: Callable[[Summary], None]) -> Iterator[pl.DataFrame]:
+        """The rows of a ticket (`records.ROW`); `done` is called with the summary after the last of them."""
+        spec, bucket = self._spec, ticket.bucket
+        key = (ticket.generation, bucket.number)
+        store = self._store_of(*key)
+        kept, came_from = restore(spec, bucket, ticket.number, self._windows.pop(key, None), store, self._read)
+        for merged in kept.window.merge():
+            store.save_slice(merged)
+        batch = BatchJoin(
+            spec,
+            bucket,
+            kept.window,
+            self._read,
+            number=ticket.number,
+            ceiling_ms=ticket.ceiling_ms,
+            late_copies=self._late_copies,
+            newest=kept.newest,
+        )
+        batch.summary.restored = came_from
+        yield from batch.rows()
+        self._save(batch, bucket, store)
+        kept.number = ticket.number
+        kept.right_end = {p: r.end for p, r in bucket.right.items()}
+        kept.left_end = {p: r.end for p, r in bucket.left.items()}
+        self._windows[key] = kept
+        while len(self._windows) > self._buckets_kept:
+            self._windows.popitem(last=False)
+        done(batch.summary)
+
+    def _save(self, batch: BatchJoin, bucket: Bucket, store: SliceStore) -> None:
+        """What the next batches need of this one. Nothing that this batch itself would need again is dropped."""
+        for p, reading in bucket.right.items():
+            if reading.records:
+                live = batch.slice.since(bucket.expiry_ms) if batch.slice is not None else None
+                store.save_slice(live if live is not None else Slice.nothing(p, reading.start, reading.end))
+        for p, reading in bucket.left.items():
+            if reading.records:
+                store.save_marks(p, (reading.start, reading.end), batch.joined.get(p, {}))
+        left_from, _ = rebuild_from(self._spec, bucket.expiry_before_ms)
+        store.forget(
+            left_below={p: low_end(r.bounds, left_from) for p, r in bucket.left.items()},
+            right_below={p: low_end(r.bounds, bucket.expiry_before_ms) for p, r in bucket.right.items()},
+        )

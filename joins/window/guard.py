@@ -1,0 +1,81 @@
+"""Nothing is skipped silently: whether the log still holds what the next batch, and the window, need. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from joins.spec import DataLoss, JoinSpec
+from joins.window.admission import Listing
+from joins.window.state import Admission, Reading, low_end
+from kafkaio.topiclog import Ends
+
+REMEDY = "start a new checkpoint at a time (`start: TIME`)"
+
+
+def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
+    """Raise DataLoss where a topic was made again, or has another number of partitions than the checkpoint says."""
+    for side, (topic_id, count) in topics.items():
+        name = spec.left.topic if side == "left" else spec.right.topic
+        known_id, known_count = state.topics[side]
+        if topic_id != known_id:
+            raise DataLoss(f"{side} topic {name!r} was deleted and made again (id {known_id} -> {topic_id}): {REMEDY}")
+        if count != known_count:
+            raise DataLoss(
+                f"{side} topic {name!r} had {known_count} partitions, now {count}: keys have moved; "
+                f"give both topics the same number, let the old records be joined first, then {REMEDY}"
+            )
+
+
+def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
+    """The state as it is; with positions moved to what is left of the log under `on_data_loss: continue`."""
+    skipped = dict(state.skipped)
+    buckets = {}
+    for number, bucket in state.buckets.items():
+        sides: dict[str, dict[int, Reading]] = {}
+        for side in ("left", "right"):
+            sides[side] = {}
+            for p, reading in bucket.side(side).items():
+                ends = listing.of(side)[p]
+                _check_truncated(spec, side, p, reading, ends)
+                low = low_end(reading.bounds, bucket.expiry_ms) if side == "right" else reading.end
+                lost = max(ends.start - reading.end, 0)
+                if (ends.start > low and reading.end > low) or lost:
+                    _refuse_loss(spec, side, p, low, reading.end, ends)
+                    skipped[side] = skipped.get(side, 0) + lost
+                    reading = _moved_to(reading, ends.start)
+                sides[side][p] = reading
+        buckets[number] = replace(bucket, left=sides["left"], right=sides["right"])
+    return replace(state, buckets=buckets, skipped=skipped)
+
+
+def _moved_to(reading: Reading, start: int) -> Reading:
+    end = max(reading.end, start)
+    kept = tuple(bound for bound in reading.bounds if bound[0] >= start)
+    below = max((time_ms for offset, time_ms in reading.bounds if offset <= start), default=reading.bounds[0][1])
+    bounds = kept if kept and kept[0][0] == start else ((start, below), *kept)
+    return replace(reading, end=end, bounds=bounds)
+
+
+def _check_truncated(spec: JoinSpec, side: str, partition: int, reading: Reading, ends: Ends) -> None:
+    if reading.end > ends.high:
+        topic = spec.left.topic if side == "left" else spec.right.topic
+        raise DataLoss(
+            f"{side} partition {topic}-{partition} ends at offset {ends.high}, the checkpoint has read up to "
+            f"{reading.end}: it was truncated (an unclean leader election, or records deleted by hand); {REMEDY}"
+        )
+
+
+def _refuse_loss(spec: JoinSpec, side: str, partition: int, low: int, position: int, ends: Ends) -> None:
+    if spec.on_data_loss == "continue":
+        return
+    topic = spec.left.topic if side == "left" else spec.right.topic
+    what = (
+        f"{ends.start - position} offsets from {position} on were never read"
+        if ends.start > position
+        else f"the window still needs right records from offset {low} on"
+    )
+    raise DataLoss(
+        f"retention has deleted records of {side} partition {topic}-{partition} below offset {ends.start}: {what}. "
+        f"Lengthen retention and {REMEDY}, or go on with what is left, counted (`on_data_loss: continue`)"
+    )

@@ -1,0 +1,125 @@
+"""Where a new checkpoint starts: left where it is told to, right at the smallest left time less `before` and disorder.
+
+Every right record that some left record may match has a time >= (smallest left time) - before, so that right begins
+at its first record at or above that. Where retention has already deleted such records, left records near the start
+would go out `unmatched` although their right record existed: that is refused, with the number of left records it
+concerns, unless `on_data_loss: continue` says to go on.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from datadelay.progress import UNKNOWN, Idle
+from joins.spec import DataLoss, JoinSpec, NotCoPartitioned, Side
+from joins.window.admission import Listing
+from joins.window.state import Admission, Bucket, Reading
+from kafkaio.topiclog import Ends, TimeQuery, TopicLog
+
+
+def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> Admission:
+    """The admission before the first batch: nothing read, all positions set."""
+    if len(listing.left) != len(listing.right):
+        raise NotCoPartitioned(
+            f"left topic {left.topic!r} has {len(listing.left)} partitions, right topic {right.topic!r} has "
+            f"{len(listing.right)}: a key must stand in the same partition of both; give both the same number"
+        )
+    ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
+    left_from, at_least = _left_start(spec, listing, left, ceiling_ms)
+    wanted = {p: time_ms - spec.before_ms for p, time_ms in at_least.items()}
+    right_from = _right_start(spec.right, listing.right, right, wanted, ceiling_ms)
+    skipped = _never_readable(spec, listing, left, right, left_from, right_from, wanted, ceiling_ms)
+    return Admission(
+        generation=uuid.uuid4().hex,
+        number=0,
+        listed_ms=listing.listed_ms,
+        identity=spec.identity(),
+        topics={
+            log_side: (log.topic_id(), log.partition_count()) for log_side, log in (("left", left), ("right", right))
+        },
+        buckets={
+            p: Bucket(
+                number=p,
+                left={p: Reading.starting_at(left_from[p])},
+                right={p: Reading.starting_at(right_from[p])},
+                moved_ms=listing.listed_ms,
+            )
+            for p in sorted(listing.left)
+        },
+        skipped=skipped,
+    )
+
+
+def _left_start(
+    spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Left's first offsets, and a time that none of its records from there on is below."""
+    stable = {p: ends.stable for p, ends in listing.left.items()}
+    if spec.start == "latest":
+        start = stable
+    elif spec.start == "earliest":
+        start = {p: ends.start for p, ends in listing.left.items()}
+    else:
+        queries = {p: TimeQuery(int(spec.start), e.start, e.stable, 0) for p, e in listing.left.items()}
+        start = {p: answer.offset for p, answer in left.first_at_or_after(queries, ceiling_ms).items()}
+    firsts = left.times_at({p: (start[p], stable[p]) for p in start}, ceiling_ms)
+    newest = left.newest(stable, ceiling_ms)
+    at_least = {}
+    for p, ends in listing.left.items():
+        first, last = firsts[p], newest[p]
+        if first is not None:
+            at_least[p] = first - spec.left.disorder_ms
+        elif spec.idle is Idle.ADVANCE and ends.settled:
+            at_least[p] = listing.listed_ms - spec.producer_delay_ms
+        else:
+            at_least[p] = UNKNOWN if last is None else last - spec.left.disorder_ms
+    return start, at_least
+
+
+def _right_start(
+    side: Side, ends: Mapping[int, Ends], right: TopicLog, wanted: Mapping[int, int], ceiling_ms: int
+) -> dict[int, int]:
+    queries = {p: TimeQuery(max(wanted[p], 0), e.start, e.stable, side.disorder_ms) for p, e in ends.items()}
+    return {p: answer.offset for p, answer in right.first_at_or_after(queries, ceiling_ms).items()}
+
+
+def _never_readable(
+    spec: JoinSpec,
+    listing: Listing,
+    left: TopicLog,
+    right: TopicLog,
+    left_from: Mapping[int, int],
+    right_from: Mapping[int, int],
+    wanted: Mapping[int, int],
+    ceiling_ms: int,
+) -> dict[str, int]:
+    """How many left records look for right records that retention has deleted; DataLoss unless told to go on."""
+    cut = {p: e for p, e in listing.right.items() if e.start > 0 and right_from[p] == e.start}
+    firsts = right.times_at({p: (e.start, e.stable) for p, e in cut.items()}, ceiling_ms) if cut else {}
+    # Deleted records lie before the first that is left: they are at most the disorder above its time.
+    reach = {
+        p: (t if t is not None else listing.listed_ms) + spec.right.disorder_ms + spec.before_ms
+        for p, t in firsts.items()
+    }
+    short = {p: time_ms for p, time_ms in reach.items() if time_ms - spec.before_ms > wanted[p]}
+    if not short:
+        return {}
+    queries = {p: TimeQuery(t, left_from[p], listing.left[p].stable, spec.left.disorder_ms) for p, t in short.items()}
+    affected = sum(a.offset - left_from[p] for p, a in left.first_at_or_after(queries, ceiling_ms).items())
+    if affected == 0:
+        return {}
+    if spec.on_data_loss == "continue":
+        return {"left_without_right": affected}
+    first = (
+        datetime.fromtimestamp(min(t for t in firsts.values() if t is not None) / 1000, UTC)
+        if any(firsts.values())
+        else None
+    )
+    raise DataLoss(
+        f"retention of right topic {right.topic!r} does not reach back to the left records at the start: partitions "
+        f"{sorted(short)} begin at {first.isoformat() if first else 'no record'}, and about {affected} left records "
+        "may have had right records before that. Start later (`start: TIME`), or accept that these go out unmatched "
+        "(`on_data_loss: continue`)"
+    )

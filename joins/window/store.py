@@ -1,0 +1,173 @@
+"""Slices and marks as files, named by what they cover: the cache that lets any worker carry a bucket on.
+
+    <folder>/right-<partition>-<start>-<end>.slice   the live right records of a range, indexed
+    <folder>/left-<partition>-<start>-<end>.marks    the right records that a left range was joined with
+
+A file is written under a temporary name and renamed, so that retries and other workers may write the same one at
+once. One that is torn, or was written by another version, is recognised (length, checksum, format) and passed over;
+it is then made again from the log. Slice files are memory-mapped.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from joins.window.restore import Span
+from joins.window.slices import HASH_VERSION, I64, Slice
+
+FORMAT = 1
+ALIGNMENT = 64
+NAME = re.compile(r"(right|left)-(\d+)-(\d+)-(\d+)\.(slice|marks)")
+log = logging.getLogger(__name__)
+
+
+class Torn(Exception):
+    """A file that is not what its name says; never leaves this module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file by its name."""
+
+    path: Path
+    partition: int
+    start: int
+    end: int
+
+
+class FileStore:
+    """One bucket's folder; it is made when first written to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def slices(self, partition: int, start: int, end: int) -> list[Slice]:
+        entries = [e for e in self._entries("right", "slice") if e.partition == partition]
+        found: list[Slice] = []
+        at = start
+        while at < end:
+            reaching = [e for e in entries if e.start <= at < e.end]
+            best = max(reaching, key=lambda e: e.end, default=None)
+            if best is None:
+                at = min((e.start for e in entries if e.start > at), default=end)
+                continue
+            entries.remove(best)
+            one = _load(best.path, _slice_from)
+            if one is not None:
+                found.append(one.clipped(partition, at, end))
+                at = best.end
+        return found
+
+    def save_slice(self, one: Slice) -> None:
+        """Only slices of a single partition have a file: those of a shuffled bucket cannot be read again from one."""
+        ((partition, (start, end)),) = one.covers.items()
+        frame = one.frame.with_columns(hash=pl.Series(one.hashes))
+        self._save(
+            f"right-{partition}-{start}-{end}.slice",
+            frame,
+            {"ignored_bits": one.ignored_bits, "covers": [partition, start, end]},
+        )
+
+    def marks(self, partition: int, start: int, end: int) -> list[tuple[Span, dict[int, I64]]]:
+        found = []
+        for entry in self._entries("left", "marks"):
+            if entry.partition == partition and start < entry.end and entry.end <= end:
+                joined = _load(entry.path, _marks_from)
+                if joined is not None:
+                    found.append(((entry.start, entry.end), joined))
+        return found
+
+    def save_marks(self, partition: int, span: Span, joined: Mapping[int, I64]) -> None:
+        frame = pl.concat(
+            [pl.DataFrame(schema={"partition": pl.Int32, "offset": pl.Int64})]
+            + [
+                pl.DataFrame({"offset": offsets}).select(pl.lit(p, dtype=pl.Int32).alias("partition"), "offset")
+                for p, offsets in joined.items()
+            ]
+        )
+        self._save(f"left-{partition}-{span[0]}-{span[1]}.marks", frame, {})
+
+    def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
+        for kind, suffix, below in (("left", "marks", left_below), ("right", "slice", right_below)):
+            for entry in self._entries(kind, suffix):
+                if entry.end <= below.get(entry.partition, 0):
+                    entry.path.unlink(missing_ok=True)
+
+    def _entries(self, kind: str, suffix: str) -> Iterator[Entry]:
+        if not self.folder.is_dir():
+            return
+        for name in sorted(os.listdir(self.folder)):
+            match = NAME.fullmatch(name)
+            if match and match[1] == kind and match[5] == suffix:
+                yield Entry(self.folder / name, int(match[2]), int(match[3]), int(match[4]))
+
+    def _save(self, name: str, frame: pl.DataFrame, about: Mapping[str, Any]) -> None:
+        body = io.BytesIO()
+        frame.write_ipc(body, compression="uncompressed")
+        content = body.getbuffer()
+        head = {"format": FORMAT, "hash": HASH_VERSION, "length": len(content), "crc": zlib.crc32(content), **about}
+        line = json.dumps(head).encode()
+        line += b" " * (-(len(line) + 1) % ALIGNMENT) + b"\n"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f".{name}.{uuid.uuid4().hex}"
+        with temporary.open("wb") as file:
+            file.write(line)
+            file.write(content)
+        temporary.replace(self.folder / name)
+
+
+def _load(path: Path, decode: Any) -> Any:
+    """What a file holds, None (and a line in the log) when it is gone, torn or of another version."""
+    try:
+        with pa.memory_map(str(path)) as file:
+            whole = file.read_buffer()
+        head, content = _checked(whole)
+        return decode(head, pl.DataFrame(pl.from_arrow(pa.ipc.open_file(content).read_all())))
+    except FileNotFoundError:
+        return None
+    except (Torn, OSError, pa.ArrowInvalid) as error:
+        log.warning("%s is passed over and made again from the log: %s", path, error)
+        return None
+
+
+def _checked(whole: pa.Buffer) -> tuple[Mapping[str, Any], pa.Buffer]:
+    view = memoryview(whole)
+    line_end = bytes(view[:4096]).find(b"\n")
+    try:
+        head = json.loads(bytes(view[: line_end + 1])) if line_end >= 0 else None
+    except ValueError:
+        head = None
+    if not isinstance(head, dict) or (head.get("format"), head.get("hash")) != (FORMAT, HASH_VERSION):
+        raise Torn("no head, or that of another version")
+    content = whole.slice(line_end + 1)
+    if content.size != head["length"] or zlib.crc32(memoryview(content)) != head["crc"]:
+        raise Torn(f"{content.size} bytes of {head['length']}, or another checksum")
+    return head, content
+
+
+def _slice_from(head: Mapping[str, Any], frame: pl.DataFrame) -> Slice:
+    partition, start, end = head["covers"]
+    hashes = frame["hash"].to_numpy()
+    return Slice(
+        frame.drop("hash"), hashes, head["ignored_bits"], {partition: (start, end)}, np.zeros(len(frame), np.bool_)
+    )
+
+
+def _marks_from(head: Mapping[str, Any], frame: pl.DataFrame) -> dict[int, I64]:
+    return {
+        p: frame.filter(pl.col("partition") == p)["offset"].to_numpy() for p in frame["partition"].unique().to_list()
+    }
