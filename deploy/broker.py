@@ -60,6 +60,7 @@ _DEFAULTS: Mapping[str, str] = {
     "log.cleaner.backoff.ms": "500",
     "log.cleaner.dedupe.buffer.size": "16777216",
     "log.initial.task.delay.ms": "1000",
+    "log.retention.ms": "-1",  # event times of tests and demos lie in the past; a topic may set its own
     "log.retention.check.interval.ms": "10000",
 }
 

@@ -1,0 +1,167 @@
+"""librdkafka configurations: ours below, the user's on top, and what would lose data refused.
+
+Every property passes through, TLS and SASL among them. Refused are those that would silently lose records
+or that the reading and writing here depends on. Secrets never reach a log: show a configuration through
+`masked` only.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import stamina
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from kafkaio.errors import ConfigError, KafkaIOError, KafkaUnavailable, TopicMissing
+
+T = TypeVar("T")
+
+log = logging.getLogger("kafkaio.librdkafka")
+
+REQUEST_TIMEOUT_S = 20.0
+RETRY_TIMEOUT_S = 60.0
+_SECRET = re.compile(r"password|secret|token|sasl\.oauthbearer|key\.pem|private", re.IGNORECASE)
+
+_COMMON: Mapping[str, Any] = {"client.id": "teacup"}
+# A group id is asked for by librdkafka even where nobody joins a group; nothing is ever committed to this one.
+_CONSUMER: Mapping[str, Any] = {"group.id": "teacup-reader", "isolation.level": "read_committed"}
+_CONSUMER_FIXED: Mapping[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+}
+_PRODUCER: Mapping[str, Any] = {"partitioner": "murmur2_random"}
+_PRODUCER_FIXED: Mapping[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "delivery.report.only.error": True,
+}
+
+# property -> (allowed values, why the others are refused)
+_REFUSED: Mapping[str, tuple[frozenset[str], str]] = {
+    "enable.auto.commit": (
+        frozenset({"false"}),
+        "positions are kept by the job; an automatic commit would skip records",
+    ),
+    "enable.auto.offset.store": (frozenset({"false"}), "positions are kept by the job"),
+    "auto.offset.reset": (frozenset({"error"}), "a reset would skip records that retention has deleted, silently"),
+    "enable.partition.eof": (frozenset({"true"}), "ranges end by it"),
+    "enable.idempotence": (frozenset({"true"}), "without it retries lose the order of records and duplicate them"),
+    "acks": (frozenset({"all", "-1"}), "records acknowledged by one broker alone are lost with it"),
+    "request.required.acks": (frozenset({"all", "-1"}), "records acknowledged by one broker alone are lost with it"),
+    "delivery.report.only.error": (frozenset({"true"}), "delivery reports are counted by it"),
+    "isolation.level": (frozenset({"read_committed", "read_uncommitted"}), "Kafka knows no other"),
+    "transactional.id": (frozenset(), "transactions are set up by the delivery itself"),
+    "bootstrap.servers": (frozenset(), "it is empty"),
+}
+
+
+def validate(kafka: Mapping[str, str]) -> None:
+    """Check the user's properties without connecting; raises `ConfigError` naming the property and why."""
+    if not kafka.get("bootstrap.servers") and not kafka.get("metadata.broker.list"):
+        raise ConfigError("bootstrap.servers is missing; give the brokers as host:port,host:port")
+    for key, value in kafka.items():
+        allowed, why = _REFUSED.get(key, (None, ""))
+        if key == "bootstrap.servers" or allowed is None or str(value).lower() in allowed:
+            continue
+        instead = f"give {' or '.join(sorted(allowed))}, or leave it out" if allowed else "leave it out"
+        raise ConfigError(f"{key}: {value!r} is refused: {why}; {instead}")
+
+
+def masked(kafka: Mapping[str, Any]) -> dict[str, Any]:
+    """The same properties to show to people: the values of secrets are replaced."""
+    return {key: "***" if _SECRET.search(key) else value for key, value in kafka.items()}
+
+
+def consumer(kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Consumer:
+    """A consumer for explicit positions: member of no group, commits nothing. `tuning` lies below the user's."""
+    return _make(Consumer, kafka, {**_CONSUMER, **tuning}, {**_CONSUMER_FIXED, "error_cb": on_error})
+
+
+def producer(
+    kafka: Mapping[str, str],
+    tuning: Mapping[str, Any],
+    on_error: Callable[[KafkaError], None],
+    on_delivery: Callable[[KafkaError | None, Any], None],
+) -> Producer:
+    """An idempotent producer that waits for all replicas; `on_delivery` hears of failures only."""
+    fixed = {**_PRODUCER_FIXED, "error_cb": on_error, "on_delivery": on_delivery}
+    return _make(Producer, kafka, {**_PRODUCER, **tuning}, fixed)
+
+
+def admin(kafka: Mapping[str, str]) -> AdminClient:
+    """An admin client; what it cannot reach shows in its answers, not on standard error."""
+    return _make(AdminClient, kafka, {}, {"error_cb": lambda error: log.debug("%s", error)})
+
+
+def _make(kind: Callable[..., T], kafka: Mapping[str, str], ours: Mapping[str, Any], fixed: Mapping[str, Any]) -> T:
+    validate(kafka)
+    try:
+        return kind({**_COMMON, **ours, **kafka, **fixed}, logger=log)
+    except KafkaException as error:
+        raise ConfigError(f"librdkafka refuses the properties {masked(kafka)}: {error.args[0].str()}") from error
+
+
+class _OtherRole(logging.Filter):
+    """One mapping serves consumers and producers; that each ignores the other's properties is no news."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "property and will be ignored by this" not in record.getMessage()
+
+
+log.addFilter(_OtherRole())
+
+_MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+_TRANSIENT = (
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._WAIT_COORD,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+
+
+def is_missing(error: KafkaError) -> bool:
+    """The topic or the partition does not exist."""
+    return error.code() in _MISSING
+
+
+def is_transient(error: KafkaError) -> bool:
+    """The same call may work later."""
+    return bool(error.retriable()) or error.code() in _TRANSIENT
+
+
+def translate(error: KafkaError, doing: str, topic: str, partition: int | None = None) -> KafkaIOError:
+    """The error of ours that stands for one of librdkafka's."""
+    if is_missing(error):
+        return TopicMissing(topic, partition)
+    where = topic if partition is None else f"{topic}-{partition}"
+    kind = KafkaUnavailable if is_transient(error) else KafkaIOError
+    return kind(f"{doing} of {where} failed: {error.str()} ({error.name()})")
+
+
+def retried(call: Callable[[], T]) -> T:
+    """Call until it does not raise `KafkaUnavailable`, with growing pauses, for at most a minute."""
+    for attempt in stamina.retry_context(
+        on=KafkaUnavailable, attempts=None, timeout=RETRY_TIMEOUT_S, wait_initial=0.1, wait_max=2.0, wait_jitter=0.1
+    ):
+        with attempt:
+            return call()
+    raise AssertionError("stamina either returns or raises")

@@ -1,0 +1,74 @@
+"""What can go wrong between us and Kafka.
+
+    KafkaIOError
+      +- ConfigError        a property that is refused, or that librdkafka does not accept
+      +- KafkaUnavailable   the broker is away, or did not answer in time: worth another try later
+      +- TopicMissing       the topic or partition does not exist
+      +- OffsetOutOfRange   the offset was deleted by retention, or truncated: records are gone
+      +- DeliveryFailed     a record was not acknowledged
+
+Each keeps its values as attributes and passes unharmed between processes (they are the exception's `args`).
+"""
+
+from __future__ import annotations
+
+
+class KafkaIOError(Exception):
+    """Whatever this package raises; the message says which value was wrong and what to do."""
+
+
+class ConfigError(KafkaIOError):
+    """A property that would lose data, that we set ourselves, or that librdkafka does not know."""
+
+
+class KafkaUnavailable(KafkaIOError):
+    """The broker is away, or did not answer in time. The same call may work later."""
+
+
+class TopicMissing(KafkaIOError):
+    """The topic or the partition does not exist."""
+
+    def __init__(self, topic: str, partition: int | None = None) -> None:
+        super().__init__(topic, partition)
+        self.topic = topic
+        self.partition = partition
+
+    def __str__(self) -> str:
+        where = "" if self.partition is None else f" partition {self.partition} of"
+        return f"Kafka has no{where} topic {self.topic!r}; check its name, or create it"
+
+
+class OffsetOutOfRange(KafkaIOError):
+    """An offset to be read is not in the log: below `start` retention deleted it, above `end` it was truncated."""
+
+    def __init__(self, topic: str, partition: int, offset: int, start: int, end: int) -> None:
+        super().__init__(topic, partition, offset, start, end)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+    def __str__(self) -> str:
+        why = "retention has deleted it" if self.offset < self.start else "the log was truncated or made again"
+        return (
+            f"offset {self.offset} of {self.topic}-{self.partition} is not in the log, which holds "
+            f"[{self.start}, {self.end}): {why}"
+        )
+
+
+class DeliveryFailed(KafkaIOError):
+    """Records were not acknowledged. `partition` is -1 where none had been chosen yet."""
+
+    def __init__(self, topic: str, partition: int, reason: str, failed: int) -> None:
+        super().__init__(topic, partition, reason, failed)
+        self.topic = topic
+        self.partition = partition
+        self.reason = reason
+        self.failed = failed
+
+    def __str__(self) -> str:
+        return (
+            f"{self.failed} records were not delivered; the first, to topic {self.topic!r} "
+            f"partition {self.partition}: {self.reason}"
+        )

@@ -1,0 +1,58 @@
+"""Few clients, kept open, in each process: a bounded cache that forgets what was there before a fork.
+
+A librdkafka client does not survive a fork (its threads do not come along), and freeing it in the child
+would wait for them for ever. So the child starts with an empty cache and leaves the parent's clients alone.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+_lost_in_forks: list[object] = []
+
+
+class PerProcess(Generic[K, V]):
+    """At most `limit` values by key, the least recently used one closed first."""
+
+    def __init__(self, limit: int, close: Callable[[V], None]) -> None:
+        self._limit = limit
+        self._close = close
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """The value of the key, made where it is not there."""
+        with self._lock:
+            if key not in self._values:
+                self._values[key] = make()
+            self._values.move_to_end(key)
+            spare = [self._values.popitem(last=False)[1] for _ in range(len(self._values) - self._limit)]
+            value = self._values[key]
+        for one in spare:
+            self._close(one)
+        return value
+
+    def discard(self, key: K) -> None:
+        """Close the value of the key, if there is one: the next `get` makes a new one."""
+        with self._lock:
+            value = self._values.pop(key, None)
+        if value is not None:
+            self._close(value)
+
+    def clear(self) -> None:
+        """Close all."""
+        for key in list(self._values):
+            self.discard(key)
+
+    def _after_fork(self) -> None:
+        _lost_in_forks.append(self._values)
+        self._values = OrderedDict()
+        self._lock = threading.Lock()

@@ -1,0 +1,142 @@
+"""Single records at given offsets, of many partitions at once: what searches and collectors need.
+
+One consumer is kept open and reads the smallest thing a broker gives: one record batch a partition (where
+producers batch, that is about 100 KB, whatever limit is set). All partitions of a call are asked at once,
+so that the time follows the rounds and not the partitions. Nothing is assigned between calls: nothing is
+fetched in the background.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from kafkaio import client
+from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
+
+TUNING: Mapping[str, object] = {
+    "queued.min.messages": 1,
+    "fetch.message.max.bytes": 1,  # the broker still gives the first batch whole
+    "fetch.wait.max.ms": 5,  # one partition at its end must not hold the others for long
+    "fetch.queue.backoff.ms": 1,
+    "socket.nagle.disable": True,
+}
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as it stands in the log; `timestamp_ms` is None where it has none."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+class PointReader:
+    """Reads single records of one topic (`read_committed` unless told otherwise)."""
+
+    def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float = client.REQUEST_TIMEOUT_S) -> None:
+        self.topic = topic
+        self._timeout_s = timeout_s
+        self._trouble: KafkaError | None = None
+        self._consumer = client.consumer(kafka, TUNING, self._on_error)
+        self._lock = threading.Lock()
+
+    def read_one(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, Record | None]:
+        """Per partition the first readable record at or after its position, None where there is none below its end.
+
+        `ends` must have been reached by the log (at most the last stable offset); an empty range costs
+        nothing. Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`.
+        """
+        records = self.take({partition: (at, ends[partition]) for partition, at in positions.items()})
+        return {partition: some[0] if some else None for partition, some in records.items()}
+
+    def take(self, spans: Mapping[int, tuple[int, int]], count: int = 1) -> dict[int, list[Record]]:
+        """Per partition the first readable records of [from, to), at most `count`; errors as above."""
+        found: dict[int, list[Record]] = {partition: [] for partition in spans}
+        open_spans = {partition: span for partition, span in spans.items() if span[0] < span[1]}
+        if not open_spans:
+            return found
+        with self._lock:
+            try:
+                spots = [TopicPartition(self.topic, p, span[0]) for p, span in open_spans.items()]
+                self._consumer.incremental_assign(spots)
+                self._fill(open_spans, count, found)
+            except KafkaException as error:
+                raise client.translate(error.args[0], "read of single records", self.topic) from error
+            finally:
+                if left := self._consumer.assignment():
+                    self._consumer.incremental_unassign(left)
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _fill(self, spans: Mapping[int, tuple[int, int]], count: int, found: dict[int, list[Record]]) -> None:
+        waiting = set(spans)
+        deadline = time.monotonic() + self._timeout_s
+        while waiting:
+            message: Any = self._consumer.poll(_POLL_S)
+            if self._trouble is not None and client.is_missing(self._trouble):
+                self._trouble = None
+                raise TopicMissing(self.topic)
+            if message is None:
+                if time.monotonic() > deadline:
+                    raise self._timed_out(waiting)
+                continue
+            partition = message.partition()
+            if partition not in waiting:
+                continue
+            start, end = spans[partition]
+            error = message.error()
+            if error is not None:
+                if self._at_end(message, error, start) >= end:
+                    self._done(partition, waiting)
+                continue
+            deadline = time.monotonic() + self._timeout_s
+            if message.offset() < end:
+                found[partition].append(_record(message))
+            if message.offset() >= end - 1 or len(found[partition]) == count:
+                self._done(partition, waiting)
+
+    def _done(self, partition: int, waiting: set[int]) -> None:
+        """Nothing more of this partition: what was fetched of it is thrown away unseen, which is cheaper."""
+        waiting.discard(partition)
+        self._consumer.incremental_unassign([TopicPartition(self.topic, partition)])
+
+    def _at_end(self, event: Any, error: KafkaError, position: int) -> int:
+        """The offset that the partition was read to without a record; -1 where the event tells none."""
+        if error.code() == KafkaError._PARTITION_EOF:
+            return int(event.offset())
+        partition = event.partition()
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            low, high = self._consumer.get_watermark_offsets(
+                TopicPartition(self.topic, partition), timeout=self._timeout_s
+            )
+            raise OffsetOutOfRange(self.topic, partition, position, low, high)
+        if not client.is_transient(error):
+            raise client.translate(error, "read of single records", self.topic, partition)
+        self._trouble = error
+        return -1
+
+    def _timed_out(self, waiting: set[int]) -> KafkaUnavailable:
+        last = f"; the last error: {self._trouble.str()}" if self._trouble else ""
+        return KafkaUnavailable(
+            f"partitions {sorted(waiting)} of {self.topic} gave no record for {self._timeout_s:g} s{last}"
+        )
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._trouble = error
+
+
+def _record(message: Any) -> Record:
+    kind, stamp = message.timestamp()
+    return Record(message.partition(), message.offset(), stamp if kind else None, message.key(), message.value())

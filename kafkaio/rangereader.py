@@ -1,0 +1,287 @@
+"""Ranges of a partition as Arrow batches: the hot path of every join.
+
+A range [start, end) ends when the *position* reaches its end, not when a record with its last offset
+arrives: compaction, transaction markers and aborted records leave gaps. The position passes the end either
+with a record at or beyond `end` (dropped from this range, kept for the next one), or with the broker's
+end-of-partition event.
+
+A reader keeps a few consumers open, each with at most one partition assigned. The one that stopped at an
+offset has fetched beyond it, and goes on from there without a seek when the next range of its partition
+begins where the last one ended; `prepare` lets one start to fetch ahead of `read`.
+
+How it got fast (150-byte values, ns a record): librdkafka's message objects 500 - 900, the columns 400.
+Python's garbage collector looks through all of them again and again (another 1,200), so it is held while
+they live.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from kafkaio import client
+from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
+from kafkaio.gcpause import no_garbage_collection
+from kafkaio.perprocess import PerProcess
+
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
+
+SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.int64(), nullable=False),  # milliseconds, -1 where the record has none
+        pa.field("timestamp_type", pa.int8(), nullable=False),  # 0 none, 1 CreateTime, 2 LogAppendTime
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),  # null where the record has none
+    ]
+)
+
+# Ranges are short: prefetching far beyond them is work thrown away, and after a full queue librdkafka would wait
+# a second before it fetches again (fetch.queue.backoff.ms).
+TUNING: Mapping[str, object] = {
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 16_384,
+    "fetch.message.max.bytes": 2_000_000,
+    "fetch.queue.backoff.ms": 5,
+    "fetch.wait.max.ms": 100,
+}
+
+READ_TIMEOUT_S = 60.0
+OPEN_CONSUMERS = 8
+_CONSUME_RECORDS = 20_000
+_CONSUME_WAIT_S = 0.01
+_BATCH_BYTES = 256 << 20  # far below the 2 GiB that a `binary` column can hold
+
+
+class RangeReader:
+    """Reads ranges of one topic; used by one thread at a time for each range."""
+
+    def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float = READ_TIMEOUT_S) -> None:
+        """`timeout_s`: how long a read waits without any progress before it raises `KafkaUnavailable`."""
+        client.validate(kafka)
+        self.topic = topic
+        self._kafka = dict(kafka)
+        self._timeout_s = timeout_s
+        self._idle: OrderedDict[int, _Cursor] = OrderedDict()  # by partition, least recently used first
+        self._lock = threading.Lock()
+
+    def prepare(self, partition: int, start: int) -> None:
+        """Start to fetch from `start` in the background; a `read` from there finds records waiting."""
+        self._put_back(self._take(partition, start))
+
+    def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Iterator[pa.RecordBatch]:
+        """The records of [start, end) in batches of at most `chunk` records (`SCHEMA`), in order of offset.
+
+        `end` must have been reached by the log: with `read_committed` at most the last stable offset.
+        Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`.
+        """
+        if start >= end:
+            return
+        cursor = self._take(partition, start)
+        try:
+            yield from cursor.read(end, chunk, self._timeout_s)
+        except GeneratorExit:
+            self._put_back(cursor)  # the caller has had enough; the cursor knows where it stands
+            raise
+        except BaseException:
+            cursor.close()
+            raise
+        self._put_back(cursor)
+
+    def close(self) -> None:
+        with self._lock:
+            cursors, self._idle = list(self._idle.values()), OrderedDict()
+        for cursor in cursors:
+            cursor.close()
+
+    def _take(self, partition: int, start: int) -> _Cursor:
+        with self._lock:
+            cursor = self._idle.pop(partition, None)
+            if cursor is None and len(self._idle) >= OPEN_CONSUMERS:
+                cursor = self._idle.popitem(last=False)[1]
+        if cursor is None:
+            cursor = _Cursor(self.topic, self._kafka)
+        cursor.go_to(partition, start)
+        return cursor
+
+    def _put_back(self, cursor: _Cursor) -> None:
+        with self._lock:
+            spare = self._idle.pop(cursor.partition, None)
+            self._idle[cursor.partition] = cursor
+            if spare is None and len(self._idle) > OPEN_CONSUMERS:
+                spare = self._idle.popitem(last=False)[1]
+        if spare is not None:
+            spare.close()
+
+
+class _Cursor:
+    """One consumer on one partition: where it stands, and what it has fetched beyond that."""
+
+    def __init__(self, topic: str, kafka: Mapping[str, str]) -> None:
+        self.topic = topic
+        self.partition = -1
+        self.position = -1
+        self._ahead: list[Any] = []  # fetched, at or beyond `position`
+        self._passed = -1  # an end-of-partition event told: no record in [last one seen, _passed)
+        self._trouble: KafkaError | None = None
+        self._consumer: Consumer = client.consumer(kafka, TUNING, self._on_error)
+
+    def go_to(self, partition: int, start: int) -> None:
+        if (partition, start) == (self.partition, self.position):
+            return
+        self._consumer.assign([TopicPartition(self.topic, partition, start)])
+        self.partition, self.position, self._ahead, self._passed = partition, start, [], -1
+
+    def read(self, end: int, chunk: int, timeout_s: float) -> Iterator[pa.RecordBatch]:
+        pieces: list[pa.RecordBatch] = []
+        rows = size = 0
+        deadline = time.monotonic() + timeout_s
+        while self.position < end:
+            with no_garbage_collection():
+                messages = self._fetch(min(end - self.position, _CONSUME_RECORDS, chunk - rows))
+                if messages and messages[-1].offset() >= end:
+                    cut = _first_at(messages, end)
+                    self._ahead = messages[cut:] + self._ahead
+                    del messages[cut:]
+                    passed = end
+                else:
+                    passed = messages[-1].offset() + 1 if messages else self.position
+                    if self._passed >= end and not self._ahead:
+                        passed = end
+                if messages:
+                    pieces.append(_to_arrow(self.partition, messages))
+                    rows += len(messages)
+                    size += pieces[-1].nbytes
+                messages.clear()
+            if passed > self.position:
+                self.position = passed
+                deadline = time.monotonic() + timeout_s
+            elif time.monotonic() > deadline:
+                raise self._timed_out(end, timeout_s)
+            if rows >= chunk or size >= _BATCH_BYTES:
+                yield _joined(pieces)
+                pieces, rows, size = [], 0, 0
+                deadline = time.monotonic() + timeout_s  # the caller's own time does not count
+        if pieces:
+            yield _joined(pieces)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _fetch(self, limit: int) -> list[Any]:
+        """At most `limit` records from the position on; none where none came within a few milliseconds."""
+        if self._ahead:
+            waiting, self._ahead = self._ahead[:limit], self._ahead[limit:]
+            return waiting
+        try:
+            messages: list[Any] = self._consumer.consume(limit, _CONSUME_WAIT_S)
+            if self._trouble is not None and client.is_missing(self._trouble):
+                raise TopicMissing(self.topic, self.partition)
+        except KafkaException as error:
+            raise client.translate(error.args[0], "read", self.topic, self.partition) from error
+        errors = list(map(Message.error, messages))
+        if not any(errors):  # (comparing a KafkaError with None sets an exception that nobody sees)
+            return messages
+        for event, trouble in zip(messages, errors, strict=True):
+            if trouble is not None:
+                self._judge(event, trouble)
+        return [message for message, trouble in zip(messages, errors, strict=True) if trouble is None]
+
+    def _judge(self, event: Any, error: KafkaError) -> None:
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._passed = event.offset()
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise self._out_of_range()
+        elif client.is_transient(error):
+            self._trouble = error
+        else:
+            raise client.translate(error, "read", self.topic, self.partition)
+
+    def _out_of_range(self) -> Exception:
+        try:
+            start, end = self._consumer.get_watermark_offsets(
+                TopicPartition(self.topic, self.partition), timeout=client.REQUEST_TIMEOUT_S
+            )
+        except KafkaException as error:
+            return client.translate(error.args[0], "look for the ends", self.topic, self.partition)
+        return OffsetOutOfRange(self.topic, self.partition, self.position, start, end)
+
+    def _timed_out(self, end: int, timeout_s: float) -> KafkaUnavailable:
+        last = f"; the last error: {self._trouble.str()}" if self._trouble else ""
+        return KafkaUnavailable(
+            f"reading {self.topic}-{self.partition} stood at offset {self.position} for {timeout_s:g} s, before "
+            f"its end {end}{last}"
+        )
+
+    def _on_error(self, error: KafkaError) -> None:
+        """librdkafka tells here what concerns the whole client, and a topic that does not exist."""
+        self._trouble = error
+
+
+def _first_at(messages: list[Any], offset: int) -> int:
+    """The index of the first message at or beyond the offset."""
+    low, high = 0, len(messages)
+    while low < high:
+        middle = (low + high) // 2
+        if messages[middle].offset() < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _to_arrow(partition: int, messages: list[Any]) -> pa.RecordBatch:
+    count = len(messages)
+    first, last = messages[0].offset(), messages[-1].offset()
+    if last - first == count - 1:  # offsets ascend, so there is no gap between them
+        offsets = np.arange(first, last + 1, dtype=np.int64)
+    else:
+        offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
+    stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count)
+    columns = [
+        pa.array(np.full(count, partition, np.int32)),
+        pa.array(offsets),
+        pa.array(stamps[1::2]),
+        pa.array(stamps[::2].astype(np.int8)),
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        pa.array(list(map(Message.value, messages)), pa.binary()),
+        _headers([message.headers() for message in messages]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _headers(headers: list[list[tuple[str, bytes | None]] | None]) -> pa.Array:
+    count = len(headers)
+    if headers.count(None) == count:
+        return pa.nulls(count, HEADERS)
+    lengths = np.fromiter((len(one) if one else 0 for one in headers), np.int32, count)
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    pairs = [pair for one in headers if one for pair in one]
+    entries = pa.StructArray.from_arrays(
+        [pa.array([key for key, _ in pairs], pa.string()), pa.array([value for _, value in pairs], pa.binary())],
+        fields=list(HEADERS.value_type),
+    )
+    return pa.ListArray.from_arrays(pa.array(offsets), entries, type=HEADERS, mask=pa.array(lengths == 0))
+
+
+def _joined(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+
+
+_readers: PerProcess[tuple[str, frozenset[tuple[str, str]]], RangeReader] = PerProcess(8, RangeReader.close)
+
+
+def open_reader(topic: str, kafka: Mapping[str, str]) -> RangeReader:
+    """This process's reader of a topic, kept open between calls (the eight most recently used ones)."""
+    return _readers.get((topic, frozenset(kafka.items())), lambda: RangeReader(topic, kafka))

@@ -1,0 +1,198 @@
+"""Arrow batches to topics: idempotent, acknowledged by all replicas, every failure noticed.
+
+Success costs no Python callback (`delivery.report.only.error`); what was acknowledged is what was sent less
+what failed, once librdkafka's queue is empty. A full queue holds the caller back. After a failure the
+writer is broken: librdkafka may have given up the order of what follows, so a new one is needed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+
+from kafkaio import client
+from kafkaio.errors import DeliveryFailed, KafkaUnavailable
+from kafkaio.gcpause import no_garbage_collection
+from kafkaio.perprocess import PerProcess
+
+TUNING: Mapping[str, Any] = {
+    "linger.ms": 10,
+    "batch.size": 1_000_000,
+    "batch.num.messages": 10_000,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 262_144,
+}
+_ANY_PARTITION = -1
+_NOW = 0
+_FULL_QUEUE_WAIT_S = 0.05
+_DEFAULT_DELIVERY_TIMEOUT_MS = 300_000  # librdkafka's
+
+Column: TypeAlias = "pa.Array | pa.ChunkedArray | Sequence[Any] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What one `flush` can vouch for: every record `sent` since the last one was acknowledged."""
+
+    sent: int
+    acknowledged: int
+
+
+class TopicWriter:
+    """Writes to any topics of one cluster; used by one thread at a time."""
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._producer = client.producer(kafka, TUNING, self._on_error, self._on_delivery)
+        timeout_ms = int(
+            kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", _DEFAULT_DELIVERY_TIMEOUT_MS))
+        )
+        # librdkafka gives up every record by itself; the rest is for a librdkafka that does not.
+        self._flush_timeout_s = timeout_ms / 1000 + 30.0
+        self._sent = 0
+        self._failed = 0
+        self._first_failure: DeliveryFailed | None = None
+        self._trouble: KafkaError | None = None
+
+    def write(
+        self,
+        topic: str,
+        keys: Column,
+        values: Column,
+        headers: Column = None,
+        timestamps: Column = None,
+        partitions: Column = None,
+    ) -> int:
+        """Hand records to the producer, and return how many; they are safe only after `flush`.
+
+        Columns have the same length, `None` stands for a column of nulls (at least one of keys and values
+        is given). keys, values   binary (or strings) headers        list<struct<key, value>> as
+        `RangeReader` gives them, or lists of (key, value); null: none timestamps     int64 milliseconds;
+        null: now partitions     int32; null: by the partitioner (murmur2 of the key, as in the Java client)
+        Raises `DeliveryFailed` when an earlier record of this writer failed.
+        """
+        count = next(len(column) for column in (values, keys) if column is not None)
+        with no_garbage_collection():
+            columns = (
+                _plain(values, None, count),
+                _plain(keys, None, count),
+                _plain(partitions, _ANY_PARTITION, count),
+                _header_lists(headers, count),
+                _plain(timestamps, _NOW, count),
+            )
+        self._check_failures()
+        self._produce(topic, zip(*columns, strict=True))
+        self._sent += count
+        self._producer.poll(0)
+        self._check_failures()
+        return count
+
+    def flush(self) -> Delivered:
+        """Wait until every record is acknowledged or failed; raises `DeliveryFailed`, `KafkaUnavailable`."""
+        deadline = time.monotonic() + self._flush_timeout_s
+        while self._producer.flush(1.0):
+            if time.monotonic() > deadline:
+                raise KafkaUnavailable(
+                    f"{len(self._producer)} records were neither acknowledged nor failed within "
+                    f"{self._flush_timeout_s:g} s{self._last_trouble()}"
+                )
+        self._check_failures()
+        delivered = Delivered(self._sent, self._sent - self._failed)
+        self._sent = self._failed = 0
+        return delivered
+
+    def close(self) -> None:
+        """Let go of the producer; records that were not flushed are given up."""
+        self._producer.purge()
+        self._producer.flush(5.0)
+        self._producer.close()
+
+    def _produce(self, topic: str, records: Iterable[tuple[Any, Any, int, Any, int]]) -> None:
+        produce = self._producer.produce
+        for value, key, partition, headers, timestamp in records:
+            try:
+                produce(topic, value, key, partition, None, None, timestamp, headers)
+            except BufferError:
+                self._produce_when_there_is_room(topic, value, key, partition, timestamp, headers)
+            except KafkaException as error:
+                raise self._refused(topic, partition, error) from error
+
+    def _produce_when_there_is_room(
+        self, topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any
+    ) -> None:
+        while True:
+            self._producer.poll(_FULL_QUEUE_WAIT_S)
+            self._check_failures()
+            try:
+                self._producer.produce(topic, value, key, partition, None, None, timestamp, headers)
+                return
+            except BufferError:
+                continue
+
+    def _refused(self, topic: str, partition: int, error: KafkaException) -> DeliveryFailed:
+        """librdkafka did not even take the record (too large for any topic, say)."""
+        return DeliveryFailed(topic, partition, f"{error.args[0].str()} ({error.args[0].name()})", 1)
+
+    def _check_failures(self) -> None:
+        if self._first_failure is not None:
+            first = self._first_failure
+            raise DeliveryFailed(first.topic, first.partition, first.reason, self._failed)
+
+    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            return
+        self._failed += 1
+        if self._first_failure is None:
+            reason = f"{error.str()} ({error.name()}){self._last_trouble()}"
+            self._first_failure = DeliveryFailed(message.topic(), message.partition(), reason, 1)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._trouble = error
+
+    def _last_trouble(self) -> str:
+        return f"; the last error: {self._trouble.str()}" if self._trouble else ""
+
+
+def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:
+    """The column's values as Python's, the default in place of nulls."""
+    if column is None:
+        return repeat(default, count)
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        values: Sequence[Any] = column
+        return values if default is None else [default if one is None else one for one in values]
+    filled = column if default is None or not column.null_count else column.fill_null(default)
+    listed: list[Any] = filled.to_pylist()
+    return listed
+
+
+def _header_lists(column: Column, count: int) -> Iterable[Any]:
+    """Headers as lists of (key, value), None where a record has none."""
+    if isinstance(column, pa.ChunkedArray):
+        return [one for chunk in column.chunks for one in _header_lists(chunk, len(chunk))]
+    if not isinstance(column, pa.Array):
+        return _plain(column, None, count)
+    if column.null_count == count:
+        return repeat(None, count)
+    entries = column.values
+    pairs = list(zip(entries.field(0).to_pylist(), entries.field(1).to_pylist(), strict=True))
+    bounds = column.offsets.to_pylist()
+    present = column.is_valid().to_pylist()
+    return [pairs[start:end] if there else None for start, end, there in zip(bounds, bounds[1:], present, strict=False)]
+
+
+_writers: PerProcess[frozenset[tuple[str, str]], TopicWriter] = PerProcess(4, TopicWriter.close)
+
+
+def open_writer(kafka: Mapping[str, str]) -> TopicWriter:
+    """This process's writer to a cluster, kept open between calls (the four most recently used ones)."""
+    return _writers.get(frozenset(kafka.items()), lambda: TopicWriter(kafka))
+
+
+def discard_writer(kafka: Mapping[str, str]) -> None:
+    """Close this process's writer, as is needed after `DeliveryFailed`: the next `open_writer` makes a new one."""
+    _writers.discard(frozenset(kafka.items()))
