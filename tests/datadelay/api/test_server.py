@@ -213,6 +213,24 @@ def test_points_at_the_value_that_is_not_allowed(
     assert pointer in [part["pointer"] for part in assert_problem(answer, 422, "invalid")["errors"]]
 
 
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ("?partitions=8", "/query/partitions"),
+        ("/history?limit=0", "/query/limit"),
+        ("/history?limit=2001", "/query/limit"),
+        ("/history?limit=ten", "/query/limit"),
+        ("/history?before=0", "/query/before"),
+        ("/history?since_ms=99999999999999999999", "/query/since_ms"),
+    ],
+)
+def test_points_at_the_query_that_is_not_allowed(server: RunningServer, query: str, pointer: str) -> None:
+    """Before anything is looked up."""
+    document = assert_problem(call(server, "GET", ONE + query), 422, "invalid")
+
+    assert [part["pointer"] for part in document["errors"]] == [pointer]
+
+
 def test_refuses_numbers_that_are_none(server: RunningServer, submission: Make) -> None:
     """NaN is not JSON, and is not a time either."""
     text = json.dumps(body(submission()) | {"consumed_until_ms": float("nan")})
