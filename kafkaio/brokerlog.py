@@ -107,6 +107,10 @@ class BrokerLog:
             back *= 4
         return times
 
+    def times_at(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, int | None]:
+        found = self._first_valid(spans, ceiling_ms)
+        return {p: found[p][1] if p in found else None for p in spans}
+
     def close(self) -> None:
         self._points.close()
 

@@ -28,7 +28,11 @@ _SECRET = re.compile(r"password|secret|token|sasl\.oauthbearer|key\.pem|private"
 
 _COMMON: Mapping[str, Any] = {"client.id": "teacup"}
 # A group id is asked for by librdkafka even where nobody joins a group; nothing is ever committed to this one.
-_CONSUMER: Mapping[str, Any] = {"group.id": "teacup-reader", "isolation.level": "read_committed"}
+_CONSUMER: Mapping[str, Any] = {
+    "group.id": "teacup-reader",
+    "isolation.level": "read_committed",
+    "topic.metadata.propagation.max.ms": 5_000,  # how long a topic that is not there may yet be on its way
+}
 _CONSUMER_FIXED: Mapping[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,

@@ -1,0 +1,52 @@
+"""What the tests of `kafkaio` share: properties of the session's broker, and transactions on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Producer
+
+from deploy.broker import Broker
+
+BASE_MS = 1_700_000_000_000
+Send = Callable[..., None]
+
+
+class Transactions:
+    """Produces inside transactions, one id after the other."""
+
+    def __init__(self, kafka: dict[str, str]) -> None:
+        self._kafka = kafka
+        self._count = 0
+
+    @contextmanager
+    def open(self, topic: str, commit: bool) -> Iterator[Send]:
+        """`send(value, timestamp_ms, partition=0, key=None)`; visible or aborted after the block."""
+        self._count += 1
+        producer = Producer({**self._kafka, "transactional.id": f"{topic}-{self._count}"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+
+        def send(value: bytes, timestamp_ms: int, partition: int = 0, key: bytes | None = None) -> None:
+            producer.produce(topic, value, key, partition, timestamp=timestamp_ms)
+            producer.flush(30)
+
+        yield send
+        if commit:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+
+@pytest.fixture(scope="session")
+def kafka(broker: Broker) -> dict[str, str]:
+    """The properties to reach the session's broker."""
+    return {"bootstrap.servers": broker.bootstrap}
+
+
+@pytest.fixture(scope="session")
+def transactions(kafka: dict[str, str]) -> Transactions:
+    """Committed, aborted and open transactions."""
+    return Transactions(kafka)

@@ -1,0 +1,93 @@
+"""The event time of a batch, of a single record, and of what is no time."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkaio.errors import ConfigError
+from kafkaio.eventtime import TimeOf, event_time, event_times
+
+PAYLOAD = TimeOf("$.event.time")
+
+
+def values(*times: object) -> pa.Array:
+    """JSON values that hold the times under the path."""
+    return pa.array([json.dumps({"event": {"time": one}}).encode() for one in times], pa.binary())
+
+
+def payload_times(column: pa.Array) -> list[int | None]:
+    found: list[int | None] = event_times(PAYLOAD, pa.nulls(len(column), pa.int64()), column).to_pylist()
+    return found
+
+
+def test_kafka_time_is_the_timestamp_where_there_is_one() -> None:
+    """-1 is Kafka's "none"."""
+    times = event_times(TimeOf(), pa.array([5, -1, None], pa.int64()), pa.array([b"a", b"b", b"c"]))
+
+    assert times.to_pylist() == [5, None, None]
+
+
+@pytest.mark.parametrize(
+    ("told", "meant"),
+    [
+        (1_700_000_000_123, 1_700_000_000_123),
+        (0, 0),
+        (-5, -5),
+        ("2026-01-31T12:00:00Z", 1_769_860_800_000),
+        ("2026-01-31T12:00:00.1239Z", 1_769_860_800_123),
+        ("2026-01-31T13:00:00+01:00", 1_769_860_800_000),
+        ("2026-01-31 12:00Z", 1_769_860_800_000),
+        ("2026-01-31T12:00:00", None),
+        ("2026-02-31T12:00:00Z", None),
+        ("yesterday", None),
+        ("1700000000123", None),
+        (1.5, None),
+        (10**20, None),
+        (True, None),
+        (None, None),
+        ([1], None),
+    ],
+)
+def test_a_payload_time_is_an_integer_or_a_text_with_a_zone(told: object, meant: int | None) -> None:
+    """Everything else is null, and never a guess."""
+    assert payload_times(values(told)) == [meant]
+
+
+def test_what_is_no_json_has_no_time_and_does_not_disturb_its_neighbours() -> None:
+    """Torn JSON, no UTF-8, a missing field, a tombstone."""
+    good = values(7).to_pylist()[0]
+    column = pa.array([b'{"event"', good, b"\xff\xfe", b"{}", None, b"", good], pa.binary())
+
+    assert payload_times(column) == [None, 7, None, None, None, None, 7]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.none(),
+            st.binary(max_size=12),
+            st.integers().map(lambda t: json.dumps({"event": {"time": t}}).encode()),
+            st.datetimes().map(lambda t: json.dumps({"event": {"time": t.isoformat() + "Z"}}).encode()),
+            st.text(max_size=12).map(lambda t: json.dumps({"event": {"time": t}}, ensure_ascii=False).encode()),
+        ),
+        max_size=8,
+    ).filter(lambda some: all(one is None or b"\\ud" not in one for one in some))
+)
+def test_a_single_record_has_the_time_that_it_has_in_a_batch(column: list[bytes | None]) -> None:
+    """A search over single records and the reader of whole ranges must not disagree."""
+    together = payload_times(pa.array(column, pa.binary()))
+
+    assert together == [event_time(PAYLOAD, None, value) for value in column]
+
+
+@pytest.mark.parametrize("path", ["time", "$", "$.a[*]", "$..a", "", "$.a'; drop"])
+def test_a_path_that_names_not_one_field_is_refused(path: str) -> None:
+    """Checked before anything connects."""
+    with pytest.raises(ConfigError, match="is not allowed"):
+        TimeOf(path)
