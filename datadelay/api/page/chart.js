@@ -69,7 +69,8 @@ function split(points, nowMs, silentMs) {
     const next = points[i + 1], end = next ? next.at_ms : nowMs;
     if (point.consumed_until_ms === null) {
       finish();
-      gaps.push([point.at_ms, end]);
+      if (gaps.at(-1)?.[1] === point.at_ms) gaps.at(-1)[1] = end;
+      else gaps.push([point.at_ms, end]);
       return;
     }
     line.push([point.at_ms, point.delay_ms]);

@@ -7,7 +7,7 @@ const REFRESH_MS = 3000;
 const TOKEN = "teacup-delay-token";
 const STATES = {
   unknown: { mark: "?", name: "unknown" },
-  stale: { mark: "⧗", name: "stale" },
+  stale: { mark: "!", name: "stale" },
   ok: { mark: "●", name: "ok" },
   caught_up: { mark: "✓", name: "caught up" },
 };
@@ -124,8 +124,8 @@ function fill(card) {
 
 function slowest({ slowest, now_ms: nowMs }) {
   if (slowest === null) return "none reported";
-  if (slowest.progress_ms === null) return `${slowest.partition}: unknown, ${slowest.reason}`;
-  return `${slowest.partition}: ${duration(nowMs - slowest.progress_ms)} behind now`;
+  if (slowest.progress_ms === null) return `${slowest.partition}, unknown: ${slowest.reason}`;
+  return `${slowest.partition}, ${duration(nowMs - slowest.progress_ms)} behind now`;
 }
 
 const readable = iso => `${iso.slice(0, 10)} ${iso.slice(11, 23)} UTC`;
