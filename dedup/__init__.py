@@ -1,0 +1,1 @@
+"""Keeps an output free of duplicates after a restart; off, it costs nothing."""

@@ -1,0 +1,1 @@
+"""The one place that puts parts together: the `teacup` command, job files, sessions, the development broker."""

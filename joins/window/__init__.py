@@ -1,0 +1,65 @@
+"""The in-memory join: SyncBolt (`admission`) admits left in step with right, JoinBolt (`window`) keeps right's window.
+
+source.py     Spark: a data source whose offsets are admissions and whose rows are tickets
+admission.py  what a batch may read                        (pure)
+stage.py      Spark: tickets -> fetch, join -> rows, in one Python task
+bolt.py       a worker's windows; batch.py: one batch      (pure)
+window.py     the window; match.py: the policies; slices.py: the index
+restore.py    a window again after a restart; store.py: slices as files
+start.py, guard.py, copartition.py   before the first batch, before each batch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from joins.window.stage import SPARK_SCHEMA, SUMMARY, Batches, StageOptions, for_spark, join_stage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from joins.spec import JoinSpec
+    from joins.window.source import Gate
+
+
+def tickets(spark: SparkSession, spec: JoinSpec, gate: Gate | None = None) -> DataFrame:
+    """The streaming DataFrame of tickets (one column, `ticket`): what a stage is mapped over."""
+    from joins.window.source import Gate, ticket_source
+
+    source = ticket_source(spec, gate or Gate())
+    spark.dataSource.register(source)
+    return spark.readStream.format(source.name()).load()
+
+
+def window_join(
+    spark: SparkSession,
+    spec: JoinSpec,
+    *,
+    unjoined: bool = False,
+    gate: Gate | None = None,
+    options: StageOptions | None = None,
+) -> DataFrame:
+    """The join as a streaming DataFrame, one row a result (`joins.window.records.ROW`):
+
+    key                                     binary, null where the left key is
+    left_time, right_time                   bigint, event time in milliseconds UTC
+    left_value, right_value                 binary
+    left_headers, right_headers             array<struct<key string, value binary>>
+    left_partition, left_offset, right_…    int, bigint: the positions, which are the id of a result
+    outcome                                 matched | unmatched | dead_letter, with `unjoined=True` also unjoined
+    reason                                  why unmatched, unjoined or dead_letter; null for matched
+    late                                    the record came later than its disorder allows
+
+    Every left record leaves in exactly one outcome. Give the query a checkpoint location of its own: it holds the
+    positions and the spec. Writing it out is the caller's: what Spark's sinks promise is what you get.
+    """
+    stage = join_stage(spec, options or StageOptions())
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
+        return for_spark(stage(batches))
+
+    joined = tickets(spark, spec, gate).mapInArrow(rows, SPARK_SCHEMA)
+    hidden = [SUMMARY] if unjoined else [SUMMARY, "unjoined"]
+    return joined.where(~joined.outcome.isin(hidden))

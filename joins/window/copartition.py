@@ -1,0 +1,94 @@
+"""Whether both topics keep a key in the same partition: checked on a sample of real keys before a join starts.
+
+Two things would make a join silently miss its pairs, and each shows in a sample:
+
+1. A key that stands in different partitions of the two topics.
+2. Different partitioners: every sampled key of one topic stands where a well-known partitioner puts it, and the keys
+   of the other topic do not. The Java client's is murmur2, librdkafka's own (`consistent_random`) is CRC-32.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+
+from joins.spec import JoinSpec, NotCoPartitioned
+from kafkaio.pointread import PointReader
+from kafkaio.topiclog import TopicLog
+
+SAMPLE = 100
+log = logging.getLogger("joins.window")
+
+Keys = Mapping[int, Iterable[bytes]]
+"""Sampled keys by partition."""
+
+
+def check(spec: JoinSpec, left: TopicLog, right: TopicLog) -> None:
+    """Raise NotCoPartitioned where the sample shows it; say so where the sample shows nothing."""
+    counts = {"left": left.partition_count(), "right": right.partition_count()}
+    if counts["left"] != counts["right"]:
+        raise NotCoPartitioned(
+            f"left topic {left.topic!r} has {counts['left']} partitions, right topic {right.topic!r} has "
+            f"{counts['right']}: a key must stand in the same partition of both; give both the same number"
+        )
+    keys = {side: _sample(one, spec.kafka) for side, one in (("left", left), ("right", right))}
+    reason = disagreement(keys["left"], keys["right"], counts["left"])
+    if reason is not None:
+        raise NotCoPartitioned(
+            f"topics {left.topic!r} and {right.topic!r} do not keep a key in the same partition: {reason}. "
+            "Write both with the same partitioner (librdkafka: `partitioner: murmur2_random` is Java's)"
+        )
+
+
+def disagreement(left: Keys, right: Keys, partitions: int) -> str | None:
+    """What a sample shows against co-partitioning; None where nothing does. Pure."""
+    stands = {key: p for p, keys in left.items() for key in keys}
+    for p, keys in right.items():
+        for key in keys:
+            if stands.get(key, p) != p:
+                return f"key {key!r} stands in left partition {stands[key]} and in right partition {p}"
+    fits = {side: fitting(keys, partitions) for side, keys in (("left", left), ("right", right))}
+    sampled = all(any(list(keys) for keys in side.values()) for side in (left, right))
+    if sampled and (fits["left"] or fits["right"]) and not fits["left"] & fits["right"]:
+        names = {side: " or ".join(sorted(found)) or "none that is known" for side, found in fits.items()}
+        return f"left's partitioner is {names['left']}, right's is {names['right']}"
+    return None
+
+
+def fitting(keys: Keys, partitions: int) -> set[str]:
+    """The well-known partitioners that put every one of these keys where it stands."""
+    return {
+        name
+        for name, partitioner in PARTITIONERS.items()
+        if all(partitioner(key) % partitions == p for p, some in keys.items() for key in some)
+    }
+
+
+def murmur2(key: bytes) -> int:
+    """The hash of the Java client's default partitioner, made positive as there (`Utils.murmur2`, `toPositive`)."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = (0x9747B28C ^ len(key)) & mask
+    whole = len(key) & ~3
+    for i in range(0, whole, 4):
+        k = int.from_bytes(key[i : i + 4], "little") * m & mask
+        k = (k ^ (k >> 24)) * m & mask
+        h = (h * m & mask) ^ k
+    if tail := key[whole:]:
+        h = (h ^ int.from_bytes(tail, "little")) * m & mask
+    h = (h ^ (h >> 13)) * m & mask
+    return (h ^ (h >> 15)) & 0x7FFFFFFF
+
+
+PARTITIONERS: Mapping[str, Callable[[bytes], int]] = {"murmur2 (Java)": murmur2, "CRC-32 (librdkafka)": zlib.crc32}
+
+
+def _sample(topic: TopicLog, kafka: Mapping[str, str]) -> dict[int, list[bytes]]:
+    """The keys of the newest records of each partition."""
+    reader = PointReader(topic.topic, kafka)
+    try:
+        spans = {p: (max(ends.start, ends.stable - SAMPLE), ends.stable) for p, ends in topic.ends().items()}
+        records = reader.take(spans, SAMPLE)
+    finally:
+        reader.close()
+    return {p: [one.key for one in some if one.key is not None] for p, some in records.items()}

@@ -1,0 +1,229 @@
+"""The Spark edge of admission: a streaming data source that emits tickets, not records.
+
+    initialOffset             {}: nothing admitted yet. Spark asks twice, and again when it replays batch 0, so that
+                              it must be a constant
+    latestOffset(start)       the next admission after `start`; `start` itself when there is nothing to do
+    partitions(start, end)    one input partition a bucket that has something to do; `start` is ignored, as an
+                              admission says itself from where to where it reads
+    read(partition)           on an executor: the ticket, as one row
+    commit(end)               the positions of a committed batch go to a consumer group, for lag tools
+
+An admission is the offset that Spark logs, so that its checkpoint holds everything: positions, reports, the window's
+low ends, and the join that they belong to.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from joins.spec import JoinSpec
+from joins.window import copartition
+from joins.window.admission import Listing, admit, list_ends
+from joins.window.bolt import Ticket
+from joins.window.guard import check_ends, check_topics
+from joins.window.start import begin
+from joins.window.state import Admission
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.errors import KafkaIOError, KafkaUnavailable
+from kafkaio.eventtime import TimeOf
+from kafkaio.groups import GroupOffsets
+from kafkaio.topiclog import Ends
+
+log = logging.getLogger("joins.window")
+
+SAY_EVERY_S = 10.0
+WAIT_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """How admissions are governed from outside.
+
+    stop_file           while it exists, nothing more is admitted: the way to a clean stop
+    unreachable_for_s   how long an unreachable broker only holds the join, before the query fails
+    commit_group        the consumer group that positions are committed to; None: none
+    """
+
+    stop_file: Path | None = None
+    unreachable_for_s: float = 300.0
+    commit_group: str | None = None
+
+
+def ticket_source(spec: JoinSpec, gate: Gate) -> type[DataSource]:
+    """A data source class for one join: what it must know travels in the class, and so shows in no plan or log."""
+
+    class Tickets(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "teacup_tickets_" + "".join(c if c.isalnum() else "_" for c in spec.name).lower()
+
+        def schema(self) -> str:
+            return "ticket string"
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+            return TicketReader(spec, gate)
+
+    return Tickets
+
+
+class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in a process of its own beside the driver; connects when first asked, as it is also sent to executors."""
+
+    def __init__(self, spec: JoinSpec, gate: Gate) -> None:
+        self._spec, self._gate = spec, gate
+        self._logs: tuple[BrokerLog, BrokerLog] | None = None
+        self._group: GroupOffsets | None = None
+        self._until_now = False
+        self._left_target: dict[int, int] | None = None
+        self._started_ms = 0
+        self._said_at = 0.0
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Left is read up to where it ends now; right as far as that needs, wherever it ends by then."""
+        self._until_now = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        unreachable_since: float | None = None
+        while not self._told_to_stop():
+            try:
+                admission = self._admit(start)
+            except KafkaUnavailable as error:
+                unreachable_since = unreachable_since or time.monotonic()
+                waited = time.monotonic() - unreachable_since
+                if waited > self._gate.unreachable_for_s:
+                    raise
+                self._say(
+                    f"holds: {error} (for {waited:.0f} s now; gives up after {self._gate.unreachable_for_s:.0f} s)"
+                )
+                time.sleep(1.0)
+                continue
+            if admission is not None:
+                return admission.to_json()
+            if not self._waits_for_left(start):
+                return start
+            time.sleep(WAIT_S)
+        return start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if not end:
+            return []
+        admission = Admission.from_json(end)
+        admission.check_belongs_to(self._spec)
+        tickets = Ticket.all_of(admission, self._spec)
+        return [InputPartition(json.dumps(ticket.to_json())) for ticket in tickets]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        yield (partition.value,)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Tell lag tools; the checkpoint stays the truth, so that a failure here is said and no more."""
+        if self._gate.commit_group is None or not end:
+            return
+        try:
+            commit_positions(self._spec, self._gate.commit_group, Admission.from_json(end), self._group)
+        except KafkaIOError as error:
+            log.warning("positions were not committed to group %r: %s", self._gate.commit_group, error)
+
+    def stop(self) -> None:
+        if self._logs is not None:
+            for one in self._logs:
+                one.close()
+
+    def _admit(self, start: Mapping[str, Any]) -> Admission | None:
+        """The admission after `start`, None when there is nothing to do."""
+        left, right = self._connected()
+        spec = self._spec
+        now_ms = time.time_ns() // 1_000_000
+        if not self._started_ms:
+            self._started_ms = now_ms
+        if not start:
+            copartition.check(spec, left, right)
+            listing = self._frozen(list_ends(left, right, now_ms))
+            begun = begin(spec, listing, left, right)
+            # Logged even without a record to read: `start: latest` must not become a later latest at each try.
+            first = admit(spec, begun, listing, left, right, self._started_ms)
+            return first if first is not begun else replace(begun, number=1)
+        state = Admission.from_json(start)
+        state.check_belongs_to(spec)
+        check_topics(
+            spec,
+            state,
+            {side: (one.topic_id(), one.partition_count()) for side, one in (("left", left), ("right", right))},
+        )
+        listing = self._frozen(list_ends(left, right, now_ms))
+        state = check_ends(spec, state, listing)
+        after = admit(spec, state, listing, left, right, self._started_ms)
+        return None if after is state else after
+
+    def _connected(self) -> tuple[BrokerLog, BrokerLog]:
+        if self._logs is None:
+            left, right = self._spec.left, self._spec.right
+            self._logs = (
+                BrokerLog(left.topic, self._spec.kafka, TimeOf(left.time)),
+                BrokerLog(right.topic, self._spec.kafka, TimeOf(right.time)),
+            )
+            if self._gate.commit_group is not None:
+                self._group = GroupOffsets(self._gate.commit_group, self._spec.kafka)
+        return self._logs
+
+    def _frozen(self, listing: Listing) -> Listing:
+        """Under `availableNow` left ends where it ended at first; what lies behind counts as not yet readable."""
+        if not self._until_now:
+            return listing
+        if self._left_target is None:
+            self._left_target = {p: ends.stable for p, ends in listing.left.items()}
+        target = self._left_target
+        left = {
+            p: Ends(e.start, min(e.stable, target.get(p, e.stable)), e.high, e.epoch) for p, e in listing.left.items()
+        }
+        return replace(listing, left=left)
+
+    def _waits_for_left(self, start: Mapping[str, Any]) -> bool:
+        """Under `availableNow` some left record up to the target may not go yet: the clock, or right, is missing."""
+        if self._left_target is None or not start:
+            return False
+        state = Admission.from_json(start)
+        waiting = {
+            p: target - reading.end
+            for bucket in state.buckets.values()
+            for p, reading in bucket.left.items()
+            if (target := self._left_target.get(p, 0)) > reading.end
+        }
+        if waiting:
+            self._say(f"waits: {sum(waiting.values())} left records in partitions {sorted(waiting)} wait for right")
+        return bool(waiting)
+
+    def _told_to_stop(self) -> bool:
+        return self._gate.stop_file is not None and self._gate.stop_file.exists()
+
+    def _say(self, line: str) -> None:
+        if time.monotonic() - self._said_at > SAY_EVERY_S:
+            self._said_at = time.monotonic()
+            log.warning("%s %s", self._spec.name, line)
+
+
+def commit_positions(spec: JoinSpec, group: str, admission: Admission, offsets: GroupOffsets | None = None) -> None:
+    """Commit the positions of an admission to a consumer group; raises `KafkaIOError`."""
+    positions = {
+        (topic.topic, p): reading.end
+        for bucket in admission.buckets.values()
+        for topic, readings in ((spec.left, bucket.left), (spec.right, bucket.right))
+        for p, reading in readings.items()
+    }
+    (offsets or GroupOffsets(group, spec.kafka)).commit(positions)

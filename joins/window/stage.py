@@ -1,0 +1,115 @@
+"""The Spark edge of the window: a function for `mapInArrow` that carries tickets out on Arrow batches.
+
+Records are fetched and joined in the same Python task; they enter the JVM only where someone wants a DataFrame.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from joins.spec import JoinSpec
+from joins.window.batch import Summary
+from joins.window.bolt import JoinBolt, Ticket
+from joins.window.records import HEADERS, ROW
+from joins.window.store import FileStore
+from kafkaio.perprocess import PerProcess
+from kafkaio.rangereader import open_reader
+
+SUMMARY = "summary"
+"""The outcome of the one row a ticket that is no result: its reason holds the bucket's `Summary` as JSON."""
+
+ROWS_AT_ONCE = 50_000
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class StageOptions:
+    """folder: where slices are kept on each machine; late_copies: late right records leave as rows of their own too."""
+
+    folder: Path = Path(tempfile.gettempdir()) / "teacup-windows"
+    late_copies: bool = False
+
+
+def join_stage(spec: JoinSpec, options: StageOptions) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
+    """Batches with a column `ticket` -> batches in `records.ROW` (Arrow view types), a summary after each ticket."""
+
+    def carry_out(tickets: Iterable[pa.RecordBatch]) -> Batches:
+        for batch in tickets:
+            for text in batch.column("ticket").to_pylist():
+                yield from _rows_of(spec, options, Ticket.from_json(json.loads(text)))
+
+    return carry_out
+
+
+def _rows_of(spec: JoinSpec, options: StageOptions, ticket: Ticket) -> Batches:
+    _prefetch(spec, ticket)
+    summaries: list[Summary] = []
+    bolt = _bolts.get((spec.name, ticket.generation, options), lambda: _bolt(spec, options))
+    for rows in bolt.carry_out(ticket, summaries.append):
+        for part in rows.iter_slices(ROWS_AT_ONCE):
+            yield from part.to_arrow().to_batches()
+    (summary,) = summaries
+    yield from summary_row(summary).to_arrow().to_batches()
+
+
+def summary_row(summary: Summary) -> pl.DataFrame:
+    values = {"outcome": SUMMARY, "reason": json.dumps(summary.to_json()), "late": False}
+    return pl.DataFrame([values], schema=ROW)
+
+
+def _bolt(spec: JoinSpec, options: StageOptions) -> JoinBolt:
+    def read(side: str, partition: int, start: int, end: int) -> Batches:
+        topic = spec.left.topic if side == "left" else spec.right.topic
+        return open_reader(topic, spec.kafka).read(partition, start, end)
+
+    def store_of(generation: str, bucket: int) -> FileStore:
+        return FileStore(options.folder / f"{spec.name}-{generation}" / str(bucket))
+
+    return JoinBolt(spec, read, store_of, late_copies=options.late_copies)
+
+
+_bolts: PerProcess[tuple[str, str, StageOptions], JoinBolt] = PerProcess(4, lambda bolt: None)
+
+
+def _prefetch(spec: JoinSpec, ticket: Ticket) -> None:
+    """Let both ranges be fetched in the background: left arrives while right is indexed."""
+    for topic, readings in ((spec.right.topic, ticket.bucket.right), (spec.left.topic, ticket.bucket.left)):
+        for p, reading in readings.items():
+            if reading.records:
+                open_reader(topic, spec.kafka).prepare(p, reading.start)
+
+
+SPARK_TYPES: Mapping[pl.DataType, str] = {
+    pl.Binary(): "binary",
+    pl.Int64(): "bigint",
+    pl.Int32(): "int",
+    pl.String(): "string",
+    pl.Boolean(): "boolean",
+    HEADERS: "array<struct<key:string,value:binary>>",
+}
+
+SPARK_SCHEMA = ", ".join(f"{name} {SPARK_TYPES[dtype]}" for name, dtype in ROW.items())
+
+ARROW_TYPES: Mapping[pl.DataType, pa.DataType] = {
+    pl.Binary(): pa.binary(),
+    pl.Int64(): pa.int64(),
+    pl.Int32(): pa.int32(),
+    pl.String(): pa.string(),
+    pl.Boolean(): pa.bool_(),
+    HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+
+_FOR_SPARK = pa.schema([(name, ARROW_TYPES[dtype]) for name, dtype in ROW.items()])
+
+
+def for_spark(batches: Iterable[pa.RecordBatch]) -> Batches:
+    """The same rows in the Arrow types that Spark takes."""
+    for batch in batches:
+        yield batch.cast(_FOR_SPARK)
