@@ -1,0 +1,55 @@
+"""A join job as plain, validated data: what a job file says, and what `deploy.run` carries out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from joins.spec import JoinSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Select:
+    """Spark SQL expressions over the columns of `joins.window_join` for what is written to the output topic."""
+
+    key: str
+    value: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Where rows go. Topics that are not named get nothing; a dead letter without a topic stops the job.
+
+    kafka   librdkafka properties of the producer, over those of the join
+    select  None: the JSON envelope
+    """
+
+    topic: str
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    select: Select | None = None
+    dead_letter: str | None = None
+    late: str | None = None
+    unmatched: str | None = None
+    unjoined: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowJob:
+    """An in-memory join from two topics to a third.
+
+    trigger_ms     how often a batch is tried; 0: as soon as the last one is done; None: until left is read to its
+                   present end, then stop
+    spark          `master` and any Spark property
+    window_folder  where slices are kept on each machine; None: the temporary folder
+    json_log       JSON lines instead of a line for people
+    """
+
+    spec: JoinSpec
+    output: Output
+    checkpoint: str
+    trigger_ms: int | None = 0
+    spark: Mapping[str, str] = field(default_factory=dict)
+    window_folder: Path | None = None
+    json_log: bool = False
