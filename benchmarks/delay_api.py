@@ -1,0 +1,162 @@
+"""How many mixed reads a second does the Data Delay API answer, while collectors submit?
+
+    python benchmarks/delay_api.py [--seconds 5] [--topics 50] [--connections 16]
+
+One server process as users run it (SQLite on the disk, tokens, limits), one client process, both on the same cores; the
+client speaks HTTP/1.1 over kept connections by hand, so that it costs little. The mix is that of a gate, a page and
+Prometheus: of 100 reads 80 are of one delay, 12 of a history of 100 points, 6 of the list of all, 2 of /metrics; ten
+submissions a second run beside them. Two ratios: to the 1,000 a second that are promised, and to /livez of the same
+server through the same client, which is what the framework alone allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from datadelay.api.auth import WRITE_TOKEN_VARIABLE
+from datadelay.client import DelayClient
+from datadelay.model import PartitionReport, Submission
+
+PROMISED_PER_S = 1_000
+TOKEN = "a-token-of-this-benchmark"
+CONSUMER = "feeder"
+PARTITIONS = 100
+HISTORY = 100
+SERVE = """
+import sys
+from datadelay.api.serve import ServeConfig, serve
+serve(ServeConfig(database=sys.argv[1], port=int(sys.argv[2]), requests_per_s=10**6, burst=10**6))
+"""
+
+
+def submission(topic: str, time_ms: int, position: int) -> Submission:
+    """A topic of a hundred partitions, five seconds behind."""
+    value_ms = time_ms - 5_000
+    partitions = tuple(PartitionReport(number, position, value_ms + number) for number in range(PARTITIONS))
+    return Submission(
+        consumer=CONSUMER,
+        topic=topic,
+        listed_ms=time_ms,
+        consumed_until_ms=value_ms,
+        partitions=partitions,
+        generation="first",
+    )
+
+
+def request(path: str) -> bytes:
+    """A whole request, ready to be sent."""
+    return f"GET {path} HTTP/1.1\r\nHost: delay\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+
+
+def mix(topics: Sequence[str], choose: random.Random) -> bytes:
+    """One of a hundred reads."""
+    one = f"/v1/delays/{CONSUMER}/{choose.choice(topics)}"
+    paths = [one, f"{one}/history?limit={HISTORY}", "/v1/delays", "/metrics"]
+    return request(choose.choices(paths, weights=(80, 12, 6, 2))[0])
+
+
+async def read_until(port: int, requests: Sequence[bytes], deadline_s: float, taken_s: list[float]) -> int:
+    """Send the requests in turn over one connection, until the deadline; returns the bytes received."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    received, number = 0, 0
+    while (begin_s := time.perf_counter()) < deadline_s:
+        writer.write(requests[number % len(requests)])
+        number += 1
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(f"unexpected answer: {head[:200]!r}")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n", 1)[0])
+        received += len(head) + len(await reader.readexactly(length))
+        taken_s.append(time.perf_counter() - begin_s)
+    writer.close()
+    return received
+
+
+async def submit_beside(url: str, topics: Sequence[str], deadline_s: float) -> int:
+    """Ten submissions a second, as cron's collectors make them; returns their number."""
+    position = 10_000
+    with DelayClient(url, TOKEN) as client:
+        while time.perf_counter() < deadline_s:
+            position += 1
+            now_ms = time.time_ns() // 1_000_000
+            topic = topics[position % len(topics)]
+            await asyncio.to_thread(client.submit, submission(topic, now_ms, position))
+            await asyncio.sleep(0.1)
+    return position - 10_000
+
+
+async def measure(
+    name: str, port: int, plans: Sequence[Sequence[bytes]], topics: Sequence[str], seconds: float
+) -> float:
+    """Requests a second of one connection for each plan."""
+    taken_s: list[float] = []
+    begin_s = time.perf_counter()
+    deadline_s = begin_s + seconds
+    submitted, *received = await asyncio.gather(
+        submit_beside(f"http://127.0.0.1:{port}", topics, deadline_s),
+        *(read_until(port, plan, deadline_s, taken_s) for plan in plans),
+    )
+    per_s = len(taken_s) / (time.perf_counter() - begin_s)
+    taken_s.sort()
+    p50, p99 = (1000 * taken_s[int(len(taken_s) * part)] for part in (0.5, 0.99))
+    print(
+        f"{name:12} {per_s:8,.0f} requests/s  p50 {p50:5.1f} ms  p99 {p99:5.1f} ms  "
+        f"{sum(received) / len(taken_s) / 1000:6.1f} kB an answer  {submitted} submissions beside"
+    )
+    return per_s
+
+
+def main() -> None:
+    """Start a server, fill it, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--topics", type=int, default=50)
+    parser.add_argument("--connections", type=int, default=16)
+    options = parser.parse_args()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    topics = [f"topic-{number}" for number in range(options.topics)]
+    choose = random.Random(1)
+    with tempfile.TemporaryDirectory() as directory:
+        database = f"sqlite:///{Path(directory) / 'delay.db'}"
+        environment = {**os.environ, WRITE_TOKEN_VARIABLE: TOKEN}
+        server = subprocess.Popen([sys.executable, "-c", SERVE, database, str(port)], env=environment)
+        try:
+            fill(f"http://127.0.0.1:{port}", topics)
+            bare = [[request("/livez")]] * options.connections
+            mixed = [[mix(topics, choose) for _ in range(2_000)] for _ in range(options.connections)]
+            bare_per_s = asyncio.run(measure("/livez", port, bare, topics, options.seconds))
+            mixed_per_s = asyncio.run(measure("mixed reads", port, mixed, topics, options.seconds))
+        finally:
+            server.terminate()
+            server.wait(20)
+    print(
+        f"ratio to the promised {PROMISED_PER_S:,}: {mixed_per_s / PROMISED_PER_S:.2f}; "
+        f"to /livez: {mixed_per_s / bare_per_s:.2f}"
+    )
+    print(json.dumps({"mixed_reads_per_s": round(mixed_per_s), "livez_per_s": round(bare_per_s)}))
+
+
+def fill(url: str, topics: Sequence[str]) -> None:
+    """Give every topic a history of a hundred points; the client's retries wait for the server's start."""
+    begin_ms = time.time_ns() // 1_000_000 - 3_600_000
+    with DelayClient(url, TOKEN, retries=12) as client:
+        client.list()
+        for topic in topics:
+            for number in range(HISTORY):
+                client.submit(submission(topic, begin_ms + number * 30_000, number))
+
+
+if __name__ == "__main__":
+    main()
