@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ log = logging.getLogger("kafkaio.librdkafka")
 
 REQUEST_TIMEOUT_S = 20.0
 RETRY_TIMEOUT_S = 60.0
+MISSING_GRACE_S = 3.0
 _SECRET = re.compile(r"password|secret|token|sasl\.oauthbearer|key\.pem|private", re.IGNORECASE)
 
 _COMMON: Mapping[str, Any] = {"client.id": "teacup"}
@@ -162,9 +164,23 @@ def translate(error: KafkaError, doing: str, topic: str, partition: int | None =
 
 
 def retried(call: Callable[[], T]) -> T:
-    """Call until it does not raise `KafkaUnavailable`, with growing pauses, for at most a minute."""
+    """Call until it does not raise `KafkaUnavailable`, with growing pauses, for at most a minute.
+
+    `TopicMissing` gets a few seconds: a topic just made, or a broker just started, may not know it yet.
+    """
+    started = time.monotonic()
+
+    def worth_another_try(error: Exception) -> bool:
+        young = time.monotonic() - started < MISSING_GRACE_S
+        return isinstance(error, KafkaUnavailable) or (young and isinstance(error, TopicMissing))
+
     for attempt in stamina.retry_context(
-        on=KafkaUnavailable, attempts=None, timeout=RETRY_TIMEOUT_S, wait_initial=0.1, wait_max=2.0, wait_jitter=0.1
+        on=worth_another_try,
+        attempts=None,
+        timeout=RETRY_TIMEOUT_S,
+        wait_initial=0.1,
+        wait_max=2.0,
+        wait_jitter=0.1,
     ):
         with attempt:
             return call()

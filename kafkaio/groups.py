@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from kafkaio import client
 from kafkaio.errors import KafkaIOError
@@ -62,6 +69,24 @@ class GroupOffsets:
             self._partitions(futures[self.group], "commit of offsets")
 
         client.retried(ask)
+
+    def activity(self) -> str | None:
+        """The group's state and members where it has any, None where nobody is in it, or it does not exist."""
+
+        def ask() -> str | None:
+            future = self._admin.describe_consumer_groups([self.group], request_timeout=client.REQUEST_TIMEOUT_S)
+            try:
+                found = future[self.group].result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return None
+                raise self._translated(error.args[0], "description", None) from error
+            if found.state in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
+                return None
+            members = sorted({f"{member.client_id} on {member.host}" for member in found.members})
+            return f"{found.state.name.lower()}, {len(found.members)} members: {', '.join(members[:3]) or 'unnamed'}"
+
+        return client.retried(ask)
 
     def _partitions(self, future: Any, doing: str) -> list[TopicPartition]:
         try:

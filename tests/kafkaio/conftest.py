@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from deploy.broker import Broker
+from kafkaio.brokerlog import BrokerLog
 
 BASE_MS = 1_700_000_000_000
 Send = Callable[..., None]
@@ -38,6 +40,10 @@ class Transactions:
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
+        log, deadline = BrokerLog(topic, self._kafka), time.monotonic() + 30
+        while not all(at.settled for at in log.ends().values()):  # markers are written after the answer
+            assert time.monotonic() < deadline, f"the transaction on {topic} was not ended"
+        log.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 
@@ -102,7 +103,7 @@ def test_any_cut_into_ranges_gives_every_record_once(
     """One reader goes on from where it stood, or jumps; what it had fetched ahead is neither lost nor doubled."""
     reader = RangeReader(filled, kafka)
     bounds = [0, *sorted(cuts), 1_000]
-    ranges = list(zip(bounds, bounds[1:], strict=False))
+    ranges = list(itertools.pairwise(bounds))
     offsets: list[int] = []
     for start, end in reversed(ranges) if jump else ranges:
         offsets += read(reader, start, end)["offset"].to_pylist()

@@ -1,0 +1,242 @@
+"""Where a time begins, by the index and by single records, against the brute force over what can be read."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafkaio.brokerlog import BEYOND_THE_LOG, BrokerLog
+from kafkaio.errors import TopicMissing
+from kafkaio.eventtime import TimeOf
+from kafkaio.rangereader import RangeReader
+from kafkaio.topiclog import TimeAnswer, TimeQuery
+from kafkaio.writer import TopicWriter, open_writer
+from tests.conftest import TopicFactory
+from tests.kafkaio.conftest import BASE_MS, Transactions
+
+CEILING_MS = BASE_MS + 10_000_000
+FUTURE_MS = CEILING_MS + 5_000
+
+
+def write(kafka: dict[str, str], topic: str, times_ms: list[int], partition: int = 0) -> None:
+    """Records with these times, in Kafka's timestamp and in the payload."""
+    writer = open_writer(kafka)
+    values = [json.dumps({"at": one}).encode() for one in times_ms]
+    writer.write(topic, None, values, timestamps=times_ms, partitions=[partition] * len(times_ms))
+    writer.flush()
+
+
+def test_an_exact_answer_comes_from_the_index(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """All partitions at once: reached, never reached, empty, already read, beyond the range asked for."""
+    topic = topic_factory(5)
+    for partition in (0, 1, 3, 4):
+        write(kafka, topic, [BASE_MS + 10 * i for i in range(10)], partition)
+    log = BrokerLog(topic, kafka)
+
+    answers = log.first_at_or_after(
+        {
+            0: TimeQuery(BASE_MS + 35, 0, 10, 1_000),
+            1: TimeQuery(BASE_MS + 91, 0, 10, 1_000),
+            2: TimeQuery(BASE_MS, 0, 0, 1_000),
+            3: TimeQuery(BASE_MS + 35, 6, 10, 1_000),
+            4: TimeQuery(BASE_MS + 35, 0, 3, 1_000),
+        },
+        CEILING_MS,
+    )
+
+    assert answers == {
+        0: TimeAnswer(4, BASE_MS + 35, True),
+        1: TimeAnswer(10, BASE_MS + 91, False),
+        2: TimeAnswer(0, BASE_MS, False),
+        3: TimeAnswer(6, BASE_MS + 35, True),
+        4: TimeAnswer(3, BASE_MS + 35, False),
+    }
+
+
+def test_a_record_from_the_future_does_not_answer(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """The index gives it for every later time; a search over single records steps over it."""
+    topic = topic_factory()
+    write(kafka, topic, [BASE_MS, FUTURE_MS, BASE_MS + 10, BASE_MS + 20, BASE_MS + 30])
+    log = BrokerLog(topic, kafka)
+
+    estimate = log.estimate({0: BASE_MS + 20})
+    answers = log.first_at_or_after({0: TimeQuery(BASE_MS + 22, 0, 5, 5)}, CEILING_MS)
+
+    assert estimate == {0: 1}
+    assert answers == {0: TimeAnswer(3, BASE_MS + 17, True)}
+
+
+def test_a_transaction_marker_does_not_answer(
+    kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
+) -> None:
+    """Its time is the broker's clock, far above the old times of the records it ends."""
+    topic = topic_factory()
+    with transactions.open(topic, commit=True) as send:
+        send(b"a", BASE_MS)
+        send(b"b", BASE_MS + 10)
+    write(kafka, topic, [BASE_MS + 20, BASE_MS + 30])
+    log = BrokerLog(topic, kafka)
+
+    inside = log.first_at_or_after({0: TimeQuery(BASE_MS + 25, 0, 5, 0)}, 1 << 62)
+    beyond = log.first_at_or_after({0: TimeQuery(BASE_MS + 31, 0, 5, 0)}, 1 << 62)
+
+    assert log.estimate({0: BASE_MS + 25}) == {0: 2}, "the index answers with the marker"
+    assert inside == {0: TimeAnswer(4, BASE_MS + 25, True)}
+    assert beyond == {0: TimeAnswer(5, BASE_MS + 31, False)}
+
+
+def test_an_aborted_record_does_not_answer(
+    kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
+) -> None:
+    """Nobody will ever read it."""
+    topic = topic_factory()
+    with transactions.open(topic, commit=False) as send:
+        send(b"aborted", BASE_MS + 100)
+    write(kafka, topic, [BASE_MS, BASE_MS + 50])
+
+    answers = BrokerLog(topic, kafka).first_at_or_after({0: TimeQuery(BASE_MS + 50, 0, 4, 0)}, CEILING_MS)
+
+    assert answers == {0: TimeAnswer(3, BASE_MS + 50, True)}
+
+
+def test_times_in_the_payload_are_searched(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """Records without a time are stepped over; the margin is taken off the time that is looked for."""
+    topic = topic_factory(2)
+    writer = TopicWriter(kafka)
+    values = [b"no json" if i % 3 == 0 else json.dumps({"at": BASE_MS + i}).encode() for i in range(300)]
+    writer.write(topic, None, values, partitions=[0] * 300)
+    writer.write(topic, None, [b"no json"] * 50, partitions=[1] * 50)
+    writer.flush()
+    log = BrokerLog(topic, kafka, TimeOf("$.at"))
+
+    answers = log.first_at_or_after(
+        {0: TimeQuery(BASE_MS + 210, 0, 300, 9), 1: TimeQuery(BASE_MS, 0, 50, 0)}, CEILING_MS
+    )
+
+    assert answers == {0: TimeAnswer(202, BASE_MS + 201, True), 1: TimeAnswer(50, BASE_MS, False)}
+    assert log.estimate({0: BASE_MS + 200, 1: BASE_MS}) == {0: 200, 1: BEYOND_THE_LOG}
+    assert log.newest({0: 300, 1: 50}, CEILING_MS) == {0: BASE_MS + 299, 1: None}
+
+
+def test_the_newest_time_is_readable_and_not_from_the_future(
+    kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
+) -> None:
+    """The largest in the index; where that is no answer, the last readable record's; None for an empty partition."""
+    topic = topic_factory(4)
+    write(kafka, topic, [BASE_MS, BASE_MS + 90, BASE_MS + 40], partition=0)
+    write(kafka, topic, [BASE_MS, FUTURE_MS, BASE_MS + 40], partition=1)
+    with transactions.open(topic, commit=True) as send:
+        send(b"a", BASE_MS + 7, 3)
+    log = BrokerLog(topic, kafka)
+
+    newest = log.newest({0: 3, 1: 3, 2: 0, 3: 2}, CEILING_MS)
+
+    assert newest == {0: BASE_MS + 90, 1: BASE_MS + 40, 2: None, 3: BASE_MS + 7}
+    assert log.newest({0: 1}, CEILING_MS) == {0: BASE_MS}
+
+
+def test_a_topic_made_again_has_another_id(
+    kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory
+) -> None:
+    """And an added partition is counted."""
+    topic = topic_factory(2)
+    log = BrokerLog(topic, kafka)
+    before = (log.topic_id(), log.partition_count())
+
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
+    admin.create_topics([NewTopic(topic, 3, 1)], operation_timeout=30)[topic].result(60)
+
+    assert log.topic_id() == log.topic_id() != before[0]
+    assert (before[1], log.partition_count()) == (2, 3)
+    assert sorted(log.ends()) == [0, 1, 2]
+    assert log.ends()[0].epoch is not None
+
+
+def test_a_topic_that_does_not_exist_is_named(kafka: dict[str, str]) -> None:
+    """Within seconds, not after the minute that a broker which is away gets."""
+    with pytest.raises(TopicMissing, match="nowhere"):
+        BrokerLog("nowhere", kafka).ends()
+
+
+@dataclass(frozen=True)
+class Histories:
+    """Partitions with disorder, records from the future, aborted ones and markers; and what can be read of them."""
+
+    by_index: BrokerLog
+    by_search: BrokerLog
+    readable: dict[int, list[tuple[int, int]]]  # partition -> offset and time, without those from the future
+    ends: dict[int, int]
+    disorder_ms: int
+
+
+@pytest.fixture(scope="module")
+def histories(kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions) -> Histories:
+    """Six small random partitions, the same in each run."""
+    chance, disorder_ms, partitions = random.Random(7), 20, 6
+    topic = topic_factory(partitions)
+    for partition in range(partitions):
+        now = BASE_MS
+        for _ in range(partition):  # partition 0 stays empty
+            times = []
+            for _ in range(chance.randrange(12)):
+                now += chance.randrange(15)
+                late = chance.randrange(disorder_ms + 1) if chance.random() < 0.3 else 0
+                times.append(FUTURE_MS if partition > 3 and chance.random() < 0.05 else now - late)
+            write(kafka, topic, times or [now], partition)
+            if partition > 1:
+                with transactions.open(topic, commit=chance.random() < 0.5) as send:
+                    send(json.dumps({"at": now}).encode(), now, partition)
+    by_index, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
+    ends = {partition: at.stable for partition, at in by_index.ends().items()}
+    readable = {
+        partition: [
+            (row["offset"], row["timestamp"])
+            for batch in reader.read(partition, 0, end)
+            for row in batch.to_pylist()
+            if row["timestamp"] <= CEILING_MS
+        ]
+        for partition, end in ends.items()
+    }
+    return Histories(by_index, BrokerLog(topic, kafka, TimeOf("$.at")), readable, ends, disorder_ms)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), payload=st.booleans())
+def test_every_answer_agrees_with_the_brute_force(histories: Histories, data: st.DataObject, payload: bool) -> None:
+    """No record at or after the time lies before the answer; what is found is in reach; exact answers are exact."""
+    queries = {}
+    for partition, end in histories.ends.items():
+        lo = data.draw(st.integers(0, end), label=f"lo {partition}")
+        hi = data.draw(st.integers(lo, end), label=f"hi {partition}")
+        at = BASE_MS + data.draw(st.integers(-5, 400), label=f"time {partition}")
+        queries[partition] = TimeQuery(at, lo, hi, histories.disorder_ms)
+    log = histories.by_search if payload else histories.by_index
+
+    answers = log.first_at_or_after(queries, CEILING_MS)
+
+    assert answers.keys() == queries.keys()
+    for partition, answer in answers.items():
+        query, records = queries[partition], histories.readable[partition]
+        exact = answer.time_ms == query.time_ms
+        skipped = [at for offset, at in records if query.lo <= offset < answer.offset]
+        below_hi = [(offset, at) for offset, at in records if offset < query.hi]
+        assert query.lo <= answer.offset <= query.hi
+        assert all(at < query.time_ms for at in skipped)
+        assert exact or answer.time_ms == query.time_ms - query.margin_ms
+        assert not (payload and exact)
+        if answer.reached:
+            assert any(at >= answer.time_ms for _, at in below_hi)
+        else:
+            assert answer.offset == query.hi
+            unread = [at for offset, at in below_hi if offset >= query.lo]
+            assert all(at < query.time_ms for at in unread)
+        if not exact:
+            assert not skipped or skipped[-1] < answer.time_ms
+            here = [at for offset, at in records if offset == answer.offset]
+            assert not answer.reached or here[0] >= answer.time_ms

@@ -1,0 +1,109 @@
+"""What a flush vouches for, and that no failure is missed."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from deploy.broker import Broker
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.errors import DeliveryFailed
+from kafkaio.rangereader import RangeReader
+from kafkaio.writer import Delivered, TopicWriter, discard_writer, open_writer
+from tests.conftest import TopicFactory
+
+
+def test_a_flush_counts_what_was_acknowledged(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """Since the last flush; Arrow columns, chunked ones too."""
+    topic = topic_factory(3)
+    writer = TopicWriter(kafka)
+    keys = pa.chunked_array([[b"a", b"b"], [b"c"]])
+
+    writer.write(topic, keys, pa.array([b"1", None, b"3"]), partitions=pa.array([2, 2, 2], pa.int32()))
+    first = writer.flush()
+    second = writer.flush()
+
+    assert (first, second) == (Delivered(3, 3), Delivered(0, 0))
+    rows = next(RangeReader(topic, kafka).read(2, 0, 3)).to_pylist()
+    assert [(row["key"], row["value"]) for row in rows] == [(b"a", b"1"), (b"b", None), (b"c", b"3")]
+
+
+def test_keys_go_where_the_java_client_sends_them(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """murmur2: topics written by both kinds of clients stay co-partitioned (Kafka's own test vectors)."""
+    topic = topic_factory(7)
+    writer = TopicWriter(kafka)
+    # org.apache.kafka.common.utils.UtilsTest: murmur2 of the key, made positive, modulo 7
+    murmur2 = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
+    writer.write(topic, list(murmur2), [b"v"] * len(murmur2))
+    writer.flush()
+
+    log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
+    found = {
+        key: partition
+        for partition, at in log.ends().items()
+        for batch in reader.read(partition, 0, at.stable)
+        for key in batch["key"].to_pylist()
+    }
+
+    assert found == {key: (value & 0x7FFFFFFF) % 7 for key, value in murmur2.items()}
+
+
+def test_a_full_queue_holds_the_caller_back(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """Nothing is lost or doubled by it."""
+    topic = topic_factory()
+    writer = TopicWriter({**kafka, "queue.buffering.max.messages": "100", "linger.ms": "1"})
+    values = [b"%d" % i for i in range(3_000)]
+
+    writer.write(topic, None, values)
+
+    assert writer.flush() == Delivered(3_000, 3_000)
+    batch = pa.Table.from_batches(list(RangeReader(topic, kafka).read(0, 0, 3_000)))
+    assert batch["value"].to_pylist() == values
+
+
+def test_a_record_too_large_for_its_topic_fails_the_flush(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """The broker refuses it after `write` has returned; topic, partition and reason are named."""
+    topic = topic_factory(config={"max.message.bytes": "1000"})
+    writer = open_writer(kafka)
+    writer.write(topic, None, [b"x" * 5_000])
+
+    with pytest.raises(DeliveryFailed, match=f"1 records .* '{topic}' partition 0: .*too large"):
+        writer.flush()
+    discard_writer(kafka)
+    renewed = open_writer(kafka)
+
+    assert renewed is not writer
+    assert renewed.write(topic, None, [b"x"]) == 1
+    assert renewed.flush() == Delivered(1, 1)
+
+
+def test_a_record_too_large_for_the_producer_is_refused_at_once(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """librdkafka's own limit, `message.max.bytes`."""
+    topic = topic_factory()
+
+    with pytest.raises(DeliveryFailed, match="MSG_SIZE_TOO_LARGE"):
+        TopicWriter(kafka).write(topic, None, [b"x" * 2_000_000])
+
+
+def test_a_broker_killed_before_the_flush_fails_it() -> None:
+    """Records that `write` took are not called delivered; a broker started again on its folder has its topics."""
+    with Broker() as broker:
+        kafka = {"bootstrap.servers": broker.bootstrap}
+        writer = TopicWriter({**kafka, "delivery.timeout.ms": "1500", "linger.ms": "500"})
+        topic = "mortal"
+        admin = AdminClient(kafka)
+        admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(60)
+        writer.write(topic, None, [b"safe"])
+        safe = writer.flush()
+
+        broker.kill()
+        writer.write(topic, None, [b"lost"] * 5)
+        with pytest.raises(DeliveryFailed, match="5 records were not delivered; the first, to topic 'mortal'"):
+            writer.flush()
+
+        broker.start()
+        assert safe == Delivered(1, 1)
+        assert BrokerLog(topic, kafka).ends()[0].stable == 1
