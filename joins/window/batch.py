@@ -29,16 +29,21 @@ class Summary:
 
     rows        by outcome; `late` counts copies of late right records
     read, late  records by side; disorder_ms: the largest disorder seen, by side
+    frontier_ms by side: every record still unread has at least this time; slowest: the partition that holds it back
     window_*    of the window after the batch
+    buckets     how many summaries the batch has
     """
 
     bucket: int
     number: int
+    buckets: int
     read: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
     late: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
     disorder_ms: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
     rows: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
+    frontier_ms: dict[str, int] = field(default_factory=dict)
+    slowest: dict[str, int] = field(default_factory=dict)
     window_records: int = 0
     window_bytes: int = 0
     restored: str = ""
@@ -69,6 +74,7 @@ class BatchJoin:
         read: Read,
         *,
         number: int,
+        buckets: int,
         ceiling_ms: int,
         late_copies: bool = False,
         newest: dict[tuple[str, int], int] | None = None,
@@ -76,7 +82,11 @@ class BatchJoin:
         self._spec, self._bucket, self._window, self._read = spec, bucket, window, read
         self._ceiling_ms, self._late_copies = ceiling_ms, late_copies
         self._newest = {} if newest is None else newest
-        self.summary = Summary(bucket.number, number)
+        self.summary = Summary(bucket.number, number, buckets)
+        for side in ("left", "right"):
+            slowest = min(bucket.side(side), key=lambda p: bucket.side(side)[p].progress_ms)
+            self.summary.slowest[side] = slowest
+            self.summary.frontier_ms[side] = bucket.side(side)[slowest].progress_ms
         self.slice: Slice | None = None
         self.joined: dict[int, dict[int, I64]] = {}
 

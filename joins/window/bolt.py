@@ -26,6 +26,7 @@ class Ticket:
 
     generation: str
     number: int
+    buckets: int
     ceiling_ms: int
     bucket: Bucket
 
@@ -33,12 +34,14 @@ class Ticket:
     def all_of(cls, admission: Admission, spec: JoinSpec) -> list[Ticket]:
         ceiling_ms = admission.listed_ms + spec.max_future_skew_ms
         return [
-            cls(admission.generation, admission.number, ceiling_ms, bucket) for bucket in admission.buckets.values()
+            cls(admission.generation, admission.number, len(admission.buckets), ceiling_ms, bucket)
+            for bucket in admission.buckets.values()
         ]
 
     def to_json(self) -> dict[str, Any]:
         return {
             "bucket": self.bucket.to_json(),
+            "buckets": self.buckets,
             "ceiling_ms": self.ceiling_ms,
             "generation": self.generation,
             "number": self.number,
@@ -46,7 +49,9 @@ class Ticket:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Ticket:
-        return cls(data["generation"], data["number"], data["ceiling_ms"], Bucket.from_json(data["bucket"]))
+        return cls(
+            data["generation"], data["number"], data["buckets"], data["ceiling_ms"], Bucket.from_json(data["bucket"])
+        )
 
 
 StoreOf = Callable[[str, int], SliceStore]
@@ -84,6 +89,7 @@ class JoinBolt:
             kept.window,
             self._read,
             number=ticket.number,
+            buckets=ticket.buckets,
             ceiling_ms=ticket.ceiling_ms,
             late_copies=self._late_copies,
             newest=kept.newest,

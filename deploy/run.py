@@ -1,0 +1,196 @@
+"""Run an in-memory join job: session, query, one summary a bucket and batch, a clean stop, an exit code.
+
+    tickets -> join -> deliver      one Python task a bucket, only summaries reach the driver
+    with `select:` joined rows pass through Spark's expressions in between, in the same task
+
+A batch is committed by Spark only after every bucket's rows are acknowledged and its summary has come. SIGINT and
+SIGTERM create the stop file: nothing more is admitted, the batch under way is finished and committed, then the query
+is stopped. A second signal stops it at once; the batch under way is then run again at the next start.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from deploy import report
+from deploy.exitcodes import ExitCode
+from deploy.job import WindowJob
+from deploy.lock import CheckpointInUse, checkpoint_lock
+from deploy.session import build_session
+from deploy.sink import SUMMARY_SCHEMA, deliver_stage
+from joins.window import tickets
+from joins.window.source import Gate, commit_positions
+from joins.window.stage import SPARK_SCHEMA, Batches, StageOptions, for_spark, join_stage
+from joins.window.state import Admission
+from kafkaio.errors import KafkaIOError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("teacup")
+
+POLL_S = 0.2
+
+# What a failed query's message says it failed with, and the exit code for it.
+CAUSES: tuple[tuple[str, ExitCode], ...] = (
+    ("DataLoss", ExitCode.DATA_LOSS),
+    ("OffsetOutOfRange", ExitCode.DATA_LOSS),
+    ("SpecChanged", ExitCode.CHECKPOINT),
+    ("NotCoPartitioned", ExitCode.NOT_CO_PARTITIONED),
+    ("KafkaUnavailable", ExitCode.UNREACHABLE),
+)
+
+
+def run_job(job: WindowJob, say: Callable[[str], None] = print) -> ExitCode:
+    """Run until stopped, or until left is read (`available_now`); says a line a batch and returns the exit code."""
+    try:
+        with checkpoint_lock(job.checkpoint), tempfile.TemporaryDirectory(prefix="teacup-") as folder:
+            return _run(job, Path(folder) / "stop", say)
+    except CheckpointInUse as error:
+        log.error("%s", error)
+        return ExitCode.CHECKPOINT
+
+
+def job_rows(spark: SparkSession, job: WindowJob, gate: Gate) -> DataFrame:
+    """The streaming DataFrame of a job: one summary (JSON) a bucket and batch, its rows delivered on the way."""
+    options = StageOptions(late_copies=job.output.late is not None)
+    if job.window_folder is not None:
+        options = StageOptions(job.window_folder, options.late_copies)
+    join, deliver = join_stage(job.spec, options), deliver_stage(job.spec, job.output)
+    select = job.output.select
+    source = tickets(spark, job.spec, gate)
+    if select is None:
+
+        def both(batches: Iterable[pa.RecordBatch]) -> Batches:
+            return deliver(join(batches))
+
+        return source.mapInArrow(both, SUMMARY_SCHEMA)
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
+        return for_spark(join(batches))
+
+    headers = ", ".join(
+        f"named_struct('key', {_literal(k)}, 'value', cast({e} as binary))" for k, e in select.headers.items()
+    )
+    chosen = source.mapInArrow(rows, SPARK_SCHEMA).selectExpr(
+        "*",
+        f"cast({select.key} as binary) as out_key",
+        f"cast({select.value} as binary) as out_value",
+        f"array({headers}) as out_headers"
+        if headers
+        else "cast(null as array<struct<key:string,value:binary>>) as out_headers",
+    )
+    return chosen.mapInArrow(deliver, SUMMARY_SCHEMA)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode:
+    spark = build_session(job.spec.name, job.spark)
+    gate = Gate(stop_file=stop_file, commit_group=job.spec.name)
+    ended: list[int] = []
+
+    def finish(frame: DataFrame, batch_id: int) -> None:
+        began = time.monotonic()
+        summaries = [json.loads(row.summary) for row in frame.collect()]
+        now_ms = time.time_ns() // 1_000_000
+        _say(job, say, report.gather(job.spec, summaries, time.monotonic() - began, now_ms))
+        ended.append(batch_id)
+        del ended[:-1]
+
+    trigger: dict[str, Any] = (
+        {"availableNow": True} if job.trigger_ms is None else {"processingTime": f"{job.trigger_ms} milliseconds"}
+    )
+    writer = job_rows(spark, job, gate).writeStream.queryName(job.spec.name).foreachBatch(finish)
+    query = writer.option("checkpointLocation", job.checkpoint).trigger(**trigger).start()
+    with _signals(stop_file, query) as asked:
+        try:
+            while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
+                if asked.is_set() and _committed(query, ended):
+                    query.stop()
+        except Exception as error:  # noqa: BLE001 - whatever ended the query is told and becomes an exit code
+            return _failed(error)
+        finally:
+            _commit_last(job, query)
+            spark.stop()
+    return ExitCode.DONE
+
+
+def _say(job: WindowJob, say: Callable[[str], None], batch: report.BatchReport) -> None:
+    if job.json_log:
+        say(json.dumps(report.for_machines(batch), sort_keys=True))
+        return
+    if batch.records or batch.rows:
+        say(report.for_people(batch))
+    for warning in batch.warnings:
+        log.warning("%s", warning)
+
+
+def _committed(query: StreamingQuery, ended: list[int]) -> bool:
+    """The last batch that ran is committed, and none is under way."""
+    progress = query.lastProgress
+    idle = not query.status["isDataAvailable"] and "Processing" not in query.status["message"]
+    return idle and (not ended or (progress is not None and progress["batchId"] >= ended[-1]))
+
+
+def _commit_last(job: WindowJob, query: StreamingQuery) -> None:
+    """Spark tells a source of a committed batch when the next one begins; the last one's positions go here."""
+    ends = [p["sources"][0]["endOffset"] for p in query.recentProgress]
+    offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
+    if not offsets or not offsets[-1]:
+        return
+    try:
+        commit_positions(job.spec, job.spec.name, Admission.from_json(offsets[-1]))
+    except KafkaIOError as error:
+        log.warning("positions were not committed to group %r: %s", job.spec.name, error)
+
+
+@contextmanager
+def _signals(stop_file: Path, query: StreamingQuery) -> Iterator[threading.Event]:
+    asked = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        if asked.is_set():
+            log.warning("stops at once; the batch under way will be run again")
+            threading.Thread(target=query.stop, daemon=True).start()
+            return
+        asked.set()
+        log.warning("%s: finishes the batch and stops", signal.Signals(number).name)
+        stop_file.touch()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _failed(error: Exception) -> ExitCode:
+    """The message of whatever failed in a source or a task stands in Spark's, under its class name."""
+    text = str(error)
+    for name, code in CAUSES:
+        found = re.search(rf"\b{name}: (.+)", text)
+        if found:
+            log.error("%s: %s", name, found[1])
+            return code
+    log.error("the query failed: %s", text)
+    return ExitCode.FAILED
