@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 import pyarrow as pa
 
+from datadelay.progress import UNKNOWN
 from joins.spec import JoinSpec
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
@@ -86,6 +87,7 @@ class Run:
     unjoined: list[Position] = field(default_factory=list)
     dead: list[tuple[str, int, int]] = field(default_factory=list)
     late: list[tuple[str, int, int]] = field(default_factory=list)
+    newest_left_ms: int = UNKNOWN
     frontiers: list[dict[int, tuple[int, int]]] = field(default_factory=list)
     largest_window: int = 0
     window: int = 0
@@ -129,13 +131,8 @@ class Simulation:
     def admit(self, max_records: int | None = None) -> bool:
         """One batch, if there is one."""
         spec = self.spec if max_records is None else replace(self.spec, max_records=max_records)
-        listing = list_ends(self.left, self.right, self.clock.now_ms)
-        topics = {"left": (self.left.topic_id(), self.left.partition_count())}
-        topics["right"] = (self.right.topic_id(), self.right.partition_count())
-        check_topics(spec, self.state, topics)
-        before = check_ends(spec, self.state, listing)
-        state = admit(spec, before, listing, self.left, self.right, self._started_ms)
-        if state is before:
+        state = self.plan(spec)
+        if state is None:
             return False
         state = Admission.from_json(state.to_json())
         for rows in self._carry_out(state):
@@ -144,6 +141,16 @@ class Simulation:
         self.run.frontiers.append({n: (b.frontier_ms, b.expiry_ms) for n, b in state.buckets.items()})
         self.run.largest_window = max(self.run.largest_window, self.run.window)
         return True
+
+    def plan(self, spec: JoinSpec) -> Admission | None:
+        """The next admission, None when there is nothing to do."""
+        listing = list_ends(self.left, self.right, self.clock.now_ms)
+        topics = {"left": (self.left.topic_id(), self.left.partition_count())}
+        topics["right"] = (self.right.topic_id(), self.right.partition_count())
+        check_topics(spec, self.state, topics)
+        before = check_ends(spec, self.state, listing)
+        state = admit(spec, before, listing, self.left, self.right, self._started_ms)
+        return None if state is before else state
 
     def restart(self, *, lose_files: bool = False) -> None:
         """The workers are gone; with `lose_files` so are their disks."""
@@ -210,6 +217,7 @@ class Simulation:
             right = (row["right_partition"], row["right_offset"])
             match row["outcome"]:
                 case "matched" | "unmatched":
+                    self.run.newest_left_ms = max(self.run.newest_left_ms, row["left_time"])
                     self.run.results.append(Result(*left, *right, row["outcome"], row["reason"]))
                 case "unjoined":
                     self.run.unjoined.append(right)
