@@ -1,0 +1,198 @@
+"""How fast, how long to start, how much memory and CPU: taken from outside, in the same way for every system.
+
+    records
+      |                    .-*  done         rate    the slope from the first commit at or after a quarter of the
+      |                .-'                           work to the last one
+      |     1/4 --- *'                       start   where that line crosses zero: the seconds that the run cost more
+      |          .'                                  than its work at the steady rate would have taken
+      +--------+---------------- seconds     first   the first commit
+      ^ process is started
+
+Progress is read from what Spark leaves in a checkpoint, whoever wrote the job: `offsets/N` says how far batch N read,
+the time of the file `commits/N` when it was done. Nothing is asked of the running process. Systems without Spark write
+the same pairs to a file.
+
+Memory is PSS (pages that are shared count once) of the whole tree of processes, sampled; CPU is that of every process
+that was ever seen in the tree. The broker is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+QUARTER = 0.25
+SAMPLE_EVERY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`records` (left and right, from the beginning) were done at this time (seconds since the epoch)."""
+
+    at_s: float
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """records_per_s: steady; start_s: beyond what the work takes at that rate; first_s: until the first commit."""
+
+    records: int
+    records_per_s: float
+    start_s: float
+    first_s: float
+    total_s: float
+
+
+def speed(begun_s: float, progress: Sequence[Progress]) -> Speed:
+    """Of a run whose process was started at `begun_s`; at least two commits after the first quarter are needed."""
+    done = [one for one in sorted(progress, key=lambda one: one.at_s) if one.records > 0]
+    if not done:
+        raise ValueError("no batch was committed")
+    last = done[-1]
+    first_steady = next(one for one in done if one.records >= QUARTER * last.records)
+    done_at_s = next(one.at_s for one in done if one.records == last.records)
+    if first_steady.records == last.records:
+        raise ValueError(f"{last.records:,} records in too few batches to see a steady rate: take a larger --scale")
+    rate = (last.records - first_steady.records) / (done_at_s - first_steady.at_s)
+    start_s = first_steady.at_s - begun_s - first_steady.records / rate
+    return Speed(last.records, rate, start_s, done[0].at_s - begun_s, done_at_s - begun_s)
+
+
+def progress_of_checkpoint(checkpoint: Path) -> list[Progress]:
+    """One entry a committed batch; understands the offsets of our join and of the rival's record source."""
+    found = []
+    for commit in (checkpoint / "commits").iterdir():
+        if not commit.name.isdigit():
+            continue
+        _version, _metadata, *sources = (checkpoint / "offsets" / commit.name).read_text().splitlines()
+        records = sum(_records_until(json.loads(line)) for line in sources if line.startswith("{"))
+        found.append(Progress(commit.stat().st_mtime, records))
+    return sorted(found, key=lambda one: one.at_s)
+
+
+def _records_until(offset: Mapping[str, Any]) -> int:
+    """The topics of a benchmark begin at offset 0 and have no gaps: the positions are the records."""
+    if "buckets" in offset:
+        return sum(row[2] for bucket in offset["buckets"] for side in ("left", "right") for row in bucket[side])
+    return sum(offset.get("positions", {}).values())
+
+
+@dataclass(slots=True)
+class Footprint:
+    """Of a tree of processes: PSS (peak, and the median of the samples), CPU seconds, the most processes at once."""
+
+    peak_bytes: int = 0
+    median_bytes: int = 0
+    cpu_s: float = 0.0
+    processes: int = 0
+    peak_by_name: dict[str, int] = field(default_factory=dict)
+
+
+class Watch:
+    """Samples a process and all that descend from it until `stop`."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._cpu_s: dict[tuple[int, float], float] = {}
+        self._sizes: list[int] = []
+        self._footprint = Footprint()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> Footprint:
+        self._ended.set()
+        self._thread.join()
+        self._footprint.cpu_s = sum(self._cpu_s.values())
+        self._footprint.median_bytes = sorted(self._sizes)[len(self._sizes) // 2] if self._sizes else 0
+        return self._footprint
+
+    def _watch(self) -> None:
+        while True:
+            self._sample()
+            if self._ended.wait(SAMPLE_EVERY_S):
+                return
+
+    def _sample(self) -> None:
+        sizes: dict[str, int] = {}
+        count = 0
+        for process in self._tree():
+            try:
+                name, times = process.name(), process.cpu_times()
+                size = pss_bytes(process.pid)
+            except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+                continue  # it ended between the two looks
+            self._cpu_s[process.pid, process.create_time()] = times.user + times.system
+            sizes[name] = sizes.get(name, 0) + size
+            count += 1
+        total = sum(sizes.values())
+        if total:
+            self._sizes.append(total)
+        if total > self._footprint.peak_bytes:
+            self._footprint.peak_bytes, self._footprint.peak_by_name = total, sizes
+        self._footprint.processes = max(self._footprint.processes, count)
+
+    def _tree(self) -> list[psutil.Process]:
+        try:
+            return [self._root, *self._root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+
+def pss_bytes(pid: int) -> int:
+    """The proportional set size of one process; 0 for one that has ended and waits for its parent."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run: what it printed goes to `log`."""
+
+    begun_s: float
+    ended_s: float
+    footprint: Footprint
+
+
+class RunFailed(Exception):
+    """A system under measurement ended with an error; the message has the end of its log."""
+
+
+def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, str] | None = None) -> Run:
+    """Run a command in a process of its own to its end, watched."""
+    with log.open("wb") as output:
+        begun_s = time.time()
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}, start_new_session=True
+        )
+        watch = Watch(process.pid)
+        try:
+            code = process.wait(timeout_s)
+        except BaseException:
+            _end_tree(process.pid)
+            raise
+        finally:
+            footprint = watch.stop()
+    if code != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
+        raise RunFailed(f"{' '.join(command)} ended with {code}; the end of {log}:\n{tail}")
+    return Run(begun_s, time.time(), footprint)
+
+
+def _end_tree(pid: int) -> None:
+    root = psutil.Process(pid)
+    for process in [*root.children(recursive=True), root]:
+        process.kill()
+    psutil.wait_procs([root], 10)

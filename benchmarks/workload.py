@@ -1,0 +1,225 @@
+"""The work: two topics on a real broker, the same for every system, and what a correct join makes of them.
+
+A click (left) belongs to an impression (right) with the same key. 10,000 clicks and 8,000 impressions stand in every
+second of event time; 4,000,000 clicks make 400 seconds. Every key stands at most once on either side, so that every
+policy, and a rival that knows none, gives the same rows. Of each ten clicks
+
+    7.5  have an impression up to 5.9 s earlier          matched within `before` = 6 s
+    0.5  have one that is 8 to 50 s earlier              matched only by a window of 60 s
+    2    have none
+
+and the impressions that are left over have no click. Times are in the past, so that nothing waits for the clock;
+records stand in the log in the order in which they arrived, up to 100 ms after their time.
+
+Values are JSON of exactly 150 bytes, keys 16 bytes of hexadecimal, partitioned by murmur2. Everything follows from the
+seed. The counts are computed on the plain columns by a join of polars: nothing of ours takes part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafkaio.writer import TopicWriter
+
+LEFT, RIGHT = 4_000_000, 3_200_000
+LEFT_PER_S = 10_000
+RIGHT_PER_S = 8_000
+PARTITIONS = 4
+BEFORE_MS, AFTER_MS, DISORDER_MS = 6_000, 0, 100
+LONG_BEFORE_MS = 60_000
+BEGIN_MS = 1_750_000_000_000
+VALUE_BYTES = 150
+SEED = 2015
+_CHUNK = 200_000
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+U8 = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One topic's records in the order of arrival: the number that its key is made of, and its time."""
+
+    ids: U64
+    times_ms: I64
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a correct left outer join gives: left by outcome, and right records that stand in no row."""
+
+    matched: int
+    unmatched: int
+    unjoined: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The two topics as they stand on a broker."""
+
+    bootstrap: str
+    left_topic: str
+    right_topic: str
+    left: int
+    right: int
+    begin_ms: int
+    end_ms: int
+    by_before_ms: Mapping[int, Counts]
+
+    @property
+    def records(self) -> int:
+        return self.left + self.right
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.bootstrap}
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, path: Path) -> Work:
+        data = json.loads(path.read_text())
+        counts = {int(before): Counts(**one) for before, one in data.pop("by_before_ms").items()}
+        return cls(**data, by_before_ms=counts)
+
+
+def generate(scale: float, seed: int = SEED) -> tuple[Side, Side]:
+    """Left and right, in the order of arrival."""
+    random = np.random.default_rng(seed)
+    lefts, rights = round(LEFT * scale), round(RIGHT * scale)
+    span_ms = lefts * 1_000 // LEFT_PER_S
+    near, far = lefts * 3 // 4, lefts // 20
+
+    left_times = random.integers(0, span_ms, lefts)
+    lag = np.concatenate([random.integers(0, 5_901, near), random.integers(8_000, 50_001, far)])
+    left_ids = np.arange(lefts, dtype=np.uint64)
+    paired_times = left_times[: near + far] - lag
+    # An impression from before the beginning would have no place: its click has none instead.
+    inside = paired_times >= 0
+    paired_ids, paired_times = left_ids[: near + far][inside], paired_times[inside]
+    alone = rights - len(paired_ids)
+    if alone < 0:
+        raise ValueError(f"{rights} right records are fewer than the {len(paired_ids)} that left ones belong to")
+    right_ids = np.concatenate([paired_ids, np.arange(lefts, lefts + alone, dtype=np.uint64)])
+    right_times = np.concatenate([paired_times, random.integers(0, span_ms, alone)])
+    return _arrived(left_ids, left_times, random), _arrived(right_ids, right_times, random)
+
+
+def _arrived(ids: U64, times_ms: I64, random: np.random.Generator) -> Side:
+    """In the order of arrival, less than the disorder after their time."""
+    order = np.argsort(times_ms * DISORDER_MS + random.integers(0, DISORDER_MS, len(ids)) * DISORDER_MS)
+    return Side(ids[order], times_ms[order] + BEGIN_MS)
+
+
+def count(left: Side, right: Side, before_ms: int) -> Counts:
+    """The brute force: all pairs of equal keys, of which those within the interval count."""
+    clicks = pl.DataFrame({"id": left.ids, "left": left.times_ms})
+    impressions = pl.DataFrame({"id": right.ids, "right": right.times_ms})
+    distance = pl.col("left") - pl.col("right")
+    pairs = clicks.join(impressions, on="id").filter(distance.is_between(-AFTER_MS, before_ms))
+    if pairs["id"].n_unique() != len(pairs):
+        raise ValueError("a key stands in more than one pair: the policies would differ")
+    return Counts(len(pairs), len(left) - len(pairs), len(right) - len(pairs))
+
+
+_HEX = np.array([f"{byte:02x}".encode() for byte in range(256)]).view(np.uint8).reshape(256, 2)
+
+
+def _scattered(ids: U64, salt: int) -> U64:
+    """Numbers that look random and are as distinct as the ids (the finalizer of splitmix64)."""
+    z = ids + np.uint64(salt * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def hexadecimal(numbers: U64) -> U8:
+    """Sixteen characters a number, as rows of bytes."""
+    return _HEX[numbers.view(np.uint8)].reshape(len(numbers), 16)
+
+
+def keys(ids: U64) -> pa.Array:
+    return _binary(hexadecimal(_scattered(ids, 1)))
+
+
+def values(ids: U64, kind: str) -> pa.Array:
+    """JSON objects of `VALUE_BYTES` bytes each."""
+    template = f'{{"{kind}":"{"0" * 16}","user":"{"0" * 16}","page":"{"0" * 16}","price":1.25,"currency":"EUR","note":"'
+    template += "x" * (VALUE_BYTES - len(template) - 2) + '"}'
+    rows = np.tile(np.frombuffer(template.encode(), np.uint8), (len(ids), 1))
+    for salt, field in enumerate((kind, "user", "page"), 2 if kind == "click" else 5):
+        at = template.index(f'"{field}":"') + len(field) + 4
+        rows[:, at : at + 16] = hexadecimal(_scattered(ids, salt))
+    return _binary(rows)
+
+
+def _binary(rows: U8) -> pa.Array:
+    offsets = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
+    return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(rows.tobytes())])
+
+
+def create_topic(bootstrap: str, name: str, config: Mapping[str, str] | None = None) -> None:
+    new = NewTopic(name, num_partitions=PARTITIONS, replication_factor=1, config=dict(config or {}))
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([new], operation_timeout=30)[name].result(60)
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([name], operation_timeout=30)[name].result(60)
+
+
+def make(bootstrap: str, scale: float, prefix: str = "bench") -> Work:
+    """Write both topics, and count what a correct join makes of them."""
+    left, right = generate(scale)
+    names = {"click": f"{prefix}-clicks", "impression": f"{prefix}-impressions"}
+    writer = TopicWriter({"bootstrap.servers": bootstrap})
+    for (kind, topic), side in zip(names.items(), (left, right), strict=True):
+        create_topic(bootstrap, topic)
+        for at in range(0, len(side), _CHUNK):
+            ids, times = side.ids[at : at + _CHUNK], side.times_ms[at : at + _CHUNK]
+            writer.write(topic, keys(ids), values(ids, kind), timestamps=pa.array(times))
+        writer.flush()
+    writer.close()
+    return Work(
+        bootstrap=bootstrap,
+        left_topic=names["click"],
+        right_topic=names["impression"],
+        left=len(left),
+        right=len(right),
+        begin_ms=BEGIN_MS,
+        end_ms=BEGIN_MS + len(left) * 1_000 // LEFT_PER_S,
+        by_before_ms={before: count(left, right, before) for before in (BEFORE_MS, LONG_BEFORE_MS)},
+    )
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.workload", description="Write both topics.")
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--out", type=Path, required=True, help="where the description of the work is written")
+    asked = parser.parse_args()
+    begun_s = time.monotonic()
+    work = make(asked.bootstrap, asked.scale)
+    work.save(asked.out)
+    print(f"{work.records:,} records in {time.monotonic() - begun_s:.1f} s; {dict(work.by_before_ms)}")
+
+
+if __name__ == "__main__":
+    _main()
