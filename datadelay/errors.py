@@ -6,6 +6,8 @@
       +- SubmissionLate       a newer submission, or a rewind, was there first
       +- DelayNotFound        nobody ever submitted anything for this consumer and topic
       +- StoreUnavailable     the database cannot be opened, read or written
+      +- PositionsUnreadable  where a consumer keeps its positions cannot be reached or understood
+      +- PositionsRefused     positions are not written: the consumer is active, or they would be wrong
       +- CallFailed           the client's call got no usable answer
            +- AccessDenied    the token is missing, unknown, or lacks the scope
            +- RateLimited     too many requests, and the bounded retries did not help
@@ -40,6 +42,14 @@ class DelayNotFound(DelayError, LookupError):
 
 class StoreUnavailable(DelayError):
     """The database cannot be opened, read or written."""
+
+
+class PositionsUnreadable(DelayError):
+    """Where a consumer keeps its positions cannot be reached or understood; nothing is known of them."""
+
+
+class PositionsRefused(DelayError):
+    """Positions are not written: the consumer is active, they changed meanwhile, or they would be wrong."""
 
 
 class CallFailed(DelayError):

@@ -1,0 +1,192 @@
+"""From what was observed of a topic's partitions to what is submitted. Pure.
+
+Of each partition: its ends (listed first, the time noted before), the committed position (read after them), and the
+event time of the first unread record in [position, last stable offset). Records without a time, and those from the
+future (above listed + max_future_skew), are stepped over: they are dead letters to a join. The first line that fits
+decides; `D` is the disorder:
+
+    observed                                           progress
+    the broker or the positions failed                 unknown, with the error
+    no position, and the log holds records             unknown: nobody knows where the consumer will begin
+    position above the high watermark, listed anew     unknown: the topic was made again, or truncated
+    position below the log's start                     unknown: retention deleted records unread
+    an unread record has time H                        H - D
+    none is unread, last stable offset = high          listed - producer delay (`idle: hold`: as the next line)
+    none is unread, an open transaction hides records  M - D, where M is the time of the newest record read
+    neither                                            unknown
+
+A consumer that goes on reading while it is observed may stand above the listed high watermark: the ends are then
+listed again, only to tell that from a position that does not exist. Gaps need no rule: where compaction, aborted
+records or markers fill [position, last stable offset), no record is unread. A partition that has no record needs no
+position. The sum for a topic is the frontier, and unknown as soon as one partition is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from datadelay.model import TEXT_MAX, TIME_MAX_MS, TIME_MIN_MS, Delay, PartitionReport, Submission
+from datadelay.progress import UNKNOWN, Idle, caught_up, frontier, partition_progress
+from kafkaio.topiclog import Ends
+
+NO_GENERATION = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What is known of a topic's times; the words are those of `datadelay.progress`."""
+
+    disorder_ms: int = 1_000
+    producer_delay_ms: int = 10_000
+    max_future_skew_ms: int = 60_000
+    idle: Idle = Idle.ADVANCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One partition.
+
+    ends       as they were listed, at `listed_ms`
+    position   the committed one, None where there is none
+    high_now   the high watermark listed again, where the position was above the first one
+    unread_ms  the time of the first unread record, None where none is unread (or was looked for)
+    read_ms    the time of some record below the last stable offset, where no record is unread
+    trouble    why the partition could not be read
+    """
+
+    partition: int
+    ends: Ends
+    position: int | None
+    high_now: int | None = None
+    unread_ms: int | None = None
+    read_ms: int | None = None
+    trouble: str | None = None
+
+
+def unread_span(position: int | None, ends: Ends) -> tuple[int, int] | None:
+    """Where the first unread record is to be looked for; None where nothing has to be read."""
+    if position is None or not ends.start <= position < ends.stable:
+        return None
+    return position, ends.stable
+
+
+def needs_read_time(observed: Observed, rules: Rules) -> bool:
+    """No record is unread, and yet the clock does not tell the progress: the newest record read has to."""
+    if observed.unread_ms is not None or _refusal(observed) is not None:
+        return False
+    return rules.idle is Idle.HOLD or not observed.ends.settled
+
+
+def is_caught_up(observed: Observed) -> bool:
+    """Nothing was unread when the ends were listed."""
+    return _refusal(observed) is None and observed.unread_ms is None and observed.ends.settled
+
+
+def partition_report(observed: Observed, listed_ms: int, rules: Rules) -> PartitionReport:
+    """What is submitted of one partition."""
+    refusal = _refusal(observed)
+    progress_ms = UNKNOWN if refusal else _progress_ms(observed, listed_ms, rules)
+    if refusal is None and not TIME_MIN_MS <= progress_ms <= TIME_MAX_MS:
+        refusal = _why_no_time(observed, progress_ms)
+    if refusal is not None:
+        return PartitionReport(observed.partition, observed.position, None, refusal[:TEXT_MAX])
+    return PartitionReport(observed.partition, observed.position, progress_ms)
+
+
+def submission(
+    *,
+    consumer: str,
+    topic: str,
+    listed_ms: int,
+    generation: str,
+    store_generation: str | None,
+    partitions: Sequence[Observed],
+    rules: Rules,
+) -> Submission:
+    """What is submitted of a topic."""
+    reports = tuple(partition_report(one, listed_ms, rules) for one in partitions)
+    reason = _topic_reason(reports)
+    until_ms = None if reason else frontier(one.progress_ms for one in reports if one.progress_ms is not None)
+    return Submission(
+        consumer=consumer,
+        topic=topic,
+        listed_ms=listed_ms,
+        consumed_until_ms=until_ms,
+        reason=reason,
+        partitions=reports,
+        generation=generation,
+        store_generation=store_generation,
+        caught_up=until_ms is not None and all(is_caught_up(one) for one in partitions),
+    )
+
+
+def failed_submission(*, consumer: str, topic: str, listed_ms: int, reason: str, before: Delay | None) -> Submission:
+    """What is submitted where nothing could be observed: unknown, with generations and partitions left as they were.
+
+    To leave them out would say that the partitions are gone, or that the consumer started anew.
+    """
+    reason = reason[:TEXT_MAX] or "no reason was given"
+    known = () if before is None else before.partitions or ()
+    return Submission(
+        consumer=consumer,
+        topic=topic,
+        listed_ms=listed_ms,
+        consumed_until_ms=None,
+        reason=reason,
+        partitions=tuple(PartitionReport(one.partition, None, None, reason) for one in known),
+        generation=NO_GENERATION if before is None else before.generation,
+        store_generation=None if before is None else before.store_generation,
+    )
+
+
+def _refusal(observed: Observed) -> str | None:
+    """Why nothing may be concluded, in the order of the table above."""
+    ends, position = observed.ends, observed.position
+    if observed.trouble is not None:
+        return observed.trouble
+    if position is None:
+        if ends.start == ends.high:
+            return None
+        return f"no committed position, and the log holds [{ends.start}, {ends.high})"
+    if position > ends.high and (observed.high_now is None or position > observed.high_now):
+        high = ends.high if observed.high_now is None else observed.high_now
+        return f"position {position} is beyond the end {high}: was the topic made again, or truncated?"
+    if position < ends.start:
+        return (
+            f"position {position} is below the log's start {ends.start}: retention deleted {ends.start - position} "
+            "offsets unread; move the consumer (`teacup offsets set`)"
+        )
+    return None
+
+
+def _progress_ms(observed: Observed, listed_ms: int, rules: Rules) -> int:
+    ends = observed.ends
+    nothing_unread = observed.unread_ms is None and caught_up(ends.stable, ends.stable, ends.high)
+    return partition_progress(
+        disorder_ms=rules.disorder_ms,
+        reached_ms=observed.unread_ms,
+        newest_ms=observed.read_ms,
+        caught_up_listed_ms=listed_ms if nothing_unread else None,
+        producer_delay_ms=rules.producer_delay_ms,
+        idle=rules.idle,
+    )
+
+
+def _why_no_time(observed: Observed, progress_ms: int) -> str:
+    if progress_ms != UNKNOWN:
+        return f"the record at or after position {observed.position} has a time out of range ({progress_ms} ms)"
+    if not observed.ends.settled:
+        hidden = observed.ends.high - observed.ends.stable
+        return f"an open transaction hides {hidden} offsets, and no record before it has a time"
+    return "no record has a time, and `idle: hold` forbids to go by the clock"
+
+
+def _topic_reason(reports: Sequence[PartitionReport]) -> str | None:
+    if not reports:
+        return "the topic has no partitions"
+    unknown = [one for one in reports if one.progress_ms is None]
+    if not unknown:
+        return None
+    count = f"{len(unknown)} of {len(reports)} partitions unknown; " if len(reports) > 1 else ""
+    return f"{count}partition {unknown[0].partition}: {unknown[0].reason}"[:TEXT_MAX]

@@ -1,0 +1,70 @@
+"""Observes one consumer in one topic: the edge around `datadelay.collect`.
+
+The order matters. The clock is read before the ends are listed: what arrives later was unreadable at that time. The
+positions are read after the ends: a position may have moved on meanwhile, which only makes the value smaller than
+need be. Records are read at all partitions at once, and only where one is unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from datadelay.collect import Observed, Rules, needs_read_time, unread_span
+from datadelay.positions import Positions
+from kafkaio.errors import KafkaIOError, OffsetOutOfRange
+from kafkaio.topiclog import TopicLog
+
+V = TypeVar("V")
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A topic at `listed_ms`; the generation is that of the consumer and of the topic."""
+
+    listed_ms: int
+    generation: str
+    partitions: tuple[Observed, ...]
+
+
+def observe(log: TopicLog, positions: Positions, rules: Rules, clock_ms: Callable[[], int]) -> Observation:
+    """Look at every partition. Raises `KafkaIOError`, `PositionsUnreadable`; one partition's trouble is noted in it."""
+    topic_id = log.topic_id()
+    log.partition_count()
+    listed_ms = clock_ms()
+    ends = log.ends()
+    committed = positions.read(log.topic, sorted(ends))
+    seen = {p: Observed(partition=p, ends=ends[p], position=committed.positions[p]) for p in sorted(ends)}
+
+    if any(one.position is not None and one.position > one.ends.high for one in seen.values()):
+        now = log.ends()
+        seen = {p: replace(one, high_now=now[p].high) for p, one in seen.items()}
+
+    ceiling_ms = listed_ms + rules.max_future_skew_ms
+    spans = {p: span for p, one in seen.items() if (span := unread_span(one.position, one.ends)) is not None}
+    unread, troubles = _asked(lambda wanted: log.times_at(wanted, ceiling_ms), spans)
+    seen = {p: replace(one, unread_ms=unread.get(p), trouble=troubles.get(p)) for p, one in seen.items()}
+
+    stables = {p: one.ends.stable for p, one in seen.items() if needs_read_time(one, rules)}
+    read, troubles = _asked(lambda wanted: log.newest(wanted, ceiling_ms), stables)
+    seen = {p: replace(one, read_ms=read.get(p), trouble=one.trouble or troubles.get(p)) for p, one in seen.items()}
+    return Observation(listed_ms, f"{committed.generation}, topic {topic_id}", tuple(seen.values()))
+
+
+def _asked(
+    ask: Callable[[Mapping[int, V]], Mapping[int, A]], wanted: Mapping[int, V]
+) -> tuple[Mapping[int, A], Mapping[int, str]]:
+    """The answers, and the partitions that gave none with the reason: one that fails must not hide the others."""
+    troubles: dict[int, str] = {}
+    while rest := {p: value for p, value in wanted.items() if p not in troubles}:
+        try:
+            return ask(rest), troubles
+        except OffsetOutOfRange as error:
+            if error.partition not in rest:
+                raise
+            troubles[error.partition] = str(error)
+        except KafkaIOError as error:
+            troubles |= dict.fromkeys(rest, str(error))
+    return {}, troubles
