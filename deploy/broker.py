@@ -181,9 +181,7 @@ class Broker:
         if kept.exists():
             port, controller = (int(word) for word in kept.read_text().split())
             if wanted not in (None, port):
-                raise BrokerFailed(
-                    f"the broker in {self.folder} has port {port}, not {wanted}; take a new folder"
-                )
+                raise BrokerFailed(f"the broker in {self.folder} has port {port}, not {wanted}; take a new folder")
             return port, controller
         if wanted is not None and not _is_free(wanted):
             raise BrokerFailed(f"port {wanted} is not free")
@@ -283,8 +281,7 @@ def run_broker(folder: Path | None, port: int | None) -> None:
     """
     asked_to_stop = threading.Event()
     before = {
-        number: signal.signal(number, lambda *_: asked_to_stop.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, lambda *_: asked_to_stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
         with Broker(folder, port=port) as broker:

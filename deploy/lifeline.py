@@ -87,9 +87,7 @@ def _die_with_parent() -> None:
 
 def _keep(parent: int, command: Sequence[str]) -> int:
     log = sys.stderr.fileno()
-    child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_parent
-    )
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_parent)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         child.send_signal(number)

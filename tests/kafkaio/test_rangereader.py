@@ -152,6 +152,22 @@ def test_aborted_records_and_markers_are_passed_by_position(
     assert read(reader, 1, 2).num_rows == 0
 
 
+def test_a_record_fetched_beyond_a_gap_at_the_end_is_kept_for_the_next_range(
+    kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
+) -> None:
+    """Asked for three offsets of which one is a marker, librdkafka gives the record behind it."""
+    topic = topic_factory()
+    with transactions.open(topic, commit=True) as send:
+        send(b"a", BASE_MS)
+        send(b"b", BASE_MS)
+    fill(kafka, topic, 3)
+    reader = RangeReader(topic, kafka, timeout_s=20)
+
+    offsets = [read(reader, start, end)["offset"].to_pylist() for start, end in ((0, 3), (3, 4), (4, 6))]
+
+    assert offsets == [[0, 1], [3], [4, 5]]
+
+
 def test_a_range_goes_on_over_markers_that_came_later(
     kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
 ) -> None:
