@@ -148,7 +148,7 @@ class Delay:
     partitions: tuple[PartitionReport, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Point:
     """One step of a delay's history: what was published from `at_ms` on. `sequence` grows by one a step."""
 

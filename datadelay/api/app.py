@@ -18,12 +18,14 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
 from datadelay.api import page, problems
+from datadelay.api.answers import HistoryAnswers
 from datadelay.api.auth import Principal, Scope, Tokens
 from datadelay.api.config import ServeConfig
 from datadelay.api.gate import Gate
@@ -45,6 +47,7 @@ from datadelay.wire import (
 
 HISTORY_PAGE_MAX = 2_000
 _SEQUENCE_MAX = 2**53
+_NO_STORE = {"Cache-Control": "no-store"}
 
 PathName = Annotated[str, Path(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 _bearer = HTTPBearer(auto_error=False, description="a token of the server's tokens file or environment")
@@ -93,6 +96,7 @@ class Delays:
         self._store = store
         self._config = config
         self._clock_ms = clock_ms
+        self._histories = HistoryAnswers()
         self.metrics = Metrics(self.all)
 
     def all(self) -> list[Delay]:
@@ -178,7 +182,7 @@ class Delays:
         self._store.forget(consumer, topic)
         return Response(status_code=204)
 
-    def read_history(
+    async def read_history(
         self,
         consumer: PathName,
         topic: PathName,
@@ -187,16 +191,24 @@ class Delays:
         since_ms: Annotated[int | None, Query(ge=-_SEQUENCE_MAX, le=_SEQUENCE_MAX)] = None,
     ) -> Response:
         """What was published when, newest first."""
+        published = self._store.get(consumer, topic)
+        query = (consumer, topic, limit, before, since_ms)
+        page_json = self._histories.get(query, published)
+        if page_json is None:
+            page_json = await run_in_threadpool(self._history_page, *query)
+            self._histories.put(query, published, page_json)
+        return Response(page_json, media_type=JSONResponse.media_type, headers=_NO_STORE)
+
+    def _history_page(self, consumer: str, topic: str, limit: int, before: int | None, since_ms: int | None) -> bytes:
         points = self._store.history(consumer, topic, limit=limit + 1, before=before, since_ms=since_ms)
         page_points, more = points[:limit], len(points) > limit
-        return _json(
-            HistoryBody(
-                consumer=consumer,
-                topic=topic,
-                points=[PointBody.of(point) for point in page_points],
-                next_before=page_points[-1].sequence if more else None,
-            )
+        body = HistoryBody(
+            consumer=consumer,
+            topic=topic,
+            points=[PointBody.of(point) for point in page_points],
+            next_before=page_points[-1].sequence if more else None,
         )
+        return body.model_dump_json().encode()
 
 
 def create_app(store: Store, tokens: Tokens, config: ServeConfig, clock_ms: Callable[[], int]) -> Gate:
@@ -251,5 +263,5 @@ def _operations(store: Store, metrics: Metrics) -> APIRouter:
     return router
 
 
-def _json(body: DelayBody | DelayListBody | HistoryBody) -> Response:
-    return Response(body.model_dump_json(), media_type=JSONResponse.media_type, headers={"Cache-Control": "no-store"})
+def _json(body: DelayBody | DelayListBody) -> Response:
+    return Response(body.model_dump_json(), media_type=JSONResponse.media_type, headers=_NO_STORE)

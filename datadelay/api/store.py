@@ -19,7 +19,19 @@ from typing import Any, Self, TextIO
 from alembic import command
 from alembic.config import Config as AlembicConfig
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, RowMapping, create_engine, delete, event, insert, select, text, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    RowMapping,
+    bindparam,
+    create_engine,
+    delete,
+    event,
+    insert,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -27,6 +39,25 @@ from datadelay.api.schema import history, published
 from datadelay.errors import DelayNotFound, StoreUnavailable
 from datadelay.model import PartitionReport, Point, State, Submission, slowest
 from datadelay.publish import Published
+
+_STATES = {state.value: state for state in State}
+_NEWEST_FIRST = (
+    select(
+        history.c.sequence,
+        history.c.at_ms,
+        history.c.state,
+        history.c.consumed_until_ms,
+        history.c.reason,
+        history.c.slowest_partition,
+    )
+    .where(
+        history.c.published_id
+        == select(published.c.id)
+        .where(published.c.consumer == bindparam("consumer"), published.c.topic == bindparam("topic"))
+        .scalar_subquery()
+    )
+    .order_by(history.c.sequence.desc())
+)
 
 
 class Store:
@@ -112,25 +143,16 @@ class Store:
     ) -> list[Point]:
         """Up to `limit` points below the sequence number `before`, newest first. Raises `DelayNotFound`."""
         self.get(consumer, topic)
-        owner = select(published.c.id).where(*_is(consumer, topic)).scalar_subquery()
-        query = select(history).where(history.c.published_id == owner)
+        query = _NEWEST_FIRST
         if before is not None:
             query = query.where(history.c.sequence < before)
         if since_ms is not None:
             query = query.where(history.c.at_ms >= since_ms)
-        query = query.order_by(history.c.sequence.desc()).limit(limit)
         with self._connection() as connection:
-            rows = connection.execute(query).all()
+            rows = connection.execute(query.limit(limit), {"consumer": consumer, "topic": topic}).all()
         return [
-            Point(
-                sequence=row.sequence,
-                at_ms=row.at_ms,
-                state=State(row.state),
-                consumed_until_ms=row.consumed_until_ms,
-                reason=row.reason,
-                slowest_partition=row.slowest_partition,
-            )
-            for row in rows
+            Point(sequence, at_ms, _STATES[state], value_ms, reason, slowest_partition)
+            for sequence, at_ms, state, value_ms, reason, slowest_partition in rows
         ]
 
     def check(self) -> None:

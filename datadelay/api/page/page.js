@@ -146,10 +146,11 @@ async function chart(card, nowMs) {
 }
 
 async function history(consumer, topic, fromMs) {
+  const wholeMs = Math.floor(fromMs / 60000) * 60000; // the same for everybody who looks in this minute
   const points = [];
   let before = "";
   for (let pages = 0; pages < 10 && before !== null; pages += 1) {
-    const query = `limit=2000&since_ms=${fromMs}${before && `&before=${before}`}`;
+    const query = `limit=2000&since_ms=${wholeMs}${before && `&before=${before}`}`;
     const page = await get(`v1/delays/${encodeURIComponent(consumer)}/${encodeURIComponent(topic)}/history?${query}`);
     points.push(...page.points);
     before = page.next_before;

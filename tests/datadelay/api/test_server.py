@@ -147,6 +147,20 @@ def test_history_comes_in_pages_from_the_newest_on(server: RunningServer, submis
     assert [point["consumed_until_ms"] - NOON_MS for point in recent] == [6, 5]
 
 
+def test_history_is_current_after_every_change(server: RunningServer, submission: Make) -> None:
+    """Pages are remembered, but only until something is published; the same page is asked for each time."""
+    for number in range(3):
+        each = submission(NOON_MS + number, position=10 + number, listed_ms=NOON_MS + number)
+        call(server, "PUT", ONE, json=body(each))
+        points = [call(server, "GET", f"{ONE}/history?limit=1").json()["points"] for _ in range(2)]
+        assert [point[0]["consumed_until_ms"] for point in points] == [NOON_MS + number] * 2
+    call(server, "POST", ONE + "/rewind", json={})
+
+    assert call(server, "GET", f"{ONE}/history?limit=1").json()["points"][0]["state"] == "unknown"
+    call(server, "DELETE", ONE)
+    assert_problem(call(server, "GET", f"{ONE}/history?limit=1"), 404, "no-delay")
+
+
 def test_a_repeated_submission_leaves_no_second_point(server: RunningServer, submission: Make) -> None:
     """A sender that got no answer repeats it."""
     for _ in range(3):
