@@ -1,0 +1,199 @@
+"""Every line of the table in `datadelay.collect`, and what is submitted of a topic."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from datadelay.collect import (
+    NO_GENERATION,
+    Observed,
+    Rules,
+    failed_submission,
+    is_caught_up,
+    needs_read_time,
+    partition_report,
+    submission,
+    unread_span,
+)
+from datadelay.model import Delay, PartitionReport, State
+from datadelay.progress import Idle
+from kafkaio.topiclog import Ends
+
+LISTED_MS = 1_795_176_000_000
+RULES = Rules(disorder_ms=1_000, producer_delay_ms=10_000)
+HOLD = Rules(disorder_ms=1_000, producer_delay_ms=10_000, idle=Idle.HOLD)
+SETTLED = Ends(start=10, stable=50, high=50)
+OPEN = Ends(start=10, stable=50, high=60)
+EMPTY = Ends(start=0, stable=0, high=0)
+BY_CLOCK = LISTED_MS - 10_000
+
+
+@pytest.mark.parametrize(
+    ("what", "rules", "observed", "progress_ms"),
+    [
+        ("unread record", RULES, {"position": 20, "unread_ms": 5_000}, 4_000),
+        ("unread record, idle: hold", HOLD, {"position": 20, "unread_ms": 5_000}, 4_000),
+        ("unread record before an open transaction", RULES, {"ends": OPEN, "position": 20, "unread_ms": 5_000}, 4_000),
+        ("caught up", RULES, {"position": 50}, BY_CLOCK),
+        ("caught up with an empty log", RULES, {"ends": EMPTY, "position": 0}, BY_CLOCK),
+        ("empty log, never committed", RULES, {"ends": EMPTY, "position": None}, BY_CLOCK),
+        ("everything deleted, never committed", RULES, {"ends": Ends(7, 7, 7), "position": None}, BY_CLOCK),
+        ("only gaps unread", RULES, {"position": 45}, BY_CLOCK),
+        ("read on while it was observed", RULES, {"position": 55, "high_now": 55}, BY_CLOCK),
+        ("caught up, idle: hold", HOLD, {"position": 50, "read_ms": 7_000}, 6_000),
+        ("open transaction, all before it read", RULES, {"ends": OPEN, "position": 50, "read_ms": 7_000}, 6_000),
+        ("uncommitted records read", RULES, {"ends": OPEN, "position": 58, "read_ms": 7_000}, 6_000),
+    ],
+)
+def test_progress_follows_the_table(what: str, rules: Rules, observed: dict[str, Any], progress_ms: int) -> None:
+    """Each observation that allows a conclusion gives exactly its progress, and no reason."""
+    one = Observed(**{"partition": 3, "ends": SETTLED, **observed})
+
+    report = partition_report(one, LISTED_MS, rules)
+
+    assert report == PartitionReport(3, observed["position"], progress_ms), what
+
+
+@pytest.mark.parametrize(
+    ("rules", "observed", "reason"),
+    [
+        (RULES, {"position": 20, "trouble": "broker 1 is down"}, "broker 1 is down"),
+        (RULES, {"position": None}, r"no committed position, and the log holds \[10, 50\)"),
+        (RULES, {"position": 55}, "position 55 is beyond the end 50"),
+        (RULES, {"position": 55, "high_now": 54}, "position 55 is beyond the end 54"),
+        (RULES, {"position": 9}, "position 9 is below the log's start 10: retention deleted 1 offsets unread"),
+        (RULES, {"position": 50, "ends": OPEN}, "an open transaction hides 10 offsets"),
+        (HOLD, {"position": 50}, "no record has a time, and `idle: hold`"),
+        (HOLD, {"position": None, "ends": EMPTY}, "no record has a time, and `idle: hold`"),
+        (RULES, {"position": 20, "unread_ms": -(10**15)}, "has a time out of range"),
+    ],
+)
+def test_what_does_not_allow_a_conclusion_is_unknown_with_its_reason(
+    rules: Rules, observed: dict[str, Any], reason: str
+) -> None:
+    """No observation is guessed over: there is no progress, and the reason says what was seen."""
+    one = Observed(**{"partition": 3, "ends": SETTLED, **observed})
+
+    report = partition_report(one, LISTED_MS, rules)
+
+    assert report.progress_ms is None
+    assert report.position == observed["position"]
+    assert report.reason is not None
+    assert re.search(reason, report.reason)
+
+
+@pytest.mark.parametrize(
+    ("position", "span"),
+    [(None, None), (9, None), (10, (10, 50)), (49, (49, 50)), (50, None), (60, None)],
+)
+def test_a_record_is_looked_for_only_where_one_can_be_unread(
+    position: int | None, span: tuple[int, int] | None
+) -> None:
+    """Nothing is read for partitions that are caught up, deleted or without position."""
+    assert unread_span(position, SETTLED) == span
+
+
+def test_the_newest_read_record_is_looked_for_only_where_the_clock_tells_nothing() -> None:
+    """Only an open transaction and `idle: hold` need it, and not where something is unread or refused."""
+    caught_up = Observed(partition=0, ends=SETTLED, position=50)
+    behind_open = Observed(partition=0, ends=OPEN, position=50)
+
+    assert not needs_read_time(caught_up, RULES)
+    assert needs_read_time(caught_up, HOLD)
+    assert needs_read_time(behind_open, RULES)
+    assert not needs_read_time(Observed(partition=0, ends=OPEN, position=20, unread_ms=1), HOLD)
+    assert not needs_read_time(Observed(partition=0, ends=OPEN, position=5), HOLD)
+
+
+def test_a_topic_is_caught_up_only_with_all_its_partitions() -> None:
+    """An unread record, or an open transaction, in one partition is enough to be merely ok."""
+    done = Observed(partition=0, ends=SETTLED, position=50)
+
+    assert is_caught_up(done)
+    assert submit(done).caught_up
+    assert not submit(done, Observed(partition=1, ends=SETTLED, position=20, unread_ms=LISTED_MS)).caught_up
+    assert not submit(done, Observed(partition=1, ends=OPEN, position=50, read_ms=5_000)).caught_up
+
+
+def test_the_smallest_progress_is_submitted_with_every_partition() -> None:
+    """The frontier is the minimum; each partition keeps its own value and position."""
+    found = submit(
+        Observed(partition=0, ends=SETTLED, position=50),
+        Observed(partition=1, ends=SETTLED, position=20, unread_ms=8_000),
+        Observed(partition=2, ends=SETTLED, position=21, unread_ms=9_000),
+    )
+
+    assert found.consumed_until_ms == 7_000
+    assert [one.progress_ms for one in found.partitions] == [BY_CLOCK, 7_000, 8_000]
+    assert [one.position for one in found.partitions] == [50, 20, 21]
+
+
+def test_one_unknown_partition_makes_the_topic_unknown_and_keeps_the_others() -> None:
+    """The reason names the partition; the values of the others are still there to look at."""
+    found = submit(
+        Observed(partition=0, ends=SETTLED, position=20, unread_ms=8_000),
+        Observed(partition=1, ends=SETTLED, position=9),
+    )
+
+    assert found.consumed_until_ms is None
+    assert found.reason is not None
+    assert found.reason.startswith("1 of 2 partitions unknown; partition 1: position 9 is below")
+    assert found.partitions[0].progress_ms == 7_000
+
+
+def test_a_topic_without_partitions_is_unknown() -> None:
+    """The minimum of nothing is no time."""
+    assert submit().reason == "the topic has no partitions"
+
+
+def test_a_failure_repeats_generation_and_partitions_that_were_known() -> None:
+    """An outage must not look like a consumer that started anew, nor like partitions that are gone."""
+    known = (PartitionReport(0, 12, 5_000), PartitionReport(1, 13, 6_000))
+    before = delay(generation="g", store_generation="s", partitions=known)
+
+    found = failed_submission(consumer="c", topic="t", listed_ms=LISTED_MS, reason="no broker", before=before)
+
+    assert (found.generation, found.store_generation) == ("g", "s")
+    assert found.partitions == tuple(PartitionReport(p, None, None, "no broker") for p in (0, 1))
+    assert (found.consumed_until_ms, found.reason) == (None, "no broker")
+
+
+def test_a_failure_of_what_was_never_seen_has_no_generation() -> None:
+    """The very first run may fail."""
+    found = failed_submission(consumer="c", topic="t", listed_ms=LISTED_MS, reason="no broker", before=None)
+
+    assert (found.generation, found.partitions) == (NO_GENERATION, ())
+
+
+def submit(*partitions: Observed) -> Any:
+    return submission(
+        consumer="c",
+        topic="t",
+        listed_ms=LISTED_MS,
+        generation="g",
+        store_generation=None,
+        partitions=partitions,
+        rules=RULES,
+    )
+
+
+def delay(**values: Any) -> Delay:
+    return Delay(
+        consumer="c",
+        topic="t",
+        now_ms=LISTED_MS,
+        state=State.OK,
+        reason=None,
+        consumed_until_ms=5_000,
+        delay_ms=1,
+        since_ms=1,
+        listed_ms=1,
+        age_ms=1,
+        success_ms=1,
+        stale_after_ms=1,
+        slowest=None,
+        **values,
+    )

@@ -1,0 +1,140 @@
+"""For any history of a topic and any positions: never beyond the true progress, and there when caught up.
+
+The oracle knows the whole history, the future included: the true progress at a moment is the smallest event time of
+the records that the consumer has not read. Records from the future do not count, as nobody waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from datadelay.collect import Rules, submission
+from datadelay.model import Submission
+from datadelay.observe import observe
+from datadelay.positions import Committed
+from datadelay.progress import Idle
+from joins.spec import JoinSpec
+from joins.testing.history import Kind, TopicHistory
+from joins.testing.log import Clock, SimulatedLog
+from joins.testing.strategies import histories, specs
+
+
+@dataclass
+class Remembered:
+    """Positions that a test sets."""
+
+    positions: Mapping[int, int | None]
+
+    def read(self, topic: str, partitions: Collection[int]) -> Committed:
+        return Committed({partition: self.positions[partition] for partition in partitions}, "first")
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A topic at a moment, with a consumer somewhere in it."""
+
+    spec: JoinSpec
+    history: TopicHistory
+    now_ms: int
+    positions: Mapping[int, int]
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(
+            disorder_ms=self.spec.right.disorder_ms,
+            producer_delay_ms=self.spec.producer_delay_ms,
+            max_future_skew_ms=self.spec.max_future_skew_ms,
+            idle=self.spec.idle,
+        )
+
+    def log(self) -> SimulatedLog:
+        return SimulatedLog(self.history, Clock(self.now_ms), exact_index=not self.spec.right.payload_time)
+
+    def submitted(self, positions: Mapping[int, int | None]) -> Submission:
+        seen = observe(self.log(), Remembered(positions), self.rules, lambda: self.now_ms)
+        return submission(
+            consumer="c",
+            topic="t",
+            listed_ms=seen.listed_ms,
+            generation=seen.generation,
+            store_generation=None,
+            partitions=seen.partitions,
+            rules=self.rules,
+        )
+
+    def unread_ms(self, partition: int) -> list[int]:
+        """The times of all records that the consumer has still to read, at whatever time they come."""
+        return [
+            record.time_ms
+            for record in self.history.partitions[partition][self.positions[partition] :]
+            if record.kind is Kind.DATA and not record.is_future(self.spec.max_future_skew_ms)
+        ]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    spec = draw(specs())
+    history = draw(histories(spec)).right
+    times = sorted({one.readable_ms for one in history.events()} | {one.appended_ms for one in history.events()})
+    now_ms = draw(st.sampled_from(times or [1_000_000_000])) + draw(st.sampled_from((0, 0, 1, 5_000, 1_000_000)))
+    ends = SimulatedLog(history, Clock(now_ms)).ends()
+    positions = {
+        p: draw(st.one_of(st.just(end.stable), st.integers(0, end.stable), st.integers(0, end.high)))
+        for p, end in ends.items()
+    }
+    return Case(spec, history, now_ms, positions)
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_the_published_time_is_never_beyond_the_true_progress(case: Case) -> None:
+    """Of no partition, and so not of the topic: every record still unread has at least that time."""
+    found = case.submitted(case.positions)
+
+    for report in found.partitions:
+        unread = case.unread_ms(report.partition)
+        assert report.progress_ms is None or report.progress_ms <= min(unread, default=report.progress_ms)
+    if found.consumed_until_ms is not None:
+        assert found.consumed_until_ms == min(
+            report.progress_ms for report in found.partitions if report.progress_ms is not None
+        )
+        event("a value" + (", caught up" if found.caught_up else ""))
+    else:
+        event("unknown")
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases())
+def test_the_published_time_is_reached_when_the_consumer_is_caught_up(case: Case) -> None:
+    """With every end reached and no transaction open it is the time of the listing less the producer delay."""
+    ends = case.log().ends()
+    settled = all(end.settled for end in ends.values())
+
+    found = case.submitted({p: end.high for p, end in ends.items()})
+
+    if settled and case.spec.idle is Idle.ADVANCE:
+        assert found.caught_up
+        assert found.consumed_until_ms == case.now_ms - case.spec.producer_delay_ms
+    event(f"settled {settled}, idle {case.spec.idle}")
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases())
+def test_a_value_is_known_unless_something_hides_it(case: Case) -> None:
+    """With an unread record of usable time, or a settled end, a value there is: unknown is no way out."""
+    found = case.submitted(case.positions)
+    ceiling_ms = case.now_ms + case.spec.max_future_skew_ms
+
+    for report in found.partitions:
+        end = case.log().ends()[report.partition]
+        readable = case.history.partitions[report.partition][: end.stable]
+        usable = [one for one in readable if one.kind is Kind.DATA and one.time_ms <= ceiling_ms]
+        if usable or (end.settled and case.spec.idle is Idle.ADVANCE):
+            assert report.progress_ms is not None, report
