@@ -1,0 +1,109 @@
+"""YAML settings with `${NAME}` and `${NAME:-default}` from the environment, so that secrets stand in no file.
+
+Substitution comes after parsing and in text values only: a value can never change the structure, and keys, numbers
+and comments stay what they are. Every missing variable is an error that names it and its key; what looks like a
+variable and is none (`${lower case}`) is one as well. Values of variables never stand in a message.
+
+Stricter than YAML's own rules in two points: a key that stands twice is refused, where YAML would silently take the
+second; and a time stays the text that was written, where YAML would drop its zone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from datadelay.errors import ConfigInvalid
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+Problems = list[tuple[tuple[str | int, ...], str]]
+"""Where (keys and list indexes from the top) and what."""
+
+
+def load_yaml_with_env(path: Path, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """The mapping in a YAML file, variables replaced; raises `ConfigInvalid` with every problem."""
+    document, problems = with_env(load_yaml(path), environ)
+    if problems:
+        lines = "".join(f"\n  {dotted(where)}: {what}" for where, what in problems)
+        raise ConfigInvalid(f"{path}:{lines}")
+    return document
+
+
+def load_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file as it stands there; raises `ConfigInvalid`."""
+    try:
+        # From the open file, not from its text: PyYAML then quotes no line of it, which may hold a secret.
+        with path.open(encoding="utf-8") as file:
+            document = yaml.load(file, _StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigInvalid(f"{path}{at}: not YAML: {error.problem}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigInvalid(f"{path} cannot be read as YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigInvalid(f"{path}: expected a mapping of settings, found {type(document).__name__}")
+    return document
+
+
+def with_env(document: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], Problems]:
+    """The same document with variables replaced, and a problem for each that cannot be."""
+    problems: Problems = []
+
+    def replaced(value: Any, where: tuple[str | int, ...]) -> Any:
+        if isinstance(value, dict):
+            return {key: replaced(inner, (*where, key)) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [replaced(inner, (*where, index)) for index, inner in enumerate(value)]
+        return _text(value, where, environ, problems) if isinstance(value, str) else value
+
+    return {key: replaced(value, (key,)) for key, value in document.items()}, problems
+
+
+def dotted(where: tuple[str | int, ...]) -> str:
+    """A place in a document as people write it: `left.topic`."""
+    return ".".join(map(str, where))
+
+
+def _text(text: str, where: tuple[str | int, ...], environ: Mapping[str, str], problems: Problems) -> str:
+    if "${" in _VARIABLE.sub("", text):
+        problems.append((where, "has a `${` that is no variable; write ${NAME} or ${NAME:-default}"))
+        return text
+
+    def value_of(found: re.Match[str]) -> str:
+        name, default = found.groups()
+        value = environ.get(name, default)
+        if value is None:
+            problems.append((where, f"the environment has no {name}; set it, or give a default: ${{{name}:-default}}"))
+            return found[0]
+        return value
+
+    return _VARIABLE.sub(value_of, text)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe, refuses a key that stands twice, leaves times as text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} stands twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if tag != _TIMESTAMP]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
