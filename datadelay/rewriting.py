@@ -1,0 +1,120 @@
+"""Sets a consumer's positions: a plan that shows old and new, an undo file, and only then the write.
+
+    plan    reads the old positions; refuses offsets outside of the log. Writing nothing, it is the dry run
+    carry_out   refuses while the consumer is active, saves the undo file, writes bound to the old positions, reads back
+
+The undo file is on the disk before anything is written, and is never written over. `undo` makes the reverse plan from
+it; a partition that had no position keeps the one it was given, as neither Kafka nor a spout can be told to forget one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from datadelay.errors import PositionsRefused, PositionsUnreadable
+from datadelay.positions import WritablePositions
+from kafkaio.topiclog import Ends
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One partition: from `old` (None: no position) to `new`."""
+
+    partition: int
+    old: int | None
+    new: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be written where."""
+
+    topic: str
+    target: Mapping[str, str]
+    changes: tuple[Change, ...]
+
+    @property
+    def old(self) -> dict[int, int | None]:
+        return {one.partition: one.old for one in self.changes}
+
+    @property
+    def new(self) -> dict[int, int]:
+        return {one.partition: one.new for one in self.changes}
+
+
+def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends: Mapping[int, Ends]) -> Plan:
+    """Old and new of every partition in `new`. Raises `PositionsRefused` for offsets that the log does not have."""
+    for partition, offset in sorted(new.items()):
+        if partition not in ends:
+            raise PositionsRefused(f"topic {topic!r} has no partition {partition}; it has 0 to {len(ends) - 1}")
+        end = ends[partition]
+        if not end.start <= offset <= end.high:
+            raise PositionsRefused(
+                f"offset {offset} of {topic}-{partition} is outside of the log, which holds [{end.start}, {end.high}]"
+            )
+    old = positions.read(topic, sorted(new)).positions
+    return Plan(topic, positions.target(), tuple(Change(p, old[p], offset) for p, offset in sorted(new.items())))
+
+
+def carry_out(wanted: Plan, positions: WritablePositions, undo_file: Path, now_ms: int) -> None:
+    """Write a plan. Raises `PositionsRefused` (nothing is written then) or, where it cannot be read back, says so."""
+    in_use = positions.in_use(wanted.topic, list(wanted.new))
+    if in_use is not None:
+        raise PositionsRefused(in_use)
+    _save(wanted, undo_file, now_ms)
+    positions.write(wanted.topic, wanted.old, wanted.new)
+    stands = positions.read(wanted.topic, list(wanted.new)).positions
+    if dict(stands) != wanted.new:
+        raise PositionsRefused(f"written, but {dict(stands)} is read back: the consumer runs; undo file: {undo_file}")
+
+
+def undo(undo_file: Path, positions: WritablePositions, ends: Mapping[int, Ends]) -> tuple[Plan, tuple[Change, ...]]:
+    """The plan that puts an undo file's old positions back, and the changes that cannot be undone.
+
+    Raises `PositionsUnreadable` for a file that is none, `PositionsRefused` for one of another consumer.
+    """
+    try:
+        document = json.loads(undo_file.read_text(encoding="utf-8"))
+        if document["format"] != FORMAT:
+            raise ValueError(f"format {document['format']!r}, this version reads {FORMAT}")
+        topic, target = str(document["topic"]), dict(document["target"])
+        changes = [Change(one["partition"], one["old"], one["new"]) for one in document["changes"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PositionsUnreadable(f"{undo_file} is no undo file: {type(error).__name__}: {error}") from error
+    if target != positions.target():
+        raise PositionsRefused(f"{undo_file} belongs to {target}, not to {positions.target()}")
+    back = {one.partition: one.old for one in changes if one.old is not None}
+    return plan(positions, topic, back, ends), tuple(one for one in changes if one.old is None)
+
+
+def undo_topic(undo_file: Path) -> str:
+    """The topic of an undo file. Raises `PositionsUnreadable`."""
+    try:
+        return str(json.loads(undo_file.read_text(encoding="utf-8"))["topic"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PositionsUnreadable(f"{undo_file} is no undo file: {type(error).__name__}: {error}") from error
+
+
+def _save(wanted: Plan, undo_file: Path, now_ms: int) -> None:
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "topic": wanted.topic,
+        "target": dict(wanted.target),
+        "written_ms": now_ms,
+        "changes": [asdict(one) for one in wanted.changes],
+    }
+    try:
+        with undo_file.open("x", encoding="utf-8") as file:
+            json.dump(document, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise PositionsRefused(f"undo file {undo_file} cannot be made, so nothing was written: {error}") from error

@@ -1,0 +1,272 @@
+"""`teacup delay` (collector and API) and `teacup offsets` (offsets of a time): arguments in, one call, words out."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from datadelay.errors import ConfigInvalid, DelayError
+from datadelay.offsets import Found, OffsetAt, offsets_at
+from datadelay.positions import WritablePositions
+from datadelay.positions.group import ConsumerGroup
+from datadelay.positions.zookeeper import SpoutPositions
+from datadelay.rewriting import Plan, carry_out, plan, undo, undo_topic
+from datadelay.settings import load_yaml_with_env
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.errors import KafkaIOError
+from kafkaio.eventtime import KAFKA, TimeOf
+
+delay_app = typer.Typer(help="How far has a consumer come in event time?", no_args_is_help=True)
+offsets_app = typer.Typer(help="The offsets of a time, and setting a consumer to them.", no_args_is_help=True)
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+
+Topic = Annotated[str, typer.Option("--topic", help="the topic")]
+Time = Annotated[str, typer.Option("--time", help="ISO 8601 with a zone, as 2026-11-20T10:00Z")]
+Bootstrap = Annotated[str, typer.Option("--bootstrap-servers", "-b", help="host:port,host:port")]
+KafkaFile = Annotated[
+    Path | None,
+    typer.Option("--kafka-config", help="YAML of librdkafka properties; ${NAME} comes from the environment"),
+]
+PayloadTime = Annotated[str | None, typer.Option("--payload-time", help="JSON path of the time, as $.event.time")]
+Disorder = Annotated[int, typer.Option("--disorder-ms", min=0, help="how far below a time before it a time may lie")]
+
+
+class PastEnd(StrEnum):
+    """What to set where no record reaches the time."""
+
+    REFUSE = "refuse"
+    END = "end"
+
+
+@delay_app.command("collect")
+def collect_command(
+    config: Annotated[Path, typer.Argument(help="collector.yaml")],
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="a line for each topic, not only for trouble")
+    ] = False,
+) -> None:
+    """Look at every consumer and topic once, and submit; made for cron.
+
+    Exit codes: 0 every topic has a value, 2 wrong configuration, 3 some topic is unknown, 4 the API cannot be reached
+    or refuses, 5 another run holds the lock, 6 the deadline passed.
+    """
+    from datadelay.collector import collect
+
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    raise typer.Exit(collect(config))
+
+
+@delay_app.command("serve")
+def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) -> None:
+    """Serve the Data Delay API and its page until SIGTERM."""
+    from datadelay.api.serve import ServeConfig, serve
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        serve(ServeConfig.load(config))
+    except DelayError as error:
+        raise _failed(error) from error
+
+
+@offsets_app.command("at")
+def at_command(
+    topic: Topic,
+    time_text: Time,
+    bootstrap_servers: Bootstrap = "",
+    kafka_config: KafkaFile = None,
+    payload_time: PayloadTime = None,
+    disorder_ms: Disorder = 1_000,
+) -> None:
+    """Print each partition's offset at a time; past the end of a partition that is its end.
+
+    Exit code 1 where an answer contradicts the records around it: they are less ordered than --disorder-ms says.
+    """
+    try:
+        kafka = _kafka(bootstrap_servers, kafka_config)
+        found = _look_up(topic, _time_ms(time_text), kafka, payload_time, disorder_ms)
+    except (DelayError, KafkaIOError) as error:
+        raise _failed(error) from error
+    Console(width=120).print(_found_table(topic, found))
+    if not all(one.verified for one in found):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+@offsets_app.command("set")
+def set_command(
+    topic: Annotated[str | None, typer.Option("--topic", help="the topic; an undo file names it itself")] = None,
+    time_text: Annotated[str | None, typer.Option("--time", help="ISO 8601 with a zone, as 2026-11-20T10:00Z")] = None,
+    undo_path: Annotated[Path | None, typer.Option("--undo", help="put back what this undo file says")] = None,
+    group: Annotated[str | None, typer.Option("--group", help="a Kafka consumer group")] = None,
+    zookeeper: Annotated[str | None, typer.Option("--zookeeper", help="host:port[/chroot] of a Storm spout")] = None,
+    root: Annotated[str, typer.Option("--root", help="the spout's root in ZooKeeper")] = "/",
+    consumer_id: Annotated[str | None, typer.Option("--consumer-id", help="the spout's id below the root")] = None,
+    topic_folders: Annotated[
+        bool, typer.Option("--topic-folders", help="the spout has a folder for each topic")
+    ] = False,
+    past_end: Annotated[PastEnd, typer.Option("--past-end", help="where no record reaches the time")] = PastEnd.REFUSE,
+    save_undo: Annotated[
+        Path | None, typer.Option("--save-undo", help="default: offsets-undo-TOPIC-NOW.json here")
+    ] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="write; without it nothing is written")] = False,
+    bootstrap_servers: Bootstrap = "",
+    kafka_config: KafkaFile = None,
+    payload_time: PayloadTime = None,
+    disorder_ms: Disorder = 1_000,
+) -> None:
+    """Set a stopped consumer to a time, or back by an undo file. Shows old and new; writes with --apply only."""
+    try:
+        kafka = _kafka(bootstrap_servers, kafka_config)
+        positions = _positions(group, zookeeper, root, consumer_id, topic_folders, kafka)
+        try:
+            wanted = _wanted(positions, topic, time_text, undo_path, past_end, kafka, payload_time, disorder_ms)
+            Console(width=120).print(_plan_table(wanted))
+            if not apply:
+                typer.echo("nothing was written; --apply writes it")
+                return
+            now_ms = _now_ms()
+            saved = save_undo or Path(f"offsets-undo-{wanted.topic}-{now_ms}.json")
+            carry_out(wanted, positions, saved, now_ms)
+        finally:
+            positions.close()
+    except (DelayError, KafkaIOError) as error:
+        raise _failed(error) from error
+    typer.echo(f"written; `teacup offsets set --undo {saved} ...` puts the old offsets back")
+
+
+def _wanted(
+    positions: WritablePositions,
+    topic: str | None,
+    time_text: str | None,
+    undo_path: Path | None,
+    past_end: PastEnd,
+    kafka: dict[str, str],
+    payload_time: str | None,
+    disorder_ms: int,
+) -> Plan:
+    if undo_path is not None:
+        if topic is not None or time_text is not None:
+            raise ConfigInvalid("--undo stands alone: it knows its topic and offsets; leave --topic and --time out")
+        log = BrokerLog(undo_topic(undo_path), kafka)
+        try:
+            back, left = undo(undo_path, positions, log.ends())
+        finally:
+            log.close()
+        for one in left:
+            typer.echo(f"partition {one.partition} had no position before; it keeps {one.new}", err=True)
+        return back
+    if topic is None or time_text is None:
+        raise ConfigInvalid("--topic and --time are missing; or give --undo FILE")
+    found = _look_up(topic, _time_ms(time_text), kafka, payload_time, disorder_ms)
+    wrong = [one.partition for one in found if not one.verified]
+    if wrong:
+        raise ConfigInvalid(f"partitions {wrong} are less ordered than --disorder-ms {disorder_ms}; raise it")
+    beyond = [one.partition for one in found if one.found is Found.PAST_END]
+    if beyond and past_end is PastEnd.REFUSE:
+        raise ConfigInvalid(
+            f"no record of partitions {beyond} reaches {time_text}; --past-end end sets them to their end"
+        )
+    return plan(
+        positions, topic, {one.partition: one.offset for one in found}, {one.partition: one.ends for one in found}
+    )
+
+
+def _look_up(
+    topic: str, time_ms: int, kafka: dict[str, str], payload_time: str | None, disorder_ms: int
+) -> tuple[OffsetAt, ...]:
+    log = BrokerLog(topic, kafka, TimeOf(payload_time or KAFKA))
+    try:
+        return offsets_at(
+            log,
+            time_ms,
+            now_ms=_now_ms(),
+            disorder_ms=disorder_ms,
+            progress=lambda line: typer.echo(line, err=True),
+        )
+    finally:
+        log.close()
+
+
+def _positions(
+    group: str | None,
+    zookeeper: str | None,
+    root: str,
+    consumer_id: str | None,
+    topic_folders: bool,
+    kafka: dict[str, str],
+) -> WritablePositions:
+    if (group is None) == (zookeeper is None):
+        raise ConfigInvalid("give either --group, or --zookeeper with --root and --consumer-id")
+    if group is not None:
+        return ConsumerGroup(group, kafka)
+    if consumer_id is None or zookeeper is None:
+        raise ConfigInvalid("--consumer-id is missing; it is the spout's id, the node below --root")
+    return SpoutPositions(zookeeper, root, consumer_id, topic_folders=topic_folders)
+
+
+def _kafka(bootstrap_servers: str, kafka_config: Path | None) -> dict[str, str]:
+    properties = {} if kafka_config is None else load_yaml_with_env(kafka_config)
+    if bootstrap_servers:
+        properties["bootstrap.servers"] = bootstrap_servers
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in properties.items()}
+
+
+def _time_ms(text: str) -> int:
+    try:
+        # `2026-11-20T10Z` and the like are left to the standard library; a zone is asked for here.
+        at = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
+    except ValueError as error:
+        raise ConfigInvalid(f"--time {text!r} is no time in ISO 8601, as 2026-11-20T10:00Z") from error
+    if at.tzinfo is None:
+        raise ConfigInvalid(f"--time {text!r} has no zone; append Z for UTC, or +01:00")
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND
+
+
+_MILLISECOND = datetime(1970, 1, 1, 0, 0, 0, 1_000) - datetime(1970, 1, 1)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _shown(time_ms: int | None) -> str:
+    return "-" if time_ms is None else datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _found_table(topic: str, found: tuple[OffsetAt, ...]) -> Table:
+    table = Table(title=topic)
+    for name in ("partition", "offset", "what", "newest before", "first from there on", "verified"):
+        table.add_column(name, justify="right")
+    for one in found:
+        verified = "yes" if one.verified else "NO"
+        table.add_row(
+            str(one.partition), str(one.offset), one.found, _shown(one.before_ms), _shown(one.at_ms), verified
+        )
+    return table
+
+
+def _plan_table(wanted: Plan) -> Table:
+    table = Table(title=f"{wanted.topic}: {', '.join(f'{key} {value}' for key, value in wanted.target.items())}")
+    for name in ("partition", "old", "new", "moves by"):
+        table.add_column(name, justify="right")
+    for one in wanted.changes:
+        old, moves = ("-", "-") if one.old is None else (str(one.old), f"{one.new - one.old:+d}")
+        table.add_row(str(one.partition), old, str(one.new), moves)
+    return table
+
+
+def _failed(error: Exception) -> typer.Exit:
+    typer.echo(f"{error}", err=True)
+    return typer.Exit(EXIT_USAGE if isinstance(error, ConfigInvalid) else EXIT_REFUSED)
