@@ -1,0 +1,136 @@
+"""Our join on the work, in a process of its own.
+
+    --sink none    admission, window, marks, envelopes made as text, counted and let go; only summaries reach Spark
+    --sink kafka   the whole job as `teacup run` runs it, to a topic
+
+    python -m benchmarks.ours --sink none --format json --work work.json --checkpoint new/folder --out result.json
+
+The result holds the rows by outcome, summed over the summaries of all buckets and batches, and the largest window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, Work
+from deploy.envelope import envelopes
+from deploy.job import Output, WindowJob
+from deploy.run import run_job
+from deploy.session import build_session
+from joins.spec import Format, JoinSpec, Side
+from joins.window import tickets
+from joins.window.stage import SUMMARY, Batches, StageOptions, join_stage
+
+SUMMARY_SCHEMA = "summary string"
+
+
+def spec_of(work: Work, form: str, before_ms: int, max_records: int | None = None) -> JoinSpec:
+    limit = {} if max_records is None else {"max_records": max_records}
+    return JoinSpec(
+        name="bench",
+        left=Side(topic=work.left_topic, disorder_ms=DISORDER_MS, format=Format(form)),
+        right=Side(topic=work.right_topic, disorder_ms=DISORDER_MS, format=Format(form)),
+        before_ms=before_ms,
+        after_ms=AFTER_MS,
+        kafka=work.kafka,
+        **limit,
+    )
+
+
+def add_up(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Rows by outcome over all summaries (of a bucket, or of a whole batch), and the window when it was largest."""
+    rows: Counter[str] = Counter()
+    windows: dict[int, tuple[int, int]] = {}
+    last: Mapping[str, Any] = {}
+    for last in summaries:
+        rows.update(last["rows"])
+        number = last["number"]
+        records, size = windows.get(number, (0, 0))
+        windows[number] = (records + last["window_records"], size + last["window_bytes"])
+    in_window, window_bytes = max(windows.values(), key=lambda one: one[1], default=(0, 0))
+    still = windows[last["number"]][0] if windows else 0
+    return {
+        "counts": {name: rows[name] for name in ("matched", "unmatched", "unjoined")},
+        "window": {"records": in_window, "bytes": window_bytes, "records_at_end": still},
+    }
+
+
+def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
+    """Everything but the producer; returns the summaries."""
+    join = join_stage(spec, StageOptions(windows))
+
+    def encode(batches: Iterable[pa.RecordBatch]) -> Batches:
+        for batch in join(batches):
+            rows = pl.DataFrame(pl.from_arrow(batch))
+            results = rows.filter(pl.col("outcome").is_in(["matched", "unmatched"]))
+            if len(envelopes(spec, results)) != len(results):
+                raise AssertionError("an envelope is missing")
+            for text in rows.filter(pl.col("outcome") == SUMMARY)["reason"]:
+                yield pa.record_batch({"summary": [text]})
+
+    summaries: list[dict[str, Any]] = []
+
+    def gather(frame: Any, batch_id: int) -> None:
+        summaries.extend(json.loads(row.summary) for row in frame.collect())
+
+    spark = build_session(spec.name, {"spark.ui.enabled": "false"})
+    writer = tickets(spark, spec).mapInArrow(encode, SUMMARY_SCHEMA).writeStream.foreachBatch(gather)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    spark.stop()
+    return summaries
+
+
+def run_to_kafka(spec: JoinSpec, topic: str, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
+    """The job as users run it; returns a report a batch."""
+    lines: list[str] = []
+    job = WindowJob(
+        spec=spec,
+        output=Output(topic=topic),
+        checkpoint=str(checkpoint),
+        trigger_ms=None,
+        spark={"spark.ui.enabled": "false"},
+        window_folder=windows,
+        json_log=True,
+    )
+    code = run_job(job, lines.append)
+    if code != 0:
+        raise SystemExit(int(code))
+    return [json.loads(line) for line in lines]
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ours", description="Our join.")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--sink", choices=("none", "kafka"), default="none")
+    parser.add_argument("--topic", default="bench-joined", help="the output topic; it must exist")
+    parser.add_argument("--format", choices=("json", "bytes"), default="json", help="what the values are declared as")
+    parser.add_argument("--before-ms", type=int, default=BEFORE_MS)
+    parser.add_argument("--max-records", type=int, help="a batch, left and right together")
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    spec = spec_of(Work.load(asked.work), asked.format, asked.before_ms, asked.max_records)
+    windows = asked.checkpoint.with_name(asked.checkpoint.name + "-windows")
+    if asked.sink == "none":
+        summaries = run_without_sink(spec, asked.checkpoint, windows)
+    else:
+        summaries = run_to_kafka(spec, asked.topic, asked.checkpoint, windows)
+    result = add_up(summaries) | {"ended_s": time.time(), "pid": os.getpid()}
+    asked.out.write_text(json.dumps(result))
+    sys.stdout.write(f"{result}\n")
+
+
+if __name__ == "__main__":
+    _main()
