@@ -1,0 +1,30 @@
+"""How `teacup run` ends: one number for each thing that an operator would do something else about."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """The exit codes of `teacup run`, and of the other commands as far as they apply."""
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> ExitCode:
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    DONE = 0, "done, or stopped cleanly by Ctrl-C or SIGTERM"
+    FAILED = 1, "failed unexpectedly; the log says how. Starting again continues from the checkpoint"
+    BAD_JOB_FILE = 2, "the job file or the command line is not valid; nothing was connected to"
+    DATA_LOSS = 3, "records that the join still needs are gone from Kafka; the message names the options"
+    UNREACHABLE = 4, "the broker could not be reached for too long"
+    CHECKPOINT = 5, "the checkpoint belongs to another join, or another process uses it"
+    NOT_CO_PARTITIONED = 6, "the two topics do not keep a key in the same partition"
+
+
+def listed() -> str:
+    """The codes and their meanings, a line each."""
+    return "\n".join(f"{code.value}  {code.meaning}" for code in ExitCode)

@@ -1,0 +1,55 @@
+"""One process a checkpoint: a second one stops with an error before it reads anything.
+
+In a local folder a lock on the file `teacup.lock` is held while the job runs; the kernel releases it with the process,
+`kill -9` included, so that nothing is ever left behind to clean up. A checkpoint on remote storage has no such lock:
+there two processes race until one of them finds a batch in Spark's commit log that it did not write, and fails; rows
+that both delivered meanwhile are duplicates, as after a restart.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOCK_FILE = "teacup.lock"
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(?://)?")
+
+
+class CheckpointInUse(Exception):
+    """Another process runs on the same checkpoint."""
+
+
+def local_folder(checkpoint: str) -> Path | None:
+    """The folder of a checkpoint given as a path or a `file:` URL; None for every other URL. Pure."""
+    scheme = _SCHEME.match(checkpoint)
+    if scheme is None:
+        return Path(checkpoint)
+    return Path(checkpoint[scheme.end() :]) if scheme[1].lower() == "file" else None
+
+
+@contextmanager
+def checkpoint_lock(checkpoint: str) -> Iterator[None]:
+    """Hold a local checkpoint for oneself; raises `CheckpointInUse`. The folder is made where it is missing."""
+    folder = local_folder(checkpoint)
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK_FILE).open("a+") as file:  # not inherited by the JVM, which may outlive us for a moment
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise CheckpointInUse(
+                f"checkpoint {checkpoint!r} is in use by process {holder}; stop that one first, or give this job a "
+                "checkpoint of its own"
+            ) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield

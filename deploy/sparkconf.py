@@ -1,0 +1,84 @@
+"""Spark properties of a job: ours below, the user's on top, and what would break the join refused. Pure.
+
+    speculation   the same ticket would run twice at once, and its rows go out twice
+    no retries    a task that fails once (a broker that moves, a worker that dies) would end the job: a local master is
+                  given its number of attempts, `local[2]` becomes `local[2,4]`
+
+What each of ours is for stands beside it; start-up was measured with them one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+TASK_ATTEMPTS = 4
+DEFAULT_MASTER = "local[*]"
+_LOCAL = re.compile(r"^local(?:\[\s*(\*|[1-9][0-9]*)\s*(?:,\s*([0-9]+)\s*)?\])?$")
+_MASTERS = "local[N], local[*], spark://host:port, yarn or k8s://https://host:port"
+
+_DEFAULTS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",  # half a second of start, and a port
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",  # nothing is shuffled; a query of the user's on top may be
+    "spark.sql.adaptive.enabled": "false",  # streaming ignores it, with a warning
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.streaming.minBatchesToRetain": "100",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.python.worker.reuse": "true",  # windows and consumers live in the workers
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+    "spark.task.maxFailures": str(TASK_ATTEMPTS),
+}
+_LOCAL_DEFAULTS: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",  # a lookup of the host's name can take seconds, or fail
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def effective(given: Mapping[str, str]) -> dict[str, str]:
+    """All properties of a session, with `spark.master`; `given` (`master` and `spark.*`) wins over ours."""
+    master = given.get("master", given.get("spark.master", DEFAULT_MASTER))
+    ours = {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local(master) else {})}
+    users = {key: value for key, value in given.items() if key != "master"}
+    return {**ours, **users, "spark.master": with_attempts(master)}
+
+
+def is_local(master: str) -> bool:
+    """Driver and executor are one process."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def with_attempts(master: str) -> str:
+    """`local[n]` with a number of attempts for each task: without one Spark never tries again there."""
+    found = _LOCAL.match(master)
+    if found is None or found[2] is not None:
+        return master
+    return f"local[{found[1] or 1},{TASK_ATTEMPTS}]"
+
+
+def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each property that is refused, and what is allowed instead."""
+    for key, value in given.items():
+        if key != "master" and not key.startswith("spark."):
+            yield key, "is no Spark property: give `master`, or a name that begins with `spark.`"
+        elif key == "spark.speculation" and value.lower() != "false":
+            yield key, "only false is allowed: the same ticket would run twice at once, and its rows go out twice"
+        elif key == "spark.task.maxFailures" and not (value.isdecimal() and int(value) > 1):
+            yield key, "give 2 or more: a task that fails must be tried again, or one lost connection ends the job"
+        elif key in ("master", "spark.master"):
+            yield from _master_problems(key, value)
+    if "master" in given and "spark.master" in given:
+        yield "spark.master", "stands beside `master`; give one of them"
+
+
+def _master_problems(key: str, master: str) -> Iterator[tuple[str, str]]:
+    if not master.startswith(("local", "spark://", "k8s://")) and master != "yarn":
+        yield key, f"give {_MASTERS}"
+    elif is_local(master):
+        found = _LOCAL.match(master)
+        if found is None:
+            yield key, f"give {_MASTERS}"
+        elif found[2] is not None and int(found[2]) < 2:
+            yield key, f"a task must be tried again: give local[{found[1]}] or local[{found[1]},{TASK_ATTEMPTS}]"
