@@ -125,8 +125,9 @@ def plan_bucket(spec: JoinSpec, before: Bucket, listing: Listing, share: int, wa
         target = min(target, (yield from _search_target(spec, bucket, ends, at_end["right"], share, target)))
 
     planned = yield from _read_to(spec, bucket, listing, ends, at_end, answers.newest, target, share, waiting_since_ms)
-    if not planned.reads and planned.frontier_ms == before.frontier_ms and target < cap:
-        # Disorder hid every unread record below the target: read a share of right whatever its times are.
+    if not planned.reads and target < cap:
+        # Disorder hid every unread record below the target: read a share of right whatever its times are. A frontier
+        # that moved does not help: without records to read or to expire, this admission is thrown away.
         planned = yield from _read_to(spec, bucket, listing, ends, at_end, answers.newest, cap, share, waiting_since_ms)
     return planned
 
@@ -147,7 +148,7 @@ def _search_target(
     def reaching(answers: Answers) -> int:
         lag = spec.after_ms + spec.right.disorder_ms
         times = [t for t in answers.newest["right"].values() if t is not None]
-        times += [t + lag for t in answers.newest["left"].values() if t is not None]
+        times += [t + lag + 1 for t in answers.newest["left"].values() if t is not None]
         return min([cap, *times])
 
     def ahead(records: int) -> Ask:
