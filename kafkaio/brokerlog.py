@@ -98,10 +98,10 @@ class BrokerLog:
         back = 1
         while rest := {p: end for p, end in ends.items() if p not in times}:
             spans = {p: (max(end - back, starts[p]), end) for p, end in rest.items()}
-            found = self._first_valid(spans, ceiling_ms)
+            found = self._last_valid(spans, ceiling_ms)
             for p, (start, _) in spans.items():
                 if p in found:
-                    times[p] = found[p][1]
+                    times[p] = found[p]
                 elif start == starts[p]:
                     times[p] = None
             back *= 4
@@ -149,6 +149,13 @@ class BrokerLog:
             }
             count = min(count * 8, _TAKE_AT_MOST)
         return found
+
+    def _last_valid(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, int]:
+        """The time of the last record in each span that has one not above the ceiling: no earlier record is more than
+        the disorder above it, which an earlier one, as from behind a transaction's marker, would not promise."""
+        records = self._points.take(spans, max(end - start for start, end in spans.values()))
+        times = self._times([record for some in records.values() for record in some])
+        return {record.partition: at for record, at in times if at is not None and at <= ceiling_ms}
 
     def _search(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
         if not queries:

@@ -91,7 +91,8 @@ class TopicLog(Protocol):
     def newest(self, ends: Mapping[int, int], ceiling_ms: int) -> dict[int, int | None]:
         """Per partition the event time of some readable record below the given end, the largest that is cheaply known.
 
-        A lower bound on the largest time below `end`, never above `ceiling_ms`; None where no record is readable.
+        At most the disorder below the largest time below `end` (the largest itself, or the last record's), never above
+        `ceiling_ms`; None where no record is readable.
         """
 
     def times_at(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, int | None]:

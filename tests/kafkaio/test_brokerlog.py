@@ -141,6 +141,23 @@ def test_the_newest_time_is_readable_and_not_from_the_future(
     assert log.newest({0: 1}, CEILING_MS) == {0: BASE_MS}
 
 
+@pytest.mark.parametrize("time", ["kafka", "$.at"])
+def test_behind_a_marker_the_newest_time_is_that_of_the_last_record(
+    kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions, time: str
+) -> None:
+    """Not of one some records before it: whoever adds the disorder to it has a bound on all times below the end."""
+    topic = topic_factory(1)
+    with transactions.open(topic, commit=True) as send:
+        for at in (BASE_MS, BASE_MS + 5_000, BASE_MS + 9_000):
+            send(json.dumps({"at": at}).encode(), at)
+    write(kafka, topic, [BASE_MS + 20_000])
+    log = BrokerLog(topic, kafka, TimeOf(time))
+
+    newest = log.newest({0: 4}, CEILING_MS)
+
+    assert newest == {0: BASE_MS + 9_000}
+
+
 def test_a_topic_made_again_has_another_id(
     kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory
 ) -> None:
