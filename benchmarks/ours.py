@@ -32,19 +32,19 @@ from joins.spec import Format, JoinSpec, Side
 from joins.window import tickets
 from joins.window.stage import SUMMARY, Batches, StageOptions, join_stage
 
+MAX_RECORDS = 400_000
 SUMMARY_SCHEMA = "summary string"
 
 
-def spec_of(work: Work, form: str, before_ms: int, max_records: int | None = None) -> JoinSpec:
-    limit = {} if max_records is None else {"max_records": max_records}
+def spec_of(work: Work, form: str, before_ms: int, max_records: int = MAX_RECORDS) -> JoinSpec:
     return JoinSpec(
         name="bench",
         left=Side(topic=work.left_topic, disorder_ms=DISORDER_MS, format=Format(form)),
         right=Side(topic=work.right_topic, disorder_ms=DISORDER_MS, format=Format(form)),
         before_ms=before_ms,
         after_ms=AFTER_MS,
+        max_records=max_records,
         kafka=work.kafka,
-        **limit,
     )
 
 
@@ -117,7 +117,7 @@ def _main() -> None:
     parser.add_argument("--topic", default="bench-joined", help="the output topic; it must exist")
     parser.add_argument("--format", choices=("json", "bytes"), default="json", help="what the values are declared as")
     parser.add_argument("--before-ms", type=int, default=BEFORE_MS)
-    parser.add_argument("--max-records", type=int, help="a batch, left and right together")
+    parser.add_argument("--max-records", type=int, default=MAX_RECORDS, help="a batch, left and right together")
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()

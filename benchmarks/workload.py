@@ -23,14 +23,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import admin as kafka_admin
+from confluent_kafka.admin import AdminClient
 
 from kafkaio.writer import TopicWriter
+
+NewTopic: Any = kafka_admin.NewTopic  # type: ignore[attr-defined]  # it has no types
 
 LEFT, RIGHT = 4_000_000, 3_200_000
 LEFT_PER_S = 10_000

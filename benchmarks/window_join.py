@@ -1,0 +1,271 @@
+"""Drain the same backlog with this join and with Spark's own; print rates, ratios, start, memory, CPU.
+
+    make bench      or      python -m benchmarks.window_join [--scale 0.1] [--only fetch,none-json,rival-memory]
+
+A broker is started, both topics are written once (`benchmarks.workload`), and every system drains them in a process of
+its own with a checkpoint of its own, one after the other, measured from outside (`benchmarks.measure`). A run whose
+counts are not those of the brute force stops the benchmark.
+
+    fetch            both topics to Arrow with as many processes, and nothing else
+    none-…           our join with full semantics, the default envelope made, no producer; values declared json or bytes
+    kafka-…          the whole job as `teacup run` runs it, to a topic of Kafka
+    rival-memory     Spark's stream-stream left outer join, state in memory, no sink
+    rival-rocksdb    the same, state in RocksDB, on the first part of the history (the rate is a steady one)
+
+rate     records (left and right together) a second, the first quarter of the work left out
+start    seconds from the process's start beyond what its work takes at that rate
+first    seconds from the process's start to the first joined row: appended to its topic (`kafka`), committed (else)
+PSS      memory of all processes of the run, at its peak and in the median
+CPU      microseconds of all processes a record, start included
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.measure import Footprint, Progress, Run, Speed, progress_of_checkpoint, run, speed
+from benchmarks.workload import BEFORE_MS, Counts, Work, create_topic, delete_topic, make
+from deploy.broker import Broker
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.rangereader import RangeReader
+
+TIMEOUT_S = 900.0
+RIVALS = ("rival-memory", "rival-rocksdb")
+SYSTEMS = ("fetch", "none-json", "none-bytes", "kafka-json", "kafka-bytes", *RIVALS)
+# Promised ratios to the rivals, by how ours is run.
+PROMISED = {"none": {"rival-memory": 5.0, "rival-rocksdb": 12.0}, "kafka": {"rival-memory": 3.5, "rival-rocksdb": 8.0}}
+LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+
+
+class WrongCounts(Exception):
+    """A system's output is not that of the brute-force join: its speed means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one system did."""
+
+    name: str
+    speed: Speed
+    footprint: Footprint
+    details: dict[str, Any]
+
+    @property
+    def cpu_us(self) -> float:
+        return 1e6 * self.footprint.cpu_s / self.speed.records
+
+
+class Bench:
+    """Runs systems on one work; `folder` holds checkpoints and logs."""
+
+    def __init__(self, work: Work, folder: Path) -> None:
+        self.work, self.folder = work, folder
+        self._work_file = folder / "work.json"
+        work.save(self._work_file)
+
+    def fetch(self) -> Result:
+        done, out = self._run("fetch", "benchmarks.fetch")
+        progress = [Progress(at_s, records) for at_s, records in out["progress"]]
+        return Result("fetch", speed(done.begun_s, progress), done.footprint, {})
+
+    def ours(self, name: str, sink: str, form: str, before_ms: int = BEFORE_MS) -> Result:
+        topic = f"bench-{name}"
+        arguments = ["--sink", sink, "--format", form, "--before-ms", str(before_ms), "--topic", topic]
+        if sink == "kafka":
+            create_topic(self.work.bootstrap, topic, LOG_APPEND_TIME)
+        done, out, progress = self._run_on_spark(name, "benchmarks.ours", *arguments)
+        measured = speed(done.begun_s, progress)
+        expected = self.work.by_before_ms[before_ms]
+        counts = Counts(**out["counts"])
+        # Right records that are still in the window at the end may yet leave it unjoined.
+        undecided = out["window"]["records_at_end"]
+        check(name, (counts.matched, counts.unmatched), (expected.matched, expected.unmatched))
+        if not counts.unjoined <= expected.unjoined <= counts.unjoined + undecided:
+            raise WrongCounts(f"{name}: {counts.unjoined} unjoined, {undecided} in the window; {expected} expected")
+        details = {"window": out["window"]}
+        if sink == "kafka":
+            written = read_back(self.work, topic)
+            check(f"{name}, read back", written.counts, (expected.matched, expected.unmatched))
+            details["first_row_s"] = written.first_s - done.begun_s
+            delete_topic(self.work.bootstrap, topic)
+        return Result(name, measured, done.footprint, details)
+
+    def rival(self, state: str, fraction: float) -> Result:
+        name = f"rival-{state}"
+        arguments = ["--state", state, "--fraction", str(fraction)]
+        done, out, progress = self._run_on_spark(name, "benchmarks.rival_spark", *arguments)
+        counts, expected = out["counts"], self.work.by_before_ms[BEFORE_MS]
+        if counts["dropped_late"]:
+            raise WrongCounts(f"{name}: {counts['dropped_late']} records were dropped as late")
+        if counts["whole"]:
+            check(name, (counts["matched"],), (expected.matched,))
+            if not 0.9 * expected.unmatched <= counts["unmatched"] <= expected.unmatched:
+                raise WrongCounts(f"{name}: {counts['unmatched']} unmatched, {expected.unmatched} expected")
+        elif not 0.9 * fraction * expected.matched <= counts["matched"] <= fraction * expected.matched:
+            raise WrongCounts(f"{name}: {counts['matched']} matched, {expected.matched} x {fraction:g} expected")
+        return Result(name, speed(done.begun_s, progress), done.footprint, {"fraction": fraction})
+
+    def _run_on_spark(self, name: str, module: str, *arguments: str) -> tuple[Run, dict[str, Any], list[Progress]]:
+        checkpoint = self.folder / f"{name}-checkpoint"
+        done, out = self._run(name, module, "--checkpoint", str(checkpoint), *arguments)
+        progress = progress_of_checkpoint(checkpoint)
+        for leftover in (checkpoint, checkpoint.with_name(checkpoint.name + "-windows")):
+            shutil.rmtree(leftover, ignore_errors=True)
+        return done, out, progress
+
+    def _run(self, name: str, module: str, *arguments: str) -> tuple[Run, dict[str, Any]]:
+        out = self.folder / f"{name}.json"
+        command = [sys.executable, "-m", module, "--work", str(self._work_file), "--out", str(out), *arguments]
+        root = str(Path(__file__).resolve().parent.parent)  # workers of Spark import from it too
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        env = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
+        done = run(command, self.folder / f"{name}.log", TIMEOUT_S, env)
+        return done, json.loads(out.read_text())
+
+
+def check(name: str, counts: Sequence[int], expected: Sequence[int]) -> None:
+    if tuple(counts) != tuple(expected):
+        raise WrongCounts(f"{name}: {tuple(counts)} rows (matched, unmatched), the brute force has {tuple(expected)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """matched and unmatched envelopes in a topic; when the first was appended, seconds since the epoch."""
+
+    counts: tuple[int, int]
+    first_s: float
+
+
+def read_back(work: Work, topic: str) -> Written:
+    """Count the outcomes of what stands in an output topic."""
+    reader = RangeReader(topic, work.kafka)
+    matched = unmatched = 0
+    first_ms = time.time_ns() // 1_000_000
+    for p, ends in BrokerLog(topic, work.kafka).ends().items():
+        for batch in reader.read(p, ends.start, ends.stable):
+            value = pl.Series(pl.from_arrow(batch.column("value"))).bin
+            matched += int(value.contains(b'"outcome":"matched"').sum())
+            unmatched += int(value.contains(b'"outcome":"unmatched"').sum())
+            first_ms = min(first_ms, batch.column("timestamp")[0].as_py())
+    reader.close()
+    return Written((matched, unmatched), first_ms / 1000)
+
+
+def run_system(bench: Bench, name: str, rocksdb_fraction: float) -> Result:
+    kind, _, rest = name.partition("-")
+    if kind == "fetch":
+        return bench.fetch()
+    if kind == "rival":
+        return bench.rival(rest, rocksdb_fraction if rest == "rocksdb" else 1.0)
+    return bench.ours(name, kind, rest)
+
+
+def table_of(results: Sequence[Result]) -> Table:
+    rates = {one.name: one.speed.records_per_s for one in results}
+    table = Table(title="records a second, left and right together")
+    for title in (
+        "system",
+        "records",
+        "rate /s",
+        "x memory",
+        "x RocksDB",
+        "start s",
+        "first s",
+        "PSS MB peak (median)",
+    ):
+        table.add_column(title, justify="left" if title == "system" else "right")
+    table.add_column("CPU us", justify="right")
+    for one in results:
+        ratios = [f"{one.speed.records_per_s / rates[rival]:.2f}" if rival in rates else "-" for rival in RIVALS]
+        peak, median = one.footprint.peak_bytes / 1e6, one.footprint.median_bytes / 1e6
+        table.add_row(
+            one.name,
+            f"{one.speed.records:,}",
+            f"{one.speed.records_per_s:,.0f}",
+            *ratios,
+            f"{one.speed.start_s:.1f}",
+            f"{one.details.get('first_row_s', one.speed.first_s):.1f}",
+            f"{peak:,.0f} ({median:,.0f})",
+            f"{one.cpu_us:.1f}",
+        )
+    return table
+
+
+def promises(results: Sequence[Result]) -> list[str]:
+    """A line for each promised ratio and start, with what came out of this run."""
+    rates = {one.name: one.speed.records_per_s for one in results}
+    lines = []
+    for one in results:
+        kind = one.name.partition("-")[0]
+        for rival, promised in PROMISED.get(kind, {}).items():
+            if rival in rates:
+                ratio = one.speed.records_per_s / rates[rival]
+                lines.append(_verdict(ratio >= promised, f"{one.name}: {ratio:.2f} x {rival}, at least {promised:g}"))
+        if kind in PROMISED:
+            lines.append(_verdict(one.speed.start_s <= 10, f"{one.name}: start {one.speed.start_s:.1f} s, at most 10"))
+        if "first_row_s" in one.details:
+            first = one.details["first_row_s"]
+            lines.append(_verdict(first <= 8, f"{one.name}: first joined row after {first:.1f} s, at most 8"))
+    return lines
+
+
+def _verdict(kept: bool, line: str) -> str:
+    return f"{'kept  ' if kept else 'MISSED'}  {line}"
+
+
+def machine() -> str:
+    load = os.getloadavg()[0]
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}, load before the start {load:.1f}"
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.window_join", description="This join and its rivals on the same work."
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="1 is 4,000,000 left and 3,200,000 right records")
+    parser.add_argument("--only", default=",".join(SYSTEMS), help=f"some of {', '.join(SYSTEMS)}")
+    parser.add_argument("--rocksdb-fraction", type=float, default=0.5, help="the part of the history for RocksDB")
+    parser.add_argument("--folder", type=Path, help="keep logs and results here (default: a temporary folder)")
+    asked = parser.parse_args()
+    names = asked.only.split(",")
+    if unknown := set(names) - set(SYSTEMS):
+        parser.error(f"--only: {', '.join(sorted(unknown))} is not known; take some of {', '.join(SYSTEMS)}")
+    console = Console(width=140)
+    console.print(machine())
+    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as temporary, Broker() as broker:
+        folder = asked.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        begun_s = time.monotonic()
+        work = make(broker.bootstrap, asked.scale)
+        console.print(f"{work.records:,} records written in {time.monotonic() - begun_s:.0f} s")
+        bench = Bench(work, folder)
+        results = []
+        for name in names:
+            result = run_system(bench, name, asked.rocksdb_fraction)
+            results.append(result)
+            console.print(
+                f"{name}: {result.speed.records_per_s:,.0f}/s, {result.speed.total_s:.0f} s, counts are right"
+            )
+        console.print(table_of(results))
+        for line in promises(results):
+            console.print(line, highlight=False)
+        print(json.dumps({one.name: round(one.speed.records_per_s) for one in results}))
+
+
+if __name__ == "__main__":
+    _main()
