@@ -1,0 +1,189 @@
+"""The keys of a job file: types, units, defaults and what each means, and nowhere else.
+
+The JSON schema, the table of the documentation and the messages of `deploy.jobfile` are made from these models.
+Defaults stand here as people write them (`10s`); values come out in milliseconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from datadelay.progress import Idle
+from deploy.jobvalues import (
+    Duration,
+    KafkaProperties,
+    Name,
+    ProducerProperties,
+    SparkProperties,
+    Start,
+    Text,
+    TimePath,
+    Topic,
+    at_keys,
+)
+from deploy.sparkconf import DEFAULT_MASTER
+from joins.spec import Format, Policy
+
+
+def as_written(text: str) -> Any:
+    """A default as it would stand in a job file; it is validated like one."""
+    return text
+
+
+class Keys(BaseModel):
+    """A mapping in which every key is known, and nothing changes after validation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class SideKeys(Keys):
+    """One of the two topics."""
+
+    topic: Topic = Field(description="Kafka topic")
+    time: TimePath = Field(
+        default="kafka",
+        description="event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`) "
+        "to milliseconds since the epoch or ISO-8601 text with a zone",
+    )
+    disorder: Duration = Field(
+        default=as_written("1s"),
+        description="how far below the largest time before it in its partition a record's time may lie; records "
+        "beyond it are late",
+    )
+    format: Format = Field(
+        default=Format.BYTES,
+        description="how values stand in the envelope: `json` embedded, `text` as text, `bytes` as base64",
+    )
+
+    @model_validator(mode="after")
+    def _payload_time_is_json(self) -> SideKeys:
+        if self.time != "kafka" and self.format is not Format.JSON:
+            raise at_keys([("format", f"give json: a time in the value ({self.time}) needs it")])
+        return self
+
+
+class JoinKeys(Keys):
+    """Which right records match: keys equal, right.time in [left.time - before, left.time + after]."""
+
+    before: Duration = Field(description="how far before left's time right's may lie, both ends included")
+    after: Duration = Field(
+        default=as_written("0s"),
+        description="how far after left's time right's may lie; left waits that long",
+    )
+    policy: Policy = Field(
+        default=Policy.NEAREST,
+        description="which of several matches: nearest in time, first or last make one row a left record; all makes "
+        "one row a pair",
+    )
+
+
+class SelectKeys(Keys):
+    """Spark SQL expressions over the columns of `joins.window_join`, instead of the envelope."""
+
+    key: Text = Field(description="Spark SQL for the record's key, cast to binary")
+    value: Text = Field(description="Spark SQL for the record's value, cast to binary")
+    headers: dict[str, Text] = Field(default={}, description="header name to Spark SQL, cast to binary")
+
+
+class OutputKeys(Keys):
+    """Where joined rows go."""
+
+    topic: Topic = Field(description="Kafka topic for the rows")
+    kafka: ProducerProperties = Field(
+        default={}, description="librdkafka properties of the producer, over those of `kafka`"
+    )
+    select: SelectKeys | None = Field(
+        default=None, description="Spark SQL for key, value and headers; without it the JSON envelope is written"
+    )
+
+
+class TopicsKeys(Keys):
+    """Topics for what does not go the usual way; what has none is counted and not copied."""
+
+    dead_letter: Topic | None = Field(
+        default=None,
+        description="bad records (unparsable or future time, invalid JSON) with reason and position; without it such "
+        "a record stops the job",
+    )
+    late: Topic | None = Field(default=None, description="copies of records beyond their disorder")
+    unmatched: Topic | None = Field(default=None, description="copies of left records without a match")
+    unjoined: Topic | None = Field(default=None, description="right records that expired and stand in no row")
+
+
+class EveryKeys(Keys):
+    """A batch is tried at this interval."""
+
+    every: Duration = Field(default=as_written("0s"), description="0s: as soon as the last batch is done")
+
+
+def _trigger_form(value: Any) -> str:
+    return "<word>" if isinstance(value, str) else "<mapping>"
+
+
+Trigger = Annotated[
+    Annotated[EveryKeys, Tag("<mapping>")] | Annotated[Literal["available_now"], Tag("<word>")],
+    Discriminator(_trigger_form),
+]
+
+
+class WindowJoinKeys(Keys):
+    """An in-memory join of two topics, co-partitioned by key, to a third."""
+
+    name: Name = Field(description="name of the job, and of the consumer group that its positions are committed to")
+    kind: Literal["window-join"] = Field(description="what the job is")
+    kafka: KafkaProperties = Field(
+        description="librdkafka properties for all topics; `bootstrap.servers` is needed, TLS and SASL pass through"
+    )
+    left: SideKeys = Field(description="the topic that loses no record")
+    right: SideKeys = Field(description="the topic that completes it")
+    join: JoinKeys = Field(description="which right records match")
+    start: Start = Field(
+        default="earliest",
+        description="where left begins in a new checkpoint: earliest, latest or an ISO-8601 time with a zone; right "
+        "begins as far before as matches need",
+    )
+    producer_delay: Duration = Field(
+        default=as_written("10s"),
+        description="at most this long after its event time a record is readable; matters for partitions read to "
+        "their end",
+    )
+    max_future_skew: Duration = Field(
+        default=as_written("1m"), description="a record further ahead of the clock goes to the dead letters"
+    )
+    idle: Idle = Field(
+        default=Idle.ADVANCE,
+        description="a partition read to its end follows the clock (`advance`), or holds the join (`hold`: topics "
+        "replayed with old times)",
+    )
+    max_wait: Duration | None = Field(
+        default=None,
+        description="left goes out unmatched (`right_stalled`) when right has stood still so long; null waits for ever",
+    )
+    records_per_batch: int = Field(default=400_000, ge=1, description="soft limit, left and right together")
+    on_data_loss: Literal["stop", "continue"] = Field(
+        default="stop",
+        description="when records that are still needed are gone from Kafka; `continue` counts what is missing",
+    )
+    output: OutputKeys = Field(description="where rows go")
+    topics: TopicsKeys = Field(default=TopicsKeys(), description="side outputs")
+    trigger: Trigger = Field(
+        default=EveryKeys(),
+        description="`every`, or `available_now`: until left is read to its present end, then stop",
+    )
+    checkpoint: Text = Field(
+        description="folder or URL that holds positions and the join's description; of this job alone"
+    )
+    window_folder: Path | None = Field(
+        default=None,
+        description="where the window's slices are cached on each machine; null: in the temporary folder",
+    )
+    spark: SparkProperties = Field(
+        default={"master": DEFAULT_MASTER},
+        description="`master`, and any Spark property; local[n] becomes local[n,4], as tasks must be tried again",
+    )
+    log: Literal["people", "json"] = Field(
+        default="people", description="a line a batch for people, or a JSON object a line"
+    )
