@@ -1,0 +1,92 @@
+"""The Spark session of a job: our properties, this interpreter for the workers, a quiet log.
+
+Under `spark-submit` the JVM and its properties are there already: what was given on its command line wins over the
+job file, and a session that is active is used as it is. Whatever it comes from, its effective properties are checked.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deploy import sparkconf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG_CONFIG = Path(__file__).parent / "spark" / "log4j2.properties"
+
+# Tickets and summaries are all that the JVM handles, so that its second compiler costs more CPU, taken from the join,
+# than it ever saves. Not where rows pass through Spark's own expressions.
+_LIGHT_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+class SessionRefused(Exception):
+    """A property of the session would break the join; the message names it, its value and what is allowed."""
+
+
+def build_session(name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = True) -> SparkSession:
+    """A session for the job `name`; `spark` holds `master` and any `spark.*`. Raises `SessionRefused`.
+
+    rows_in_jvm  False: only tickets and summaries pass through the JVM, which is then made to start faster
+    """
+    _refuse({key: str(value) for key, value in spark.items()})
+    given = {**spark, **_submitted()}
+    properties = sparkconf.effective(
+        {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}
+    )
+    properties[_JAVA_OPTIONS] = _java_options(properties.get(_JAVA_OPTIONS, ""), rows_in_jvm)
+    _use_this_interpreter(properties)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    for key, value in properties.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    _refuse(dict(session.sparkContext.getConf().getAll()))
+    return session
+
+
+def _refuse(properties: Mapping[str, str]) -> None:
+    problems = [
+        f"{key}={properties[key]!r}: {what}"
+        for key, what in sparkconf.problems({k: v for k, v in properties.items() if k == "master" or k[:6] == "spark."})
+    ]
+    master = properties.get("spark.master", "")
+    if master != sparkconf.with_attempts(master) and "spark.app.id" in properties:  # of a context that runs already
+        problems.append(f"spark.master={master!r}: tasks are never tried again; give {sparkconf.with_attempts(master)}")
+    if problems:
+        raise SessionRefused("; ".join(problems))
+
+
+def _submitted() -> dict[str, str]:
+    """The properties of `spark-submit`, of which this process is a part; none without it."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkContext
+    from pyspark.conf import SparkConf
+
+    SparkContext._ensure_initialized()  # the JVM's system properties are where spark-submit leaves them
+    return dict(SparkConf().getAll())
+
+
+def _java_options(users: str, rows_in_jvm: bool) -> str:
+    """Ours first: of an option that stands twice the JVM takes the last."""
+    ours = [f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"', *(() if rows_in_jvm else _LIGHT_JVM)]
+    return " ".join([*ours, users]).strip()
+
+
+def _use_this_interpreter(properties: dict[str, str]) -> None:
+    """Spark starts its workers with plain `python3` unless told: on this machine they must be what we are.
+
+    On a cluster the path is another machine's, so that the user's word counts: `PYSPARK_PYTHON` or
+    `spark.pyspark.python`.
+    """
+    local = sparkconf.is_local(properties["spark.master"])
+    if local or not (os.environ.get("PYSPARK_PYTHON") or properties.get("spark.pyspark.python")):
+        os.environ["PYSPARK_PYTHON"] = properties["spark.pyspark.python"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = properties["spark.pyspark.driver.python"] = sys.executable
