@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -40,3 +41,13 @@ def topic_factory(admin: AdminClient) -> TopicFactory:
         return name
 
     return create
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One Spark on two cores for all tests that need no process of their own."""
+    from deploy.session import build_session
+
+    session = build_session("tests", {"spark.master": "local[2,4]"})
+    yield session
+    session.stop()

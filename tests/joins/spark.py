@@ -1,0 +1,139 @@
+"""A streaming join on the session's broker and a shared Spark, driven by tests: put records, run, look at the rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from joins.spec import JoinSpec
+from joins.testing import oracle
+from joins.testing.history import Event, History, TopicHistory
+from joins.window import tickets
+from joins.window.source import Gate
+from joins.window.stage import SPARK_SCHEMA, SUMMARY, StageOptions, for_spark, join_stage
+from kafkaio.writer import TopicWriter
+
+DEADLINE_S = 90.0
+APPENDED_MS = 2**41  # to the oracle nothing that a test puts is from the future, but what lies beyond this
+
+
+@dataclass(frozen=True)
+class Put:
+    """A record to be produced: partition, key, event time, value."""
+
+    partition: int
+    key: bytes | None
+    time_ms: int
+    value: bytes | None = b"v"
+
+
+def produce(kafka: dict[str, str], topic: str, records: Iterable[Put]) -> None:
+    """Write records in this order, and wait until they are acknowledged."""
+    records = list(records)
+    writer = TopicWriter(kafka)
+    writer.write(
+        topic,
+        [r.key for r in records],
+        [r.value for r in records],
+        timestamps=[r.time_ms for r in records],
+        partitions=[r.partition for r in records],
+    )
+    writer.flush()
+    writer.close()
+
+
+def history(spec: JoinSpec, left: Sequence[Put], right: Sequence[Put]) -> History:
+    """The same records for the oracle, readable from the start."""
+    return History(_topic(spec.left.topic, left), _topic(spec.right.topic, right), start_ms=APPENDED_MS)
+
+
+def _topic(name: str, records: Sequence[Put]) -> TopicHistory:
+    partitions: dict[int, list[Event]] = {p: [] for p in range(max((r.partition for r in records), default=0) + 1)}
+    for r in records:
+        events = partitions[r.partition]
+        events.append(
+            Event(
+                partition=r.partition,
+                offset=len(events),
+                time_ms=r.time_ms,
+                key=r.key,
+                value=r.value,
+                appended_ms=APPENDED_MS,
+                readable_ms=APPENDED_MS,
+            )
+        )
+    return TopicHistory(name, tuple(tuple(events) for events in partitions.values()))
+
+
+@dataclass
+class Running:
+    """A query and what has come out of it so far: rows as dictionaries, summaries of buckets."""
+
+    query: Any
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    summaries: list[dict[str, Any]] = field(default_factory=list)
+
+    def results(self) -> list[oracle.Result]:
+        """Rows of left records as the oracle gives them, in its order."""
+        found = [
+            oracle.Result(
+                r["left_partition"],
+                r["left_offset"],
+                r["right_partition"],
+                r["right_offset"],
+                r["outcome"],
+                r["reason"],
+            )
+            for r in self.rows
+            if r["outcome"] in ("matched", "unmatched")
+        ]
+        return sorted(found, key=lambda r: (r.left_partition, r.left_offset))
+
+    def about(self, outcome: str) -> list[dict[str, Any]]:
+        return [r for r in self.rows if r["outcome"] == outcome]
+
+    def until(self, condition: Callable[[Running], bool], what: str) -> Running:
+        """Wait until it holds; AssertionError after the deadline, the query's own error where it failed."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition(self):
+            if not self.query.isActive and self.query.exception() is not None:
+                raise self.query.exception()
+            assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}; {len(self.rows)} rows so far"
+            time.sleep(0.05)
+        return self
+
+    def until_left(self, count: int) -> Running:
+        return self.until(lambda run: len(run.results()) + _dead_left(run) >= count, f"{count} left records are out")
+
+    @property
+    def largest_window(self) -> int:
+        return max((s["window_records"] for s in self.summaries), default=0)
+
+
+def _dead_left(run: Running) -> int:
+    return sum(1 for r in run.about("dead_letter") if r["left_offset"] is not None)
+
+
+@contextmanager
+def running(spark: Any, spec: JoinSpec, folder: Path, **trigger: Any):
+    """Run the join with a checkpoint and slices below `folder`; stopped in the end."""
+    stage = join_stage(spec, StageOptions(folder / "windows"))
+    frame = tickets(spark, spec, Gate()).mapInArrow(lambda batches: for_spark(stage(batches)), SPARK_SCHEMA)
+    run = Running(None)
+
+    def collect(batch: Any, number: int) -> None:
+        rows = [row.asDict() for row in batch.collect()]
+        run.summaries.extend(json.loads(r["reason"]) for r in rows if r["outcome"] == SUMMARY)
+        run.rows.extend(r for r in rows if r["outcome"] != SUMMARY)
+
+    writer = frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(folder / "checkpoint"))
+    run.query = writer.trigger(**(trigger or {"processingTime": "100 milliseconds"})).start()
+    try:
+        yield run
+    finally:
+        run.query.stop()

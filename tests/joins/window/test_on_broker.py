@@ -1,0 +1,303 @@
+"""The in-memory join on a real broker and a real Spark, in the situations that joins break in."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.errors import StreamingQueryException
+
+from joins.spec import Format, JoinSpec, Policy, Side
+from joins.testing import oracle
+from tests.joins.spark import Put, history, produce, running
+
+HALF_AN_HOUR_MS = 30 * 60_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@pytest.fixture
+def join(broker, topic_factory):
+    """`join(partitions=1, **spec)`: the description of a join over two new topics, with a short producer delay."""
+
+    def make(partitions=1, **values):
+        return JoinSpec(
+            **{
+                "name": "test",
+                "left": Side(topic=topic_factory(partitions, prefix="left"), disorder_ms=0),
+                "right": Side(topic=topic_factory(partitions, prefix="right"), disorder_ms=0),
+                "before_ms": 2_000,
+                "after_ms": 1_000,
+                "producer_delay_ms": 1_000,
+                "frontier_every_ms": 200,
+                "kafka": {"bootstrap.servers": broker.bootstrap},
+                **values,
+            }
+        )
+
+    return make
+
+
+def put(spec, left=(), right=()):
+    if left:
+        produce(dict(spec.kafka), spec.left.topic, left)
+    if right:
+        produce(dict(spec.kafka), spec.right.topic, right)
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_a_backlog_equals_the_oracle(spark, join, tmp_path, policy):
+    """Repeated keys, null keys, null values, two partitions, several batches, every policy."""
+    start = now_ms() - 600_000
+    spec = join(2, policy=policy, max_records=300)
+    left = [Put(i % 2, None if i % 17 == 0 else b"%d-%d" % (i % 2, i % 5), start + 40 * i) for i in range(600)]
+    right = [
+        Put(i % 2, None if i % 19 == 0 else b"%d-%d" % (i % 2, i % 7), start + 50 * i, None if i % 3 == 0 else b"v")
+        for i in range(500)
+    ]
+    put(spec, left, right)
+
+    with running(spark, spec, tmp_path, availableNow=True) as run:
+        run.query.awaitTermination(90)
+
+    assert run.results() == oracle.join(history(spec, left, right), spec)
+
+
+def test_far_apart_topics_do_not_deadlock_and_the_window_stays_small(spark, join, tmp_path):
+    """Left jumps ahead of right by an hour: right passes through, and only the join's span stays in memory."""
+    start = now_ms() - 3_700_000
+    spec = join(max_records=400)
+    left = [Put(0, b"k", start + i) for i in range(50)] + [Put(0, b"k", start + 3_600_000 + i) for i in range(50)]
+    right = [Put(0, b"k", start + i * 900) for i in range(4_000)]
+    put(spec, left, right)
+
+    with running(spark, spec, tmp_path) as run:
+        run.until_left(100)
+
+    assert run.results() == oracle.join(history(spec, left, right), spec)
+    assert run.largest_window < 100
+
+
+def test_right_far_ahead_leaves_the_window_bounded_by_the_span(spark, join, tmp_path):
+    """All of right is there, left is only begun: right is read in step with left, not to its end."""
+    start = now_ms() - 3_700_000
+    spec = join(max_records=400)
+    left = [Put(0, b"k%d" % i, start + i * 1_000) for i in range(3_000)]
+    right = [Put(0, b"k%d" % i, start + i * 1_000) for i in range(3_500)]
+    put(spec, left, right)
+
+    with running(spark, spec, tmp_path) as run:
+        run.until_left(3_000)
+
+    assert run.results() == oracle.join(history(spec, left, right), spec)
+    # The last batch has read left to its end: right goes on to its own, as left's progress follows the clock.
+    assert max(s["window_records"] for s in run.summaries if s["rows"].get("matched")) < 600
+
+
+def test_an_idle_partition_and_an_empty_topic_do_not_stall(spark, join, tmp_path):
+    """Right has nothing in one partition, and left goes out there after the producer delay."""
+    spec = join(2)
+    start = now_ms() - 5_000
+    left = [Put(p, b"%d" % p, start + i) for i in range(20) for p in (0, 1)]
+    right = [Put(0, b"0", start)]
+    put(spec, left, right)
+
+    with running(spark, spec, tmp_path) as run:
+        run.until_left(40)
+
+    assert {(r.left_partition, r.outcome) for r in run.results()} == {(0, "matched"), (1, "unmatched")}
+
+
+def test_an_idle_left_partition_lets_the_window_expire(spark, join, tmp_path):
+    """Nothing comes on left: right records still leave the window, as unjoined."""
+    spec = join()
+    start = now_ms() - 60_000
+    put(spec, [Put(0, b"k", start)], [Put(0, b"k", start), Put(0, b"x", start + 1), Put(0, b"y", start + 40_000)])
+
+    with running(spark, spec, tmp_path) as run:
+        run.until(lambda run: len(run.about("unjoined")) == 2, "both right records are unjoined")
+
+    assert [r["right_offset"] for r in run.about("unjoined")] == [1, 2]
+
+
+def test_a_pause_of_right_holds_left_until_right_is_there(spark, join, tmp_path):
+    """Right is late by less than the producer delay: left waits, and is matched."""
+    spec = join(producer_delay_ms=8_000)
+    at = now_ms()
+    put(spec, [Put(0, b"k", at)])
+
+    with running(spark, spec, tmp_path) as run:
+        run.until(lambda run: len(run.summaries) > 0, "the first batch")
+        put(spec, right=[Put(0, b"k", at + 500)])
+        run.until_left(1)
+
+    assert run.results()[0].outcome == "matched"
+
+
+def test_an_open_transaction_on_right_holds_left(spark, join, tmp_path, broker):
+    """A record in an open transaction may be the one: left waits for the commit, longer than the producer delay."""
+    spec = join(producer_delay_ms=200)
+    at = now_ms() - 2_000
+    producer = Producer(
+        {**spec.kafka, "transactional.id": f"open-{spec.right.topic}", "transaction.timeout.ms": 60_000}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(spec.right.topic, b"v", b"k", 0, timestamp=at)
+    producer.flush()
+    put(spec, [Put(0, b"k", at)])
+
+    with running(spark, spec, tmp_path) as run:
+        run.until(lambda run: len(run.summaries) > 0, "the first batch")
+        assert run.results() == []
+        producer.commit_transaction()
+        run.until_left(1)
+
+    assert run.results()[0].outcome == "matched"
+
+
+def test_max_wait_lets_left_pass_a_stuck_right(spark, join, tmp_path):
+    """Right hangs in a transaction for ever: after max_wait left goes out as right_stalled."""
+    spec = join(max_wait_ms=1_500, producer_delay_ms=0)
+    at = now_ms() - 2_000
+    producer = Producer({**spec.kafka, "transactional.id": f"stuck-{spec.right.topic}"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(spec.right.topic, b"v", b"k", 0, timestamp=at)
+    producer.flush()
+    put(spec, [Put(0, b"k", at)])
+
+    with running(spark, spec, tmp_path) as run:
+        run.until_left(1)
+    producer.abort_transaction()
+
+    assert run.results()[0].reason == "right_stalled"
+
+
+def test_records_from_the_future_are_dead_letters_and_move_nothing(spark, join, tmp_path):
+    """One record half an hour ahead on each side poisons the broker's index for every later look-up."""
+    spec = join(max_records=50)
+    start = now_ms() - 600_000
+    left = [Put(0, b"k%d" % i, start + i * 100) for i in range(200)]
+    right = [Put(0, b"k%d" % i, start + i * 100) for i in range(200)]
+    put(
+        spec,
+        [*left[:20], Put(0, b"f", now_ms() + HALF_AN_HOUR_MS), *left[20:]],
+        [*right[:10], Put(0, b"f", now_ms() + HALF_AN_HOUR_MS), *right[10:]],
+    )
+
+    with running(spark, spec, tmp_path, availableNow=True) as run:
+        run.query.awaitTermination(90)
+
+    dead = {
+        ("left", r["left_offset"]) if r["left_offset"] is not None else ("right", r["right_offset"])
+        for r in run.about("dead_letter")
+    }
+    assert dead == {("left", 20), ("right", 10)}
+    assert {r["reason"] for r in run.about("dead_letter")} == {"future_time"}
+    assert len(run.results()) == 200
+    assert all(r.outcome == "matched" for r in run.results())
+
+
+def test_times_in_the_payload(spark, join, tmp_path, topic_factory):
+    """Both sides carry their time in the value; what has none is a dead letter."""
+    start = now_ms() - 600_000
+    sides = {
+        name: Side(topic=topic_factory(prefix=name), time="$.at", format=Format.JSON, disorder_ms=300)
+        for name in ("left", "right")
+    }
+    spec = replace(join(max_records=60), **sides)
+
+    def record(i: int, jitter: int) -> Put:
+        at = start + i * 100 - jitter
+        return Put(0, b"k%d" % i, now_ms(), b'{"at": %d}' % at)
+
+    put(
+        spec,
+        [*(record(i, i * 37 % 300) for i in range(100)), Put(0, b"bad", now_ms(), b"{}")],
+        [*(record(i, i * 91 % 300) for i in range(100)), Put(0, b"bad", now_ms(), b"no json")],
+    )
+
+    with running(spark, spec, tmp_path, availableNow=True) as run:
+        run.query.awaitTermination(90)
+
+    assert len(run.results()) == 100
+    assert all(r.outcome == "matched" and r.left_offset == r.right_offset for r in run.results())
+    assert sorted(r["reason"] for r in run.about("dead_letter")) == ["no_time", "no_time"]
+
+
+def test_a_restart_goes_on_from_the_checkpoint(spark, join, tmp_path):
+    """Nothing twice in the rows of committed batches, nothing lost, and a window that was lost is read again."""
+    spec = join(max_records=200, before_ms=30_000)
+
+    def part(start: int) -> tuple[list[Put], list[Put]]:
+        left = [Put(0, b"k%d" % (i % 40), start + i * 4) for i in range(500)]
+        return left, [Put(0, b"k%d" % (i % 50), start + i * 5) for i in range(400)]
+
+    left, right = part(now_ms() - 4_000)
+    put(spec, left, right)
+    with running(spark, spec, tmp_path, availableNow=True) as first:
+        first.query.awaitTermination(90)
+
+    more_left, more_right = part(now_ms())
+    put(spec, more_left, more_right)
+    for file in (tmp_path / "windows").rglob("*.slice"):
+        file.unlink()
+    restarted = replace(spec, name="test again")  # in this process, the windows of the name are still in memory
+    with running(spark, restarted, tmp_path, availableNow=True) as second:
+        second.query.awaitTermination(90)
+
+    results = sorted([*first.results(), *second.results()], key=lambda r: r.left_offset)
+    assert results == oracle.join(history(spec, [*left, *more_left], [*right, *more_right]), spec)
+    assert "log" in {s["restored"] for s in second.summaries}
+
+
+def fails_with(spark, spec, folder) -> str:
+    with running(spark, spec, folder, availableNow=True) as run, pytest.raises(StreamingQueryException) as failure:
+        run.query.awaitTermination(90)
+    return str(failure.value)
+
+
+def test_another_join_on_the_checkpoint_is_refused(spark, join, tmp_path):
+    """Naming what has changed."""
+    spec = join()
+    put(spec, [Put(0, b"k", now_ms() - 60_000)], [Put(0, b"k", now_ms() - 60_000)])
+    with running(spark, spec, tmp_path, availableNow=True) as run:
+        run.query.awaitTermination(90)
+
+    message = fails_with(spark, replace(spec, before_ms=5_000), tmp_path)
+
+    assert "SpecChanged" in message
+    assert "before_ms: 2000 -> 5000" in message
+
+
+def test_topics_that_are_not_co_partitioned_are_refused(spark, join, tmp_path):
+    """A key that stands in different partitions of the two topics."""
+    spec = join(2)
+    put(spec, [Put(0, b"k", now_ms())], [Put(1, b"k", now_ms())])
+
+    message = fails_with(spark, spec, tmp_path)
+
+    assert "NotCoPartitioned" in message
+    assert "left partition 0 and in right partition 1" in message
+
+
+def test_records_deleted_before_they_were_read_stop_the_join(spark, join, tmp_path, admin):
+    """Retention has overtaken the join."""
+    from confluent_kafka import TopicPartition
+
+    spec = join()
+    start = now_ms() - 60_000
+    put(spec, [Put(0, b"k", start)], [Put(0, b"k", start)])
+    with running(spark, spec, tmp_path, availableNow=True) as run:
+        run.query.awaitTermination(90)
+    put(spec, [Put(0, b"k", start + 30_000 + i) for i in range(10)])
+    admin.delete_records([TopicPartition(spec.left.topic, 0, 5)])[TopicPartition(spec.left.topic, 0)].result(30)
+
+    message = fails_with(spark, spec, tmp_path)
+
+    assert "DataLoss" in message
+    assert f"{spec.left.topic}-0 below offset 5" in message
+    assert "on_data_loss" in message
