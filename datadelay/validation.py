@@ -20,8 +20,16 @@ def validated(model: type[M], document: Mapping[str, Any], source: str) -> M:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        faults = (_fault(model, part) for part in error.errors(include_url=False))
+        parts = error.errors(include_url=False)
+        # A list whose items were refused is then said to be too short: no news.
+        told = [part for part in parts if not (part["type"] == "too_short" and _inside(part, parts))]
+        faults = (_fault(model, part) for part in told)
         raise ConfigInvalid(f"{source}: " + "; ".join(faults)) from None  # the error quotes secrets
+
+
+def _inside(outer: Any, parts: Iterable[Any]) -> bool:
+    depth = len(outer["loc"])
+    return any(len(part["loc"]) > depth and part["loc"][:depth] == outer["loc"] for part in parts)
 
 
 def _fault(model: type[BaseModel], part: Any) -> str:

@@ -1,0 +1,23 @@
+"""Consumers that are stepped by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.datadelay.collector.stepped import Stepped
+
+
+@pytest.fixture
+def stepped(kafka: dict[str, str]) -> Iterator[Callable[[str], Stepped]]:
+    """`stepped(topic)`: a consumer of it, closed with the test."""
+    made: list[Stepped] = []
+
+    def make(topic: str) -> Stepped:
+        made.append(Stepped(kafka, topic))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

@@ -1,0 +1,97 @@
+"""A consumer that is stepped by hand, and what the collector sees of it on a real broker."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from datadelay.collect import Rules, submission
+from datadelay.model import Submission
+from datadelay.observe import observe
+from datadelay.positions.group import ConsumerGroup
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.eventtime import TimeOf
+from kafkaio.groups import GroupOffsets
+
+DEADLINE_S = 30.0
+
+
+def now_ms() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+def produce(
+    kafka: Mapping[str, str], topic: str, times_ms: Sequence[int], partition: int = 0, *, key: bytes | None = None
+) -> None:
+    """A record for each time, with it in Kafka's timestamp and in the payload."""
+    producer = Producer({**kafka, "linger.ms": 0})
+    for number, at in enumerate(times_ms):
+        producer.produce(
+            topic, b'{"at": %d}' % at, key or b"k%d" % number, partition, timestamp=at if at > 0 else now_ms()
+        )
+    assert producer.flush(DEADLINE_S) == 0
+
+
+class Stepped:
+    """A feeder in a group of its own; it reads when told, and commits what it has read."""
+
+    def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
+        self.kafka, self.topic = kafka, topic
+        self.group = f"feeder-{uuid.uuid4().hex[:8]}"
+        self._offsets = GroupOffsets(self.group, kafka)
+        self._consumer = Consumer(
+            {
+                **kafka,
+                "group.id": self.group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+
+    def read(self, partition: int, count: int) -> list[int]:
+        """Read up to `count` further records of a partition, commit; their times. Stops at the partition's end."""
+        begin = self._offsets.read([(self.topic, partition)])[self.topic, partition] or 0
+        self._consumer.assign([TopicPartition(self.topic, partition, begin)])
+        times: list[int] = []
+        deadline = time.monotonic() + DEADLINE_S
+        while len(times) < count:
+            assert time.monotonic() < deadline, f"{self.topic}-{partition} gives nothing"
+            message = self._consumer.poll(0.1)
+            if message is None:
+                continue
+            if message.error() is not None:
+                break
+            times.append(message.timestamp()[1])
+        reached = self._consumer.position([TopicPartition(self.topic, partition)])[0].offset
+        self.commit(partition, max(reached, begin))  # nothing read yet is a negative number
+        return times
+
+    def commit(self, partition: int, offset: int) -> None:
+        """Commit a position as it is."""
+        self._offsets.commit({(self.topic, partition): offset})
+
+    def collected(self, rules: Rules, time_path: str = "kafka") -> Submission:
+        """What a collector would submit now."""
+        log, positions = BrokerLog(self.topic, self.kafka, TimeOf(time_path)), ConsumerGroup(self.group, self.kafka)
+        try:
+            seen = observe(log, positions, rules, now_ms)
+        finally:
+            log.close()
+        return submission(
+            consumer="feeder",
+            topic=self.topic,
+            listed_ms=seen.listed_ms,
+            generation=seen.generation,
+            store_generation=None,
+            partitions=seen.partitions,
+            rules=rules,
+        )
+
+    def close(self) -> None:
+        self._consumer.close()

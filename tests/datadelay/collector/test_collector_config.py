@@ -1,0 +1,131 @@
+"""collector.yaml: what is refused, naming key, value and what is allowed; secrets stay out of messages."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from datadelay.collector import ExitCode, collect
+from datadelay.collectorconfig import CollectorConfig, GroupSettings
+from datadelay.errors import ConfigInvalid
+
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "jobs" / "collector.yaml"
+
+
+def document(tmp_path: Path) -> dict[str, Any]:
+    """A small valid one."""
+    return {
+        "api": {"url": "http://127.0.0.1:8710", "token": "secret-token-of-the-api"},
+        "kafka": {"bootstrap.servers": "127.0.0.1:9"},
+        "lock_file": str(tmp_path / "lock"),
+        "consumers": [
+            {"consumer": "feeder", "positions": {"from": "group", "group": "g"}, "topics": [{"topic": "impressions"}]}
+        ],
+    }
+
+
+def write(tmp_path: Path, content: dict[str, Any]) -> Path:
+    path = tmp_path / "collector.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def put(content: dict[str, Any], place: str, value: Any) -> None:
+    """Set the value at `a.0.b`."""
+    *steps, last = place.split("/")
+    inner: Any = content
+    for step in steps:
+        inner = inner[int(step)] if step.isdecimal() else inner[step]
+    inner[last] = value
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (
+            "consumers/0/topics/0/disorder_ms",
+            -1,
+            r"consumers\.0\.topics\.0\.disorder_ms: -1 is not allowed: .*equal to 0",
+        ),
+        ("consumers/0/topics/0/idle", "maybe", r"topics\.0\.idle: 'maybe' is not allowed: .*'advance' or 'hold'"),
+        ("consumers/0/topics/0/time", "at", r"topics\.0\.time: 'at' is not allowed: .*give 'kafka', or the JSON path"),
+        ("consumers/0/topics/0/disorder", 1, r"topics\.0\.disorder: unknown key; allowed: disorder_ms, idle, .*topic"),
+        ("consumers/0/positions/grp", "g", r"positions\.group\.grp: unknown key; allowed: from, group$"),
+        ("consumers/0/positions/from", "redis", r"positions: .*'group', 'checkpoint', 'zookeeper'"),
+        ("consumers/0/positions", {"from": "zookeeper", "hosts": "h", "root": "x", "consumer_id": "c"}, r"root: 'x'"),
+        ("consumers/0/positions", {"from": "checkpoint"}, r"positions\.checkpoint\.location: missing"),
+        ("consumers/0/consumer", "a/b", r"consumers\.0\.consumer: 'a/b' is not allowed"),
+        ("consumers/0/kafka", {"auto.offset.reset": "latest"}, r"consumer 'feeder': auto.offset.reset: 'latest'"),
+        ("kafka", {}, r"bootstrap\.servers is missing"),
+        ("deadline_s", 0, r"deadline_s: 0 is not allowed: .*greater than 0"),
+        ("api/url", "delay", r"api\.url: 'delay' is not allowed"),
+        ("api/token", 17, r"api\.token: \*\*\* is not allowed"),
+        ("consumers", [], r"consumers: .*at least 1 item"),
+        ("api/token", "${TEACUP_TEST_UNSET}", r"api\.token: .*TEACUP_TEST_UNSET"),
+    ],
+)
+def test_a_wrong_value_is_named(tmp_path: Path, place: str, value: Any, message: str) -> None:
+    """With its file, its place, and what is allowed."""
+    content = document(tmp_path)
+    put(content, place, value)
+    path = write(tmp_path, content)
+
+    with pytest.raises(ConfigInvalid, match=message) as caught:
+        CollectorConfig.load(path)
+
+    assert str(path) in str(caught.value)
+    assert "secret-token" not in str(caught.value)
+
+
+def test_a_topic_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    """Two values for one name would alternate."""
+    content = document(tmp_path)
+    content["consumers"] *= 2
+
+    with pytest.raises(ConfigInvalid, match="'feeder' has topic 'impressions' twice"):
+        CollectorConfig.load(write(tmp_path, content))
+
+
+def test_secrets_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `${NAME}`, anywhere in a text."""
+    monkeypatch.setenv("DELAY_TOKEN", "s3cr: {et}")
+    content = document(tmp_path)
+    put(content, "api/token", "${DELAY_TOKEN}")
+
+    config = CollectorConfig.load(write(tmp_path, content))
+
+    assert config.api.token == "s3cr: {et}"
+
+
+def test_the_example_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that people copy."""
+    monkeypatch.setenv("TEACUP_DELAY_WRITE_TOKEN", "x" * 20)
+
+    config = CollectorConfig.load(EXAMPLE)
+
+    assert isinstance(config.consumers[0].positions, GroupSettings)
+    assert {one.positions.kind for one in config.consumers} == {"group", "checkpoint", "zookeeper"}
+
+
+def test_a_wrong_file_ends_with_its_code(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is tried."""
+    content = document(tmp_path)
+    put(content, "deadline_s", "soon")
+
+    with caplog.at_level(logging.ERROR):
+        code = collect(write(tmp_path, content))
+
+    assert code == ExitCode.CONFIG
+    assert "deadline_s: 'soon' is not allowed" in caplog.text
+
+
+def test_a_lock_in_a_folder_that_does_not_exist_is_a_wrong_configuration(tmp_path: Path) -> None:
+    """It says so, rather than running without one."""
+    content = document(tmp_path)
+    put(content, "lock_file", str(tmp_path / "nowhere" / "lock"))
+
+    assert collect(write(tmp_path, content)) == ExitCode.CONFIG
