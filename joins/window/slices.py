@@ -74,9 +74,10 @@ class Slice:
         """Index records that have a key and a time; they come in any order."""
         times = records["time"].to_numpy()
         marks = np.zeros(len(records), dtype=np.bool_) if marks is None else marks
-        in_order = records["partition"].n_unique() <= 1 and bool((times[1:] >= times[:-1]).all())
-        if not in_order:
-            by_time = np.lexsort((records["offset"].to_numpy(), records["partition"].to_numpy(), times))
+        offsets = records["offset"].to_numpy()
+        later = (times[1:] > times[:-1]) | ((times[1:] == times[:-1]) & (offsets[1:] > offsets[:-1]))
+        if records["partition"].n_unique() > 1 or not later.all():
+            by_time = np.lexsort((offsets, records["partition"].to_numpy(), times))
             records, marks = records[by_time], marks[by_time]
         hashes = key_hashes(records["key"])
         order, ignored_bits = grouped_order(hashes)

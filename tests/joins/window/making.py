@@ -1,0 +1,113 @@
+"""Small records, slices, topics and joins for the tests of the window, as small as what matters allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+from hypothesis import strategies as st
+
+from joins.spec import JoinSpec, Side
+from joins.testing.history import Event, TopicHistory
+from joins.window.records import RECORD
+from joins.window.slices import Slice
+
+Record = tuple[int, int, int, bytes | None]
+"""Partition, offset, time, key."""
+
+
+def frame(rows: Iterable[Record]) -> pl.DataFrame:
+    """Records in `records.RECORD`; the value names the position."""
+    values = [
+        {"partition": p, "offset": o, "time": t, "key": k, "value": b"%d-%d" % (p, o), "headers": None}
+        for p, o, t, k in rows
+    ]
+    return pl.DataFrame(values, schema=RECORD)
+
+
+def slice_of(rows: Sequence[Record]) -> Slice:
+    """A slice that covers just these records (partition 0 where there are none)."""
+    covers: dict[int, tuple[int, int]] = {} if rows else {0: (0, 0)}
+    for p, o, _, _ in rows:
+        first, last = covers.get(p, (o, o + 1))
+        covers[p] = (min(first, o), max(last, o + 1))
+    return Slice.build(frame(rows), covers)
+
+
+def positions(one: Slice) -> list[tuple[int, int]]:
+    """Partition and offset of each record, sorted."""
+    return sorted(zip(one.partitions.tolist(), one.offsets.tolist(), strict=True))
+
+
+def marked(one: Slice) -> list[tuple[int, int]]:
+    """Partition and offset of each record that is marked, sorted."""
+    return positions_where(one, one.marks.tolist())
+
+
+def positions_where(one: Slice, flags: list[bool]) -> list[tuple[int, int]]:
+    rows = zip(one.partitions.tolist(), one.offsets.tolist(), flags, strict=True)
+    return sorted((p, o) for p, o, flag in rows if flag)
+
+
+@st.composite
+def rows(
+    draw: st.DrawFn, *, partitions: int = 2, null_keys: bool = False, max_size: int = 30, max_ms: int = 40
+) -> list[Record]:
+    """Records with few keys and small times, so that ties are common; offsets ascend by partition, with holes."""
+    keys = [b"a", b"b", b"c", b"d"] + ([None] if null_keys else [])
+    at = [0] * partitions
+    made: list[Record] = []
+    for p, step, t, key in draw(
+        st.lists(
+            st.tuples(st.integers(0, partitions - 1), st.integers(0, 3), st.integers(0, max_ms), st.sampled_from(keys)),
+            max_size=max_size,
+        )
+    ):
+        at[p] += step
+        made.append((p, at[p], t, key))
+        at[p] += 1
+    return made
+
+
+def join_spec(**changes: Any) -> JoinSpec:
+    """A join without disorder and delay, `before` 10 and `after` 5 milliseconds."""
+    plain = JoinSpec(
+        name="table",
+        left=Side(topic="left", disorder_ms=0),
+        right=Side(topic="right", disorder_ms=0),
+        before_ms=10,
+        after_ms=5,
+        producer_delay_ms=0,
+        max_future_skew_ms=1_000_000,
+    )
+    return replace(plain, **changes)
+
+
+Row = tuple[int, bytes] | tuple[int, bytes, int]
+"""Time and key, and where it matters the wall clock from which on it is readable; otherwise that is its time."""
+
+
+def topic(name: str, *partitions: Sequence[Row]) -> TopicHistory:
+    """A topic whose records are appended at their time (or later, as the log only grows)."""
+    made = []
+    for p, records in enumerate(partitions):
+        appended = readable = 0
+        events = []
+        for offset, (time_ms, key, *later) in enumerate(records):
+            appended = max(appended, time_ms)
+            readable = max(readable, appended, *later)
+            events.append(
+                Event(
+                    partition=p,
+                    offset=offset,
+                    time_ms=time_ms,
+                    key=key,
+                    value=b"%d" % time_ms,
+                    appended_ms=appended,
+                    readable_ms=readable,
+                )
+            )
+        made.append(tuple(events))
+    return TopicHistory(name, tuple(made))

@@ -1,0 +1,139 @@
+"""Every policy against brute force, whatever slices the right records lie in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joins.spec import JoinSpec, Policy
+from joins.window import match, slices
+from joins.window.match import NONE, pick
+from tests.joins.window.making import Record, frame, join_spec, rows, slice_of
+
+Pair = tuple[int, tuple[int, int] | None]
+"""A left row, and the position of its right record."""
+
+
+def two_bits(keys: pl.Series) -> slices.U64:
+    """Keys share a group, and it takes the comparison of keys to tell them apart."""
+    return (keys.hash(slices.HASH_SEED).to_numpy() >> np.uint64(62)) << np.uint64(62)
+
+
+@pytest.fixture(params=["64 bits", "2 bits"], scope="module", autouse=True)
+def hashes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With good hashes, and with four of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param != "64 bits":
+            for module in (slices, match):
+                patch.setattr(module, "key_hashes", two_bits)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs leave in many portions."""
+    monkeypatch.setattr(match, "PAIRS_AT_ONCE", 3)
+
+
+@dataclass(frozen=True)
+class Work:
+    spec: JoinSpec
+    right: list[list[Record]]
+    left: list[Record]
+    expiry_ms: int
+
+
+@st.composite
+def works(draw: st.DrawFn, policy: Policy) -> Work:
+    right = draw(rows(partitions=draw(st.integers(1, 3))))
+    parts: list[list[Record]] = [[] for _ in range(draw(st.integers(1, 4)))]
+    for record in right:
+        draw(st.sampled_from(parts)).append(record)
+    return Work(
+        spec=join_spec(policy=policy, before_ms=draw(st.integers(0, 15)), after_ms=draw(st.integers(0, 15))),
+        right=[part for part in parts if part],
+        left=draw(rows(partitions=1, null_keys=True, max_size=20)),
+        expiry_ms=draw(st.sampled_from((-(2**62), -5, 0, 10, 20, 30, 60))),
+    )
+
+
+def picked(work: Work) -> list[Pair]:
+    held = [slice_of(part) for part in work.right]
+    pairs: list[Pair] = []
+    for picks in pick(work.spec, held, frame(work.left), work.expiry_ms):
+        for left, number, row in zip(picks.left.tolist(), picks.slice_of.tolist(), picks.row.tolist(), strict=True):
+            found = held[number].frame.row(row, named=True) if number != NONE else None
+            pairs.append((left, (found["partition"], found["offset"]) if found else None))
+    return pairs
+
+
+def brute_force(work: Work) -> list[Pair]:
+    """Record by record; nothing below the expiry is a candidate."""
+    pairs: list[Pair] = []
+    for i, (_, _, t, key) in enumerate(work.left):
+        low = max(t - work.spec.before_ms, work.expiry_ms)
+        inside = sorted(
+            (time, p, o)
+            for part in work.right
+            for p, o, time, other in part
+            if key is not None and other == key and low <= time <= t + work.spec.after_ms
+        )
+        chosen = {
+            Policy.FIRST: inside[:1],
+            Policy.LAST: inside[-1:],
+            Policy.NEAREST: sorted(inside, key=lambda one: (abs(one[0] - t), one))[:1],
+            Policy.ALL: inside,
+        }[work.spec.policy]
+        pairs += [(i, (p, o)) for _, p, o in chosen] or [(i, None)]
+    return pairs
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_a_policy_picks_what_brute_force_picks(policy):
+    """Ties, several partitions, late left records, null keys; in left's order, and every left record at least once."""
+
+    @settings(max_examples=60)
+    @given(works(policy))
+    def check(work: Work) -> None:
+        assert picked(work) == brute_force(work)
+
+    check()
+
+
+@pytest.mark.parametrize(("at_once", "portions"), [(3, [4] * 5), (8, [4, 8, 8]), (500_000, [20])])
+def test_portions_hold_about_as_many_pairs_as_are_allowed(monkeypatch, at_once, portions):
+    """No left record is cut in two, so that one alone may have more."""
+    monkeypatch.setattr(match, "PAIRS_AT_ONCE", at_once)
+    left = frame([(0, i, 10, b"a") for i in range(5)])
+    held = [slice_of([(0, i, 10, b"a") for i in range(4)])]
+
+    found = list(pick(join_spec(policy=Policy.ALL), held, left, -(2**62)))
+
+    assert [len(picks.row) for picks in found] == portions
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_left_records_without_keys_match_nothing(policy):
+    """Not even one another's lack of a key, and not where no record has one."""
+    left = frame([(0, i, 10, None) for i in range(3)])
+
+    pairs = [
+        (picks.left.tolist(), picks.slice_of.tolist())
+        for picks in pick(join_spec(policy=policy), [slice_of([(0, 0, 10, b"")])], left, -(2**62))
+    ]
+
+    assert [i for left_rows, _ in pairs for i in left_rows] == [0, 1, 2]
+    assert {number for _, numbers in pairs for number in numbers} == {NONE}
+
+
+def test_a_late_left_record_does_not_depend_on_what_a_slice_still_holds():
+    """Below the expiry nothing is a candidate, though the interval reaches there and the record is in memory."""
+    work = Work(join_spec(policy=Policy.LAST), [[(0, 0, 8, b"a")]], [(0, 0, 10, b"a")], expiry_ms=9)
+
+    assert picked(work) == [(0, None)]

@@ -1,0 +1,181 @@
+"""A slice keeps its order, its marks and what it covers through everything that is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joins.window import match, slices
+from joins.window.slices import Slice, grouped_order, lower_bound
+from tests.joins.window.making import frame, marked, positions, rows, slice_of
+
+
+def four_hashes(keys: pl.Series) -> slices.U64:
+    """Two bits are all that tells keys apart."""
+    return (keys.hash(slices.HASH_SEED).to_numpy() >> np.uint64(62)) << np.uint64(62)
+
+
+@pytest.fixture(params=["64 bits", "2 bits"], scope="module", autouse=True)
+def hashes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Everything here holds with colliding hashes as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "2 bits":
+            for module in (slices, match):
+                patch.setattr(module, "key_hashes", four_hashes)
+        yield
+
+
+@settings(max_examples=50)
+@given(rows(), st.randoms())
+def test_a_slice_is_sorted_however_its_records_come(records, chance):
+    """By group, time, partition, offset; no record lost."""
+    shuffled = list(records)
+    chance.shuffle(shuffled)
+
+    one, other = slice_of(records), slice_of(shuffled)
+
+    one.check()
+    assert positions(one) == sorted((p, o) for p, o, _, _ in records)
+    assert one.frame.equals(other.frame)
+
+
+@settings(max_examples=50)
+@given(rows(), st.integers(1, 5), st.data())
+def test_merging_keeps_records_marks_and_coverage(records, parts, data):
+    """Neighbours become one slice, as if it had been built at once."""
+    pieces = [records[i::parts] for i in range(parts)]
+    pieces = [slice_of(piece) for piece in pieces if piece]
+    for piece in pieces:
+        piece.marks[:] = data.draw(st.lists(st.booleans(), min_size=len(piece), max_size=len(piece)))
+    marks = sorted(position for piece in pieces for position in marked(piece))
+
+    merged = Slice.merge(pieces) if pieces else slice_of([])
+
+    merged.check()
+    assert positions(merged) == sorted((p, o) for p, o, _, _ in records)
+    assert marked(merged) == marks
+    if pieces:
+        assert merged.covers == slice_of(records).covers
+
+
+@settings(max_examples=50)
+@given(rows(), st.integers(-1, 45))
+def test_since_drops_what_is_older_and_carries_marks(records, time_ms):
+    """None where nothing remains; the slice itself where nothing is older."""
+    one = slice_of(records)
+    one.marks[::2] = True
+
+    later = one.since(time_ms)
+
+    wanted = sorted((p, o) for p, o, t, _ in records if t >= time_ms)
+    assert (later is None) == (not wanted)
+    if later is not None:
+        later.check()
+        assert positions(later) == wanted
+        assert marked(later) == [position for position in marked(one) if position in set(wanted)]
+        assert (later is one) == (len(wanted) == len(records))
+        assert later.covers == one.covers
+
+
+@settings(max_examples=50)
+@given(rows(partitions=1), st.integers(0, 60), st.integers(0, 60))
+def test_clipping_keeps_a_range_of_offsets(records, start, length):
+    """And says so: it never covers more than the slice did."""
+    one = slice_of([*records, (0, 80, 5, b"a")])
+    first, last = one.covers[0]
+
+    start = min(max(start, first), last)
+    clipped = one.clipped(0, start, start + length)
+
+    clipped.check()
+    assert clipped.covers == {0: (start, min(start + length, last))}
+    assert positions(clipped) == [(p, o) for p, o in positions(one) if start <= o < start + length]
+
+
+@settings(max_examples=50)
+@given(rows(), rows())
+def test_marks_are_set_by_position(records, others):
+    """Positions that the slice does not hold are passed over."""
+    one = slice_of(records)
+    mine = {(p, o) for p, o, _, _ in records}
+    wanted = {(p, o) for p, o, _, _ in others} | set(sorted(mine)[::3])
+
+    for partition in range(3):
+        one.mark(partition, np.array(sorted(o for p, o in wanted if p == partition), dtype=np.int64))
+
+    assert marked(one) == sorted(wanted & mine)
+
+
+@settings(max_examples=50)
+@given(rows().filter(bool), rows())
+def test_candidates_hold_every_record_of_the_key(records, others):
+    """A group is one range of rows; a hash that no key of the slice has gets none that could be mistaken."""
+    one = slice_of(records)
+    keys = pl.Series(sorted({k for _, _, _, k in others} | {b"a", b"nowhere"}), dtype=pl.Binary)
+    hashes = slices.key_hashes(keys)
+
+    starts, ends = one.candidates(hashes)
+
+    held = one.frame["key"].to_list()
+    for key, start, end in zip(keys.to_list(), starts.tolist(), ends.tolist(), strict=True):
+        assert {i for i, k in enumerate(held) if k == key} <= set(range(start, end))
+        times = one.times[start:end].tolist()
+        assert times == sorted(times)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=70))
+def test_the_grouped_order_is_stable_and_keeps_groups_together(values):
+    """Also where all hashes are alike but for the bits that are ignored."""
+    hashes = np.array(values, dtype=np.uint64)
+
+    order, ignored = grouped_order(hashes)
+
+    rows = [(value >> ignored, i) for i, value in enumerate(values)]
+    assert order.tolist() == [i for _, i in sorted(rows)]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=40), st.data())
+def test_the_lower_bound_is_bisection_in_each_range(values, data):
+    """Empty ranges give their end."""
+    values = np.sort(np.array(values, dtype=np.int64))
+    ranges = data.draw(st.lists(st.tuples(*[st.integers(0, len(values))] * 2, st.integers(-1, 21)), max_size=10))
+    start, end, wanted = (
+        (np.array(column, dtype=np.int64) for column in zip(*ranges, strict=True))
+        if ranges
+        else (np.zeros(0, np.int64) for _ in range(3))
+    )
+    start, end = np.minimum(start, end), np.maximum(start, end)
+
+    found = lower_bound(values, start, end, wanted)
+
+    expected = [s + int(np.searchsorted(values[s:e], w)) for s, e, w in zip(start, end, wanted, strict=True)]
+    assert found.tolist() == expected
+
+
+def test_a_range_without_live_records_is_a_slice_as_well():
+    """It covers its offsets and holds nothing: nobody has to read them again."""
+    one = Slice.nothing(3, 10, 20)
+
+    one.check()
+    assert (len(one), one.covers) == (0, {3: (10, 20)})
+    assert one.since(0) is None
+    assert one.clipped(3, 12, 15).covers == {3: (12, 15)}
+
+
+def test_the_checker_finds_what_is_out_of_order():
+    """The invariant is worth something: rows turned around, hashes of other keys and foreign offsets are seen."""
+    good = slice_of([(0, i, i, key) for i, key in enumerate([b"a", b"a", b"b", b"c"])])
+    turned = Slice(good.frame[::-1], good.hashes[::-1], good.ignored_bits, good.covers, good.marks)
+    foreign = Slice(good.frame, good.hashes, good.ignored_bits, {0: (0, 2)}, good.marks)
+    alien = Slice(good.frame.with_columns(frame([(0, 0, 0, b"z")] * 4)["key"]), good.hashes, 3, good.covers, good.marks)
+
+    for broken in (turned, foreign, alien):
+        with pytest.raises(AssertionError):
+            broken.check()

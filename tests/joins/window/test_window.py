@@ -1,0 +1,161 @@
+"""The window of a bucket: rows of left records, marks, expiry, tiers."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joins.spec import Policy
+from joins.window.records import ROW
+from joins.window.window import TIER, Joined, Window
+from tests.joins.window.making import frame, join_spec, marked, positions, rows, slice_of
+
+FAR_PAST = -(2**62)
+
+
+def window_of(*parts, **changes):
+    window = Window(join_spec(**changes))
+    for part in parts:
+        window.add(slice_of(part))
+    return window
+
+
+def test_a_row_carries_both_records():
+    """Keys, times, values and positions of both sides, in the columns of `ROW`."""
+    window = window_of([(2, 7, 98, b"a")])
+
+    (joined,) = window.join(frame([(1, 5, 100, b"a")]), False, expiry_ms=FAR_PAST)
+
+    assert joined.schema == ROW
+    assert joined.row(0, named=True) == {
+        "key": b"a",
+        "left_time": 100,
+        "left_value": b"1-5",
+        "left_headers": None,
+        "left_partition": 1,
+        "left_offset": 5,
+        "right_time": 98,
+        "right_value": b"2-7",
+        "right_headers": None,
+        "right_partition": 2,
+        "right_offset": 7,
+        "outcome": "matched",
+        "reason": None,
+        "late": False,
+    }
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_an_unmatched_record_says_why(policy):
+    """No key, no candidate, or right stood still; a match has no reason, even above the time right stood still at."""
+    window = window_of([(0, 0, 100, b"a")], policy=policy)
+    left = frame([(0, 0, 50, None), (0, 1, 50, b"b"), (0, 2, 99, b"b"), (0, 3, 100, b"b"), (0, 4, 100, b"a")])
+
+    (joined,) = window.join(left, False, expiry_ms=FAR_PAST, stalled_from_ms=99)
+
+    assert joined["outcome"].to_list() == ["unmatched"] * 4 + ["matched"]
+    assert joined["reason"].to_list() == ["null_key", "no_candidate", "right_stalled", "right_stalled", None]
+    assert joined["right_offset"].to_list() == [None] * 4 + [0]
+
+
+@settings(max_examples=50)
+@given(rows(), rows(partitions=1, null_keys=True), st.sampled_from(Policy), st.data())
+def test_marks_and_joined_are_the_records_in_the_rows(right, left, policy, data):
+    """A mark for each right record that stands in a row and for no other; late flags stay with their record."""
+    parts = [right[i::3] for i in range(3)]
+    window = window_of(*parts, policy=policy)
+    late = data.draw(st.lists(st.booleans(), min_size=len(left), max_size=len(left)))
+    joined = Joined()
+    flags = pl.Series(late, dtype=pl.Boolean)
+
+    found = list(window.join(frame(left), flags, expiry_ms=FAR_PAST, joined=joined))
+
+    pairs = {(r, o) for part in found for r, o in zip(part["right_partition"], part["right_offset"], strict=True)}
+    pairs.discard((None, None))
+    assert sorted(pairs) == sorted(position for one in window.slices for position in marked(one))
+    since = joined.since(20)
+    times = {(p, o): t for p, o, t, _ in right}
+    assert {(p, o) for p, offsets in since.items() for o in offsets.tolist()} == {x for x in pairs if times[x] >= 20}
+    by_offset = dict(zip([o for _, o, _, _ in left], late, strict=True))
+    for part in found:
+        assert part["late"].to_list() == [by_offset[o] for o in part["left_offset"]]
+    assert [o for part in found for o in part["left_offset"].unique(maintain_order=True)] == [o for _, o, _, _ in left]
+
+
+@settings(max_examples=50)
+@given(rows(max_size=40), st.lists(st.integers(0, 50), max_size=6), st.data())
+def test_each_record_without_a_mark_expires_once(right, times, data):
+    """In order of time, partition, offset, as soon as the expiry is above it; the window keeps all others."""
+    window = window_of(right[:15], right[15:30], right[30:])
+    chosen = set()
+    for one in window.slices:
+        one.marks[:] = np.array([data.draw(st.booleans()) for _ in range(len(one))], dtype=bool)
+        chosen |= set(marked(one))
+
+    gone = []
+    for expiry_ms in sorted(times):
+        expired = window.expire(expiry_ms)
+        assert expired.schema == ROW
+        keys = list(expired.select("right_time", "right_partition", "right_offset").iter_rows())
+        assert keys == sorted(keys)
+        assert set(expired["outcome"]) <= {"unjoined"}
+        assert set(expired["reason"]) <= {"expired"}
+        gone += [(p, o) for _, p, o in keys]
+        left_over = sorted(position for one in window.slices for position in positions(one))
+        assert left_over == sorted((p, o) for p, o, t, _ in right if t >= expiry_ms)
+        assert all(len(one) for one in window.slices)
+        if len(window) and data.draw(st.booleans()):
+            window.merge()
+
+    last = max(times, default=FAR_PAST)
+    assert sorted(gone) == sorted((p, o) for p, o, t, _ in right if t < last and (p, o) not in chosen)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(1, 12), max_size=40))
+def test_tiers_keep_everything_in_few_slices(sizes):
+    """Every record and mark stays; the number of slices grows with the logarithm of their records."""
+    window, offset, all_marks = Window(join_spec()), 0, []
+    for size in sizes:
+        one = slice_of([(0, offset + i, offset + i, b"k%d" % (i % 3)) for i in range(size)])
+        one.marks[0] = True
+        all_marks += marked(one)
+        offset += size
+        window.add(one)
+        before = len(window)
+
+        made = window.merge()
+
+        assert len(window) == before == offset
+        assert all(any(one is kept for kept in window.slices) for one in made)
+        assert len(window.slices) <= TIER * (1 + np.log(max(offset, 1)) / np.log(TIER))
+    for one in window.slices:
+        one.check()
+    starts = [one.covers[0] for one in window.slices]
+    assert starts == sorted(starts)
+    assert sorted(position for one in window.slices for position in marked(one)) == all_marks
+
+
+def test_an_empty_slice_does_not_enter():
+    """A probe never meets one."""
+    window = window_of([])
+
+    assert window.slices == []
+    assert len(window.expire(10)) == 0
+    (joined,) = window.join(frame([(0, 0, 1, b"a")]), False, expiry_ms=FAR_PAST)
+    assert joined["reason"].to_list() == ["no_candidate"]
+
+
+def test_joining_again_makes_the_same_marks_and_no_rows():
+    """What a worker does whose marks were lost."""
+    right = [(0, i, i, b"a") for i in range(20)]
+    left = frame([(0, 0, 12, b"a"), (0, 1, 3, b"a")])
+    window, again = window_of(right), window_of(right[:7], right[7:])
+    list(window.join(left, False, expiry_ms=FAR_PAST))
+
+    again.mark_again(left)
+
+    assert [p for one in again.slices for p in marked(one)] == marked(window.slices[0]) == [(0, 3), (0, 12)]
