@@ -119,8 +119,8 @@ class FileStore:
         body = io.BytesIO()
         frame.write_ipc(body, compression="uncompressed")
         content = body.getbuffer()
-        head = {"format": FORMAT, "hash": HASH_VERSION, "length": len(content), "crc": zlib.crc32(content), **about}
-        line = json.dumps(head).encode()
+        head = {"format": FORMAT, "hash": HASH_VERSION, "name": name, "length": len(content), **about}
+        line = json.dumps({"crc": _checksum(head, content), **head}).encode()
         line += b" " * (-(len(line) + 1) % ALIGNMENT) + b"\n"
         self.folder.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / f".{name}.{uuid.uuid4().hex}"
@@ -135,7 +135,7 @@ def _load(path: Path, decode: Any) -> Any:
     try:
         with pa.memory_map(str(path)) as file:
             whole = file.read_buffer()
-        head, content = _checked(whole)
+        head, content = _checked(whole, path.name)
         return decode(head, pl.DataFrame(pl.from_arrow(pa.ipc.open_file(content).read_all())))
     except FileNotFoundError:
         return None
@@ -144,7 +144,7 @@ def _load(path: Path, decode: Any) -> Any:
         return None
 
 
-def _checked(whole: pa.Buffer) -> tuple[Mapping[str, Any], pa.Buffer]:
+def _checked(whole: pa.Buffer, name: str) -> tuple[Mapping[str, Any], pa.Buffer]:
     view = memoryview(whole)
     line_end = bytes(view[:4096]).find(b"\n")
     try:
@@ -154,9 +154,17 @@ def _checked(whole: pa.Buffer) -> tuple[Mapping[str, Any], pa.Buffer]:
     if not isinstance(head, dict) or (head.get("format"), head.get("hash")) != (FORMAT, HASH_VERSION):
         raise Torn("no head, or that of another version")
     content = whole.slice(line_end + 1)
-    if content.size != head["length"] or zlib.crc32(memoryview(content)) != head["crc"]:
-        raise Torn(f"{content.size} bytes of {head['length']}, or another checksum")
+    if content.size != head.get("length") or _checksum(head, content) != head.get("crc"):
+        raise Torn(f"{content.size} bytes of {head.get('length')}, or another checksum")
+    if head.get("name") != name:
+        raise Torn(f"written as {head.get('name')}")
     return head, content
+
+
+def _checksum(head: Mapping[str, Any], content: Any) -> int:
+    """Over the head as well: what a file covers must not be told wrong either."""
+    said = json.dumps({key: value for key, value in head.items() if key != "crc"}, sort_keys=True)
+    return zlib.crc32(memoryview(content), zlib.crc32(said.encode()))
 
 
 def _slice_from(head: Mapping[str, Any], frame: pl.DataFrame) -> Slice:

@@ -1,0 +1,264 @@
+"""Slice files: what comes back is what was saved, or nothing; never anything else."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joins.window import store as store_module
+from joins.window.slices import Slice
+from joins.window.store import FileStore
+from tests.joins.window.making import frame, positions, rows
+
+
+def a_slice(start: int, end: int, *, partition: int = 0) -> Slice:
+    """One record an offset, three keys."""
+    records = frame([(partition, o, o * 10, b"k%d" % (o % 3)) for o in range(start, end)])
+    return Slice.build(records, {partition: (start, end)})
+
+
+def covered(found: list[Slice], partition: int = 0) -> list[tuple[int, int]]:
+    return [one.covers[partition] for one in found]
+
+
+@settings(max_examples=40)
+@given(rows(partitions=1))
+def test_a_slice_comes_back_as_it_was_saved(tmp_path_factory, records):
+    """Frame, hashes, groups and coverage; marks are kept elsewhere, and come back clear."""
+    store = FileStore(tmp_path_factory.mktemp("slices"))
+    one = Slice.build(frame(records), {0: (0, 200)})
+    one.marks[:] = True
+
+    store.save_slice(one)
+    (back,) = store.slices(0, 0, 200)
+
+    back.check()
+    assert back.frame.equals(one.frame)
+    assert (back.hashes == one.hashes).all()
+    assert (back.ignored_bits, back.covers) == (one.ignored_bits, {0: (0, 200)})
+    assert not back.marks.any()
+    if len(back):
+        back.mark(0, np.array([o for _, o in positions(one)][:1]))
+        assert back.marks.sum() == 1
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(st.integers(0, 3), st.sets(st.integers(0, 2**50), min_size=1), max_size=3))
+def test_marks_come_back_as_they_were_saved(tmp_path_factory, offsets):
+    """By right partition, ascending; an empty range is remembered too."""
+    store = FileStore(tmp_path_factory.mktemp("marks"))
+    joined = {p: np.array(sorted(some), dtype=np.int64) for p, some in offsets.items()}
+
+    store.save_marks(1, (5, 9), joined)
+    ((span, back),) = store.marks(1, 0, 9)
+
+    assert span == (5, 9)
+    assert {p: some.tolist() for p, some in back.items()} == {p: some.tolist() for p, some in joined.items()}
+
+
+def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path):
+    """It is made by the first write."""
+    store = FileStore(tmp_path / "not" / "there")
+
+    assert store.slices(0, 0, 10) == []
+    assert store.marks(0, 0, 10) == []
+    store.forget({0: 5}, {0: 5})
+    store.save_slice(a_slice(0, 3))
+    assert covered(store.slices(0, 0, 3)) == [(0, 3)]
+
+
+def test_few_wide_slices_are_taken_before_many_narrow_ones(tmp_path: Path):
+    """A merged slice stands for what it was made of; the answer never overlaps, and stays within what was asked."""
+    store = FileStore(tmp_path)
+    for start, end in ((0, 4), (4, 8), (8, 12), (0, 8), (20, 30)):
+        store.save_slice(a_slice(start, end))
+    store.save_slice(a_slice(0, 99, partition=1))
+
+    found = store.slices(0, 2, 25)
+
+    assert covered(found) == [(2, 8), (8, 12), (20, 25)]
+    assert [o for one in found for _, o in positions(one)] == [*range(2, 12), *range(20, 25)]
+    for one in found:
+        one.check()
+
+
+def test_a_missing_file_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    """Deleted before, or between listing and reading: no error, and nothing to warn of."""
+    store = FileStore(tmp_path)
+    for start in (0, 4, 8):
+        store.save_slice(a_slice(start, start + 4))
+    (tmp_path / "right-0-0-4.slice").unlink()
+    listed = os.listdir(tmp_path)
+    (tmp_path / "right-0-4-8.slice").unlink()
+    monkeypatch.setattr(store_module.os, "listdir", lambda _: listed)
+
+    found = store.slices(0, 0, 12)
+
+    assert covered(found) == [(8, 12)]
+    assert not caplog.records
+
+
+def break_length(content: bytes) -> bytes:
+    return content[:-1]
+
+
+def break_middle(content: bytes) -> bytes:
+    return content[: len(content) // 2] + bytes([content[len(content) // 2] ^ 1]) + content[len(content) // 2 + 1 :]
+
+
+BROKEN = {
+    "empty": lambda content: b"",
+    "truncated": break_length,
+    "half": lambda content: content[: len(content) // 2],
+    "only a head": lambda content: content[: content.index(b"\n") + 1],
+    "longer": lambda content: content + b"\0",
+    "flipped": break_middle,
+    "other version": lambda content: content.replace(b'"format": 1', b'"format": 2', 1),
+    "other hash": lambda content: content.replace(b'"hash": "polars-', b'"hash": "polarsX', 1),
+    "other coverage": lambda content: content.replace(b'"covers": [0, 0, 4]', b'"covers": [0, 0, 9]', 1),
+    "other groups": lambda content: content.replace(b'"ignored_bits": 2', b'"ignored_bits": 9', 1),
+    "foreign": lambda content: b"something else altogether\n" * 50,
+    "zeros": lambda content: bytes(len(content)),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_slice_is_passed_over_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: str):
+    """The next best takes its place; the rest is a gap."""
+    store = FileStore(tmp_path)
+    for start, end in ((0, 2), (0, 4), (4, 8)):
+        store.save_slice(a_slice(start, end))
+    path = tmp_path / "right-0-0-4.slice"
+    whole = path.read_bytes()
+    path.write_bytes(BROKEN[broken](whole))
+    assert path.read_bytes() != whole
+
+    with caplog.at_level(logging.WARNING):
+        found = store.slices(0, 0, 8)
+
+    assert covered(found) == [(0, 2), (4, 8)]
+    (line,) = caplog.messages
+    assert str(path) in line
+    assert "passed over" in line
+
+
+def test_broken_marks_are_passed_over_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """Their left range is joined once more."""
+    store = FileStore(tmp_path)
+    store.save_marks(0, (0, 5), {0: np.array([1, 2])})
+    store.save_marks(0, (5, 9), {0: np.array([3])})
+    path = tmp_path / "left-0-0-5.marks"
+    path.write_bytes(break_middle(path.read_bytes()))
+
+    found = store.marks(0, 0, 9)
+
+    assert [span for span, _ in found] == [(5, 9)]
+    assert "passed over" in caplog.text
+
+
+def test_a_flipped_byte_anywhere_changes_nothing_or_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """Head and content: a file gives what was saved, or nothing."""
+    store = FileStore(tmp_path)
+    one = a_slice(0, 4)
+    store.save_slice(one)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+
+    for at in [*range(0, 320), *range(320, len(whole), 41)]:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        for back in store.slices(0, 0, 4):
+            assert back.frame.equals(one.frame), at
+            assert (back.hashes == one.hashes).all()
+            assert (back.covers, back.ignored_bits) == (one.covers, one.ignored_bits)
+
+
+def test_a_file_under_another_name_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """What it covers stands in it, and not in what someone called it."""
+    store = FileStore(tmp_path)
+    store.save_slice(a_slice(0, 4))
+    (tmp_path / "right-0-0-4.slice").rename(tmp_path / "right-0-0-9.slice")
+
+    assert store.slices(0, 0, 9) == []
+    assert "right-0-0-4.slice" in caplog.text
+
+
+def test_temporary_and_foreign_files_are_not_looked_at(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """Half-written files of a writer that was killed, and whatever else lies about."""
+    store = FileStore(tmp_path)
+    for name in (".right-0-0-4.slice.1234", "right-0-0-4.slice.bak", "notes.txt", "right-0-0.slice"):
+        (tmp_path / name).write_bytes(b"half")
+
+    assert store.slices(0, 0, 4) == []
+    assert not caplog.records
+
+
+def test_two_writers_and_a_reader_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """A retry and a zombie write the same file: whoever reads meanwhile gets the whole of one, or nothing yet."""
+    one = a_slice(0, 300)
+
+    def write(_: int) -> None:
+        FileStore(tmp_path).save_slice(one)
+
+    def read(_: int) -> list[int]:
+        return [len(back) for back in FileStore(tmp_path).slices(0, 0, 300) if back.frame.equals(one.frame)]
+
+    with ThreadPoolExecutor(4) as pool:
+        writes = [pool.submit(write, i) for i in range(60)]
+        reads = [pool.submit(read, i) for i in range(60)]
+        [future.result() for future in writes]
+        sizes = [size for future in reads for size in future.result()]
+
+    assert set(sizes) <= {300}
+    assert read(0) == [300]
+    assert [path.name for path in tmp_path.iterdir()] == ["right-0-0-300.slice"]
+    assert not caplog.records
+
+
+def test_a_slice_written_by_another_process_is_read_here(tmp_path: Path):
+    """The hash of a key does not depend on the process."""
+    code = (
+        "import sys; from pathlib import Path; from joins.window.store import FileStore;"
+        "from tests.joins.window.test_store import a_slice; FileStore(Path(sys.argv[1])).save_slice(a_slice(0, 9))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=Path(__file__).parents[3])
+
+    (back,) = FileStore(tmp_path).slices(0, 0, 9)
+
+    back.check()
+    assert back.frame.equals(a_slice(0, 9).frame)
+
+
+def test_forgetting_drops_only_what_lies_wholly_below(tmp_path: Path):
+    """By partition and side; what is mapped already stays readable."""
+    store = FileStore(tmp_path)
+    for start in (0, 4, 8):
+        store.save_slice(a_slice(start, start + 4))
+        store.save_marks(0, (start, start + 4), {0: np.array([start])})
+    store.save_slice(a_slice(0, 4, partition=1))
+    mapped = store.slices(0, 0, 12)
+
+    store.forget(left_below={0: 4}, right_below={0: 9})
+
+    assert covered(store.slices(0, 0, 12)) == [(8, 12)]
+    assert covered(store.slices(1, 0, 4), 1) == [(0, 4)]
+    assert [span for span, _ in store.marks(0, 0, 12)] == [(4, 8), (8, 12)]
+    assert [o for one in mapped for _, o in positions(one)] == list(range(12))
+
+
+def test_marks_of_ranges_beyond_the_one_asked_for_are_left_out(tmp_path: Path):
+    """A range that reaches beyond belongs to a batch that this window has not seen; one that begins before counts."""
+    store = FileStore(tmp_path)
+    for span in ((0, 4), (2, 6), (6, 9)):
+        store.save_marks(0, span, {})
+    store.save_marks(1, (2, 6), {})
+
+    assert [span for span, _ in store.marks(0, 4, 8)] == [(2, 6)]
