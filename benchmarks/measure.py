@@ -26,6 +26,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psutil
@@ -89,13 +90,19 @@ def _records_until(offset: Mapping[str, Any]) -> int:
 
 @dataclass(slots=True)
 class Footprint:
-    """Of a tree of processes: PSS (peak, and the median of the samples), CPU seconds, the most processes at once."""
+    """Of a tree of processes: PSS, CPU seconds, the most processes at once.
+
+    settled_by_name  PSS by the name of the program, the median of the later half of the run
+    """
 
     peak_bytes: int = 0
-    median_bytes: int = 0
     cpu_s: float = 0.0
     processes: int = 0
-    peak_by_name: dict[str, int] = field(default_factory=dict)
+    settled_by_name: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def settled_bytes(self) -> int:
+        return sum(self.settled_by_name.values())
 
 
 class Watch:
@@ -104,7 +111,7 @@ class Watch:
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
         self._cpu_s: dict[tuple[int, float], float] = {}
-        self._sizes: list[int] = []
+        self._sizes: list[dict[str, int]] = []
         self._footprint = Footprint()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -114,7 +121,9 @@ class Watch:
         self._ended.set()
         self._thread.join()
         self._footprint.cpu_s = sum(self._cpu_s.values())
-        self._footprint.median_bytes = sorted(self._sizes)[len(self._sizes) // 2] if self._sizes else 0
+        later = self._sizes[len(self._sizes) // 2 :]
+        names = {name for sizes in later for name in sizes}
+        self._footprint.settled_by_name = {name: round(median(s.get(name, 0) for s in later)) for name in sorted(names)}
         return self._footprint
 
     def _watch(self) -> None:
@@ -135,11 +144,9 @@ class Watch:
             self._cpu_s[process.pid, process.create_time()] = times.user + times.system
             sizes[name] = sizes.get(name, 0) + size
             count += 1
-        total = sum(sizes.values())
-        if total:
-            self._sizes.append(total)
-        if total > self._footprint.peak_bytes:
-            self._footprint.peak_bytes, self._footprint.peak_by_name = total, sizes
+        if sizes:
+            self._sizes.append(sizes)
+        self._footprint.peak_bytes = max(self._footprint.peak_bytes, sum(sizes.values()))
         self._footprint.processes = max(self._footprint.processes, count)
 
     def _tree(self) -> list[psutil.Process]:

@@ -15,7 +15,7 @@ counts are not those of the brute force stops the benchmark.
 rate     records (left and right together) a second, the first quarter of the work left out
 start    seconds from the process's start beyond what its work takes at that rate
 first    seconds from the process's start to the first joined row: appended to its topic (`kafka`), committed (else)
-PSS      memory of all processes of the run, at its peak and in the median
+PSS      memory of all processes of the run, at its peak and in the median of the later half
 CPU      microseconds of all processes a record, start included
 """
 
@@ -186,13 +186,13 @@ def table_of(results: Sequence[Result]) -> Table:
         "x RocksDB",
         "start s",
         "first s",
-        "PSS MB peak (median)",
+        "PSS MB peak (later half)",
     ):
         table.add_column(title, justify="left" if title == "system" else "right")
     table.add_column("CPU us", justify="right")
     for one in results:
         ratios = [f"{one.speed.records_per_s / rates[rival]:.2f}" if rival in rates else "-" for rival in RIVALS]
-        peak, median = one.footprint.peak_bytes / 1e6, one.footprint.median_bytes / 1e6
+        peak, settled = one.footprint.peak_bytes / 1e6, one.footprint.settled_bytes / 1e6
         table.add_row(
             one.name,
             f"{one.speed.records:,}",
@@ -200,7 +200,7 @@ def table_of(results: Sequence[Result]) -> Table:
             *ratios,
             f"{one.speed.start_s:.1f}",
             f"{one.details.get('first_row_s', one.speed.first_s):.1f}",
-            f"{peak:,.0f} ({median:,.0f})",
+            f"{peak:,.0f} ({settled:,.0f})",
             f"{one.cpu_us:.1f}",
         )
     return table

@@ -1,0 +1,57 @@
+"""What a window ten times as long costs: 60 s against 6 s, to Kafka, on the same topics, in turns.
+
+    python -m benchmarks.window_length [--scale 1.0] [--rounds 2]
+
+rate    the median of the rounds; promised: the long window keeps 85 % of it
+memory  what the processes of Python hold more with the long window (PSS, median of the later half of the run), over
+        what its records weigh more (keys, values, times, positions as Arrow); promised: at most twice
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from benchmarks.window_join import Bench, Result, machine
+from benchmarks.workload import BEFORE_MS, LONG_BEFORE_MS, make
+from deploy.broker import Broker
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.window_length", description="A window of 60 s and 6 s.")
+    parser.add_argument("--scale", type=float, default=1.0, help="at least 0.3: a 60 s window needs 120 s of history")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--sink", choices=("none", "kafka"), default="kafka")
+    asked = parser.parse_args()
+    print(machine())
+    found: dict[int, list[Result]] = {BEFORE_MS: [], LONG_BEFORE_MS: []}
+    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
+        bench = Bench(make(broker.bootstrap, asked.scale), Path(folder))
+        for number in range(asked.rounds):
+            for before_ms, results in found.items():
+                one = bench.ours(f"window-{before_ms}-{number}", asked.sink, "json", before_ms)
+                results.append(one)
+                window = one.details["window"]
+                print(
+                    f"{before_ms / 1000:g} s: {one.speed.records_per_s:,.0f}/s, window {window['records']:,} records, "
+                    f"{window['bytes'] / 1e6:.1f} MB; Python {_python_bytes(one) / 1e6:,.0f} MB PSS"
+                )
+    short, long = found.values()
+    rates = [median(one.speed.records_per_s for one in results) for results in (short, long)]
+    memory = [median(map(_python_bytes, results)) for results in (short, long)]
+    weight = [median(one.details["window"]["bytes"] for one in results) for results in (short, long)]
+    print(f"rate with the long window: {rates[1] / rates[0]:.1%} of the short one's (at least 85 %)")
+    print(
+        f"memory: {(memory[1] - memory[0]) / 1e6:.1f} MB more for {(weight[1] - weight[0]) / 1e6:.1f} MB more of "
+        f"records: {(memory[1] - memory[0]) / (weight[1] - weight[0]):.2f} times (at most 2)"
+    )
+
+
+def _python_bytes(result: Result) -> int:
+    return sum(size for name, size in result.footprint.settled_by_name.items() if name != "java")
+
+
+if __name__ == "__main__":
+    _main()
