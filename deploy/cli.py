@@ -1,0 +1,108 @@
+"""The `teacup` command. Each command imports what it needs when it runs, so that help comes at once."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deploy.cli_delay import delay_app, offsets_app
+from deploy.exitcodes import ExitCode, listed
+
+if TYPE_CHECKING:
+    from deploy.job import WindowJob
+
+app = typer.Typer(
+    help="Joins of two Kafka streams on Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,  # they hold secrets
+    rich_markup_mode=None,
+)
+app.add_typer(delay_app, name="delay")
+app.add_typer(offsets_app, name="offsets")
+
+JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="the job file; examples are in deploy/jobs/")]
+_CODES = "Exit codes:\n\n\b\n" + listed()
+
+
+@app.command(epilog=_CODES)
+def run(job_file: JobFile) -> None:
+    """Run the job of a file until it is done, or stopped by Ctrl-C or SIGTERM."""
+    raise typer.Exit(run_file(job_file))
+
+
+@app.command(epilog=_CODES)
+def check(job_file: JobFile) -> None:
+    """Check a job file without connecting to anything; every error is told."""
+    if _load(job_file) is None:
+        raise typer.Exit(ExitCode.BAD_JOB_FILE)
+    typer.echo(f"{job_file} is valid")
+
+
+@app.command()
+def schema(
+    table: Annotated[bool, typer.Option("--table", help="a Markdown table of keys, defaults and meanings")] = False,
+) -> None:
+    """Print the JSON schema of job files."""
+    import json
+
+    from deploy.jobtable import json_schema, markdown_table
+
+    typer.echo(markdown_table() if table else json.dumps(json_schema(), indent=2), nl=not table)
+
+
+@app.command()
+def broker(
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="where its log and its ports are kept (default: temporary)")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", help="default: a free one")] = None,
+) -> None:
+    """Start a single-node Kafka for development, print its address, stop it on Ctrl-C."""
+    from deploy.broker import BrokerFailed, run_broker
+    from deploy.brokerjars import JarsNotFetched, MissingTool
+
+    try:
+        run_broker(folder, port)
+    except (BrokerFailed, MissingTool, JarsNotFetched) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(ExitCode.FAILED) from error
+
+
+def run_file(job_file: Path) -> ExitCode:
+    """Run the job of a file; what goes wrong is told on standard error, and is the exit code."""
+    job = _load(job_file)
+    if job is None:
+        return ExitCode.BAD_JOB_FILE
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    from deploy.run import run_job
+    from deploy.session import SessionRefused
+
+    try:
+        return run_job(job, _say)
+    except SessionRefused as error:
+        typer.echo(f"{job_file}: {error}", err=True)
+        return ExitCode.BAD_JOB_FILE
+
+
+def _load(job_file: Path) -> WindowJob | None:
+    from deploy.jobfile import JobFileError, load_job
+
+    try:
+        return load_job(job_file)
+    except JobFileError as error:
+        typer.echo(str(error), err=True)
+        return None
+
+
+def _say(line: str) -> None:
+    """At once, also into a pipe."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,66 @@
+"""The keys of job files for readers: JSON schema, and the Markdown table of the README. Made from `deploy.jobmodel`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from deploy.jobmodel import WindowJoinKeys
+
+START, END = "<!-- config:start -->", "<!-- config:end -->"
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema (2020-12) of a job file, for editors."""
+    schema = WindowJoinKeys.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Teacup job file"}
+
+
+def markdown_table() -> str:
+    """Key, default and meaning, a row a key; in the order of a job file."""
+    rows = [f"| `{key}` | {default} | {_cell(meaning)} |" for key, default, meaning in _rows(WindowJoinKeys, "")]
+    return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+    for name, field in model.model_fields.items():
+        inner = next(_models(field.annotation), None)
+        meaning = field.description or ""
+        if inner is None or not field.is_required():
+            yield f"{prefix}{name}", _default(field, inner), _allowed(field) + meaning
+        if inner is not None:
+            yield from _rows(inner, f"{prefix}{name}.")
+
+
+def _default(field: FieldInfo, inner: type[BaseModel] | None) -> str:
+    if field.is_required():
+        return "required"
+    default = field.default.value if isinstance(field.default, Enum) else field.default
+    if default is None or default == {} or inner is not None:
+        return "none"
+    if isinstance(default, dict):
+        return ", ".join(f"`{key}: {value}`" for key, value in default.items())
+    return f"`{default}`"
+
+
+def _allowed(field: FieldInfo) -> str:
+    """The values of an enumeration, in front of what it means."""
+    kind = field.annotation
+    values = [one.value for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else get_args(kind)
+    words = [value for value in values if isinstance(value, str)]
+    return f"{', '.join(f'`{word}`' for word in words)}: " if words else ""
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
