@@ -1,0 +1,48 @@
+# `make` or `make help` lists what there is. Everything else sets up what it needs first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEBIAN = Debian, Ubuntu: apt-get install
+.DEFAULT_GOAL := help
+.PHONY: help venv broker-jars browser test lint types bench demo clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+venv: $(STAMP) ## the environment in .venv, made again when pyproject.toml has changed
+
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) found. Teacup needs Python 3.11 or newer. $(DEBIAN) python3 python3-venv; macOS: brew install python@3.13; or: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$($(PYTHON) --version) is too old: Teacup needs Python 3.11 or newer. $(DEBIAN) python3.11 python3.11-venv; macOS: brew install python@3.13; then: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make environments. $(DEBIAN) python3-venv" >&2; exit 1; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+broker-jars: $(STAMP) ## the development broker's jars, fetched once through Maven
+	@$(BIN)/python -m deploy.broker --fetch >/dev/null
+
+browser: ## headless Chromium for the test of the page, where it is missing
+	@if [ -f tests/install-browser.sh ]; then sh tests/install-browser.sh; fi
+
+test: broker-jars browser ## all tests, on a real broker (ARGS="-k window" for some)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP) ## ruff: rules and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP) ## mypy, strict
+	@$(BIN)/mypy
+
+bench: broker-jars ## the benchmarks, and their ratios to the rivals
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+demo: broker-jars ## clicks and impressions joined on a broker (BOOTSTRAP=host:9092 for one you have)
+	@BOOTSTRAP="$(BOOTSTRAP)" $(BIN)/python -m deploy.demo
+
+clean: ## remove the environment and what tools have left
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info spark-warehouse metastore_db derby.log
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
