@@ -1,0 +1,224 @@
+"""Live: how long from a click to its row in the output topic, matched and unmatched?
+
+    python -m benchmarks.latency [--rate 5000] [--seconds 30] [--warm-up 20]
+
+A process produces clicks and impressions (5 : 4, together `rate` records a second, every 5 ms, times of the clock). Of
+four clicks three have an impression up to 2 s earlier. The job runs as `teacup run` runs it, with `after` and disorder
+of 0 and a producer delay of 100 ms. Latency is the append time of the row (LogAppendTime of the output topic) less the
+time that the click was produced with, for clicks after the warm-up. An unmatched row has to wait until no impression
+can come any more; that is what admission by right's progress has to be good at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.measure import RunFailed, Watch
+from benchmarks.window_join import LOG_APPEND_TIME, machine
+from benchmarks.workload import BEFORE_MS, create_topic, keys, values
+from deploy.broker import Broker
+from deploy.job import Output, WindowJob
+from deploy.run import run_job
+from joins.spec import Format, JoinSpec, Side
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.rangereader import RangeReader
+from kafkaio.writer import TopicWriter
+
+LEFT, RIGHT, JOINED = "live-clicks", "live-impressions", "live-joined"
+PRODUCER_DELAY_MS = 100
+LAG_S = 2.0
+TICK_S = 0.005
+TAIL_S = 2.0
+TAIL_AT_MOST_S = 60.0
+PROMISED_MS = {0.5: 400, 0.99: 1500}
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What was written: clicks, those with an impression, the longest pause of the producer between two ticks."""
+
+    clicks: int
+    paired: int
+    longest_pause_ms: float
+
+
+def produce(bootstrap: str, rate: int, seconds: float) -> Produced:
+    """Write live records; impressions first, so that a click's impression is always there before it."""
+    writer = TopicWriter({"bootstrap.servers": bootstrap, "linger.ms": "1"})
+    random = np.random.default_rng(1)
+    waiting: deque[tuple[float, int]] = deque()  # impressions whose click is due at a time
+    made = clicks = paired = 0
+    begun_s = last_s = time.monotonic()
+    owed_left = owed_right = longest = 0.0
+    while (now_s := time.monotonic()) - begun_s < seconds:
+        passed, last_s = now_s - last_s, now_s
+        longest = max(longest, passed)
+        owed_left, owed_right = owed_left + passed * rate * 5 / 9, owed_right + passed * rate * 4 / 9
+        rights, lefts = int(owed_right), int(owed_left)
+        owed_left, owed_right = owed_left - lefts, owed_right - rights
+        new = np.arange(made, made + rights, dtype=np.uint64)
+        made += rights
+        waiting.extend(sorted(zip(now_s + random.random(rights) * LAG_S, new.tolist(), strict=True)))
+        due: list[int] = []
+        while waiting and waiting[0][0] <= now_s and len(due) < lefts * 3 // 4 + (random.random() < lefts * 0.75 % 1):
+            due.append(waiting.popleft()[1])
+        alone = np.arange(made, made + lefts - len(due), dtype=np.uint64)
+        made += len(alone)
+        left = np.concatenate([np.array(due, np.uint64), alone])
+        now_ms = time.time_ns() // 1_000_000
+        for topic, kind, ids in ((RIGHT, "impression", new), (LEFT, "click", left)):
+            if len(ids):
+                writer.write(topic, keys(ids), values(ids, kind), timestamps=[now_ms] * len(ids))
+        clicks, paired = clicks + len(left), paired + len(due)
+        time.sleep(max(TICK_S - (time.monotonic() - now_s), 0))
+    writer.flush()
+    writer.close()
+    return Produced(clicks, paired, 1_000 * longest)
+
+
+def live_job(bootstrap: str, checkpoint: Path) -> WindowJob:
+    spec = JoinSpec(
+        name="live",
+        left=Side(topic=LEFT, disorder_ms=0, format=Format.JSON),
+        right=Side(topic=RIGHT, disorder_ms=0, format=Format.JSON),
+        before_ms=BEFORE_MS,
+        after_ms=0,
+        producer_delay_ms=PRODUCER_DELAY_MS,
+        kafka={"bootstrap.servers": bootstrap},
+    )
+    return WindowJob(
+        spec=spec,
+        output=Output(topic=JOINED),
+        checkpoint=str(checkpoint),
+        trigger_ms=0,
+        spark={"spark.ui.enabled": "false"},
+        window_folder=checkpoint.with_name("windows"),
+        json_log=True,
+    )
+
+
+def rows_written(bootstrap: str) -> pl.DataFrame:
+    """outcome, time of the click, when its row was appended."""
+    reader = RangeReader(JOINED, {"bootstrap.servers": bootstrap})
+    frames = []
+    for p, ends in BrokerLog(JOINED, {"bootstrap.servers": bootstrap}).ends().items():
+        for batch in reader.read(p, ends.start, ends.stable):
+            envelope = pl.Series(pl.from_arrow(batch.column("value"))).cast(pl.String)
+            appended = pl.Series(pl.from_arrow(batch.column("timestamp")))
+            frames.append(
+                pl.DataFrame({"envelope": envelope, "appended": appended}).select(
+                    outcome=pl.col("envelope").str.json_path_match("$.outcome"),
+                    time=pl.col("envelope").str.json_path_match("$.left.time").cast(pl.Int64),
+                    appended="appended",
+                )
+            )
+    reader.close()
+    return pl.concat(frames)
+
+
+def measure(rate: int, warm_up_s: float, seconds: float, folder: Path, broker: Broker) -> None:
+    for topic, config in ((LEFT, {}), (RIGHT, {}), (JOINED, LOG_APPEND_TIME)):
+        create_topic(broker.bootstrap, topic, config)
+    checkpoint, log = folder / "checkpoint", folder / "job.log"
+    command = [sys.executable, "-m", "benchmarks.latency", "--job", broker.bootstrap, "--checkpoint", str(checkpoint)]
+    root = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    with log.open("wb") as output:
+        job = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
+            start_new_session=True,
+        )
+    watch = Watch(job.pid)
+    try:
+        begun_ms = time.time_ns() // 1_000_000
+        total_s = warm_up_s + seconds + TAIL_S
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            produced = pool.apply(produce, (broker.bootstrap, rate, total_s))
+        await_rows(broker.bootstrap, produced.clicks, job)
+        job.send_signal(signal.SIGTERM)
+        code = job.wait(120)
+    finally:
+        footprint = watch.stop()
+        if job.poll() is None:
+            job.kill()
+    if code != 0:
+        raise RunFailed(f"the job ended with {code}:\n{log.read_text(errors='replace')[-3000:]}")
+    from_ms = begun_ms + round(1000 * warm_up_s)
+    rows = rows_written(broker.bootstrap)
+    say(rows, produced, from_ms, from_ms + round(1000 * seconds))
+    batches = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    lasted = sorted(one["seconds"] for one in batches if one["at_ms"] >= from_ms)
+    late = {side: sum(one["late"][side] for one in batches) for side in ("left", "right")}
+    print(
+        f"{len(lasted)} batches, {1000 * lasted[len(lasted) // 2]:.0f} ms in the median; late: {late['left']:,} clicks, "
+        f"{late['right']:,} impressions; CPU {footprint.cpu_s:.0f} s, PSS {footprint.peak_bytes / 1e6:,.0f} MB"
+    )
+
+
+def await_rows(bootstrap: str, clicks: int, job: subprocess.Popen[bytes]) -> None:
+    """Wait until every click has its row, for a while: a job that cannot keep up is to be seen in the latencies."""
+    log = BrokerLog(JOINED, {"bootstrap.servers": bootstrap})
+    deadline_s = time.monotonic() + TAIL_AT_MOST_S
+    while sum(ends.stable for ends in log.ends().values()) < clicks:
+        if job.poll() is not None or time.monotonic() > deadline_s:
+            break
+        time.sleep(0.2)
+    log.close()
+
+
+def say(rows: pl.DataFrame, produced: Produced, from_ms: int, until_ms: int) -> None:
+    counts = dict(rows.group_by("outcome").len().iter_rows())
+    print(
+        f"{produced.clicks:,} clicks, {len(rows):,} rows; {produced.paired:,} with an impression, "
+        f"{counts.get('matched', 0):,} matched; the producer paused for at most {produced.longest_pause_ms:.0f} ms"
+    )
+    if len(rows) != produced.clicks:
+        raise SystemExit("every click must have one row")
+    if counts.get("matched", 0) != produced.paired:
+        print(f"NOT ALL MATCHED: a record that is readable more than {PRODUCER_DELAY_MS} ms after its time is late")
+    measured = rows.filter(pl.col("time").is_between(from_ms, until_ms)).with_columns(
+        latency=pl.col("appended") - pl.col("time")
+    )
+    for outcome in ("matched", "unmatched"):
+        latency = measured.filter(pl.col("outcome") == outcome)["latency"]
+        found: dict[float, Any] = {q: latency.quantile(q) for q in PROMISED_MS}
+        shown = ", ".join(f"{q:.0%} {found[q]:,.0f} ms (at most {most:,})" for q, most in PROMISED_MS.items())
+        kept = all(found[q] <= most for q, most in PROMISED_MS.items())
+        print(f"{'kept  ' if kept else 'MISSED'}  {outcome}: {len(latency):,} rows, {shown}, max {latency.max():,} ms")
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description="From a click to its row.")
+    parser.add_argument("--rate", type=int, default=5_000, help="records a second, left and right together")
+    parser.add_argument("--warm-up", type=float, default=20.0, help="seconds that are not counted")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--job", metavar="BOOTSTRAP", help=argparse.SUPPRESS)
+    parser.add_argument("--checkpoint", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.job:
+        sys.exit(run_job(live_job(asked.job, asked.checkpoint), lambda line: print(line, flush=True)))
+    print(machine())
+    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
+        measure(asked.rate, asked.warm_up, asked.seconds, Path(folder), broker)
+
+
+if __name__ == "__main__":
+    _main()
