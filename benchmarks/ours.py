@@ -84,7 +84,7 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[di
     def gather(frame: Any, batch_id: int) -> None:
         summaries.extend(json.loads(row.summary) for row in frame.collect())
 
-    spark = build_session(spec.name, {"spark.ui.enabled": "false"})
+    spark = build_session(spec.name, {"spark.ui.enabled": "false"}, rows_in_jvm=False)
     writer = tickets(spark, spec).mapInArrow(encode, SUMMARY_SCHEMA).writeStream.foreachBatch(gather)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
