@@ -5,7 +5,7 @@
 
 Three facts about one partition give a progress, and the largest of them counts:
 
-1. *A record that is still unread, or one already read, has time >= H.* No later record is more than the disorder D
+1. *The first record still unread, or one already read, has time >= H.* No later record is more than the disorder D
    below a time seen before it: progress is H - D.
 2. *The newest record read has time M.* Likewise M - D.
 3. *Caught up:* position = last stable offset = high watermark when the ends were listed. Whatever arrives later was
@@ -51,7 +51,7 @@ def partition_progress(
 ) -> int:
     """The progress of one partition in event-time milliseconds, `UNKNOWN` where no fact says anything.
 
-    reached_ms           the largest H for which a record with time >= H is known, read or unread
+    reached_ms           the largest H for which the first unread record, or one before it, has time >= H
     newest_ms            the time of the newest record known to be read
     caught_up_listed_ms  the wall clock just before the ends were listed, where the partition is caught up with them
     """

@@ -4,7 +4,8 @@ Two things would make a join silently miss its pairs, and each shows in a sample
 
 1. A key that stands in different partitions of the two topics.
 2. Different partitioners: every sampled key of one topic stands where a well-known partitioner puts it, and the keys
-   of the other topic do not. The Java client's is murmur2, librdkafka's own (`consistent_random`) is CRC-32.
+   of the other topic do not. The Java client's is murmur2, librdkafka's own (`consistent_random`) is CRC-32. A few
+   keys stand so by chance, and prove nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from kafkaio.pointread import PointReader
 from kafkaio.topiclog import TopicLog
 
 SAMPLE = 100
+BY_CHANCE = 1e-6  # how improbable it has to be that keys of another partitioner stand where a well-known one puts them
 log = logging.getLogger("joins.window")
 
 Keys = Mapping[int, Iterable[bytes]]
@@ -48,9 +50,14 @@ def disagreement(left: Keys, right: Keys, partitions: int) -> str | None:
         for key in keys:
             if stands.get(key, p) != p:
                 return f"key {key!r} stands in left partition {stands[key]} and in right partition {p}"
-    fits = {side: fitting(keys, partitions) for side, keys in (("left", left), ("right", right))}
-    sampled = all(any(list(keys) for keys in side.values()) for side in (left, right))
-    if sampled and (fits["left"] or fits["right"]) and not fits["left"] & fits["right"]:
+    sides = {"left": left, "right": right}
+    fits = {side: fitting(keys, partitions) for side, keys in sides.items()}
+    sampled = all(any(list(some) for some in keys.values()) for keys in sides.values())
+    proven = any(
+        fits[side] and float(partitions) ** -len({key for some in keys.values() for key in some}) < BY_CHANCE
+        for side, keys in sides.items()
+    )
+    if sampled and proven and not fits["left"] & fits["right"]:
         names = {side: " or ".join(sorted(found)) or "none that is known" for side, found in fits.items()}
         return f"left's partitioner is {names['left']}, right's is {names['right']}"
     return None
