@@ -153,6 +153,7 @@ def _allowed(error: ErrorDetails) -> str:
         "int_parsing": "give a whole number",
         "int_from_float": "give a whole number",
         "greater_than_equal": "give {ge} or more",
+        "greater_than": "give more than {gt}",
     }
     template = in_our_words.get(error["type"])
     return template.format(**context).replace("'", "") if template else error["msg"].removeprefix("Value error, ")

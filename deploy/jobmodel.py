@@ -158,7 +158,7 @@ class WindowJoinKeys(Keys):
         description="a partition read to its end follows the clock (`advance`), or holds the join (`hold`: topics "
         "replayed with old times)",
     )
-    max_wait: Duration | None = Field(
+    max_wait: Annotated[Duration, Field(gt=0)] | None = Field(
         default=None,
         description="left goes out unmatched (`right_stalled`) when right has stood still so long; null waits for ever",
     )

@@ -1,0 +1,279 @@
+"""Job files: what the keys become, and that every error names the key, the value and what is allowed."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from datadelay.progress import Idle
+from deploy.job import Select, WindowJob
+from deploy.jobfile import JobFileError, load_job
+from deploy.jobtable import END, START, json_schema, markdown_table
+from joins.spec import Format, JoinSpec, Policy, Side
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "deploy" / "jobs").glob("window-join*.yaml"))
+DROPPED = object()
+
+GOOD: dict[str, Any] = {
+    "name": "clicks",
+    "kind": "window-join",
+    "kafka": {"bootstrap.servers": "one:9092"},
+    "left": {"topic": "clicks"},
+    "right": {"topic": "impressions"},
+    "join": {"before": "10m"},
+    "output": {"topic": "joined"},
+    "checkpoint": "/state/clicks",
+}
+
+
+def _load(folder: Path, document: object, environ: dict[str, str] | None = None) -> WindowJob:
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return load_job(path, environ or {})
+
+
+def _with(key: str, value: object) -> dict[str, Any]:
+    """The good job with one key (slashes between levels, as properties have dots) set, or dropped."""
+    document = copy.deepcopy(GOOD)
+    *parents, last = key.split("/")
+    place = document
+    for parent in parents:
+        place = place.setdefault(parent, {})
+    if value is DROPPED:
+        del place[last]
+    else:
+        place[last] = value
+    return document
+
+
+def test_a_minimal_job_takes_the_defaults_of_the_join(tmp_path: Path) -> None:
+    """A job file without a key means what the library means without an argument."""
+    spec = _load(tmp_path, GOOD).spec
+
+    required = {"name", "left", "right", "before_ms", "after_ms", "kafka"}
+    for field in fields(JoinSpec):
+        if field.name not in required and field.default is not MISSING:
+            assert getattr(spec, field.name) == field.default, field.name
+    assert spec.left == Side(topic="clicks")
+    assert (spec.before_ms, spec.after_ms) == (600_000, 0)
+
+
+def test_every_key_arrives(tmp_path: Path) -> None:
+    """Each key in the place where the run looks for it, in milliseconds and as text."""
+    document = GOOD | {
+        "kafka": {"bootstrap.servers": "${BROKERS}", "sasl.password": "${PASSWORD}", "socket.keepalive.enable": True},
+        "left": {"topic": "clicks", "time": "$.at", "disorder": "250ms", "format": "json"},
+        "right": {"topic": "impressions", "disorder": "1m 30s", "format": "text"},
+        "join": {"before": "2h", "after": "1.5s", "policy": "all"},
+        "start": "2026-01-31T12:00:00+01:00",
+        "producer_delay": 0,
+        "max_future_skew": "5m",
+        "idle": "hold",
+        "max_wait": "1d",
+        "records_per_batch": 1000,
+        "on_data_loss": "continue",
+        "output": {
+            "topic": "joined",
+            "kafka": {"linger.ms": 20},
+            "select": {"key": "key", "value": "left_value", "headers": {"o": "outcome"}},
+        },
+        "topics": {"dead_letter": "bad", "late": "late", "unmatched": "alone", "unjoined": "unseen"},
+        "trigger": "available_now",
+        "window_folder": "/fast",
+        "spark": {"master": "local[2]", "spark.driver.memory": "1g", "spark.ui.enabled": True},
+        "log": "json",
+    }
+
+    job = _load(tmp_path, document, {"BROKERS": "a:1,b:2", "PASSWORD": "p"})
+
+    spec, output = job.spec, job.output
+    assert spec.kafka == {
+        "bootstrap.servers": "a:1,b:2",
+        "sasl.password": "p",
+        "socket.keepalive.enable": "true",
+    }
+    assert spec.left == Side(topic="clicks", time="$.at", disorder_ms=250, format=Format.JSON)
+    assert spec.right == Side(topic="impressions", disorder_ms=90_000, format=Format.TEXT)
+    assert (spec.before_ms, spec.after_ms, spec.policy) == (7_200_000, 1_500, Policy.ALL)
+    assert (spec.start, spec.producer_delay_ms, spec.max_future_skew_ms) == (1_769_857_200_000, 0, 300_000)
+    assert (spec.idle, spec.max_wait_ms, spec.max_records, spec.on_data_loss) == (
+        Idle.HOLD,
+        86_400_000,
+        1_000,
+        "continue",
+    )
+    assert (output.topic, output.kafka) == ("joined", {"linger.ms": "20"})
+    assert output.select == Select(key="key", value="left_value", headers={"o": "outcome"})
+    assert (output.dead_letter, output.late, output.unmatched, output.unjoined) == ("bad", "late", "alone", "unseen")
+    assert (job.trigger_ms, job.window_folder, job.json_log) == (None, Path("/fast"), True)
+    assert job.spark == {"master": "local[2]", "spark.driver.memory": "1g", "spark.ui.enabled": "true"}
+
+
+def test_a_trigger_interval_is_milliseconds(tmp_path: Path) -> None:
+    """Without a trigger batches follow at once."""
+    assert _load(tmp_path, GOOD).trigger_ms == 0
+    assert _load(tmp_path, _with("trigger", {"every": "5s"})).trigger_ms == 5_000
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "where", "told"),
+    [
+        ("name", DROPPED, "name", "is missing; it is: name of the job"),
+        ("name", "a b", "name", "'a b' is not allowed: only letters, digits"),
+        ("name", 12, "name", "12 is not allowed: give a text"),
+        ("kind", DROPPED, "kind", "is missing; give window-join"),
+        ("kind", "window", "kind", "'window' is not allowed; give window-join"),
+        ("kafka", DROPPED, "kafka", "is missing"),
+        ("kafka", "one:9092", "kafka", "give a mapping of names to values; this is a text"),
+        ("kafka/bootstrap.servers", DROPPED, "kafka.bootstrap.servers", "is missing; give the brokers"),
+        ("kafka/sasl", {"password": 1}, "kafka.sasl", "give one value"),
+        ("kafka/enable.auto.commit", True, "kafka.enable.auto.commit", "true is not allowed: positions are kept"),
+        ("kafka/acks", 1, "kafka.acks", "1 is not allowed: records acknowledged by one broker"),
+        ("kafka/securty.protocol", "ssl", "kafka.securty.protocol", "librdkafka knows no such property"),
+        ("kafka/security.protocol", "tls", "kafka.security.protocol", "'tls' is not allowed: librdkafka does not"),
+        ("kafka/linger.ms", -5, "kafka.linger.ms", "-5 is not allowed: librdkafka takes 0..900000"),
+        ("left", ["clicks"], "left", "give a mapping with topic, time, disorder, format; this is a list"),
+        ("left", None, "left", "this is empty"),
+        ("left/topic", DROPPED, "left.topic", "is missing; it is: Kafka topic"),
+        ("left/topic", "", "left.topic", "give a text that is not empty"),
+        ("left/topik", "x", "left.topik", "did you mean topic? allowed: topic, time, disorder, format"),
+        ("left/time", "event.time", "left.time", "'event.time' is not allowed: give kafka, or a JSON path"),
+        ("left/time", "$.at", "left.format", "give json: a time in the value ($.at) needs it"),
+        ("left/format", "avro", "left.format", "'avro' is not allowed: give json, text or bytes"),
+        ("right/disorder", "10 parsecs", "right.disorder", "'10 parsecs' is not allowed: give a duration with its"),
+        ("right/disorder", 10, "right.disorder", "10 is not allowed: give a duration with its unit"),
+        ("right/disorder", "-1s", "right.disorder", "'-1s' is not allowed"),
+        ("right/disorder", "0.5ms", "right.disorder", "'0.5ms' is not allowed: give whole milliseconds"),
+        ("right/topic", "clicks", "right.topic", "is left.topic as well"),
+        ("join/before", DROPPED, "join.before", "is missing; it is: how far before"),
+        ("join/policy", "best", "join.policy", "'best' is not allowed: give nearest, first, last or all"),
+        ("start", "yesterday", "start", "'yesterday' is not allowed: give earliest, latest, or an ISO-8601 time"),
+        ("start", "2026-01-31T12:00:00", "start", "the time has no zone"),
+        ("start", "1969-01-31T12:00:00Z", "start", "give a time since 1970"),
+        ("idle", "wait", "idle", "'wait' is not allowed: give advance or hold"),
+        ("max_wait", "0s", "max_wait", "'0s' is not allowed: give more than 0"),
+        ("records_per_batch", 0, "records_per_batch", "0 is not allowed: give 1 or more"),
+        ("records_per_batch", "many", "records_per_batch", "'many' is not allowed: give a whole number"),
+        ("on_data_loss", "ignore", "on_data_loss", "'ignore' is not allowed: give stop or continue"),
+        ("output/topic", "clicks", "output.topic", "is left.topic as well"),
+        ("output/kafka", {"acks": 0}, "output.kafka.acks", "0 is not allowed"),
+        ("output/select", {"key": "key"}, "output.select.value", "is missing; it is: Spark SQL"),
+        ("output/select", {"value": "key"}, "output.select.key", "is missing; it is: Spark SQL"),
+        ("topics/late", "impressions", "topics.late", "is right.topic as well"),
+        ("topics/unmatched", "joined", "topics.unmatched", "is output.topic as well"),
+        ("topics/early", "x", "topics.early", "allowed: dead_letter, late, unmatched, unjoined"),
+        ("trigger", "once", "trigger", "'once' is not allowed: give available_now"),
+        ("trigger", {"evry": "1s"}, "trigger.evry", "did you mean every?"),
+        ("trigger", {"every": "1"}, "trigger.every", "'1' is not allowed: give a duration"),
+        ("checkpoint", DROPPED, "checkpoint", "is missing; it is: folder or URL"),
+        ("spark/master", "local[2,1]", "spark.master", "'local[2,1]' is not allowed: a task must be tried again"),
+        ("spark/master", "localhost", "spark.master", "'localhost' is not allowed: give local[N]"),
+        ("spark/spark.speculation", True, "spark.spark.speculation", "the same ticket would run twice at once"),
+        ("spark/spark.task.maxFailures", 1, "spark.spark.task.maxFailures", "give 2 or more"),
+        ("spark/driver.memory", "1g", "spark.driver.memory", "is no Spark property"),
+        ("log", "xml", "log", "'xml' is not allowed: give people or json"),
+        ("checkpoints", "x", "checkpoints", "is no key here; did you mean checkpoint? allowed: name, kind"),
+    ],
+)
+def test_an_error_names_the_key_the_value_and_what_is_allowed(
+    tmp_path: Path, key: str, value: object, where: str, told: str
+) -> None:
+    """One wrong key gives one problem, at its dotted path."""
+    with pytest.raises(JobFileError) as raised:
+        _load(tmp_path, _with(key, value))
+
+    (problem,) = raised.value.problems
+    assert problem.startswith(f"{where}: ")
+    assert told in problem
+    assert str(tmp_path / "job.yaml") in str(raised.value)
+
+
+def test_all_errors_come_at_once(tmp_path: Path) -> None:
+    """Variables, types, properties and relations between topics, in one list."""
+    document = _with("left", {"topic": "clicks", "disorder": "much"})
+    document["kafka"] = {"sasl.password": "${PASSWORD}", "acks": 1}
+    document["output"] = {"topic": "impressions"}
+    document["log"] = "xml"
+
+    with pytest.raises(JobFileError) as raised:
+        _load(tmp_path, document)
+
+    places = sorted(problem.split(":")[0] for problem in raised.value.problems)
+    assert places == [
+        "kafka.acks",
+        "kafka.bootstrap.servers",
+        "kafka.sasl.password",
+        "left.disorder",
+        "log",
+        "output.topic",
+    ]
+    assert "the environment has no PASSWORD" in str(raised.value)
+    assert str(raised.value).splitlines()[0].endswith("job.yaml: 6 errors")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "${SECRET} x"},
+        {"checkpoint": ["${SECRET}"]},
+        {"kafka": {"bootstrap.servers": "b:1", "security.protocol": "${SECRET}", "acks": "${SECRET}"}},
+        {"kafka": {"bootstrap.servers": "b:1", "sasl.password": {"is": "hunter2"}}},
+        {"kafka": "sasl.password=hunter2"},
+        {"sasl.password": "hunter2"},
+        {"spark": {"fs.s3a.secret.key": "hunter2"}},
+    ],
+)
+def test_a_secret_is_never_echoed(tmp_path: Path, change: dict[str, Any]) -> None:
+    """Not from the environment, not from a property, not from a key in the wrong place."""
+    with pytest.raises(JobFileError) as raised:
+        _load(tmp_path, GOOD | change, {"SECRET": "hunter2"})
+
+    assert "hunter2" not in str(raised.value)
+    assert "hunter2" not in repr(raised.value)
+
+
+def test_a_job_does_not_show_its_properties(tmp_path: Path) -> None:
+    """A job ends up in logs and tracebacks."""
+    job = _load(tmp_path, _with("kafka/sasl.password", "hunter2"))
+
+    assert "hunter2" not in repr(job)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_examples_are_valid(path: Path) -> None:
+    """As they stand, without any variable set."""
+    assert load_job(path, {}).spec.left.topic == "clicks"
+
+
+def test_the_example_names_every_key() -> None:
+    """Whoever copies it sees what there is."""
+    text = (ROOT / "deploy" / "jobs" / "window-join.yaml").read_text(encoding="utf-8")
+
+    for line in markdown_table().splitlines()[2:]:
+        key = line.split("`")[1].split(".")[-1]
+        assert f"{key}:" in text or key == "window_folder", key
+
+
+def test_the_schema_describes_every_key() -> None:
+    """For editors: each key with its meaning, nothing else allowed."""
+    schema = json_schema()
+
+    models = [schema, *(one for one in schema["$defs"].values() if "properties" in one)]
+    for model in models:
+        assert model["additionalProperties"] is False
+        for name, key in model["properties"].items():
+            assert key.get("description"), name
+    assert schema["title"] == "Teacup job file"
+
+
+def test_the_readme_has_the_table_of_today() -> None:
+    """Written by `teacup schema --table`, between the two marks."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert readme.split(START)[1].split(END)[0].strip() == markdown_table().strip()
