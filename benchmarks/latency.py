@@ -169,7 +169,8 @@ def measure(rate: int, warm_up_s: float, seconds: float, folder: Path, broker: B
     late = {side: sum(one["late"][side] for one in batches) for side in ("left", "right")}
     print(
         f"{len(lasted)} batches, {1000 * lasted[len(lasted) // 2]:.0f} ms in the median; "
-        f"late: {late['left']:,} clicks, {late['right']:,} impressions; CPU {footprint.cpu_s:.0f} s, PSS {footprint.peak_bytes / 1e6:,.0f} MB"
+        f"late: {late['left']:,} clicks, {late['right']:,} impressions; CPU {footprint.cpu_s:.0f} s, "
+        f"PSS {footprint.peak_bytes / 1e6:,.0f} MB at its peak"
     )
 
 
