@@ -3,15 +3,19 @@
 Lag tools see a job through such a group; collectors read the group of a feeder. Brokers answer stale
 positions while a commit is on its way unless told otherwise (`require_stable`), and partition by partition
 may fail where the whole call succeeds: every answer is looked at.
+
+They are read through a consumer that joins nothing, not through the admin client's `list_consumer_group_offsets`:
+whenever the coordinator moves, or its topic is just being made, that one ends the process (librdkafka issue 5040).
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from confluent_kafka import (
     OFFSET_INVALID,
+    Consumer,
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     KafkaError,
@@ -23,6 +27,8 @@ from kafkaio import client
 from kafkaio.errors import KafkaIOError
 
 Spot = tuple[str, int]  # topic and partition
+
+_READ = "read of the committed offsets"
 
 _HAS_MEMBERS = (
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -37,7 +43,10 @@ class GroupOffsets:
 
     def __init__(self, group: str, kafka: Mapping[str, str]) -> None:
         self.group = group
+        self._kafka = dict(kafka)
         self._admin = client.admin(kafka)
+        self._lock = threading.Lock()
+        self._consumer: Consumer | None = None
 
     def read(self, spots: Iterable[Spot]) -> dict[Spot, int | None]:
         """The committed offset (the next one to read) of each partition, None where the group has none."""
@@ -46,12 +55,11 @@ class GroupOffsets:
             return {}
 
         def ask() -> dict[Spot, int | None]:
-            futures = self._admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(self.group, asked)],
-                require_stable=True,
-                request_timeout=client.REQUEST_TIMEOUT_S,
-            )
-            answers = self._partitions(futures[self.group], "read of the committed offsets")
+            try:
+                answers: list[TopicPartition] = self._reader().committed(asked, client.REQUEST_TIMEOUT_S)
+            except KafkaException as error:
+                raise self._translated(error.args[0], _READ, None) from error
+            self._check(answers, _READ)
             return {(at.topic, at.partition): None if at.offset == OFFSET_INVALID else at.offset for at in answers}
 
         return client.retried(ask)
@@ -66,7 +74,12 @@ class GroupOffsets:
             futures = self._admin.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(self.group, wanted)], request_timeout=client.REQUEST_TIMEOUT_S
             )
-            self._partitions(futures[self.group], "commit of offsets")
+            doing = "commit of offsets"
+            try:
+                answers: list[TopicPartition] = futures[self.group].result().topic_partitions
+            except KafkaException as error:
+                raise self._translated(error.args[0], doing, None) from error
+            self._check(answers, doing)
 
         client.retried(ask)
 
@@ -88,15 +101,25 @@ class GroupOffsets:
 
         return client.retried(ask)
 
-    def _partitions(self, future: Any, doing: str) -> list[TopicPartition]:
-        try:
-            answers: list[TopicPartition] = future.result().topic_partitions
-        except KafkaException as error:
-            raise self._translated(error.args[0], doing, None) from error
+    def close(self) -> None:
+        """Close what reads; a later read opens it again."""
+        with self._lock:
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None
+
+    def _reader(self) -> Consumer:
+        with self._lock:
+            if self._consumer is None:
+                # Read committed is what asks for stable offsets.
+                mine = {"group.id": self.group, "isolation.level": "read_committed"}
+                self._consumer = client.consumer({**self._kafka, **mine}, {}, lambda _: None)
+            return self._consumer
+
+    def _check(self, answers: Iterable[TopicPartition], doing: str) -> None:
         for at in answers:
             if at.error is not None:
                 raise self._translated(at.error, doing, at)
-        return answers
 
     def _translated(self, error: KafkaError, doing: str, at: TopicPartition | None) -> KafkaIOError:
         if error.code() in _HAS_MEMBERS:

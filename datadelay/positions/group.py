@@ -36,7 +36,7 @@ class ConsumerGroup:
         self._offsets.commit({(topic, partition): offset for partition, offset in new.items()})
 
     def close(self) -> None:
-        """Nothing to close."""
+        self._offsets.close()
 
     @property
     def _name(self) -> str:

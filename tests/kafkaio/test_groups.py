@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 import uuid
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from deploy.broker import Broker
 from kafkaio.errors import KafkaIOError, TopicMissing
 from kafkaio.groups import GroupOffsets
 from tests.conftest import TopicFactory
@@ -48,3 +52,18 @@ def test_a_group_with_members_refuses(kafka: dict[str, str], topic_factory: Topi
             GroupOffsets(name, kafka).commit({(topic, 0): 1})
     finally:
         member.close()
+
+
+def test_the_first_read_of_a_new_cluster_survives_that_its_coordinator_is_not_there_yet() -> None:
+    """In a process of its own: with the admin client's call librdkafka would end it (its issue 5040)."""
+    script = "import sys; from kafkaio.groups import GroupOffsets\n"
+    script += "print(GroupOffsets('new', {'bootstrap.servers': sys.argv[1]}).read([('t', 0)]))"
+    with Broker() as new:
+        admin = AdminClient({"bootstrap.servers": new.bootstrap})
+        admin.create_topics([NewTopic("t", 1, 1)], operation_timeout=30)["t"].result(30)
+
+        done = subprocess.run(
+            [sys.executable, "-c", script, new.bootstrap], capture_output=True, text=True, timeout=120, check=False
+        )
+
+    assert (done.returncode, done.stdout) == (0, "{('t', 0): None}\n"), done.stderr

@@ -1,0 +1,359 @@
+"""Whole runs of the collector: broker, API server, positions of all kinds, exit codes, and the line of the crontab."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kazoo.client import KazooClient
+
+from datadelay.collector import ExitCode, collect
+from datadelay.model import Delay, State
+from tests.conftest import TopicFactory
+from tests.datadelay.api.delay_server import RunningServer, running_server
+from tests.datadelay.collector.stepped import Stepped, now_ms, produce
+from tests.kafkaio.conftest import BASE_MS
+
+REPOSITORY = Path(__file__).parents[3]
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RunningServer]:
+    """A Data Delay API of this test alone, whose clock is the machine's."""
+    with running_server(tmp_path) as running:
+        running.clock.now_ms = now_ms()
+        yield running
+
+
+@pytest.fixture
+def settings(server: RunningServer, kafka: dict[str, str], tmp_path: Path) -> dict[str, Any]:
+    """A configuration without consumers."""
+    return {
+        "api": {"url": server.url, "token": server.secrets["writer"]},
+        "kafka": kafka,
+        "lock_file": str(tmp_path / "collector.lock"),
+        "consumers": [],
+    }
+
+
+@pytest.fixture
+def run(server: RunningServer, settings: dict[str, Any], tmp_path: Path) -> Run:
+    """`run(consumer, ...)`: a whole run over these consumers; its exit code."""
+
+    def once(*consumers: dict[str, Any], **changes: Any) -> int:
+        server.clock.now_ms = now_ms() + 1_000  # a little ahead, as clocks are
+        return collect(write(tmp_path, {**settings, **changes, "consumers": list(consumers)}))
+
+    return once
+
+
+def write(folder: Path, content: dict[str, Any]) -> Path:
+    path = folder / "collector.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def of_group(consumer: Stepped, *topics: str, name: str = "feeder", **more: Any) -> dict[str, Any]:
+    """A consumer of a configuration."""
+    return {
+        "consumer": name,
+        "positions": {"from": "group", "group": consumer.group},
+        "topics": [{"topic": topic} for topic in topics],
+        **more,
+    }
+
+
+def read(server: RunningServer, topic: str, consumer: str = "feeder") -> Delay:
+    return server.client("reader").read(consumer, topic, partitions=True)
+
+
+def test_the_crontabs_line_publishes_the_delay_of_a_stepped_consumer(
+    server: RunningServer,
+    settings: dict[str, Any],
+    kafka: dict[str, str],
+    topic_factory: TopicFactory,
+    stepped: Callable[[str], Stepped],
+    tmp_path: Path,
+) -> None:
+    """The line as it stands in deploy/cron, in a shell with cron's poor environment; the token from its env file."""
+    topic = topic_factory(2)
+    produce(kafka, topic, [BASE_MS, BASE_MS + 7_000])
+    consumer = stepped(topic)
+    consumer.read(0, 1)
+    write(
+        tmp_path,
+        {**settings, "consumers": [of_group(consumer, topic)], "api": {**settings["api"], "token": "${TOKEN}"}},
+    )
+    (tmp_path / "collector.env").write_text(f"export TOKEN={server.secrets['writer']}\n")
+
+    behind_code = as_cron(server, tmp_path)
+    behind = read(server, topic)
+    consumer.read(0, 1)
+    done_code = as_cron(server, tmp_path)
+    done = read(server, topic)
+
+    assert (behind_code, done_code) == (0, 0)
+    assert behind.state is State.OK
+    assert behind.consumed_until_ms == BASE_MS + 6_000
+    assert behind.partitions is not None
+    assert [one.position for one in behind.partitions] == [1, None]
+    assert done.state is State.CAUGHT_UP
+    assert done.consumed_until_ms == done.listed_ms - 10_000
+
+
+def as_cron(server: RunningServer, folder: Path) -> int:
+    """Run the crontab's line with files in `folder`, and `teacup` on the path of the environment."""
+    crontab = (REPOSITORY / "deploy" / "cron" / "crontab.example").read_text().splitlines()
+    line = next(one for one in crontab if one.startswith("* * * * * "))
+    command = line.removeprefix("* * * * * ").replace("/etc/teacup", str(folder))
+    bin_folder = folder / "bin"
+    bin_folder.mkdir(exist_ok=True)
+    teacup = bin_folder / "teacup"
+    teacup.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n"
+        "import typer\nfrom deploy.cli_delay import delay_app\n"
+        "app = typer.Typer()\napp.add_typer(delay_app, name='delay')\napp()\n"
+    )
+    teacup.chmod(0o755)
+    server.clock.now_ms = now_ms() + 1_000
+    environment = {"PATH": f"{bin_folder}:/usr/bin:/bin", "HOME": str(folder), "SHELL": "/bin/sh"}
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], env=environment, cwd="/", capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout + done.stderr == "" or done.returncode != 0, "cron would mail: " + done.stderr
+    return done.returncode
+
+
+def test_positions_of_all_kinds_give_the_same_value(
+    run: Run,
+    server: RunningServer,
+    kafka: dict[str, str],
+    topic_factory: TopicFactory,
+    stepped: Callable[[str], Stepped],
+    zookeeper: str,
+    tmp_path: Path,
+) -> None:
+    """A consumer group, a Spark checkpoint and a Storm spout that stand at the same record of the same topic."""
+    topic = topic_factory()
+    produce(kafka, topic, [BASE_MS, BASE_MS + 7_000])
+    consumer = stepped(topic)
+    consumer.read(0, 1)
+    for name, text in {
+        "metadata": '{"id":"one"}',
+        "offsets/0": "v1\n{}\n" + json.dumps({topic: {"0": 1}}),
+        "commits/0": "v1\n{}",
+    }.items():
+        (tmp_path / "spark" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "spark" / name).write_text(text)
+    root = f"/run-{uuid.uuid4().hex[:8]}"
+    client = KazooClient(zookeeper)
+    client.start(30)
+    client.create(f"{root}/s/partition_0", json.dumps({"offset": 1, "topic": topic}).encode(), makepath=True)
+    client.stop()
+    client.close()
+
+    code = run(
+        of_group(consumer, topic, name="group"),
+        {
+            **of_group(consumer, topic, name="spark"),
+            "positions": {"from": "checkpoint", "location": f"{tmp_path}/spark"},
+        },
+        {
+            **of_group(consumer, topic, name="storm"),
+            "positions": {"from": "zookeeper", "hosts": zookeeper, "root": root, "consumer_id": "s"},
+        },
+    )
+
+    assert code == ExitCode.OK
+    found = {name: read(server, topic, name) for name in ("group", "spark", "storm")}
+    assert {one.consumed_until_ms for one in found.values()} == {BASE_MS + 6_000}
+    assert len({one.generation for one in found.values()}) == 3
+
+
+def test_a_topic_that_fails_is_unknown_and_hides_no_other(
+    run: Run,
+    server: RunningServer,
+    kafka: dict[str, str],
+    topic_factory: TopicFactory,
+    stepped: Callable[[str], Stepped],
+) -> None:
+    """Its reason is submitted, the code says that something is unknown."""
+    topic = topic_factory()
+    consumer = stepped(topic)
+    consumer.commit(0, 0)
+
+    code = run(of_group(consumer, "no-such-topic", topic))
+
+    assert code == ExitCode.UNKNOWN
+    assert read(server, topic).state is State.CAUGHT_UP
+    missing = read(server, "no-such-topic")
+    assert missing.state is State.UNKNOWN
+    assert missing.reason is not None
+    assert "no topic 'no-such-topic'" in missing.reason
+
+
+def test_an_outage_is_unknown_and_over_with_the_next_run(
+    run: Run,
+    server: RunningServer,
+    kafka: dict[str, str],
+    topic_factory: TopicFactory,
+    stepped: Callable[[str], Stepped],
+) -> None:
+    """It does not look like a consumer that started anew: the value is believed again at once."""
+    topic = topic_factory()
+    produce(kafka, topic, [BASE_MS])
+    consumer = stepped(topic)
+    consumer.commit(0, 0)
+    before = run(of_group(consumer, topic))
+
+    during = run({**of_group(consumer, topic), "positions": {"from": "checkpoint", "location": "/no/such/folder"}})
+    unknown = read(server, topic)
+    after = run(of_group(consumer, topic))
+
+    assert (before, during, after) == (ExitCode.OK, ExitCode.UNKNOWN, ExitCode.OK)
+    assert unknown.state is State.UNKNOWN
+    assert unknown.reason is not None
+    assert "/no/such/folder" in unknown.reason
+    assert read(server, topic).consumed_until_ms == BASE_MS - 1_000
+
+
+def test_a_store_of_a_new_generation_is_unknown(
+    run: Run,
+    server: RunningServer,
+    kafka: dict[str, str],
+    topic_factory: TopicFactory,
+    stepped: Callable[[str], Stepped],
+) -> None:
+    """What the consumer fed is gone: its progress says nothing of the new store until it is beyond the old."""
+    topic = topic_factory()
+    produce(kafka, topic, [BASE_MS, BASE_MS + 9_000])
+    consumer = stepped(topic)
+    consumer.commit(0, 0)
+    answers = ["first", "second", "second"]
+
+    with generations(answers) as url:
+        fed = of_group(consumer, topic, store={"url": url})
+        codes = [run(fed), run(fed)]
+        wiped = read(server, topic)
+        consumer.commit(0, 1)
+        codes.append(run(fed))
+    codes.append(run(fed))
+
+    assert codes == [ExitCode.OK, ExitCode.UNKNOWN, ExitCode.OK, ExitCode.UNKNOWN]
+    assert wiped.reason is not None
+    assert "new generation of the store (first -> second)" in wiped.reason
+    gone = read(server, topic).reason
+    assert gone is not None
+    assert "generation of the store" in gone
+
+
+class generations:
+    """A server that answers with one generation after the other."""
+
+    def __init__(self, answers: list[str]) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = json.dumps({"generation": answers.pop(0)}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Silent."""
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return f"http://127.0.0.1:{self._server.server_port}/namespaces/right"
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.mark.parametrize("broken", [{"url": "http://127.0.0.1:9"}, {"token": "a-token-that-nobody-knows"}])
+def test_an_api_that_does_not_take_it_has_its_code(
+    run: Run,
+    settings: dict[str, Any],
+    kafka: dict[str, str],
+    topic_factory: TopicFactory,
+    stepped: Callable[[str], Stepped],
+    broken: dict[str, str],
+) -> None:
+    """Away, or refusing: nothing can be published, readers will see stale."""
+    topic = topic_factory()
+
+    assert run(of_group(stepped(topic), topic), api={**settings["api"], **broken}) == ExitCode.API
+
+
+def test_a_second_run_does_nothing_while_the_first_holds_the_lock(
+    run: Run,
+    settings: dict[str, Any],
+    server: RunningServer,
+    topic_factory: TopicFactory,
+    stepped: Callable[[str], Stepped],
+) -> None:
+    """And the lock is free as soon as the first ends."""
+    topic = topic_factory()
+    consumer = stepped(topic)
+    consumer.commit(0, 0)
+    with Path(settings["lock_file"]).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        code = run(of_group(consumer, topic))
+        published = server.client("reader").list()
+
+    assert code == ExitCode.LOCKED
+    assert published == ()
+    assert run(of_group(consumer, topic)) == ExitCode.OK
+
+
+def test_a_broker_that_never_answers_ends_with_the_deadline(
+    server: RunningServer,
+    settings: dict[str, Any],
+    kafka: dict[str, str],
+    topic_factory: TopicFactory,
+    stepped: Callable[[str], Stepped],
+    tmp_path: Path,
+) -> None:
+    """The process ends although a thread of it hangs; the other topic has its value, the hanging one is unknown."""
+    topic = topic_factory()
+    consumer = stepped(topic)
+    consumer.commit(0, 0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hanging = of_group(
+            consumer, "far", name="far", kafka={"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"}
+        )
+        path = write(tmp_path, {**settings, "consumers": [hanging, of_group(consumer, topic)], "deadline_s": 20})
+        server.clock.now_ms = now_ms() + 1_000
+        done = subprocess.run(
+            [sys.executable, "-c", f"import sys; from datadelay.collector import collect; sys.exit(collect({PATH}))"],
+            env={**os.environ, "COLLECTOR_YAML": str(path)},
+            cwd=REPOSITORY,
+            timeout=120,
+            check=False,
+        )
+
+    assert done.returncode == ExitCode.DEADLINE
+    assert read(server, topic).state is State.CAUGHT_UP
+    far = read(server, "far", "far")
+    assert far.reason == "not done within the collector's deadline of 20 s"
+
+
+PATH = "__import__('pathlib').Path(__import__('os').environ['COLLECTOR_YAML'])"
