@@ -47,7 +47,7 @@ def event_times(time_of: TimeOf, timestamps: pa.Array, values: pa.Array) -> pa.A
     """
     if not time_of.in_payload:
         return pc.if_else(pc.less(timestamps, 0), pa.scalar(None, pa.int64()), timestamps)
-    batch = pa.table({"value": _text(values)})
+    batch = pa.table({"value": text_of(values)})
     answer = connection().from_arrow(batch).query("batch", _query(time_of.path))
     assert answer is not None  # a select always has a result
     return answer.to_arrow_table().column("time").combine_chunks()
@@ -72,7 +72,7 @@ def _query(path: str) -> str:
         from (select try(json_extract(value, '{quoted}')) as field from batch)"""
 
 
-def _text(values: pa.Array) -> pa.Array:
+def text_of(values: pa.Array) -> pa.Array:
     """Values as text; null where one is not UTF-8 (and so no JSON)."""
     try:
         return values.cast(pa.string())

@@ -17,7 +17,7 @@ import pyarrow as pa
 from joins.spec import Format, Side
 from joins.window.records import RECORD, rows_about
 from kafkaio.duck import connection
-from kafkaio.eventtime import TimeOf, event_times
+from kafkaio.eventtime import TimeOf, event_times, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _invalid_values(values: pl.Series, form: Format) -> pl.Series | None:
     try:
         text = values.cast(pl.String)
     except pl.exceptions.PolarsError:
-        text = values.cast(pl.String, strict=False)
+        text = pl.Series(pl.from_arrow(text_of(values.to_arrow())))
     not_text = text.is_null() & values.is_not_null()
     bad = not_text
     if form is Format.JSON:

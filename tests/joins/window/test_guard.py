@@ -1,0 +1,143 @@
+"""Nothing is skipped silently: what stops a join, what its message says, what is counted when it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from datadelay.progress import UNKNOWN
+from joins.spec import DataLoss
+from joins.window.admission import Listing
+from joins.window.guard import check_ends, check_topics
+from joins.window.state import Admission, Bucket, Reading, low_end
+from kafkaio.topiclog import Ends
+from tests.joins.window.making import join_spec
+
+SPEC = join_spec()
+GOES_ON = join_spec(on_data_loss="continue")
+
+LEFT = Reading(0, 40, bounds=((0, UNKNOWN), (40, 400)))
+RIGHT = Reading(0, 50, bounds=((0, UNKNOWN), (20, 200), (30, 300), (50, 500)))
+STATE = Admission(
+    "g",
+    7,
+    0,
+    SPEC.identity(),
+    {"left": ("l", 1), "right": ("r", 1)},
+    {0: Bucket(0, {0: LEFT}, {0: RIGHT}, expiry_ms=250)},
+)
+"""Left is read up to 40, right up to 50; the window needs right from time 250 on, which is from offset 20 on."""
+
+
+def listing(left=(0, 40), right=(0, 50)):
+    return Listing(1_000, {0: Ends(left[0], left[1], left[1])}, {0: Ends(right[0], right[1], right[1])})
+
+
+def message(**ends):
+    with pytest.raises(DataLoss) as raised:
+        check_ends(SPEC, STATE, listing(**ends))
+    return str(raised.value)
+
+
+def test_all_is_there():
+    """Retention may delete what was read on the left, and what the window does not need any more on the right."""
+    assert check_ends(SPEC, STATE, listing(left=(40, 90), right=(20, 90))) == STATE
+
+
+def test_unread_left_records_are_gone():
+    """How many, of which partition, from which offset on, and what can be done."""
+    text = message(left=(43, 90))
+
+    assert "left partition left-0 below offset 43" in text
+    assert "3 offsets from 40 on were never read" in text
+    assert "start: TIME" in text
+    assert "on_data_loss: continue" in text
+
+
+def test_unread_right_records_are_gone():
+    """The same on the other side."""
+    text = message(right=(51, 90))
+
+    assert "right partition right-0 below offset 51" in text
+    assert "1 offsets from 50 on were never read" in text
+
+
+def test_right_records_of_the_window_are_gone():
+    """They were read, but a lost window could not be read again."""
+    text = message(right=(21, 90))
+
+    assert "right partition right-0 below offset 21" in text
+    assert "the window still needs right records from offset 20 on" in text
+    assert "start: TIME" in text
+    assert "on_data_loss: continue" in text
+
+
+def test_a_window_that_holds_nothing_needs_nothing():
+    """All of right is below the expiry."""
+    state = replace(STATE, buckets={0: replace(STATE.buckets[0], expiry_ms=500)})
+
+    assert check_ends(SPEC, state, listing(left=(40, 90), right=(50, 90))) == state
+
+
+@pytest.mark.parametrize(("side", "position"), [("left", 40), ("right", 50)])
+def test_a_truncated_partition_stops_even_a_join_that_goes_on(side, position):
+    """New records would stand at offsets that count as read."""
+    with pytest.raises(DataLoss) as raised:
+        check_ends(GOES_ON, STATE, listing(**{side: (0, 39)}))
+
+    assert f"{side} partition {side}-0 ends at offset 39" in str(raised.value)
+    assert f"read up to {position}" in str(raised.value)
+    assert "start: TIME" in str(raised.value)
+
+
+def test_an_open_transaction_is_no_truncation():
+    """Positions are compared with the high watermark: after a change of leaders the stable offset may look lower."""
+    ends = replace(listing(), left={0: Ends(0, 30, 40)})
+
+    assert check_ends(SPEC, STATE, ends) == STATE
+
+
+def test_a_join_that_goes_on_counts_what_it_skips():
+    """By side, and on top of what was skipped before; the positions are where the log begins."""
+    state = replace(STATE, skipped={"left": 2})
+
+    after = check_ends(GOES_ON, state, listing(left=(43, 90), right=(55, 90)))
+
+    assert after.skipped == {"left": 5, "right": 5}
+    assert after.buckets[0].left[0].end == 43
+    assert after.buckets[0].right[0].end == 55
+    assert check_ends(GOES_ON, after, listing(left=(43, 90), right=(55, 90))) == after
+
+
+def test_a_join_that_goes_on_reads_no_window_again_that_is_gone():
+    """Whatever time is asked for, the low end is within the log, and still tells times apart where it did."""
+    after = check_ends(GOES_ON, STATE, listing(left=(40, 90), right=(25, 90)))
+
+    bounds = after.buckets[0].right[0].bounds
+    assert [low_end(bounds, t) for t in (UNKNOWN, 0, 250, 300, 499, 500)] == [25, 25, 25, 30, 30, 50]
+    assert after.buckets[0].right[0].end == 50
+    assert after.skipped.get("left") is None
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_topic_made_again_is_noticed(side):
+    """By its id, whatever its offsets look like."""
+    topics = {**STATE.topics, side: ("new", 1)}
+
+    with pytest.raises(DataLoss, match=rf"{side} topic '{side}' was deleted and made again \(id {side[0]} -> new\)"):
+        check_topics(GOES_ON, STATE, topics)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_another_number_of_partitions_is_noticed(side):
+    """Both numbers are told."""
+    topics = {**STATE.topics, side: (side[0], 4)}
+
+    with pytest.raises(DataLoss, match=rf"{side} topic '{side}' had 1 partitions, now 4.*start: TIME"):
+        check_topics(GOES_ON, STATE, topics)
+
+
+def test_the_same_topics_are_the_same():
+    """No error."""
+    check_topics(SPEC, STATE, STATE.topics)

@@ -1,0 +1,149 @@
+"""What of the records that were read takes part, and why the others do not."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joins.spec import Format, Side
+from joins.testing.log import RECORDS
+from joins.window.intake import take_in
+from joins.window.records import RECORD, ROW
+
+CEILING_MS = 10_000
+FAR_PAST = -(2**62)
+
+
+def batch(times, values=None):
+    """Records of partition 3 from offset 10 on, each with a key and a header."""
+    n = len(times)
+    columns = [
+        [3] * n,
+        list(range(10, 10 + n)),
+        times,
+        [1] * n,
+        [b"k"] * n,
+        values or [b"v"] * n,
+        [[("h", b"1")]] * n,
+    ]
+    arrays = [pa.array(column, part.type) for column, part in zip(columns, RECORDS, strict=True)]
+    return pa.record_batch(arrays, schema=RECORDS)
+
+
+def taken(times, values=None, *, side=None, name="left", progress_before_ms=FAR_PAST, newest_ms=None):
+    side = side or Side(topic="t")
+    return take_in(name, side, batch(times, values), CEILING_MS, progress_before_ms, newest_ms)
+
+
+def reasons(intake, side="left"):
+    return dict(zip(intake.dead[f"{side}_offset"], intake.dead["reason"], strict=True))
+
+
+def test_what_is_well_takes_part_in_order():
+    """In the schema of records, with keys, values and headers, and no dead letters."""
+    intake = taken([5, 7], [b"x", None])
+
+    assert intake.records.schema == RECORD
+    assert intake.records.rows() == [
+        (3, 10, 5, b"k", b"x", [{"key": "h", "value": b"1"}]),
+        (3, 11, 7, b"k", None, [{"key": "h", "value": b"1"}]),
+    ]
+    assert len(intake.dead) == 0
+    assert intake.dead.schema == ROW
+
+
+@pytest.mark.parametrize("name", ["left", "right"])
+def test_times_that_cannot_be(name):
+    """None, negative, or further ahead than the skew allows; the bound itself is allowed."""
+    intake = taken([5, -1, CEILING_MS, CEILING_MS + 1], name=name)
+
+    assert intake.records["time"].to_list() == [5, CEILING_MS]
+    assert intake.dead.schema == ROW
+    assert reasons(intake, name) == {11: "no_time", 13: "future_time"}
+    assert intake.dead["outcome"].to_list() == ["dead_letter"] * 2
+    assert intake.dead[f"{name}_partition"].to_list() == [3, 3]
+    assert intake.dead[f"{name}_value"].to_list() == [b"v", b"v"]
+    assert intake.dead["key"].to_list() == [b"k", b"k"]
+
+
+def test_times_in_the_payload():
+    """Where Kafka's timestamp does not count; a payload without a time cannot take part."""
+    side = Side(topic="t", time="$.at", format=Format.JSON)
+    values = [json.dumps(one).encode() for one in ({"at": 50}, {"at": 10_001}, {"on": 5}, {"at": "soon"}, {"at": -3})]
+
+    intake = taken([1] * 7, [*values, b"{not json", None], side=side)
+
+    assert intake.records["time"].to_list() == [50]
+    assert reasons(intake) == {
+        11: "future_time",
+        12: "no_time",
+        13: "no_time",
+        14: "no_time",
+        15: "no_time",
+        16: "no_time",
+    }
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        (Format.BYTES, {}),
+        (Format.TEXT, {12: "invalid_text"}),
+        (Format.JSON, {11: "invalid_json", 12: "invalid_text"}),
+    ],
+)
+def test_values_that_are_not_what_was_declared(form, expected):
+    """Null is in any format; bytes are never looked at."""
+    intake = taken([1] * 4, [b'{"a": 1}', b"{a", b"\xff\xfe", None], side=Side(topic="t", format=form))
+
+    assert reasons(intake) == expected
+    assert intake.records["offset"].to_list() == [o for o in range(10, 14) if o not in expected]
+
+
+def test_a_bad_time_is_told_before_a_bad_value():
+    """One reason a record."""
+    intake = taken([CEILING_MS + 1, 5], [b"{a", b"{a"], side=Side(topic="t", format=Format.JSON))
+
+    assert reasons(intake) == {10: "future_time", 11: "invalid_json"}
+
+
+def test_late_is_what_lies_below_the_report_before():
+    """One flag for each record that takes part; the report itself is not late."""
+    intake = taken([5, 99_999, 9, 10, 11], progress_before_ms=10)
+
+    assert intake.records["time"].to_list() == [5, 9, 10, 11]
+    assert intake.late.to_list() == [True, True, False, False]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 60), max_size=15), st.lists(st.booleans(), max_size=15))
+def test_disorder_is_measured_over_batches(times, cuts):
+    """The largest distance below the largest time before it, whatever batches the records came in."""
+    newest, worst, part = None, 0, []
+    for i, time_ms in enumerate(times):
+        part.append(time_ms)
+        if i == len(times) - 1 or (i < len(cuts) and cuts[i]):
+            intake = taken(part, newest_ms=newest)
+            newest, worst, part = intake.newest_ms, max(worst, intake.disorder_ms), []
+
+    assert worst == max((max(times[: i + 1]) - t for i, t in enumerate(times)), default=0)
+    assert newest == max(times, default=None)
+
+
+def test_records_from_the_future_do_not_count_as_disorder():
+    """One of them would make all others look late."""
+    intake = taken([5, CEILING_MS + 9_000, 6])
+
+    assert (intake.disorder_ms, intake.newest_ms) == (0, 6)
+
+
+def test_nothing_read_changes_nothing():
+    """A range of gaps and markers."""
+    intake = taken([], newest_ms=7)
+
+    assert (len(intake.records), len(intake.late), len(intake.dead)) == (0, 0, 0)
+    assert (intake.disorder_ms, intake.newest_ms) == (0, 7)
