@@ -29,7 +29,9 @@ from kafkaio.eventtime import TimeOf, event_times
 from kafkaio.pointread import PointReader, Record
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
 
-OffsetSpec: Any = kafka_admin.OffsetSpec  # type: ignore[attr-defined]  # it has no types
+# These have no types.
+OffsetSpec: Any = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
+ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
 
 BEYOND_THE_LOG = 1 << 62  # an offset that no log reaches: the index knows no record at or after the time
 
@@ -57,6 +59,16 @@ class BrokerLog:
         """Asked anew each time; the other calls keep to the count that was last told."""
         self._partitions = len(self._describe().partitions)
         return self._partitions
+
+    def config(self) -> dict[str, str]:
+        """The topic's configuration, defaults of the broker included."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
+
+        def ask() -> dict[str, str]:
+            future = self._admin.describe_configs([resource], request_timeout=client.REQUEST_TIMEOUT_S)[resource]
+            return {name: entry.value for name, entry in self._result(future, None).items()}
+
+        return client.retried(ask)
 
     def ends(self) -> dict[int, Ends]:
         partitions = range(self._partitions if self._partitions is not None else self.partition_count())

@@ -10,6 +10,7 @@ from joins.window.admission import Listing
 from joins.window.state import Admission, Reading, low_end
 from kafkaio.topiclog import Ends
 
+LONGEST_DOWNTIME_MS = 24 * 3_600_000
 REMEDY = "start a new checkpoint at a time (`start: TIME`)"
 
 
@@ -25,6 +26,23 @@ def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[st
                 f"{side} topic {name!r} had {known_count} partitions, now {count}: keys have moved; "
                 f"give both topics the same number, let the old records be joined first, then {REMEDY}"
             )
+
+
+def check_compaction(spec: JoinSpec, topic: str, config: Mapping[str, str]) -> None:
+    """Raise DataLoss where compaction may remove records that the join still needs.
+
+    A batch that runs again has to see the same records, and a lost window is read again from the log: compaction has
+    to leave records alone for the window and the longest downtime.
+    """
+    if "compact" not in config.get("cleanup.policy", "delete").split(","):
+        return
+    needed_ms, lag_ms = spec.span_ms + LONGEST_DOWNTIME_MS, int(config.get("min.compaction.lag.ms", "0"))
+    if lag_ms < needed_ms and spec.on_data_loss == "stop":
+        raise DataLoss(
+            f"topic {topic!r} is compacted (cleanup.policy={config['cleanup.policy']}) and min.compaction.lag.ms is "
+            f"{lag_ms}: records would be removed that the join still needs. Set it to {needed_ms} or more (the window "
+            "and a day of downtime), or go on with what compaction leaves (`on_data_loss: continue`)"
+        )
 
 
 def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:

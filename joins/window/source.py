@@ -30,7 +30,7 @@ from joins.spec import JoinSpec
 from joins.window import copartition
 from joins.window.admission import Listing, admit, list_ends
 from joins.window.bolt import Ticket
-from joins.window.guard import check_ends, check_topics
+from joins.window.guard import check_compaction, check_ends, check_topics
 from joins.window.start import begin
 from joins.window.state import Admission
 from kafkaio.brokerlog import BrokerLog
@@ -178,6 +178,8 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 BrokerLog(left.topic, self._spec.kafka, TimeOf(left.time)),
                 BrokerLog(right.topic, self._spec.kafka, TimeOf(right.time)),
             )
+            for one in self._logs:
+                check_compaction(self._spec, one.topic, one.config())
             if self._gate.commit_group is not None:
                 self._group = GroupOffsets(self._gate.commit_group, self._spec.kafka)
         return self._logs

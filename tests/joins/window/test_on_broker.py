@@ -230,7 +230,7 @@ def test_times_in_the_payload(spark, join, tmp_path, topic_factory):
 
 def test_a_restart_goes_on_from_the_checkpoint(spark, join, tmp_path):
     """Nothing twice in the rows of committed batches, nothing lost, and a window that was lost is read again."""
-    spec = join(max_records=200, before_ms=30_000)
+    spec = join(max_records=200, before_ms=3_600_000)
 
     def part(start: int) -> tuple[list[Put], list[Put]]:
         left = [Put(0, b"k%d" % (i % 40), start + i * 4) for i in range(500)]
@@ -251,7 +251,9 @@ def test_a_restart_goes_on_from_the_checkpoint(spark, join, tmp_path):
 
     results = sorted([*first.results(), *second.results()], key=lambda r: r.left_offset)
     assert results == oracle.join(history(spec, [*left, *more_left], [*right, *more_right]), spec)
-    assert "log" in {s["restored"] for s in second.summaries}
+    assert "log" in {s["restored"] for s in second.summaries}, [
+        (s["number"], s["restored"], s["read"], s["window_records"]) for s in [*first.summaries, *second.summaries]
+    ]
 
 
 def fails_with(spark, spec, folder) -> str:
@@ -301,3 +303,15 @@ def test_records_deleted_before_they_were_read_stop_the_join(spark, join, tmp_pa
     assert "DataLoss" in message
     assert f"{spec.left.topic}-0 below offset 5" in message
     assert "on_data_loss" in message
+
+
+def test_a_compacted_topic_is_refused(spark, join, tmp_path, topic_factory):
+    """Unless compaction leaves records alone for the window and a day."""
+    compacted = topic_factory(prefix="compacted", config={"cleanup.policy": "compact"})
+    spec = replace(join(), right=Side(topic=compacted))
+
+    message = fails_with(spark, spec, tmp_path)
+
+    assert "DataLoss" in message
+    assert f"topic '{compacted}' is compacted" in message
+    assert "min.compaction.lag.ms" in message
