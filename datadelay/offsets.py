@@ -7,9 +7,10 @@
 
 Kafka's time index answers exactly. Where times are in the payload, or the index is misled (by a record from the
 future, a transaction's marker), single records are searched: with a disorder of at most D every record before the
-answer has time < T, and a few from T - D on may be read again. Either way the neighbours are read: the record at the
-answer must have reached T (T - D), none known before it may. Where one has, the records are less ordered than
-was said: the answer is not `verified`, and nothing is to be set by it.
+answer has time < T, and a few from T - D on may be read again. A larger disorder than was said shows in no look at
+single records. Either way the neighbours are read: the record at the answer must have reached T (T - D), none known
+before it may. An answer that they contradict (the log changed meanwhile, the index is broken) is not `verified`, and
+nothing is to be set by it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from datadelay.errors import ConfigInvalid, DelayError
+from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
 from datadelay.offsets import Found, OffsetAt, offsets_at
 from datadelay.positions import WritablePositions
 from datadelay.positions.group import ConsumerGroup
@@ -92,7 +92,8 @@ def at_command(
 ) -> None:
     """Print each partition's offset at a time; past the end of a partition that is its end.
 
-    Exit code 1 where an answer contradicts the records around it: they are less ordered than --disorder-ms says.
+    Exit code 1 where the records around an answer contradict it. With --payload-time records may lie up to --disorder-ms
+    below a time before them: answers begin by as much earlier.
     """
     try:
         kafka = _kafka(bootstrap_servers, kafka_config)
@@ -172,7 +173,9 @@ def _wanted(
     found = _look_up(topic, _time_ms(time_text), kafka, payload_time, disorder_ms)
     wrong = [one.partition for one in found if not one.verified]
     if wrong:
-        raise ConfigInvalid(f"partitions {wrong} are less ordered than --disorder-ms {disorder_ms}; raise it")
+        raise PositionsRefused(
+            f"the records around the offsets of partitions {wrong} contradict them; look at `teacup offsets at`"
+        )
     beyond = [one.partition for one in found if one.found is Found.PAST_END]
     if beyond and past_end is PastEnd.REFUSE:
         raise ConfigInvalid(

@@ -1,0 +1,136 @@
+"""Where a time begins in each partition: for any history, and the words for every case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from datadelay.offsets import Found, offsets_at
+from joins.spec import JoinSpec, Side
+from joins.testing.history import Event, Kind, TopicHistory
+from joins.testing.log import Clock, SimulatedLog
+from joins.testing.strategies import BASE_MS, histories, specs
+from kafkaio.topiclog import TimeAnswer, TimeQuery
+
+NOW_MS = BASE_MS + 10_000_000
+
+
+def log_of(*partitions: list[int], start: dict[int, int] | None = None, exact_index: bool = True) -> SimulatedLog:
+    """A topic with these times, all readable."""
+    events = tuple(
+        tuple(
+            Event(partition=p, offset=o, time_ms=at, key=None, value=b"{}", appended_ms=BASE_MS, readable_ms=BASE_MS)
+            for o, at in enumerate(times)
+        )
+        for p, times in enumerate(partitions)
+    )
+    log = SimulatedLog(TopicHistory("t", events), Clock(NOW_MS), exact_index=exact_index)
+    for partition, offset in (start or {}).items():
+        log.delete_before(partition, offset)
+    return log
+
+
+def test_each_case_has_its_word_and_its_offset() -> None:
+    """Found, at the log's start, past the end, empty: the rule for each is explicit."""
+    log = log_of(
+        [BASE_MS, BASE_MS + 10, BASE_MS + 20],
+        [BASE_MS, BASE_MS + 10, BASE_MS + 20],
+        [BASE_MS, BASE_MS + 5],
+        [],
+        [BASE_MS + 50],
+        start={1: 2},
+    )
+
+    found = offsets_at(log, BASE_MS + 10, now_ms=NOW_MS, disorder_ms=0)
+
+    assert [(one.offset, one.found) for one in found] == [
+        (1, Found.RECORD),
+        (2, Found.LOG_START),
+        (2, Found.PAST_END),
+        (0, Found.EMPTY),
+        (0, Found.RECORD),
+    ]
+    assert [(one.before_ms, one.at_ms) for one in found] == [
+        (BASE_MS, BASE_MS + 10),
+        (None, BASE_MS + 20),
+        (BASE_MS + 5, None),
+        (None, None),
+        (None, BASE_MS + 50),
+    ]
+    assert all(one.verified for one in found)
+
+
+@dataclass
+class Wrong(SimulatedLog):
+    """A log whose answers are one offset too late, or too early."""
+
+    off_by: int = 0
+
+    def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
+        answers = SimulatedLog.first_at_or_after(self, queries, ceiling_ms)
+        return {p: replace(answer, offset=answer.offset + self.off_by) for p, answer in answers.items()}
+
+
+@pytest.mark.parametrize(("off_by", "verified"), [(0, True), (1, False), (-1, False)])
+def test_an_answer_that_its_neighbours_contradict_is_not_verified(off_by: int, verified: bool) -> None:
+    """The record before is of the time already, or the one there is not yet."""
+    right = log_of([BASE_MS, BASE_MS + 10, BASE_MS + 20, BASE_MS + 30])
+
+    found = offsets_at(Wrong(right.history, right.clock, off_by=off_by), BASE_MS + 20, now_ms=NOW_MS, disorder_ms=0)
+
+    assert (found[0].offset, found[0].verified) == (2 + off_by, verified)
+
+
+def test_progress_is_told() -> None:
+    """A search over a large topic takes a while."""
+    lines: list[str] = []
+
+    offsets_at(log_of([BASE_MS]), BASE_MS, now_ms=NOW_MS, progress=lines.append)
+
+    assert [line.split(":")[1].split()[0] for line in lines] == ["listing", "looking", "reading"]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[JoinSpec, TopicHistory, int, int]:
+    spec = draw(specs())
+    history = draw(histories(spec)).left
+    moments = [one.readable_ms for one in history.events()] or [BASE_MS]
+    times = [one.time_ms for one in history.records()] or [BASE_MS]
+    return (
+        spec,
+        history,
+        draw(st.sampled_from(moments)),
+        draw(st.sampled_from(times)) + draw(st.sampled_from((-1, 0, 1))),
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_no_readable_record_of_the_time_lies_before_the_offset(case: tuple[JoinSpec, TopicHistory, int, int]) -> None:
+    """Going back to T reads every record from T on, and with an exact index not one too many before the first."""
+    spec, history, now_ms, time_ms = case
+    side: Side = spec.left
+    log = SimulatedLog(history, Clock(now_ms), exact_index=not side.payload_time)
+    ceiling_ms = max(now_ms + spec.max_future_skew_ms, time_ms)
+
+    found = offsets_at(
+        log, time_ms, now_ms=now_ms, disorder_ms=side.disorder_ms, max_future_skew_ms=spec.max_future_skew_ms
+    )
+
+    for one in found:
+        readable = [
+            record
+            for record in history.partitions[one.partition][: one.ends.stable]
+            if record.kind is Kind.DATA and record.time_ms <= ceiling_ms
+        ]
+        assert all(record.time_ms < time_ms for record in readable if record.offset < one.offset)
+        assert one.verified
+        if one.found in (Found.PAST_END, Found.EMPTY):
+            assert one.offset == one.ends.stable
+        elif one.at_ms is not None:
+            assert one.at_ms >= time_ms - side.disorder_ms
+        event(one.found)
