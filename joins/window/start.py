@@ -62,7 +62,8 @@ def _left_start(
     elif spec.start == "earliest":
         start = {p: ends.start for p, ends in listing.left.items()}
     else:
-        queries = {p: TimeQuery(int(spec.start), e.start, e.stable, 0) for p, e in listing.left.items()}
+        margin = spec.left.disorder_ms
+        queries = {p: TimeQuery(int(spec.start), e.start, e.stable, margin) for p, e in listing.left.items()}
         start = {p: answer.offset for p, answer in left.first_at_or_after(queries, ceiling_ms).items()}
     firsts = left.times_at({p: (start[p], stable[p]) for p in start}, ceiling_ms)
     newest = left.newest(stable, ceiling_ms)
