@@ -154,10 +154,10 @@ def ceilings(bounds: Iterable[Bound], offsets: I64) -> I64:
 def gaps(spans: Iterable[Span], start: int, end: int) -> Iterator[Span]:
     """What of [start, end) no span covers."""
     for first, last in sorted(spans):
+        if start >= end:
+            return
         if first > start:
             yield start, min(first, end)
         start = max(start, last)
-        if start >= end:
-            return
     if start < end:
         yield start, end

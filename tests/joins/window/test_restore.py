@@ -1,0 +1,198 @@
+"""A window again: from memory, files and the log it is the same window, with the same marks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datadelay.progress import UNKNOWN, Idle
+from joins.spec import Policy
+from joins.testing import oracle
+from joins.testing.history import History
+from joins.testing.simulation import MemoryStore, Simulation
+from joins.testing.strategies import Admit, Advance, cuts, histories, specs
+from joins.window.bolt import Ticket
+from joins.window.restore import ceilings, gaps, restore
+from joins.window.store import FileStore
+from joins.window.window import Window
+from tests.joins.window.making import join_spec, marked, positions, topic
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=8), st.integers(0, 30), st.integers(0, 30))
+def test_gaps_are_what_no_span_covers(spans, start, length):
+    """Offset by offset; spans may overlap, be empty, or reach beyond."""
+    spans = [(first, first + size) for first, size in spans]
+
+    found = list(gaps(spans, start, start + length))
+
+    covered = {o for first, last in spans for o in range(first, last)}
+    assert [o for first, last in found for o in range(first, last)] == [
+        o for o in range(start, start + length) if o not in covered
+    ]
+    assert all(first < last for first, last in found)
+
+
+@pytest.mark.parametrize(
+    ("offset", "ceiling"), [(3, 100), (9, 100), (10, 100), (11, 250), (19, 250), (20, 2**62), (99, 2**62)]
+)
+def test_the_ceiling_is_that_of_the_batch_that_read_the_offset(offset, ceiling):
+    """Bounds (11, 100) and (20, 250): [3, 11) was read by the first batch, [11, 20) by the second."""
+    bounds = ((3, UNKNOWN), (11, 100), (20, 250))
+
+    assert ceilings(bounds, np.array([offset])).tolist() == [ceiling]
+
+
+def content(window: Window) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """What stands in a window, and what of it is marked; whatever its slices are."""
+    return (
+        sorted(position for one in window.slices for position in positions(one)),
+        sorted(position for one in window.slices for position in marked(one)),
+    )
+
+
+class EmptyStore(MemoryStore):
+    """Forgets at once."""
+
+    def save_slice(self, one):
+        pass
+
+    def save_marks(self, partition, span, joined):
+        pass
+
+
+class Recorder(Simulation):
+    """Compares, before each batch, the window in memory with those made again from files, from half of them, and from
+    the log alone."""
+
+    folder: Path
+    seen: Counter[str]
+
+    def _carry_out(self, state):
+        for ticket in Ticket.all_of(state, self.spec):
+            self._compare(ticket)
+        yield from super()._carry_out(state)
+
+    def _compare(self, ticket):
+        key = (ticket.generation, ticket.bucket.number)
+        kept = self._bolt._windows.get(key)
+        if kept is None or kept.number >= ticket.number:
+            return
+        files = FileStore(self.folder / ticket.generation / str(ticket.bucket.number))
+        again, came_from = restore(self.spec, ticket.bucket, ticket.number, None, files, self._read)
+        from_log, _ = restore(self.spec, ticket.bucket, ticket.number, None, EmptyStore(), self._read)
+        for one in again.window.slices + from_log.window.slices:
+            one.check()
+        kept.window.expire(ticket.bucket.expiry_before_ms)
+        assert content(again.window) == content(kept.window)
+        assert content(from_log.window) == content(kept.window)
+        self.seen[came_from] += bool(len(again.window))
+
+    def _store_of(self, generation, bucket):
+        return FileStore(self.folder / generation / str(bucket))
+
+
+advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_memory_files_and_log_give_the_same_window(tmp_path_factory, data):
+    """Before any batch of any run: the same records, the same marks; late records and stalls apart."""
+    spec = data.draw(advancing)
+    history = data.draw(histories(spec, co_partitioned=True, max_steps=20))
+    Recorder.folder, Recorder.seen = tmp_path_factory.mktemp("windows"), Counter()
+
+    run = Recorder(history, spec).play(data.draw(cuts())).drain()
+
+    assert run.sorted_results() == oracle.join(history, spec)
+    assert run.window == 0
+
+
+def a_run(folder: Path, policy: Policy = Policy.NEAREST) -> Recorder:
+    """Some batches over a live history, so that windows are full and partly marked."""
+    left = [(t, b"a") for t in range(1_000, 1_600, 20)]
+    right = [(t, b"ab"[i % 2 : i % 2 + 1]) for i, t in enumerate(range(1_000, 1_600, 5))]
+    spec = join_spec(before_ms=200, after_ms=50, policy=policy)
+    Recorder.folder, Recorder.seen = folder, Counter()
+    run = Recorder(History(topic("left", left), topic("right", right), start_ms=1_000), spec)
+    return run.play([step for _ in range(12) for step in (Advance(40), Admit(30))])
+
+
+@pytest.mark.parametrize("policy", [Policy.NEAREST, Policy.LAST, Policy.ALL])
+def test_full_windows_come_back(tmp_path: Path, policy: Policy):
+    """The comparison is worth something: windows with marked and unmarked records were compared. (`first` marks what
+    expires next.)"""
+    run = a_run(tmp_path, policy)
+
+    (kept,) = run._bolt._windows.values()
+
+    records, marks = content(kept.window)
+    assert run.seen["files"] >= 8
+    assert 0 < len(marks) < len(records)
+
+
+def test_a_lost_file_is_read_again_from_the_log(tmp_path: Path):
+    """And saved again; slices and marks alike."""
+    run = a_run(tmp_path)
+    (kept,) = run._bolt._windows.values()
+    wanted = content(kept.window)
+    store = run._store_of(run.state.generation, 0)
+    files = sorted(store.folder.iterdir())
+    bucket = run.state.buckets[0].carried_on()
+
+    for lost in range(0, len(files), 2):
+        files[lost].unlink()
+    again, came_from = restore(run.spec, bucket, run.state.number + 1, None, store, run._read)
+    once_more, _ = restore(run.spec, bucket, run.state.number + 1, None, store, run._read)
+
+    assert came_from == "log"
+    assert content(again.window) == content(once_more.window) == wanted
+
+
+def test_a_worker_that_missed_batches_catches_up_from_the_files_of_others(tmp_path: Path):
+    """What it has in memory stays; only what came since is loaded."""
+    run = a_run(tmp_path)
+    (old,) = run._bolt._windows.values()
+    run._bolt = run._new_bolt()  # another worker goes on
+    run.play([Advance(40), Admit(30), Advance(40), Admit(30)])
+    (new,) = run._bolt._windows.values()
+    bucket, number = run.state.buckets[0].carried_on(), run.state.number + 1
+
+    caught_up, came_from = restore(run.spec, bucket, number, old, run._store_of(run.state.generation, 0), run._read)
+
+    assert caught_up is old
+    assert came_from == "files"
+    assert content(caught_up.window) == content(new.window)
+
+
+def test_a_window_that_is_ahead_is_of_no_use_to_a_retry(tmp_path: Path):
+    """The batch that it has seen runs again: its own right range must not stand in the window yet."""
+    run = a_run(tmp_path)
+    (kept,) = run._bolt._windows.values()
+    bucket, store = run.state.buckets[0], run._store_of(run.state.generation, 0)
+
+    again, came_from = restore(run.spec, bucket, run.state.number, kept, store, run._read)
+
+    assert again is not kept
+    assert came_from == "files"
+    assert max(o for _, o in content(again.window)[0]) < bucket.right[0].start
+
+
+def test_a_window_in_memory_is_taken_as_it_is(tmp_path: Path):
+    """Nothing is read, from nowhere."""
+    run = a_run(tmp_path)
+    (kept,) = run._bolt._windows.values()
+
+    def read(*_):
+        raise AssertionError("the log was read")
+
+    again, came_from = restore(
+        run.spec, run.state.buckets[0].carried_on(), run.state.number + 1, kept, EmptyStore(), read
+    )
+
+    assert (again is kept, came_from) == (True, "memory")
