@@ -1,4 +1,7 @@
-"""`teacup delay` (collector and API) and `teacup offsets` (offsets of a time): arguments in, one call, words out."""
+"""`teacup delay` (collector and API) and `teacup offsets` (offsets of a time): arguments in, one call, words out.
+
+What takes long to import is imported by the command that needs it, so that help comes at once.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import time
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,13 +20,12 @@ from rich.table import Table
 from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
 from datadelay.offsets import Found, OffsetAt, offsets_at
 from datadelay.positions import WritablePositions
-from datadelay.positions.group import ConsumerGroup
-from datadelay.positions.zookeeper import SpoutPositions
 from datadelay.rewriting import Plan, carry_out, plan, undo, undo_topic
 from datadelay.settings import load_yaml_with_env
-from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError
-from kafkaio.eventtime import KAFKA, TimeOf
+
+if TYPE_CHECKING:
+    from kafkaio.brokerlog import BrokerLog
 
 delay_app = typer.Typer(help="How far has a consumer come in event time?", no_args_is_help=True)
 offsets_app = typer.Typer(help="The offsets of a time, and setting a consumer to them.", no_args_is_help=True)
@@ -92,8 +94,8 @@ def at_command(
 ) -> None:
     """Print each partition's offset at a time; past the end of a partition that is its end.
 
-    Exit code 1 where the records around an answer contradict it. With --payload-time records may lie up to --disorder-ms
-    below a time before them: answers begin by as much earlier.
+    Exit code 1 where the records around an answer contradict it. With --payload-time answers begin --disorder-ms
+    earlier, as a record may lie so far below a time before it.
     """
     try:
         kafka = _kafka(bootstrap_servers, kafka_config)
@@ -160,7 +162,7 @@ def _wanted(
     if undo_path is not None:
         if topic is not None or time_text is not None:
             raise ConfigInvalid("--undo stands alone: it knows its topic and offsets; leave --topic and --time out")
-        log = BrokerLog(undo_topic(undo_path), kafka)
+        log = _open_log(undo_topic(undo_path), kafka, None)
         try:
             back, left = undo(undo_path, positions, log.ends())
         finally:
@@ -189,7 +191,7 @@ def _wanted(
 def _look_up(
     topic: str, time_ms: int, kafka: dict[str, str], payload_time: str | None, disorder_ms: int
 ) -> tuple[OffsetAt, ...]:
-    log = BrokerLog(topic, kafka, TimeOf(payload_time or KAFKA))
+    log = _open_log(topic, kafka, payload_time)
     try:
         return offsets_at(
             log,
@@ -200,6 +202,13 @@ def _look_up(
         )
     finally:
         log.close()
+
+
+def _open_log(topic: str, kafka: dict[str, str], payload_time: str | None) -> BrokerLog:
+    from kafkaio.brokerlog import BrokerLog
+    from kafkaio.eventtime import KAFKA, TimeOf
+
+    return BrokerLog(topic, kafka, TimeOf(payload_time or KAFKA))
 
 
 def _positions(
@@ -213,9 +222,13 @@ def _positions(
     if (group is None) == (zookeeper is None):
         raise ConfigInvalid("give either --group, or --zookeeper with --root and --consumer-id")
     if group is not None:
+        from datadelay.positions.group import ConsumerGroup
+
         return ConsumerGroup(group, kafka)
     if consumer_id is None or zookeeper is None:
         raise ConfigInvalid("--consumer-id is missing; it is the spout's id, the node below --root")
+    from datadelay.positions.zookeeper import SpoutPositions
+
     return SpoutPositions(zookeeper, root, consumer_id, topic_folders=topic_folders)
 
 

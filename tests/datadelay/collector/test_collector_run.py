@@ -123,9 +123,7 @@ def as_cron(server: RunningServer, folder: Path) -> int:
     bin_folder.mkdir(exist_ok=True)
     teacup = bin_folder / "teacup"
     teacup.write_text(
-        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n"
-        "import typer\nfrom deploy.cli_delay import delay_app\n"
-        "app = typer.Typer()\napp.add_typer(delay_app, name='delay')\napp()\n"
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(REPOSITORY)!r})\nfrom deploy.cli import app\napp()\n"
     )
     teacup.chmod(0o755)
     server.clock.now_ms = now_ms() + 1_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import event, given, settings
@@ -64,11 +64,10 @@ def test_each_case_has_its_word_and_its_offset() -> None:
     assert all(one.verified for one in found)
 
 
-@dataclass
 class Wrong(SimulatedLog):
-    """A log whose answers are one offset too late, or too early."""
+    """A log whose answers are some offsets too late, or too early."""
 
-    off_by: int = 0
+    off_by = 0
 
     def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
         answers = SimulatedLog.first_at_or_after(self, queries, ceiling_ms)
@@ -79,8 +78,10 @@ class Wrong(SimulatedLog):
 def test_an_answer_that_its_neighbours_contradict_is_not_verified(off_by: int, verified: bool) -> None:
     """The record before is of the time already, or the one there is not yet."""
     right = log_of([BASE_MS, BASE_MS + 10, BASE_MS + 20, BASE_MS + 30])
+    wrong = Wrong(right.history, right.clock)
+    wrong.off_by = off_by
 
-    found = offsets_at(Wrong(right.history, right.clock, off_by=off_by), BASE_MS + 20, now_ms=NOW_MS, disorder_ms=0)
+    found = offsets_at(wrong, BASE_MS + 20, now_ms=NOW_MS, disorder_ms=0)
 
     assert (found[0].offset, found[0].verified) == (2 + off_by, verified)
 
