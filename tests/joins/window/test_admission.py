@@ -1,0 +1,383 @@
+"""What a batch may read: limits, waits, who waits for whom, and how far the window reaches."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datadelay.progress import UNKNOWN, Idle
+from joins.spec import Format, Policy, Side
+from joins.testing import oracle
+from joins.testing.history import History
+from joins.testing.simulation import Simulation
+from joins.testing.strategies import histories, specs
+from joins.window.admission import admit, fair_shares, list_ends
+from tests.joins.window.making import join_spec, topic
+
+DAY_MS = 86_400_000
+
+
+def simulation(spec, left, right, start_ms):
+    return Simulation(History(topic("left", *left), topic("right", *right), start_ms), spec)
+
+
+def batches(run, rounds=500):
+    """Admit without moving the clock until nothing more may be read: the records of each batch."""
+    sizes = []
+    for _ in range(rounds):
+        if not run.admit():
+            return sizes
+        sizes.append(sum(r.records for b in run.state.buckets.values() for s in (b.left, b.right) for r in s.values()))
+    raise AssertionError(f"{rounds} batches, and still more: {sizes[-5:]}")
+
+
+def outcomes(run):
+    return [(r.left_partition, r.left_offset, r.outcome, r.reason) for r in run.run.sorted_results()]
+
+
+# Shares
+
+
+@given(st.dictionaries(st.integers(0, 20), st.integers(0, 300), min_size=1, max_size=9), st.integers(1, 400))
+def test_shares_are_max_min_fair(unread, limit):
+    """No bucket gets more than it has while one that has more gets less; all together fit (but one record each)."""
+    shares = fair_shares(unread, limit)
+
+    assert shares.keys() == unread.keys()
+    assert all(1 <= shares[n] <= max(records, 1) for n, records in unread.items())
+    assert sum(shares.values()) <= max(limit, len(unread))
+    cut = [shares[n] for n, records in unread.items() if shares[n] < records]
+    if cut:
+        assert max(shares.values()) <= max(cut)
+        assert max(cut) - min(cut) <= 1
+        assert sum(shares.values()) >= limit - len(unread)
+    else:
+        assert shares == {n: max(records, 1) for n, records in unread.items()}
+
+
+# The limit
+
+
+def steady(records, first_ms=1_000, every_ms=1, key=b"a"):
+    return [(first_ms + i * every_ms, key) for i in range(records)]
+
+
+@pytest.mark.parametrize("limit", [50, 200, 1_000])
+def test_a_backlog_is_read_in_batches_near_the_limit(limit):
+    """None above it by much, and few that are much smaller."""
+    spec = join_spec(max_records=limit)
+    run = simulation(spec, [steady(2_000)], [steady(2_000)], DAY_MS)
+
+    sizes = batches(run)
+
+    assert sum(sizes) == 4_000
+    assert max(sizes) <= 1.2 * limit
+    assert len(sizes) <= 2 * 4_000 / limit + 2
+    assert outcomes(run) == [(0, i, "matched", None) for i in range(2_000)]
+
+
+def test_a_burst_of_one_millisecond_is_cut():
+    """It is larger than the limit on either side: batches stay within a small multiple, and nothing is missed."""
+    burst = [*steady(50), *[(2_000, b"a")] * 900, *steady(50, 3_000)]
+    spec = join_spec(max_records=100, policy=Policy.FIRST)
+    run = simulation(spec, [burst], [burst], DAY_MS)
+
+    sizes = batches(run)
+
+    assert sum(sizes) == 2_000
+    assert max(sizes) <= 4 * 100
+    assert run.run.sorted_results() == oracle.join(History(run.left.history, run.right.history), spec)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 20])
+@pytest.mark.parametrize("time", ["kafka", "$.t"])
+def test_disorder_that_hides_every_record_does_not_stop_the_join(limit, time):
+    """No record is above the target by the whole disorder: a share of right is read whatever its times are."""
+    disordered = [(1_000 + 7 * i % 500, b"a") for i in range(120)]
+    sides = {
+        name: Side(topic=name, disorder_ms=600, time=time, format=Format.JSON if time != "kafka" else Format.BYTES)
+        for name in ("left", "right")
+    }
+    spec = join_spec(max_records=limit, **sides)
+    history = History(with_payload(topic("left", disordered)), with_payload(topic("right", disordered)), DAY_MS)
+    run = Simulation(history, spec)
+
+    sizes = batches(run)
+
+    assert sum(sizes) == 240
+    assert max(sizes) <= 4 * limit
+    assert run.run.sorted_results() == oracle.join(history, spec)
+
+
+def with_payload(one):
+    """The same topic with its times in the values too."""
+    parts = tuple(
+        tuple(replace(e, value=json.dumps({"t": e.time_ms}).encode()) for e in events) for events in one.partitions
+    )
+    return replace(one, partitions=parts)
+
+
+def test_skewed_buckets_share_the_limit():
+    """A small bucket is done at once; the large one gets what the small ones leave."""
+    spec = join_spec(max_records=300)
+    run = simulation(spec, [steady(1_000), steady(10, key=b"b")], [steady(1_000), steady(10, key=b"b")], DAY_MS)
+
+    run.admit()
+    small = run.state.buckets[1]
+    sizes = batches(run)
+
+    assert (small.left[1].end, small.right[1].end) == (10, 10)
+    assert max(sizes) <= 1.2 * 300
+    assert len(sizes) <= 2 * 2_000 / 300 + 2
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_any_limit_comes_to_the_end(data):
+    """However small: something may always be read while records are unread, and the output is the oracle's."""
+    spec = data.draw(specs().filter(lambda spec: spec.idle is Idle.ADVANCE))
+    spec = replace(spec, max_records=data.draw(st.sampled_from((1, 2, 3, 4, 6, 10, 20))))
+    history = data.draw(histories(spec, co_partitioned=True, max_steps=20))
+
+    run = Simulation(history, spec).drain(600)
+
+    assert run.sorted_results() == oracle.join(history, spec)
+
+
+# max_wait
+
+WAITS = join_spec(max_wait_ms=500)
+OPEN = ([(1_000, b"a")], [(1_000, b"b"), (1_001, b"a", 60_000)])
+"""Left has one record; right's match stands in a transaction that stays open."""
+
+
+def stuck(spec=WAITS):
+    run = Simulation(History(topic("left", OPEN[0]), topic("right", OPEN[1]), 1_000), spec)
+    while run.admit():
+        pass
+    return run
+
+
+def test_left_waits_for_a_right_that_stands_still():
+    """Without `max_wait` for ever: the match comes with the end of the transaction."""
+    run = stuck(join_spec())
+
+    run.clock.advance(58_000)
+    assert not run.admit()
+    run.clock.advance(2_000)
+    run.drain()
+
+    assert outcomes(run) == [(0, 0, "matched", None)]
+
+
+def test_left_passes_after_max_wait_and_not_earlier():
+    """It says that it was right that stood still."""
+    run = stuck()
+    moved_ms = run.state.buckets[0].moved_ms
+
+    run.clock.advance(moved_ms + 499 - run.clock.now_ms)
+    assert not run.admit()
+    run.clock.advance(2)
+
+    assert run.admit()
+    assert outcomes(run) == [(0, 0, "unmatched", "right_stalled")]
+    assert len(run.drain().results) == 1
+
+
+def test_time_before_the_process_started_does_not_count():
+    """Nobody looked then: right may long have moved."""
+    run = stuck()
+    run.clock.advance(400)
+    run.restart()
+
+    run.clock.advance(499)
+    assert not run.admit()
+    run.clock.advance(2)
+
+    assert run.admit()
+    assert outcomes(run) == [(0, 0, "unmatched", "right_stalled")]
+
+
+def test_right_that_moves_is_waited_for():
+    """However far behind it is: the wait begins anew with each step of its frontier."""
+    right = [(1_000 + 10 * i, b"b", 1_000 + 400 * i) for i in range(20)]
+    run = Simulation(
+        History(topic("left", [(1_150, b"b")]), topic("right", right), 1_150),
+        join_spec(max_wait_ms=500, idle=Idle.HOLD),
+    )
+
+    while not run.run.results:
+        run.clock.advance(200)
+        run.admit()
+        assert run.clock.now_ms < 60_000
+
+    assert outcomes(run) == [(0, 0, "matched", None)]
+
+
+def test_right_that_has_unread_records_is_not_stalled():
+    """A limit holds it, not the topic."""
+    spec = join_spec(max_wait_ms=1, max_records=20)
+    run = simulation(spec, [steady(300)], [steady(300)], DAY_MS)
+
+    while run.admit():
+        run.clock.advance(5)
+
+    assert outcomes(run) == [(0, i, "matched", None) for i in range(300)]
+
+
+def test_left_records_that_right_had_reached_are_not_called_stalled():
+    """Only those from where right stood still on."""
+    left = [(900, b"x"), (1_000, b"a")]
+    run = Simulation(History(topic("left", left), topic("right", OPEN[1]), 1_000), WAITS)
+    while run.admit():
+        pass
+    run.clock.advance(600)
+    run.admit()
+
+    assert outcomes(run) == [(0, 0, "unmatched", "no_candidate"), (0, 1, "unmatched", "right_stalled")]
+
+
+# Idle
+
+
+@pytest.mark.parametrize(("idle", "admitted"), [(Idle.ADVANCE, True), (Idle.HOLD, False)])
+def test_an_idle_right_holds_left_only_where_told_to(idle, admitted):
+    """`advance` concludes from the clock that nothing older comes; `hold` knows only records."""
+    run = simulation(join_spec(idle=idle), [steady(3, 5_000)], [steady(3, 1_000)], DAY_MS)
+
+    batches(run)
+
+    assert bool(run.run.results) is admitted
+
+
+def test_under_hold_a_right_record_lets_left_go():
+    """The first one that is beyond what left needs."""
+    run = simulation(join_spec(idle=Idle.HOLD), [steady(3, 5_000)], [[*steady(3), (5_008, b"x")]], DAY_MS)
+
+    batches(run)
+
+    assert [left for _, left, _, _ in outcomes(run)] == [0, 1, 2]
+
+
+def test_under_hold_right_is_read_no_further_than_left_needs():
+    """Left has ended and nobody knows its time: the window does not grow with a right that goes on."""
+    spec = join_spec(idle=Idle.HOLD, max_records=100)
+    run = simulation(spec, [steady(100)], [steady(5_000)], DAY_MS)
+
+    batches(run)
+
+    assert len(run.run.results) == 100
+    assert run.run.largest_window <= 100 + 2 * spec.max_records + spec.span_ms
+
+
+# Far apart
+
+
+def most_within(records, span_ms):
+    """The most records of a topic that lie within a span."""
+    times = sorted(t for t, *_ in records)
+    return max(sum(1 for t in times if first <= t <= first + span_ms) for first in times)
+
+
+@pytest.mark.parametrize(("left_first", "right_first"), [(1_000, 1_000), (200_000, 1_000), (1_000, 200_000)])
+@pytest.mark.parametrize("disorder_ms", [0, 30])
+def test_the_window_holds_the_joins_span_however_far_the_topics_are_apart(left_first, right_first, disorder_ms):
+    """Side by side, left far ahead, right far ahead: what it holds is bounded by interval, disorder and a batch."""
+    sides = {name: Side(topic=name, disorder_ms=disorder_ms) for name in ("left", "right")}
+    spec = join_spec(before_ms=100, after_ms=50, max_records=100, **sides)
+    left, right = steady(1_500, left_first), steady(3_000, right_first, every_ms=2)
+    run = simulation(spec, [left], [right], DAY_MS)
+
+    run.drain()
+
+    bound = most_within(right, spec.span_ms) + 2 * spec.max_records
+    assert run.run.largest_window <= bound < 3_000 / 4
+    assert run.run.sorted_results() == oracle.join(History(run.left.history, run.right.history), spec)
+
+
+def test_right_is_not_read_while_left_does_not_need_it():
+    """Right far ahead: left is read at once, and right waits."""
+    run = simulation(join_spec(max_records=50), [steady(200)], [steady(2_000, 200_000)], DAY_MS)
+
+    while run.state.buckets[0].left[0].end < 200:
+        assert run.admit()
+
+    assert run.state.buckets[0].right[0].end <= 2 * 50
+
+
+# Batches without records
+
+
+def live(**changes):
+    """A live run whose window holds records that expire one by one, long after the last record was read."""
+    spec = join_spec(before_ms=10_000, producer_delay_ms=100, frontier_every_ms=1_000, **changes)
+    run = simulation(spec, [[(1_000, b"a")]], [[(1_000 + 90 * i, b"b") for i in range(40)]], 5_000)
+    batches(run)
+    return run
+
+
+def test_batches_that_only_expire_keep_their_distance():
+    """At most one each `frontier_every_ms`, and none once the window is empty."""
+    run = live()
+    assert run.run.window
+
+    listed = [run.state.listed_ms]
+    for _ in range(400):
+        run.clock.advance(50)
+        if run.admit():
+            listed.append(run.state.listed_ms)
+
+    assert all(b - a >= 1_000 for a, b in pairwise(listed))
+    assert 3 <= len(listed) <= 20
+    assert run.run.window == 0
+    assert not run.admit()
+
+
+def test_nothing_to_do_is_the_same_admission():
+    """The object itself, so that Spark sees no new offset."""
+    run = live()
+
+    listing = list_ends(run.left, run.right, run.clock.now_ms + 500)
+
+    assert admit(run.spec, run.state, listing, run.left, run.right) is run.state
+
+
+def test_two_empty_topics_admit_nothing_ever():
+    """The clock alone starts no batch."""
+    run = simulation(join_spec(), [[], []], [[], []], 1_000)
+
+    for _ in range(20):
+        run.clock.advance(DAY_MS)
+        assert not run.admit()
+
+    assert run.state.number == 0
+
+
+def test_right_is_listed_before_left():
+    """A left record that came after right was listed would otherwise pass by a clock that right has not seen."""
+    asked = []
+
+    class Log:
+        def __init__(self, name):
+            self.name = name
+
+        def ends(self):
+            asked.append(self.name)
+            return {}
+
+    list_ends(Log("left"), Log("right"), 0)
+
+    assert asked == ["right", "left"]
+
+
+def test_the_frontier_is_unknown_until_right_says_something():
+    """An open transaction as the first thing on right: left stays where it is."""
+    run = simulation(join_spec(), [steady(5)], [[(1_000, b"a", 2 * DAY_MS)]], DAY_MS)
+
+    assert not run.admit()
+    assert run.state.buckets[0].frontier_ms == UNKNOWN
