@@ -106,6 +106,27 @@ def test_a_policy_picks_what_brute_force_picks(policy):
     check()
 
 
+TIES = [(0, 0, 95, b"a"), (1, 5, 105, b"a"), (0, 3, 105, b"a"), (1, 2, 95, b"a"), (0, 4, 105, b"a"), (1, 3, 95, b"a")]
+"""Equally near a left record of 100, by position and time: three on either side."""
+
+
+@pytest.mark.parametrize("parts", [[TIES], [TIES[:3], TIES[3:]], [TIES[3:], TIES[:3]], [[one] for one in TIES[::-1]]])
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (Policy.NEAREST, [(0, 0)]),
+        (Policy.FIRST, [(0, 0)]),
+        (Policy.LAST, [(1, 5)]),
+        (Policy.ALL, [(0, 0), (1, 2), (1, 3), (0, 3), (0, 4), (1, 5)]),
+    ],
+)
+def test_ties_go_by_time_partition_and_offset(policy, expected, parts):
+    """Of two equally near ones the earlier; how they lie in slices never shows."""
+    work = Work(join_spec(policy=policy, before_ms=5, after_ms=5), parts, [(0, 0, 100, b"a")], -(2**62))
+
+    assert [right for _, right in picked(work)] == expected
+
+
 @pytest.mark.parametrize(("at_once", "portions"), [(3, [4] * 5), (8, [4, 8, 8]), (500_000, [20])])
 def test_portions_hold_about_as_many_pairs_as_are_allowed(monkeypatch, at_once, portions):
     """No left record is cut in two, so that one alone may have more."""
