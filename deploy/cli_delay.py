@@ -68,6 +68,7 @@ def collect_command(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
     )
+    logging.getLogger("stamina").setLevel(logging.ERROR)  # that a call was repeated is no news to those cron mails to
     raise typer.Exit(collect(config))
 
 

@@ -1,9 +1,10 @@
 """Single records at given offsets, of many partitions at once: what searches and collectors need.
 
-One consumer is kept open and reads the smallest thing a broker gives: one record batch a partition (where
-producers batch, that is about 100 KB, whatever limit is set). All partitions of a call are asked at once,
-so that the time follows the rounds and not the partitions. Nothing is assigned between calls: nothing is
-fetched in the background.
+One consumer is kept open and reads little: a broker gives whole record batches (where producers batch, that
+is about 100 KB), so that a lower limit than such a batch saves nothing. It would cost a lot: only the first
+partition of a fetch gets a batch above the limit, and all others wait for a fetch of their own. With the
+limit at about a batch, all partitions of a call are answered at once, and the time follows the rounds and
+not the partitions. Nothing is assigned between calls: nothing is fetched in the background.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
 
 TUNING: Mapping[str, object] = {
     "queued.min.messages": 1,
-    "fetch.message.max.bytes": 1,  # the broker still gives the first batch whole
+    "fetch.message.max.bytes": 131_072,  # a partition
     "fetch.wait.max.ms": 5,  # one partition at its end must not hold the others for long
     "fetch.queue.backoff.ms": 1,
     "socket.nagle.disable": True,

@@ -1,0 +1,202 @@
+"""How long does a run of the collector take over 1,000 partitions in 10 topics?
+
+    python -m benchmarks.collector [--topics 10] [--partitions 100] [--runs 5]
+
+A broker, a Data Delay API and a consumer group that stands in the middle of every partition, on the same cores. Three
+things are timed: the run itself (`datadelay.collector.run`, submissions included, the median of several), the command
+as cron starts it (Python's start included), and the same questions asked one partition after another (ends, position,
+record, each with connections kept open) over a sample. Bytes are those that TCP received from the broker in one
+observation of everything: look-ups of ends and positions, metadata and the record batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.delay_api import SERVE, TOKEN
+from datadelay.api.auth import WRITE_TOKEN_VARIABLE
+from datadelay.client import DelayClient
+from datadelay.collect import Rules
+from datadelay.collector import run
+from datadelay.collectorconfig import CollectorConfig
+from datadelay.errors import CallFailed
+from datadelay.observe import observe
+from datadelay.positions.group import ConsumerGroup
+from deploy.broker import Broker
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.groups import GroupOffsets
+from kafkaio.pointread import PointReader
+
+PROMISED_S = 3.0
+PROMISED_RATIO = 10
+RECORDS = 200  # a partition, in two batches; the position lies in the middle
+SAMPLE = 60  # partitions that are asked one after another
+GROUP = "feeder"
+_TCP_BYTES_RECEIVED = 128  # its place in Linux' struct tcp_info
+
+
+def fill(kafka: dict[str, str], topics: list[str], partitions: int) -> None:
+    """Make the topics, write to every partition, put the group in the middle of each."""
+    admin = AdminClient(kafka)
+    for future in admin.create_topics(
+        [NewTopic(name, partitions, 1) for name in topics], operation_timeout=120
+    ).values():
+        future.result(180)
+    producer = Producer({**kafka, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
+    now_ms = time.time_ns() // 1_000_000
+    for half in range(2):
+        for topic in topics:
+            for number in range(partitions):
+                for record in range(RECORDS // 2):
+                    producer.produce(topic, b"v" * 150, partition=number, timestamp=now_ms - 1_000 + 10 * half + record)
+            producer.poll(0)
+        if producer.flush(120):
+            raise RuntimeError("the broker did not take all records")
+    group = GroupOffsets(GROUP, kafka)
+    for topic in topics:
+        group.commit({(topic, number): RECORDS // 2 for number in range(partitions)})
+
+
+def received(port: int) -> int:
+    """Bytes that this process's open connections have received from a port."""
+    total = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as one:
+                if one.type == socket.SOCK_STREAM and one.getpeername()[1] == port:
+                    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+                    total += struct.unpack_from("Q", info, _TCP_BYTES_RECEIVED)[0]
+        except OSError:
+            continue  # closed meanwhile, or no TCP
+    return total
+
+
+def bytes_of_one_observation(kafka: dict[str, str], topics: list[str], port: int) -> int:
+    """Look at everything once, with the connections left open until they have been counted."""
+    before = received(port)
+    positions = ConsumerGroup(GROUP, kafka)
+    logs = [BrokerLog(topic, kafka) for topic in topics]
+    for log in logs:
+        observe(log, positions, Rules(), lambda: time.time_ns() // 1_000_000)
+    total = received(port) - before
+    for log in logs:
+        log.close()
+    positions.close()
+    return total
+
+
+def one_after_another_s(kafka: dict[str, str], topic: str, partitions: int) -> float:
+    """Seconds a partition."""
+    consumer = Consumer({**kafka, "group.id": GROUP, "enable.auto.commit": False})
+    reader = PointReader(topic, kafka)
+    begun = 0.0
+    for number in range(-1, min(SAMPLE, partitions)):  # the first one opens the connections
+        spot = TopicPartition(topic, max(number, 0))
+        if number == 0:
+            begun = time.perf_counter()
+        _, high = consumer.get_watermark_offsets(spot, timeout=10)
+        position = consumer.committed([spot], timeout=10)[0].offset
+        found = reader.read_one({spot.partition: position}, {spot.partition: high})[spot.partition]
+        if found is None:
+            raise RuntimeError(f"no record at {position} of {topic}-{spot.partition}")
+    taken = time.perf_counter() - begun
+    reader.close()
+    consumer.close()
+    return taken / min(SAMPLE, partitions)
+
+
+def start_api(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """A server process, and where it listens."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    environment = {**os.environ, WRITE_TOKEN_VARIABLE: TOKEN}
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVE, f"sqlite:///{folder / 'delay.db'}", str(port)], env=environment
+    )
+    url = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 60
+    with DelayClient(url, TOKEN, retries=0) as client:
+        while True:
+            try:
+                client.list()
+            except CallFailed:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return server, url
+
+
+def measure(kafka: dict[str, str], port: int, url: str, folder: Path, asked: argparse.Namespace) -> None:
+    topics = [f"topic-{number}" for number in range(asked.topics)]
+    count = asked.topics * asked.partitions
+    begun = time.perf_counter()
+    fill(kafka, topics, asked.partitions)
+    print(f"made {count} partitions in {time.perf_counter() - begun:.1f} s")
+    path = folder / "collector.yaml"
+    consumer = {"consumer": "feeder", "positions": {"from": "group", "group": GROUP}}
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "api": {"url": url, "token": TOKEN},
+                "kafka": kafka,
+                "lock_file": str(folder / "lock"),
+                "consumers": [{**consumer, "topics": [{"topic": topic} for topic in topics]}],
+            }
+        )
+    )
+    config = CollectorConfig.load(path)
+    times: list[float] = []
+    for _ in range(asked.runs):
+        begun = time.perf_counter()
+        code = run(config)
+        times.append(time.perf_counter() - begun)
+        if code != 0:
+            raise RuntimeError(f"the run ended with {code}")
+    begun = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "deploy.cli", "delay", "collect", str(path)], check=True)
+    command_s = time.perf_counter() - begun
+    fetched = bytes_of_one_observation(kafka, topics, port)
+    each_s = one_after_another_s(kafka, topics[0], asked.partitions)
+    run_s = median(times)
+    ratio = each_s * count / run_s
+    print(f"a run              {run_s:8.2f} s     {count / run_s:8,.0f} partitions/s")
+    print(f"all runs           {', '.join(f'{one:.2f}' for one in times)} s")
+    print(f"the command        {command_s:8.2f} s     promised: below {PROMISED_S:g} s")
+    print(f"received           {fetched / count:8,.0f} bytes a partition")
+    print(f"one after another  {each_s * count:8.2f} s     {1 / each_s:8,.0f} partitions/s")
+    print(f"ratio              {ratio:8.1f}       promised: {PROMISED_RATIO} or more")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--topics", type=int, default=10)
+    parser.add_argument("--partitions", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=5)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="teacup-collector-") as name, Broker() as broker:
+        server, url = start_api(Path(name))
+        try:
+            measure({"bootstrap.servers": broker.bootstrap}, broker.port, url, Path(name), asked)
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+if __name__ == "__main__":
+    main()
