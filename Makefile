@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
-.PHONY: help venv broker-jars browser test lint types bench demo clean
+.PHONY: help venv broker-jars jvm-archive browser test lint types bench demo clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -23,6 +23,9 @@ $(STAMP): pyproject.toml
 
 broker-jars: $(STAMP) ## the development broker's jars, fetched once through Maven
 	@$(BIN)/python -m deploy.broker --fetch >/dev/null
+
+jvm-archive: $(STAMP) ## Spark's classes prepared for the JVM (160 MB in the cache): jobs start in half the CPU time
+	@$(BIN)/python -m deploy.jvmarchive
 
 browser: ## headless Chromium for the test of the page, where it is missing
 	@if [ -f tests/install-browser.sh ]; then sh tests/install-browser.sh; fi

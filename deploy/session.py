@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deploy import sparkconf
+from deploy.jvmarchive import archive_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,11 +36,14 @@ def build_session(name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = Tr
     rows_in_jvm  False: only tickets and summaries pass through the JVM, which is then made to start faster
     """
     _refuse({key: str(value) for key, value in spark.items()})
-    given = {**spark, **_submitted()}
+    submitted = _submitted()
+    given = {**spark, **submitted}
     properties = sparkconf.effective(
         {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}
     )
-    properties[_JAVA_OPTIONS] = _java_options(properties.get(_JAVA_OPTIONS, ""), rows_in_jvm)
+    if submitted:
+        properties.setdefault("spark.log.level", "WARN")  # that JVM has read another log configuration
+    properties[_JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
     _use_this_interpreter(properties)
     from pyspark.sql import SparkSession
 
@@ -74,10 +78,11 @@ def _submitted() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
-def _java_options(users: str, rows_in_jvm: bool) -> str:
+def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
     """Ours first: of an option that stands twice the JVM takes the last."""
     ours = [f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"', *(() if rows_in_jvm else _LIGHT_JVM)]
-    return " ".join([*ours, users]).strip()
+    archive = archive_options() if sparkconf.is_local(properties["spark.master"]) else ()
+    return " ".join([*ours, *archive, properties.get(_JAVA_OPTIONS, "")]).strip()
 
 
 def _use_this_interpreter(properties: dict[str, str]) -> None:
