@@ -101,7 +101,7 @@ def _literal(text: str) -> str:
 
 
 def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode:
-    spark = build_session(job.spec.name, job.spark)
+    spark = build_session(job.spec.name, job.spark, rows_in_jvm=job.output.select is not None)
     gate = Gate(stop_file=stop_file, commit_group=job.spec.name)
     ended: list[int] = []
 

@@ -1,0 +1,112 @@
+"""`teacup run` as a process of its own, as operators run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.rangereader import RangeReader
+
+DEADLINE_S = 150.0
+
+
+class JobProcess:
+    """Starts the job at once; `lines` are the JSON objects that it has said so far."""
+
+    def __init__(self, folder: Path, job: Mapping[str, Any], command: Sequence[str] = ()) -> None:
+        path = folder / "job.yaml"
+        path.write_text(yaml.safe_dump({"log": "json", **job}))
+        self.errors = folder / "errors.log"
+        self.lines: list[dict[str, Any]] = []
+        with self.errors.open("a") as errors:
+            self.process = subprocess.Popen(
+                [*(command or (sys.executable, "-m", "deploy.cli", "run")), str(path)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                self.lines.append(json.loads(line))
+
+    def until(self, condition: Any, what: str) -> None:
+        """Wait until it holds; AssertionError when the job ends before that, or the time is over."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert self.process.poll() is None, f"ended with {self.process.returncode} before: {what}\n{self.told()}"
+            assert time.monotonic() < deadline, f"not in time: {what}\n{self.told()}"
+            time.sleep(0.05)
+
+    def ended(self) -> int:
+        """The exit code."""
+        try:
+            code = self.process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the job did not end\n{self.told()}") from None
+        self._reader.join(5)
+        return code
+
+    def told(self) -> str:
+        return self.errors.read_text()[-4_000:]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.ended()
+
+    def kill(self) -> None:
+        """kill -9 of all that belongs to it: driver, JVM and Python workers."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for pid in _children_of_session(self.process.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _children_of_session(session: int) -> Iterator[int]:
+    """Python workers put themselves in groups of their own, but stay in the session."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.getsid(int(entry.name)) == session:
+                    yield int(entry.name)
+            except ProcessLookupError:
+                continue
+
+
+def records(kafka: Mapping[str, str], topic: str) -> list[dict[str, Any]]:
+    """All records of a topic: key, value, and headers as a dictionary of texts."""
+    log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
+    try:
+        return [
+            {
+                "key": key,
+                "value": value,
+                "partition": p,
+                "headers": {h["key"]: (h["value"] or b"").decode() for h in headers or ()},
+            }
+            for p, end in log.ends().items()
+            for batch in reader.read(p, end.start, end.stable)
+            for key, value, headers in zip(
+                *(batch.column(name).to_pylist() for name in ("key", "value", "headers")), strict=True
+            )
+        ]
+    finally:
+        log.close()
+        reader.close()

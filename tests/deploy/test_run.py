@@ -1,0 +1,276 @@
+"""`teacup run` as a process: what it writes, kills and stops, restarts, clusters, a million records."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from benchmarks import workload
+from deploy.exitcodes import ExitCode
+from kafkaio.groups import GroupOffsets
+from tests.deploy.jobprocess import JobProcess, records
+from tests.joins.spark import Put, produce
+
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def kafka(broker):
+    return {"bootstrap.servers": broker.bootstrap}
+
+
+@pytest.fixture
+def job(kafka, topic_factory, tmp_path):
+    """`job(partitions=2, **changes)`: a job file's content over new topics; `topics` beside the output are made too."""
+
+    def make(partitions=2, **changes):
+        topics = {
+            name: topic_factory(partitions, prefix=name)
+            for name in ("left", "right", "out", "dead_letter", "late", "unmatched", "unjoined")
+        }
+        return {
+            "name": topics["out"],
+            "kind": "window-join",
+            "kafka": kafka,
+            "left": {"topic": topics["left"], "disorder": "0s", "format": "json"},
+            "right": {"topic": topics["right"], "disorder": "0s", "format": "text"},
+            "join": {"before": "2s", "after": "1s"},
+            "output": {"topic": topics["out"]},
+            "topics": {name: topics[name] for name in ("dead_letter", "late", "unmatched", "unjoined")},
+            "trigger": "available_now",
+            "checkpoint": str(tmp_path / "checkpoint"),
+            "window_folder": str(tmp_path / "windows"),
+            "spark": {"master": "local[2]"},
+            **changes,
+        }
+
+    return make
+
+
+def fill(kafka, job, count=200, start=START_MS):
+    """Keys 0 to 9; every third right record is missing, so that some left records have no match."""
+    left = [Put(i % 2, b"%d" % (i % 10), start + i * 1_000, b'{"n": %d}' % i) for i in range(count)]
+    right = [Put(i % 2, b"%d" % (i % 10), start + i * 1_000 + 500, b"r%d" % i) for i in range(count) if i % 3]
+    produce(kafka, job["left"]["topic"], left)
+    produce(kafka, job["right"]["topic"], right)
+    return left, right
+
+
+def test_every_record_ends_where_the_documents_say(kafka, job, tmp_path):
+    """Envelope, headers, side topics, the group for lag tools."""
+    content = job(join={"before": "0s", "after": "1s"})
+    left, right = fill(kafka, content)
+    produce(kafka, content["left"]["topic"], [Put(0, b"0", START_MS + 300_000, b"no json")])
+    produce(kafka, content["right"]["topic"], [Put(0, b"zz", START_MS + 300_000, b"nobody's")])
+
+    code = JobProcess(tmp_path, content).ended()
+
+    assert code == ExitCode.DONE
+    out = records(kafka, content["output"]["topic"])
+    outcomes = Counter(json.loads(r["value"])["outcome"] for r in out)
+    assert outcomes == {"matched": len(right), "unmatched": len(left) - len(right)}
+    matched = next(r for r in out if json.loads(r["value"])["outcome"] == "matched")
+    envelope = json.loads(matched["value"])
+    assert envelope["left"]["key"] == envelope["right"]["key"] == matched["key"].decode()
+    assert envelope["left"]["value"].keys() == {"n"}
+    assert envelope["right"]["value"] == f"r{envelope['left']['value']['n']}"
+    position = envelope["right"]["position"]
+    assert matched["headers"]["teacup.right"] == f"{position['partition']}:{position['offset']}"
+    copies = records(kafka, content["topics"]["unmatched"])
+    assert sorted(r["value"] for r in copies) == sorted(r["value"] for r in out if b'"unmatched"' in r["value"])
+    (dead,) = records(kafka, content["topics"]["dead_letter"])
+    assert dead["value"] == b"no json"
+    assert dead["headers"]["teacup.reason"] == "invalid_json"
+    assert dead["headers"]["teacup.left"] == "0:100"
+    (unjoined,) = records(kafka, content["topics"]["unjoined"])
+    assert unjoined["value"] == b"nobody's"
+    group = GroupOffsets(content["name"], kafka)
+    assert group.read([(content["left"]["topic"], p) for p in (0, 1)]) == {
+        (content["left"]["topic"], 0): 101,
+        (content["left"]["topic"], 1): 100,
+    }
+
+
+def test_select_writes_what_its_expressions_say(kafka, job, tmp_path):
+    """Key, value and headers by Spark SQL; positions stay in the headers."""
+    content = job()
+    content["output"]["select"] = {
+        "key": "concat('k', cast(key as string))",
+        "value": "concat(cast(left_value as string), coalesce(cast(right_value as string), '-'))",
+        "headers": {"what's": "outcome"},
+    }
+    left, _ = fill(kafka, content, 60)
+
+    code = JobProcess(tmp_path, content).ended()
+
+    out = records(kafka, content["output"]["topic"])
+    assert code == ExitCode.DONE
+    assert len(out) == len(left)
+    assert {r["headers"]["what's"] for r in out} <= {"matched", "unmatched"}
+    assert all(r["key"].startswith(b"k") and "teacup.left" in r["headers"] for r in out)
+    assert all(b"}r" in r["value"] for r in out if r["headers"]["what's"] == "matched")
+
+
+def test_a_killed_driver_loses_nothing(kafka, job, tmp_path):
+    """kill -9 in the midst of batches, then a restart: every left record is there, a repeated one with the same row."""
+    content = job(records_per_batch=400, trigger={"every": "0s"})
+    left, _ = fill(kafka, content, 6_000)
+    first = JobProcess(tmp_path, content)
+    first.until(lambda: sum(line["read"]["left"] for line in first.lines) > 1_000, "a thousand records are through")
+    first.kill()
+
+    second = JobProcess(tmp_path, {**content, "trigger": "available_now"})
+    code = second.ended()
+
+    assert code == ExitCode.DONE, second.told()
+    rows = {}
+    for record in records(kafka, content["output"]["topic"]):
+        rows.setdefault(record["headers"]["teacup.left"], set()).add(record["value"])
+    assert len(rows) == len(left)
+    assert all(len(values) == 1 for values in rows.values())
+    assert sum(line["read"]["left"] for line in second.lines) < len(left)
+
+
+def test_sigterm_finishes_the_batch(kafka, job, tmp_path):
+    """A clean stop leaves nothing to repeat: the next run goes on, and no record stands twice."""
+    content = job(records_per_batch=400, trigger={"every": "0s"})
+    left, _ = fill(kafka, content, 4_000)
+    first = JobProcess(tmp_path, content)
+    first.until(lambda: sum(line["read"]["left"] for line in first.lines) > 400, "some records are through")
+
+    assert first.stop() == ExitCode.DONE, first.told()
+
+    second = JobProcess(tmp_path, {**content, "trigger": "available_now"})
+    assert second.ended() == ExitCode.DONE, second.told()
+    counts = Counter(r["headers"]["teacup.left"] for r in records(kafka, content["output"]["topic"]))
+    assert len(counts) == len(left)
+    assert set(counts.values()) == {1}
+
+
+def test_a_second_process_on_the_checkpoint_stops(kafka, job, tmp_path):
+    """It says who has it."""
+    content = job(trigger={"every": "100ms"})
+    fill(kafka, content, 20)
+    first = JobProcess(tmp_path, content)
+    first.until(lambda: first.lines, "the first batch")
+    other = tmp_path / "other"
+    other.mkdir()
+
+    second = JobProcess(other, content)
+
+    assert second.ended() == ExitCode.CHECKPOINT
+    assert str(first.process.pid) in second.told()
+    assert first.stop() == ExitCode.DONE
+
+
+def test_what_stops_a_job_is_its_exit_code(kafka, job, tmp_path):
+    """Another join on the checkpoint; a bad record without a dead-letter topic."""
+    content = job()
+    fill(kafka, content, 20)
+    assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
+
+    changed = JobProcess(tmp_path, {**content, "join": {"before": "3s", "after": "1s"}})
+    assert changed.ended() == ExitCode.CHECKPOINT
+    assert "before_ms: 2000 -> 3000" in changed.told()
+
+    produce(kafka, content["left"]["topic"], [Put(0, b"0", int(time.time() * 1000) - 20_000, b"no json")])
+    refused = JobProcess(tmp_path, {**content, "topics": {}})
+    assert refused.ended() == ExitCode.FAILED
+    assert "topics.dead_letter" in refused.told()
+
+
+def test_a_million_records_equal_a_join_by_polars(broker, topic_factory, tmp_path):
+    """1,000,000 left and 800,000 right records: every outcome, computed independently."""
+    work = workload.make(broker.bootstrap, 0.25, prefix=topic_factory(1, prefix="million"))
+    expected = work.by_before_ms[workload.BEFORE_MS]
+    content = {
+        "name": work.left_topic,
+        "kind": "window-join",
+        "kafka": work.kafka,
+        "left": {"topic": work.left_topic, "disorder": "100ms", "format": "json"},
+        "right": {"topic": work.right_topic, "disorder": "100ms", "format": "json"},
+        "join": {"before": "6s"},
+        "output": {"topic": topic_factory(4, prefix="out")},
+        "trigger": "available_now",
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "spark": {"master": "local[2]"},
+    }
+
+    process = JobProcess(tmp_path, content)
+
+    assert process.ended() == ExitCode.DONE, process.told()
+    total: Counter[str] = Counter()
+    for line in process.lines:
+        total.update(line["rows"])
+    assert (total["matched"], total["unmatched"]) == (expected.matched, expected.unmatched)
+    positions = {r["headers"]["teacup.left"] for r in records(work.kafka, content["output"]["topic"])}
+    assert len(positions) == work.left
+
+
+def test_the_same_job_runs_by_spark_submit_on_a_standalone_cluster(kafka, job, tmp_path):
+    """A master and a worker in processes of their own; executors fetch, join and produce."""
+    content = job(spark={})
+    left, _ = fill(kafka, content, 100)
+    home = Path(pyspark.__file__).parent
+    spark_class = str(home / "bin" / "spark-class")
+    log = (tmp_path / "cluster.log").open("w")
+    port = "17077"
+    master_url = f"spark://127.0.0.1:{port}"
+    start = {"stdout": log, "stderr": subprocess.STDOUT}
+    master = subprocess.Popen(
+        [
+            spark_class,
+            "org.apache.spark.deploy.master.Master",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            port,
+            "--webui-port",
+            "0",
+        ],
+        **start,
+    )
+    worker = subprocess.Popen(
+        [
+            spark_class,
+            "org.apache.spark.deploy.worker.Worker",
+            master_url,
+            "--cores",
+            "2",
+            "--memory",
+            "1g",
+            "--webui-port",
+            "0",
+            "--work-dir",
+            str(tmp_path / "work"),
+        ],
+        **start,
+    )
+    try:
+        command = [
+            str(home / "bin" / "spark-submit"),
+            "--master",
+            master_url,
+            "--conf",
+            f"spark.pyspark.python={sys.executable}",
+            "--conf",
+            "spark.driver.host=127.0.0.1",
+            "deploy/submit.py",
+        ]
+        process = JobProcess(tmp_path, content, command)
+        code = process.ended()
+    finally:
+        for one in (worker, master):
+            one.terminate()
+            one.wait(30)
+        log.close()
+
+    assert code == ExitCode.DONE, process.told()
+    assert len(records(kafka, content["output"]["topic"])) == len(left)
