@@ -52,7 +52,6 @@ from datadelay.observe import Observation, observe
 from datadelay.positions import Positions
 from datadelay.positions.checkpoint import SparkCheckpoint
 from datadelay.positions.group import ConsumerGroup
-from datadelay.positions.zookeeper import SpoutPositions
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError
 from kafkaio.eventtime import TimeOf
@@ -150,6 +149,12 @@ def open_positions(consumer: ConsumerSettings, config: CollectorConfig) -> Posit
             raise ConfigInvalid(f"kafka of consumer {consumer.consumer!r}: {error}") from error
     if isinstance(settings, CheckpointSettings):
         return SparkCheckpoint(settings.location, settings.storage_options)
+    try:
+        from datadelay.positions.zookeeper import SpoutPositions
+    except ModuleNotFoundError as error:
+        raise ConfigInvalid(
+            f"positions of consumer {consumer.consumer!r}: {error}; install 'teacup[serve]' for ZooKeeper"
+        ) from error
     return SpoutPositions(
         settings.hosts,
         settings.root,
