@@ -23,7 +23,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, Work
+from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
 from deploy.envelope import envelopes
 from deploy.job import Output, WindowJob
 from deploy.run import run_job
@@ -32,7 +32,6 @@ from joins.spec import Format, JoinSpec, Side
 from joins.window import tickets
 from joins.window.stage import SUMMARY, Batches, StageOptions, join_stage
 
-MAX_RECORDS = 400_000
 SUMMARY_SCHEMA = "summary string"
 
 

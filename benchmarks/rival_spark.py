@@ -27,11 +27,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, PARTITIONS, Work
+from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, PARTITIONS, Work
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.rangereader import open_reader
 
-MAX_RECORDS = 400_000
 SCHEMA = "key binary, time timestamp, value binary, partition int, offset bigint"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SETTINGS = {

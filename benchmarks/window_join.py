@@ -39,7 +39,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import Footprint, Progress, Run, Speed, progress_of_checkpoint, run, speed
-from benchmarks.workload import BEFORE_MS, Counts, Work, create_topic, delete_topic, make
+from benchmarks.workload import BEFORE_MS, MAX_RECORDS, Counts, Work, create_topic, delete_topic, make
 from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.rangereader import RangeReader
@@ -75,6 +75,7 @@ class Bench:
 
     def __init__(self, work: Work, folder: Path) -> None:
         self.work, self.folder = work, folder
+        self._max_records = str(max(min(MAX_RECORDS, work.records // 16), 1))  # a steady rate needs some batches
         self._work_file = folder / "work.json"
         work.save(self._work_file)
 
@@ -122,7 +123,8 @@ class Bench:
 
     def _run_on_spark(self, name: str, module: str, *arguments: str) -> tuple[Run, dict[str, Any], list[Progress]]:
         checkpoint = self.folder / f"{name}-checkpoint"
-        done, out = self._run(name, module, "--checkpoint", str(checkpoint), *arguments)
+        shared = ["--checkpoint", str(checkpoint), "--max-records", self._max_records]
+        done, out = self._run(name, module, *shared, *arguments)
         progress = progress_of_checkpoint(checkpoint)
         for leftover in (checkpoint, checkpoint.with_name(checkpoint.name + "-windows")):
             shutil.rmtree(leftover, ignore_errors=True)
