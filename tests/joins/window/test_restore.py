@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from datadelay.progress import UNKNOWN, Idle
 from joins.spec import Policy
 from joins.testing import oracle
-from joins.testing.history import History
+from joins.testing.history import History, TopicHistory
 from joins.testing.simulation import MemoryStore, Simulation
 from joins.testing.strategies import Admit, Advance, cuts, histories, specs
 from joins.window.bolt import Ticket
@@ -113,10 +114,11 @@ def test_memory_files_and_log_give_the_same_window(tmp_path_factory, data):
     assert run.window == 0
 
 
-def a_run(folder: Path, policy: Policy = Policy.NEAREST) -> Recorder:
-    """Some batches over a live history, so that windows are full and partly marked."""
+def a_run(folder: Path, policy: Policy = Policy.NEAREST, every: int = 2) -> Recorder:
+    """Some batches over a live history, so that windows are full and partly marked; each `every`th right record has
+    left's key."""
     left = [(t, b"a") for t in range(1_000, 1_600, 20)]
-    right = [(t, b"ab"[i % 2 : i % 2 + 1]) for i, t in enumerate(range(1_000, 1_600, 5))]
+    right = [(t, b"b" if i % every else b"a") for i, t in enumerate(range(1_000, 1_600, 5))]
     spec = join_spec(before_ms=200, after_ms=50, policy=policy)
     Recorder.folder, Recorder.seen = folder, Counter()
     run = Recorder(History(topic("left", left), topic("right", right), start_ms=1_000), spec)
@@ -134,6 +136,38 @@ def test_full_windows_come_back(tmp_path: Path, policy: Policy):
     records, marks = content(kept.window)
     assert run.seen["files"] >= 8
     assert 0 < len(marks) < len(records)
+
+
+@pytest.mark.parametrize("every", [7, 15, 23, 30])
+def test_left_records_that_chose_among_what_has_expired_do_so_again(tmp_path: Path, every: int):
+    """`first` takes what expires next: joined again without it, they would mark records that stand in no row."""
+    run = a_run(tmp_path, Policy.FIRST, every)
+
+    assert run.seen["files"] >= 8
+
+
+def test_a_record_from_the_future_stays_out_of_a_window_that_is_read_again(tmp_path: Path):
+    """It was a dead letter when it was first read, however late it is by now."""
+    right = [(1_000 + 10 * i, b"a") for i in range(60)]
+    right[20] = (9_000, b"a", 1_200)
+    spec = join_spec(before_ms=400, max_future_skew_ms=1_000)
+    history = History(
+        topic("left", [(t, b"b") for t in range(1_000, 1_600, 20)]), in_time(topic("right", right)), 1_000
+    )
+    Recorder.folder, Recorder.seen = tmp_path, Counter()
+
+    run = Recorder(history, spec).play([step for _ in range(20) for step in (Advance(40), Admit(1_000))])
+
+    assert ("right", 0, 20) in run.run.dead
+    assert run.seen["files"] >= 10
+
+
+def in_time(one: TopicHistory) -> TopicHistory:
+    """Appended every 10 milliseconds, whatever the times of its records say."""
+    events = [
+        replace(e, appended_ms=1_000 + 10 * i, readable_ms=1_000 + 10 * i) for i, e in enumerate(one.partitions[0])
+    ]
+    return replace(one, partitions=(tuple(events),))
 
 
 def test_a_lost_file_is_read_again_from_the_log(tmp_path: Path):

@@ -21,9 +21,10 @@ TIMES = st.integers(0, 400)
 @st.composite
 def bounds(draw: st.DrawFn):
     """As they come to be: from an unknown start, offsets and times that never go back."""
-    made = ((draw(st.integers(0, 5)), UNKNOWN),)
-    for step, below_ms in draw(st.lists(st.tuples(st.integers(0, 5), TIMES), max_size=20)):
-        made = mark_bound(made, made[-1][0] + step, below_ms)
+    made, at_ms = ((draw(st.integers(0, 5)), UNKNOWN),), 0
+    for step, step_ms in draw(st.lists(st.tuples(st.integers(0, 5), st.integers(-20, 60)), max_size=20)):
+        at_ms += step_ms
+        made = mark_bound(made, made[-1][0] + step, at_ms)
     return made
 
 

@@ -139,6 +139,18 @@ def test_tiers_keep_everything_in_few_slices(sizes):
     assert sorted(position for one in window.slices for position in marked(one)) == all_marks
 
 
+def test_many_small_slices_become_few():
+    """However long a join runs: three of a size at most, and one size is four of the next smaller one."""
+    window = Window(join_spec())
+
+    for offset in range(200):
+        window.add(slice_of([(0, offset, offset, b"a")]))
+        window.merge()
+
+    assert len(window) == 200
+    assert len(window.slices) <= 3 * 4
+
+
 def test_an_empty_slice_does_not_enter():
     """A probe never meets one."""
     window = window_of([])
