@@ -98,7 +98,7 @@ def brute_force(work: Work) -> list[Pair]:
 def test_a_policy_picks_what_brute_force_picks(policy):
     """Ties, several partitions, late left records, null keys; in left's order, and every left record at least once."""
 
-    @settings(max_examples=60)
+    @settings(max_examples=40)
     @given(works(policy))
     def check(work: Work) -> None:
         assert picked(work) == brute_force(work)
