@@ -27,6 +27,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.metricsEnabled": "false",
+    "spark.python.daemon.module": "deploy.pythondaemon",  # imports once what every worker needs
     "spark.python.worker.reuse": "true",  # windows and consumers live in the workers
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.task.maxFailures": str(TASK_ATTEMPTS),

@@ -249,15 +249,20 @@ def _to_arrow(partition: int, messages: list[Any]) -> pa.RecordBatch:
         offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
     stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count)
     columns = [
-        pa.array(np.full(count, partition, np.int32)),
-        pa.array(offsets),
-        pa.array(stamps[1::2]),
-        pa.array(stamps[::2].astype(np.int8)),
+        _numbers(np.full(count, partition, np.int32), pa.int32()),
+        _numbers(offsets, pa.int64()),
+        _numbers(stamps[1::2].copy(), pa.int64()),
+        _numbers(stamps[::2].astype(np.int8), pa.int8()),
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),
         _headers([message.headers() for message in messages]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _numbers(values: np.typing.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Without a copy, and without the import of pandas that `pa.array` of an ndarray brings."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def _headers(headers: list[list[tuple[str, bytes | None]] | None]) -> pa.Array:

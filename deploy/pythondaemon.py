@@ -1,0 +1,29 @@
+"""Spark's worker daemon, with everything that our workers import already imported before it forks them.
+
+Without it every worker imports for itself what the first batch needs, and compiles PySpark's own sources once more:
+Spark puts `pyspark.zip`, which holds no compiled code, before the installed package on the path. Set as
+`spark.python.daemon.module`; workers that share these pages also share their memory.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+
+def use_installed_pyspark() -> None:
+    """Take PySpark from where it is installed, where it is, rather than from the zip beside it."""
+    without = [entry for entry in sys.path if Path(entry).name != "pyspark.zip"]
+    if any((Path(entry) / "pyspark" / "worker.py").exists() for entry in without):
+        sys.path[:] = without
+
+
+if __name__ == "__main__":
+    use_installed_pyspark()
+    for module in ("pyspark.worker", "deploy.sink"):
+        if importlib.util.find_spec(module) is not None:
+            importlib.import_module(module)
+    from pyspark.daemon import manager
+
+    manager()
