@@ -3,10 +3,15 @@
 Without it every worker imports for itself what the first batch needs, and compiles PySpark's own sources once more:
 Spark puts `pyspark.zip`, which holds no compiled code, before the installed package on the path. Set as
 `spark.python.daemon.module`; workers that share these pages also share their memory.
+
+What is imported is frozen: PySpark's workers collect garbage after every task, and looking through all that a worker
+has imported took as long as the join of 50,000 records.
 """
 
 from __future__ import annotations
 
+import gc
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -26,4 +31,6 @@ if __name__ == "__main__":
             importlib.import_module(module)
     from pyspark.daemon import manager
 
+    gc.collect()
+    gc.freeze()
     manager()
