@@ -26,6 +26,7 @@ from joins.spec import JoinError, JoinSpec
 from joins.window.records import SIDE_COLUMNS
 from joins.window.stage import SUMMARY
 from kafkaio.errors import KafkaIOError
+from kafkaio.gcpause import no_garbage_collection
 from kafkaio.writer import discard_writer, open_writer
 
 Batches = Iterator[pa.RecordBatch]
@@ -55,7 +56,8 @@ def deliver_stage(spec: JoinSpec, output: Output) -> Callable[[Iterable[pa.Recor
                 rows = pl.DataFrame(pl.from_arrow(batch))
                 results = rows.filter(pl.col("outcome") != SUMMARY)
                 if len(results):
-                    _route(spec, output, kafka, results, sent)
+                    with no_garbage_collection():  # keys, values and headers are a million objects, all alive at once
+                        _route(spec, output, kafka, results, sent)
                 for text in rows.filter(pl.col("outcome") == SUMMARY)["reason"]:
                     yield _acknowledged(kafka, json.loads(text), sent)
                     sent = Sent()

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._left_target: dict[int, int] | None = None
         self._started_ms = 0
         self._said_at = 0.0
+        self._ahead: tuple[int, Future[Admission | None]] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         return {}
@@ -102,7 +105,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unreachable_since: float | None = None
         while not self._told_to_stop():
             try:
-                admission = self._admit(start)
+                admission = self._planned(start) or self._admit(start)
             except KafkaUnavailable as error:
                 unreachable_since = unreachable_since or time.monotonic()
                 waited = time.monotonic() - unreachable_since
@@ -114,6 +117,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 time.sleep(1.0)
                 continue
             if admission is not None:
+                self._plan_ahead(admission)
                 return admission.to_json()
             if not self._waits_for_left(start):
                 return start
@@ -144,6 +148,33 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._logs is not None:
             for one in self._logs:
                 one.close()
+
+    def _plan_ahead(self, admission: Admission) -> None:
+        """Behind by whole batches, the next one is planned while this one runs: it is a function of this one."""
+        reads = sum(r.records for b in admission.buckets.values() for s in (b.left, b.right) for r in s.values())
+        if reads < self._spec.max_records // 2:
+            return
+        future: Future[Admission | None] = Future()
+        start = admission.to_json()
+
+        def plan() -> None:
+            try:
+                future.set_result(self._admit(start))
+            except Exception as error:  # noqa: BLE001 - it is met again, and told, when the plan is made in its turn
+                log.debug("the plan ahead failed: %s", error)
+                future.set_result(None)
+
+        self._ahead = (admission.number, future)
+        threading.Thread(target=plan, daemon=True).start()
+
+    def _planned(self, start: Mapping[str, Any]) -> Admission | None:
+        """What was planned ahead after `start`, if it was."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        number, future = ahead
+        planned = future.result()
+        return planned if start and start["number"] == number else None
 
     def _admit(self, start: Mapping[str, Any]) -> Admission | None:
         """The admission after `start`, None when there is nothing to do."""
