@@ -40,8 +40,10 @@ lint: $(STAMP) ## ruff: rules and format
 types: $(STAMP) ## mypy, strict
 	@$(BIN)/mypy
 
-bench: broker-jars ## the benchmarks, and their ratios to the rivals
-	@$(BIN)/python -m benchmarks $(ARGS)
+bench: broker-jars ## the join, fetching alone and Spark's own join on the same backlog; then the window's length, and latency
+	@$(BIN)/python -m benchmarks.window_join $(ARGS)
+	@$(BIN)/python -m benchmarks.window_length
+	@$(BIN)/python -m benchmarks.latency
 
 demo: broker-jars ## clicks and impressions joined on a broker (BOOTSTRAP=host:9092 for one you have)
 	@BOOTSTRAP="$(BOOTSTRAP)" $(BIN)/python -m deploy.demo
