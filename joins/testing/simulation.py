@@ -21,7 +21,7 @@ from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Position, Result
 from joins.testing.strategies import Admit, Advance, Cut, Restart, Retry
-from joins.window.admission import admit, list_ends
+from joins.window.admission import Watch, admit, list_ends
 from joins.window.batch import Summary
 from joins.window.bolt import JoinBolt, Ticket
 from joins.window.guard import check_ends, check_topics
@@ -112,7 +112,7 @@ class Simulation:
             side: {p: r.start for b in self.state.buckets.values() for p, r in b.side(side).items()}
             for side in ("left", "right")
         }
-        self._started_ms = self.clock.now_ms
+        self._watch = Watch(self.clock.now_ms)
         self._bolt = self._new_bolt()
 
     def play(self, cuts: Iterable[Cut]) -> Simulation:
@@ -149,13 +149,13 @@ class Simulation:
         topics["right"] = (self.right.topic_id(), self.right.partition_count())
         check_topics(spec, self.state, topics)
         before = check_ends(spec, self.state, listing)
-        state = admit(spec, before, listing, self.left, self.right, self._started_ms)
+        state = admit(spec, before, listing, self.left, self.right, self._watch)
         return None if state is before else state
 
     def restart(self, *, lose_files: bool = False) -> None:
         """The workers are gone; with `lose_files` so are their disks."""
         self._bolt = self._new_bolt()
-        self._started_ms = self.clock.now_ms
+        self._watch = Watch(self.clock.now_ms)
         if lose_files:
             for store in self.stores.values():
                 store.lose()
@@ -187,7 +187,7 @@ class Simulation:
 
     def _all_readable_ms(self) -> int:
         slack = self.spec.producer_delay_ms + self.spec.span_ms
-        return History(self.left.history, self.right.history, self._started_ms).end_ms + slack
+        return History(self.left.history, self.right.history).end_ms + slack
 
     def _new_bolt(self) -> JoinBolt:
         return JoinBolt(self.spec, self._read, self._store_of)

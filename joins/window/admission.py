@@ -65,6 +65,27 @@ class Listing:
         return self.left if side == "left" else self.right
 
 
+@dataclass(slots=True)
+class Watch:
+    """Since when right stands still, as seen by one process: what `max_wait` counts from.
+
+    A frontier that follows the clock over an idle topic moves at each look, although no admission is made of it. And
+    time before the process began to look counts for nothing.
+    """
+
+    started_ms: int
+    _moved: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def since_ms(self, bucket: int) -> int:
+        return self._moved[bucket][1] if bucket in self._moved else self.started_ms
+
+    def saw(self, before: Mapping[int, Bucket], after: Mapping[int, Bucket], now_ms: int) -> None:
+        for number, bucket in after.items():
+            known_ms = self._moved[number][0] if number in self._moved else before[number].frontier_ms
+            if bucket.frontier_ms > known_ms:
+                self._moved[number] = (bucket.frontier_ms, now_ms)
+
+
 def list_ends(left: TopicLog, right: TopicLog, now_ms: int) -> Listing:
     """List right before left: right's progress is then never concluded from a clock that left is ahead of."""
     right_ends = right.ends()
@@ -77,18 +98,20 @@ def admit(
     listing: Listing,
     left: TopicLog,
     right: TopicLog,
-    waiting_since_ms: int = UNKNOWN,
+    watch: Watch | None = None,
 ) -> Admission:
     """The admission after `state`; `state` itself when there is nothing to read and nothing to expire.
 
-    waiting_since_ms  when this process began to look: time in which nobody looked does not count as `max_wait`
+    watch  remembers look-ups that came to nothing; without it, `max_wait` counts from the last admission
     """
+    watch = watch or Watch(UNKNOWN)
     shares = fair_shares({b.number: _unread(b, listing) for b in state.buckets.values()}, spec.max_records)
     plans = {
-        number: plan_bucket(spec, bucket, listing, shares[number], waiting_since_ms)
+        number: plan_bucket(spec, bucket, listing, shares[number], watch.since_ms(number))
         for number, bucket in state.buckets.items()
     }
     buckets = _in_lockstep(plans, {"left": left, "right": right}, listing.listed_ms + spec.max_future_skew_ms)
+    watch.saw(state.buckets, buckets, listing.listed_ms)
     reads = any(bucket.reads for bucket in buckets.values())
     expires = listing.listed_ms - state.listed_ms >= spec.frontier_every_ms and any(
         bucket.expires_records for bucket in buckets.values()

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from joins.spec import JoinSpec
 from joins.window import copartition
-from joins.window.admission import Listing, admit, list_ends
+from joins.window.admission import Listing, Watch, admit, list_ends
 from joins.window.bolt import Ticket
 from joins.window.guard import check_compaction, check_ends, check_topics
 from joins.window.start import begin
@@ -87,7 +87,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._group: GroupOffsets | None = None
         self._until_now = False
         self._left_target: dict[int, int] | None = None
-        self._started_ms = 0
+        self._watch: Watch | None = None
         self._said_at = 0.0
         self._ahead: tuple[int, Future[Admission | None]] | None = None
 
@@ -181,14 +181,13 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         left, right = self._connected()
         spec = self._spec
         now_ms = time.time_ns() // 1_000_000
-        if not self._started_ms:
-            self._started_ms = now_ms
+        self._watch = self._watch or Watch(now_ms)
         if not start:
             copartition.check(spec, left, right)
             listing = self._frozen(list_ends(left, right, now_ms))
             begun = begin(spec, listing, left, right)
             # Logged even without a record to read: `start: latest` must not become a later latest at each try.
-            first = admit(spec, begun, listing, left, right, self._started_ms)
+            first = admit(spec, begun, listing, left, right, self._watch)
             return first if first is not begun else replace(begun, number=1)
         state = Admission.from_json(start)
         state.check_belongs_to(spec)
@@ -199,7 +198,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         listing = self._frozen(list_ends(left, right, now_ms))
         state = check_ends(spec, state, listing)
-        after = admit(spec, state, listing, left, right, self._started_ms)
+        after = admit(spec, state, listing, left, right, self._watch)
         return None if after is state else after
 
     def _connected(self) -> tuple[BrokerLog, BrokerLog]:

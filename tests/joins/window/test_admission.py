@@ -203,6 +203,22 @@ def test_time_before_the_process_started_does_not_count():
     assert outcomes(run) == [(0, 0, "unmatched", "right_stalled")]
 
 
+def test_a_quiet_time_before_right_hangs_does_not_count():
+    """Over idle topics the frontier follows the clock without any admission: the wait begins when that ends."""
+    left, right = [(1_000, b"b"), (9_400, b"a", 10_010)], [(1_000, b"b"), (9_990, b"a", 12_000)]
+    spec = join_spec(max_wait_ms=500, producer_delay_ms=1_000)
+    run = Simulation(History(topic("left", left), topic("right", right), 1_000), spec)
+    passed_at = []
+
+    while len(run.run.results) < 2 and run.clock.now_ms < 20_000:
+        run.clock.advance(10)
+        if run.admit():
+            passed_at.append(run.clock.now_ms)
+
+    assert outcomes(run)[-1] == (0, 1, "unmatched", "right_stalled")
+    assert 10_450 <= passed_at[-1] <= 10_550
+
+
 def test_right_that_moves_is_waited_for():
     """However far behind it is: the wait begins anew with each step of its frontier."""
     right = [(1_000 + 10 * i, b"b", 1_000 + 400 * i) for i in range(20)]
