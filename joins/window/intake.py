@@ -69,15 +69,19 @@ def _reasons(frame: pl.DataFrame, side: Side, ceiling_ms: int) -> pl.Series | No
     """Why a record takes no part; None when all of them do, which is the rule and costs little."""
     time = frame["time"]
     bad_time = time.null_count() > 0 or bool((time > ceiling_ms).any()) or bool((time < 0).any())
-    bad_value = None if side.format is Format.BYTES else _invalid_values(frame["value"], side.format)
+    # A time that was found in a payload has come out of valid JSON.
+    checked = side.format is Format.BYTES or (side.payload_time and not time.null_count())
+    bad_value = None if checked else _invalid_values(frame["value"], side.format)
     if not bad_time and bad_value is None:
         return None
-    return frame.select(
-        reason=pl.when(pl.col("time").is_null() | (pl.col("time") < 0))
+    no_reason = pl.repeat(None, len(frame), dtype=pl.String, eager=True)
+    none_found = pl.col("time").is_null() & pl.col("bad_value").is_null()  # else it is the value that is no JSON
+    return frame.with_columns(bad_value=no_reason if bad_value is None else bad_value).select(
+        reason=pl.when(none_found | (pl.col("time") < 0))
         .then(pl.lit("no_time"))
         .when(pl.col("time") > ceiling_ms)
         .then(pl.lit("future_time"))
-        .otherwise(pl.lit(None, dtype=pl.String) if bad_value is None else bad_value)
+        .otherwise(pl.col("bad_value"))
     )["reason"]
 
 

@@ -83,7 +83,7 @@ def test_times_in_the_payload():
         12: "no_time",
         13: "no_time",
         14: "no_time",
-        15: "no_time",
+        15: "invalid_json",
         16: "no_time",
     }
 
