@@ -1,0 +1,56 @@
+"""What the documents tell people to do works: the property test as it stands, checks of job files, every link."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from deploy.cli import app
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_property_test_of_the_readme_passes(tmp_path: Path) -> None:
+    """Copied and pasted into a file of its own."""
+    (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "test_mine.py").write_text(block)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
+@pytest.mark.parametrize("path", re.findall(r"^teacup check (\S+)$", README, re.MULTILINE))
+def test_the_job_files_of_the_readme_are_valid(path: str) -> None:
+    """As its commands say, from the root of the repository."""
+    assert CliRunner().invoke(app, ["check", str(ROOT / path)]).exit_code == 0
+
+
+def test_the_readme_names_its_two_commands() -> None:
+    """And they are targets of the Makefile."""
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+    for command in ("demo", "test"):
+        assert f"    make {command} " in README
+        assert command in targets
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    """Every relative link names a file that is there."""
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+
+    assert [link for link in links if not (document.parent / link).exists()] == []
