@@ -1,0 +1,112 @@
+"""What the storage API keeps and answers. Pure: plain data, shared by server, client and back ends.
+
+An item is told apart by (key, version, tag): for joins, the right record's key, its event time, and its position. Its
+expiry is absolute. Three rules follow, and every back end obeys them:
+
+    writing an item again changes nothing       so a retry is safe, and never prolongs a life
+    `latest`: a lower (version, tag) is dropped  status `conflict`; so the order of writes does not matter
+    `all`: at most `bound` live items a key     one more is `rejected`, with its reason
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Status(StrEnum):
+    """What became of one item of a request."""
+
+    OK = "ok"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"  # a newer version is kept
+    RETRYABLE = "retryable"  # nothing was done; send it again
+    IN_DOUBT = "in_doubt"  # it may have been done; writing it again is safe
+    REJECTED = "rejected"  # it will never be accepted as it is
+
+
+class Keep(StrEnum):
+    LATEST = "latest"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """keep, bound     which versions of a key are kept; bound: how many at most under `all`
+
+    retention_ms     versions are times in milliseconds, and every item lives at least until version + retention_ms
+                     (an earlier expiry is rejected); None: nothing is promised, and `retained_from` is unknown
+    """
+
+    name: str
+    keep: Keep = Keep.LATEST
+    bound: int = 1
+    retention_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """expires_at_ms: wall clock, milliseconds UTC; at that moment and later the item is not found."""
+
+    key: bytes
+    version: int
+    tag: bytes
+    value: bytes
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of a write or delete; reason: for people, where the status is not `ok`."""
+
+    status: Status
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Of a read: the live items of one key, by (version, tag) ascending; none unless the status is `ok`."""
+
+    status: Status
+    items: tuple[Item, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """generation      of the namespace's data: a wiped store has a new one
+
+    retained_from   the version below which items may be gone; None: unknown
+    """
+
+    generation: str
+    retained_from: int | None
+
+
+class Backend(Protocol):
+    """Keeps items. Thread-safe; several processes may share one store. `now_ms` is the wall clock, always given.
+
+    Results stand in the order of the request. Where a key (for writes: an item) stands several times in a request,
+    the request has the effect of its items carried out one after the other in their order.
+    Raises `StorageUnavailable` when nothing at all could be done; single failures are statuses.
+    """
+
+    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]: ...
+
+    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Found]: ...
+
+    def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Outcome]:
+        """Remove all items of each key; `not_found` where there was none."""
+        ...
+
+    def state(self, namespace: Namespace, now_ms: int) -> State:
+        """Of a namespace, which is made (with a new generation) where the store does not have it yet."""
+        ...
+
+    def raise_retained_from(self, namespace: Namespace, version: int) -> None:
+        """Say that items below `version` were never stored (a feeder that began later); only ever goes up."""
+        ...
+
+    def close(self) -> None: ...
