@@ -1,0 +1,72 @@
+"""What the storage API refuses or gives up, on both sides of it.
+
+    StorageError
+      +- StorageConfigInvalid     a value of a configuration, or an argument of the client, is not allowed
+      +- StorageUnavailable       the back end cannot be opened, read or written: nothing at all was done
+      +- NamespaceUnknown         the server's configuration has no such namespace
+      +- RequestInvalid           a body or a value of a request is not allowed; sending it again changes nothing
+      |    +- RequestMalformed    it cannot even be read: no JSON, no Arrow stream
+      |    +- RequestTooLarge     more items, or more bytes, than one request may have
+      +- ItemsUnsettled           after the bounded retries some items are still `retryable` or `in_doubt`
+      +- CallFailed               the client's call got no usable answer; what was written may or may not be there
+           +- AccessDenied        the token is missing, unknown, or lacks the scope for the namespace
+           +- RateLimited         too many requests, and the bounded retries did not help
+           +- ServerUnavailable   no connection, a time-out, half an answer, or an error of the server
+           +- AnswerNotUnderstood what answered does not speak this API
+
+Every message says which value was wrong, where it came from, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """Anything that the storage API refuses or gives up."""
+
+
+class StorageConfigInvalid(StorageError, ValueError):
+    """A value of a configuration, or an argument of the client, is not allowed."""
+
+
+class StorageUnavailable(StorageError):
+    """The back end cannot be opened, read or written; nothing at all was done."""
+
+
+class NamespaceUnknown(StorageError, LookupError):
+    """The server's configuration has no such namespace."""
+
+
+class RequestInvalid(StorageError, ValueError):
+    """A body or a value of a request is not allowed; sending it again changes nothing."""
+
+
+class RequestMalformed(RequestInvalid):
+    """A body that cannot even be read: no JSON, no Arrow stream."""
+
+
+class RequestTooLarge(RequestInvalid):
+    """More items, or more bytes, than one request may have."""
+
+
+class ItemsUnsettled(StorageError):
+    """Some items are still `retryable` or `in_doubt` after the bounded retries; sending them again is safe."""
+
+
+class CallFailed(StorageError):
+    """A call of the client got no usable answer."""
+
+
+class AccessDenied(CallFailed):
+    """The token is missing, unknown, or lacks the scope that the namespace needs."""
+
+
+class RateLimited(CallFailed):
+    """Too many requests; the bounded retries waited as told and were refused again."""
+
+
+class ServerUnavailable(CallFailed):
+    """No connection, a time-out, half an answer, or an error of the server, after the bounded retries."""
+
+
+class AnswerNotUnderstood(CallFailed):
+    """What answered does not speak this API: a wrong URL, a proxy, or another version."""
