@@ -17,25 +17,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, PlainTextResponse
-from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.exceptions import HTTPException
 
 from datadelay.api import page, problems
+from datadelay.api.access import needs
 from datadelay.api.answers import HistoryAnswers
-from datadelay.api.auth import Principal, Scope, Tokens
+from datadelay.api.auth import Scope, Tokens
 from datadelay.api.config import ServeConfig
 from datadelay.api.gate import Gate
 from datadelay.api.limits import RateLimiter
 from datadelay.api.metrics import Metrics
 from datadelay.api.store import Store
-from datadelay.errors import SubmissionInvalid, SubmissionLate
+from datadelay.errors import DelayNotFound, StoreUnavailable, SubmissionInvalid, SubmissionLate
 from datadelay.model import NAME_MAX, NAME_PATTERN, Delay
 from datadelay.publish import Published, accept, rewind, view
 from datadelay.wire import (
+    NO_DELAY,
     DelayBody,
     DelayListBody,
     HistoryBody,
@@ -47,29 +47,16 @@ from datadelay.wire import (
 
 HISTORY_PAGE_MAX = 2_000
 _SEQUENCE_MAX = 2**53
+_REALM = "data delay"
 _NO_STORE = {"Cache-Control": "no-store"}
 
 PathName = Annotated[str, Path(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
-_bearer = HTTPBearer(auto_error=False, description="a token of the server's tokens file or environment")
-
-
-def _needs(scope: Scope) -> Any:
-    """A dependency that refuses callers without `scope`; the gate has identified them."""
-
-    async def check(request: Request, _: Annotated[object, Depends(_bearer)]) -> None:
-        principal: Principal | None = request.state.principal
-        challenge = {"WWW-Authenticate": f'Bearer realm="data delay", scope="{scope}"'}
-        if principal is None:
-            challenge["WWW-Authenticate"] += ', error="invalid_token"'
-            raise HTTPException(401, "this token is not known here: check its value", challenge)
-        if scope in principal.scopes:
-            return
-        if principal.name is None:
-            raise HTTPException(401, f"a bearer token with scope {scope!s} is needed", challenge)
-        challenge["WWW-Authenticate"] += ', error="insufficient_scope"'
-        raise HTTPException(403, f"token {principal.name!r} lacks the scope {scope!s}", challenge)
-
-    return Depends(check)
+_ERRORS: dict[type[Exception], tuple[int, str | None]] = {
+    SubmissionInvalid: (422, None),
+    SubmissionLate: (409, None),
+    DelayNotFound: (404, NO_DELAY),
+    StoreUnavailable: (503, None),
+}
 
 
 def _answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -112,7 +99,7 @@ class Delays:
         """The routes below /v1."""
         router = APIRouter(prefix="/v1/delays", tags=["delays"])
         one = "/{consumer}/{topic}"
-        read, write = [_needs(Scope.READ)], [_needs(Scope.WRITE)]
+        read, write = [needs(Scope.READ, _REALM)], [needs(Scope.WRITE, _REALM)]
 
         def route(method: str, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
             router.add_api_route(path, endpoint, methods=[method], operation_id=endpoint.__name__, **more)
@@ -222,7 +209,7 @@ def create_app(store: Store, tokens: Tokens, config: ServeConfig, clock_ms: Call
         redoc_url=None,
         redirect_slashes=False,
     )
-    problems.install(app)
+    problems.install(app, _ERRORS)
     app.include_router(delays.router())
     app.include_router(_operations(store, delays.metrics))
     app.include_router(page.router())
@@ -230,7 +217,7 @@ def create_app(store: Store, tokens: Tokens, config: ServeConfig, clock_ms: Call
         app,
         tokens=tokens,
         limiter=RateLimiter(config.requests_per_s, config.burst),
-        metrics=delays.metrics,
+        requests=delays.metrics.requests,
         max_body_bytes=config.max_body_bytes,
     )
 
@@ -253,7 +240,7 @@ def _operations(store: Store, metrics: Metrics) -> APIRouter:
     @router.get(
         "/metrics",
         response_class=PlainTextResponse,
-        dependencies=[_needs(Scope.READ)],
+        dependencies=[needs(Scope.READ, _REALM)],
         responses=_answers(401, 403),
     )
     async def metrics_text() -> Response:

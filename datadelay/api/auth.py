@@ -8,6 +8,8 @@ kept, in memory and in the tokens file:
 
 A token that is presented is compared with every digest in constant time. A wrong one is refused even where reading
 is open to everybody: whoever sends it believes that it counts.
+
+Scopes are words: those of the Data Delay API are `read` and `write`; another server has its own.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from datadelay.errors import ConfigInvalid
 
@@ -39,7 +42,7 @@ class Principal:
     """Somebody who makes requests. `name` is None for those without a token."""
 
     name: str | None
-    scopes: frozenset[Scope]
+    scopes: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Token:
     """A token as it is kept: its digest, not itself."""
 
     name: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[str]
     sha256: str
 
     def line(self) -> str:
@@ -60,13 +63,13 @@ class Tokens:
     """All tokens of a server, and what is open to everybody."""
 
     tokens: tuple[Token, ...]
-    anonymous: frozenset[Scope] = frozenset()
+    anonymous: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.tokens and not self.anonymous:
             raise ConfigInvalid(
-                f"no token is configured and nothing is open: name a tokens_file, set {READ_TOKEN_VARIABLE} or "
-                f"{WRITE_TOKEN_VARIABLE}, or open scopes to everybody with `anonymous: [read, write]`"
+                "no token is configured and nothing is open: name a tokens_file, put a token into the environment "
+                f"(as {READ_TOKEN_VARIABLE}), or open scopes to everybody with `anonymous: [read, write]`"
             )
         names = [token.name for token in self.tokens]
         if len(set(names)) != len(names):
@@ -87,13 +90,32 @@ class Tokens:
         return None if found is None else Principal(found.name, found.scopes | self.anonymous)
 
 
-def new_token(name: str, scopes: Iterable[Scope]) -> tuple[str, Token]:
+def new_token(name: str, scopes: Iterable[str]) -> tuple[str, Token]:
     """A new random token: its secret, to be given away once, and what is kept of it."""
     secret = secrets.token_urlsafe(32)
     return secret, _checked(name, frozenset(scopes), _digest(secret), "new token")
 
 
-def parse_tokens(text: str, source: str) -> tuple[Token, ...]:
+def load_tokens(
+    tokens_file: Path | None,
+    environ: Mapping[str, str],
+    anonymous: Collection[str] = (),
+    *,
+    allowed: Collection[str] = tuple(Scope),
+    variables: tuple[str, str] = (READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE),
+) -> Tokens:
+    """The tokens of the file and of the environment. Raises `ConfigInvalid`."""
+    tokens = environment_tokens(environ, variables)
+    if tokens_file is not None:
+        try:
+            text = tokens_file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigInvalid(f"tokens_file {tokens_file} cannot be read: {error}") from error
+        tokens += parse_tokens(text, str(tokens_file), allowed)
+    return Tokens(tokens, frozenset(anonymous))
+
+
+def parse_tokens(text: str, source: str, allowed: Collection[str] = tuple(Scope)) -> tuple[Token, ...]:
     """The tokens of a tokens file: a line is a name, scopes joined by commas, and a SHA-256 in hex."""
     tokens = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -104,18 +126,21 @@ def parse_tokens(text: str, source: str) -> tuple[Token, ...]:
         if len(words) != 3:
             raise ConfigInvalid(f"{where}: expected `name scope,scope sha256`, found {len(words)} words")
         name, scopes, sha256 = words
-        allowed = {scope.value for scope in Scope}
-        if not set(scopes.split(",")) <= allowed:
-            raise ConfigInvalid(f"{where}: scopes {scopes!r} must be of {sorted(allowed)}")
-        tokens.append(_checked(name, frozenset(map(Scope, scopes.split(","))), sha256.lower(), where))
+        if not set(scopes.split(",")) <= set(allowed):
+            raise ConfigInvalid(f"{where}: scopes {scopes!r} must be of {sorted(map(str, allowed))}")
+        tokens.append(_checked(name, frozenset(scopes.split(",")), sha256.lower(), where))
     return tuple(tokens)
 
 
-def environment_tokens(environ: Mapping[str, str]) -> tuple[Token, ...]:
+def environment_tokens(
+    environ: Mapping[str, str], variables: tuple[str, str] = (READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE)
+) -> tuple[Token, ...]:
     """Tokens given in plain text by environment variables (a Kubernetes secret): one to read, one for both."""
-    wanted = (
-        (READ_TOKEN_VARIABLE, "environment-read", frozenset({Scope.READ})),
-        (WRITE_TOKEN_VARIABLE, "environment-write", frozenset({Scope.READ, Scope.WRITE})),
+    wanted = zip(
+        variables,
+        ("environment-read", "environment-write"),
+        (frozenset[str]({Scope.READ}), frozenset[str]({Scope.READ, Scope.WRITE})),
+        strict=True,
     )
     tokens = []
     for variable, name, scopes in wanted:
@@ -128,7 +153,7 @@ def environment_tokens(environ: Mapping[str, str]) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
-def _checked(name: str, scopes: frozenset[Scope], sha256: str, where: str) -> Token:
+def _checked(name: str, scopes: frozenset[str], sha256: str, where: str) -> Token:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
         raise ConfigInvalid(f"{where}: token name {name!r} must be 1 to 64 of A-Z a-z 0-9 . _ -")
     if not scopes:

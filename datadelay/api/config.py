@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from datadelay.api.auth import Scope, Tokens, environment_tokens, parse_tokens
+from datadelay.api.auth import Scope, Tokens, load_tokens
 from datadelay.errors import ConfigInvalid
 from datadelay.publish import Bounds
 
@@ -71,14 +71,7 @@ class ServeConfig(BaseModel):
 
     def load_tokens(self, environ: Mapping[str, str]) -> Tokens:
         """The tokens of the file and of the environment. Raises `ConfigInvalid`."""
-        tokens = environment_tokens(environ)
-        if self.tokens_file is not None:
-            try:
-                text = self.tokens_file.read_text(encoding="utf-8")
-            except OSError as error:
-                raise ConfigInvalid(f"tokens_file {self.tokens_file} cannot be read: {error}") from error
-            tokens += parse_tokens(text, str(self.tokens_file))
-        return Tokens(tokens, self.anonymous)
+        return load_tokens(self.tokens_file, environ, self.anonymous)
 
     @classmethod
     def load(cls, path: Path, overrides: Mapping[str, Any] | None = None) -> ServeConfig:

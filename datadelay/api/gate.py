@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from fastapi import Response
+from prometheus_client import Counter
 from starlette.exceptions import HTTPException
 
 from datadelay.api.auth import Tokens
 from datadelay.api.limits import RateLimiter
-from datadelay.api.metrics import Metrics
 from datadelay.api.problems import problem
 
 Scope = MutableMapping[str, Any]
@@ -32,12 +32,12 @@ class Gate:
     """Identifies, limits and counts. The principal (None: unknown token) is in the request's state."""
 
     def __init__(
-        self, app: App, *, tokens: Tokens, limiter: RateLimiter, metrics: Metrics, max_body_bytes: int
+        self, app: App, *, tokens: Tokens, limiter: RateLimiter, requests: Counter, max_body_bytes: int
     ) -> None:
         self._app = app
         self._tokens = tokens
         self._limiter = limiter
-        self._metrics = metrics
+        self._requests = requests
         self._max_body_bytes = max_body_bytes
         self._too_large = f"a body has at most {max_body_bytes} bytes (max_body_bytes)"
 
@@ -99,4 +99,4 @@ class Gate:
         """By route, not by path, and only known methods: labels must not be made up by callers."""
         route = getattr(scope.get("route"), "path", "other")
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._metrics.requests.labels(method, route, str(status)).inc()
+        self._requests.labels(method, route, str(status)).inc()

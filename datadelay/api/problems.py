@@ -6,12 +6,16 @@ status  type                       raised by
 403     /problems/forbidden        a token without the scope
 404     /problems/not-found        a path, or a consumer and topic, that is not there
 405     /problems/method           another method is meant; `Allow` names it
+406     /problems/not-acceptable   no media type that `Accept` names is offered
 409     /problems/late             a newer submission or a rewind was there first
 413     /problems/too-large        the body is beyond the limit
+415     /problems/media-type       a body of a media type, or with an encoding, that is not understood
 422     /problems/invalid          a value is not allowed; `errors` points at it
 429     /problems/too-many         beyond the rate; `Retry-After` says how long to wait
 500     /problems/defect           a defect of the server; its log has the trace
 503     /problems/unavailable      the database does not answer
+
+A server says by `install` which of its own errors has which status, and its type where the table has another.
 """
 
 from __future__ import annotations
@@ -28,8 +32,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from datadelay.errors import DelayError, DelayNotFound, StoreUnavailable, SubmissionInvalid, SubmissionLate
-from datadelay.wire import NO_DELAY, ProblemBody, ProblemPart
+from datadelay.wire import ProblemBody, ProblemPart
 
 logger = logging.getLogger(__name__)
 
@@ -42,18 +45,14 @@ _KINDS = {
     403: "forbidden",
     404: "not-found",
     405: "method",
+    406: "not-acceptable",
     409: "late",
     413: "too-large",
+    415: "media-type",
     422: "invalid",
     429: "too-many",
     500: "defect",
     503: "unavailable",
-}
-_STATUS_OF: Mapping[type[DelayError], int] = {
-    SubmissionInvalid: 422,
-    SubmissionLate: 409,
-    DelayNotFound: 404,
-    StoreUnavailable: 503,
 }
 
 
@@ -83,12 +82,25 @@ def problem(
     )
 
 
-def install(app: FastAPI) -> None:
-    """Answer every error of `app` by a problem, and describe it so."""
+def install(app: FastAPI, meanings: Mapping[type[Exception], tuple[int, str | None]]) -> None:
+    """Answer every error of `app` by a problem, and describe it so.
+
+    `meanings`: an error's status and the type of its problem (None: the usual one of the status). An error's base
+    class stands after it.
+    """
+
+    async def known_error(request: Request, error: Exception) -> Response:
+        status, kind = next(meaning for one, meaning in meanings.items() if isinstance(error, one))
+        headers = {}
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            logger.error("%s %s: %s", request.method, request.url.path, error)
+            headers["Retry-After"] = str(RETRY_UNAVAILABLE_S)
+        return problem(status, str(error), kind=kind, instance=request.url.path, headers=headers)
+
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
-    for kind in _STATUS_OF:
-        app.add_exception_handler(kind, _delay_error)
+    for known in meanings:
+        app.add_exception_handler(known, known_error)
     app.add_exception_handler(Exception, _defect)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
 
@@ -122,16 +134,6 @@ async def _validation_error(request: Request, error: Exception) -> Response:
             ProblemPart(pointer="/" + "/".join(map(str, part["loc"])), detail=str(part["msg"])) for part in parts[:20]
         ],
     )
-
-
-async def _delay_error(request: Request, error: Exception) -> Response:
-    status = next(status for kind, status in _STATUS_OF.items() if isinstance(error, kind))
-    headers = {}
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        logger.error("%s %s: %s", request.method, request.url.path, error)
-        headers["Retry-After"] = str(RETRY_UNAVAILABLE_S)
-    kind = NO_DELAY if isinstance(error, DelayNotFound) else None
-    return problem(status, str(error), kind=kind, instance=request.url.path, headers=headers)
 
 
 async def _defect(request: Request, error: Exception) -> Response:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
-import time
 
 import uvicorn
 
 from datadelay.api.app import create_app
 from datadelay.api.config import ServeConfig
+from datadelay.api.listen import listen, wall_clock_ms
 from datadelay.api.store import Store
-from datadelay.errors import ConfigInvalid
 
 __all__ = ["ServeConfig", "serve"]
 
 logger = logging.getLogger(__name__)
-
-_BACKLOG = 2048
 
 
 def serve(config: ServeConfig) -> None:
@@ -33,7 +29,7 @@ def serve(config: ServeConfig) -> None:
             retention_ms=round(config.history_retention_s * 1000),
             max_points=config.history_max_points,
         ) as store,
-        _listen(config) as listener,
+        listen(config.host, config.port) as listener,
     ):
         app = create_app(store, tokens, config, wall_clock_ms)
         server = uvicorn.Server(
@@ -50,20 +46,3 @@ def serve(config: ServeConfig) -> None:
         scheme = "https" if config.tls_certificate else "http"
         logger.info("the Data Delay API listens on %s://%s:%s", scheme, *listener.getsockname()[:2])
         server.run(sockets=[listener])
-
-
-def wall_clock_ms() -> int:
-    """Now, in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
-def _listen(config: ServeConfig) -> socket.socket:
-    try:
-        family, *_, address = socket.getaddrinfo(
-            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise ConfigInvalid(f"cannot listen on host {config.host!r}, port {config.port}: {error}") from error
-    listener.setblocking(False)
-    return listener

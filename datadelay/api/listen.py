@@ -1,0 +1,26 @@
+"""The socket of a server, bound before anything else is opened, and its clock."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from datadelay.errors import ConfigInvalid
+
+_BACKLOG = 2048
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0: any free one. Raises `ConfigInvalid`."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ConfigInvalid(f"cannot listen on host {host!r}, port {port}: {error}") from error
+    listener.setblocking(False)
+    return listener
+
+
+def wall_clock_ms() -> int:
+    """Now, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
