@@ -27,9 +27,9 @@ from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, W
 from deploy.envelope import envelopes
 from deploy.job import Output, WindowJob
 from deploy.run import run_job
-from deploy.session import build_session
+from deploy.session import build_session, warm_up
 from joins.spec import Format, JoinSpec, Side
-from joins.window import tickets
+from joins.window import carried_out
 from joins.window.stage import SUMMARY, Batches, StageOptions, join_stage
 
 SUMMARY_SCHEMA = "summary string"
@@ -84,7 +84,8 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[di
         summaries.extend(json.loads(row.summary) for row in frame.collect())
 
     spark = build_session(spec.name, {"spark.ui.enabled": "false"}, rows_in_jvm=False)
-    writer = tickets(spark, spec).mapInArrow(encode, SUMMARY_SCHEMA).writeStream.foreachBatch(gather)
+    warm_up(spark)
+    writer = carried_out(spark, spec, encode, SUMMARY_SCHEMA).writeStream.foreachBatch(gather)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
     spark.stop()

@@ -26,7 +26,7 @@ def use_installed_pyspark() -> None:
 
 if __name__ == "__main__":
     use_installed_pyspark()
-    for module in ("pyspark.worker", "deploy.sink"):
+    for module in ("pyspark.worker", "deploy.sink", "duckdb"):
         if importlib.util.find_spec(module) is not None:
             importlib.import_module(module)
     from pyspark.daemon import manager

@@ -28,9 +28,9 @@ from deploy import report
 from deploy.exitcodes import ExitCode
 from deploy.job import WindowJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
-from deploy.session import build_session
+from deploy.session import build_session, warm_up
 from deploy.sink import SUMMARY_SCHEMA, deliver_stage
-from joins.window import tickets
+from joins.window import carried_out, tickets
 from joins.window.source import Gate, commit_positions
 from joins.window.stage import SPARK_SCHEMA, Batches, StageOptions, for_spark, join_stage
 from joins.window.state import Admission
@@ -71,13 +71,12 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate) -> DataFrame:
         options = StageOptions(job.window_folder, options.late_copies)
     join, deliver = join_stage(job.spec, options), deliver_stage(job.spec, job.output)
     select = job.output.select
-    source = tickets(spark, job.spec, gate)
     if select is None:
 
         def both(batches: Iterable[pa.RecordBatch]) -> Batches:
             return deliver(join(batches))
 
-        return source.mapInArrow(both, SUMMARY_SCHEMA)
+        return carried_out(spark, job.spec, both, SUMMARY_SCHEMA, gate)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
         return for_spark(join(batches))
@@ -85,13 +84,17 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate) -> DataFrame:
     headers = ", ".join(
         f"named_struct('key', {_literal(k)}, 'value', cast({e} as binary))" for k, e in select.headers.items()
     )
-    chosen = source.mapInArrow(rows, SPARK_SCHEMA).selectExpr(
-        "*",
-        f"cast({select.key} as binary) as out_key",
-        f"cast({select.value} as binary) as out_value",
-        f"array({headers}) as out_headers"
-        if headers
-        else "cast(null as array<struct<key:string,value:binary>>) as out_headers",
+    chosen = (
+        tickets(spark, job.spec, gate)
+        .mapInArrow(rows, SPARK_SCHEMA)
+        .selectExpr(
+            "*",
+            f"cast({select.key} as binary) as out_key",
+            f"cast({select.value} as binary) as out_value",
+            f"array({headers}) as out_headers"
+            if headers
+            else "cast(null as array<struct<key:string,value:binary>>) as out_headers",
+        )
     )
     return chosen.mapInArrow(deliver, SUMMARY_SCHEMA)
 
@@ -102,6 +105,7 @@ def _literal(text: str) -> str:
 
 def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode:
     spark = build_session(job.spec.name, job.spark, rows_in_jvm=job.output.select is not None)
+    warm_up(spark)
     gate = Gate(stop_file=stop_file, commit_group=job.spec.name)
     ended: list[int] = []
 

@@ -6,17 +6,22 @@ job file, and a session that is active is used as it is. Whatever it comes from,
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deploy import sparkconf
 from deploy.jvmarchive import archive_options
+from deploy.sparkhome import use_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("teacup")
 
 LOG_CONFIG = Path(__file__).parent / "spark" / "log4j2.properties"
 
@@ -45,6 +50,8 @@ def build_session(name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = Tr
         properties.setdefault("spark.log.level", "WARN")  # that JVM has read another log configuration
     properties[_JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
     _use_this_interpreter(properties)
+    if not submitted and sparkconf.is_local(properties["spark.master"]):
+        use_spark_home()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
@@ -53,6 +60,19 @@ def build_session(name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = Tr
     session = builder.getOrCreate()
     _refuse(dict(session.sparkContext.getConf().getAll()))
     return session
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Start a Python worker a core in the background, while the query is still being planned: both take seconds."""
+    workers = spark.sparkContext.defaultParallelism
+
+    def run() -> None:
+        try:
+            spark.range(0, workers, 1, workers).mapInArrow(lambda batches: batches, "id bigint").collect()
+        except Exception as error:  # noqa: BLE001 - nothing depends on it, and the first batch would tell
+            log.debug("workers were not started ahead: %s", error)
+
+    threading.Thread(target=run, name="warm-up", daemon=True).start()
 
 
 def _refuse(properties: Mapping[str, str]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import TYPE_CHECKING
 
-import duckdb
+if TYPE_CHECKING:
+    import duckdb
 
 _local = threading.local()
 
@@ -14,6 +16,8 @@ def connection() -> duckdb.DuckDBPyConnection:
     """This thread's in-memory database, with one thread of its own: the parallelism is outside."""
     kept: tuple[int, duckdb.DuckDBPyConnection] | None = getattr(_local, "kept", None)
     if kept is None or kept[0] != os.getpid():
+        import duckdb  # here, as most processes of a query's start never need it
+
         connection = duckdb.connect(config={"threads": 1})
         connection.execute("SET TimeZone = 'UTC'")
         kept = _local.kept = (os.getpid(), connection)

@@ -40,6 +40,7 @@ PURE = [
     "joins.window.batch",
     "joins.window.restore",
     "joins.window.bolt",
+    "joins.window.ticket",
     "joins.window.start",
     "joins.window.guard",
     "joins.window.intake",

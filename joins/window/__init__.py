@@ -11,24 +11,43 @@ start.py, guard.py, copartition.py   before the first batch, before each batch
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
-
-from joins.window.stage import SPARK_SCHEMA, SUMMARY, Batches, StageOptions, for_spark, join_stage
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
 
     from joins.spec import JoinSpec
     from joins.window.source import Gate
+    from joins.window.stage import Batches, StageOptions
 
 
 def tickets(spark: SparkSession, spec: JoinSpec, gate: Gate | None = None) -> DataFrame:
     """The streaming DataFrame of tickets (one column, `ticket`): what a stage is mapped over."""
     from joins.window.source import Gate, ticket_source
 
-    source = ticket_source(spec, gate or Gate())
+    return _load(spark, ticket_source(spec, gate or Gate()))
+
+
+def carried_out(
+    spark: SparkSession,
+    spec: JoinSpec,
+    stage: Callable[[Iterable[pa.RecordBatch]], Batches],
+    schema: str,
+    gate: Gate | None = None,
+) -> DataFrame:
+    """The streaming DataFrame of what `stage` makes of the tickets, within the source: rows of `schema`.
+
+    The same as `tickets(…).mapInArrow(stage, schema)`, with one Python worker a task instead of two.
+    """
+    from joins.window.source import Gate, ticket_source
+
+    return _load(spark, ticket_source(spec, gate or Gate(), stage, schema))
+
+
+def _load(spark: SparkSession, source: type[DataSource]) -> DataFrame:
     spark.dataSource.register(source)
     return spark.readStream.format(source.name()).load()
 
@@ -55,6 +74,8 @@ def window_join(
     Every left record leaves in exactly one outcome. Give the query a checkpoint location of its own: it holds the
     positions and the spec. Writing it out is the caller's: what Spark's sinks promise is what you get.
     """
+    from joins.window.stage import SPARK_SCHEMA, SUMMARY, StageOptions, for_spark, join_stage
+
     stage = join_stage(spec, options or StageOptions())
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:

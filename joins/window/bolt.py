@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -17,42 +15,8 @@ from joins.spec import JoinSpec
 from joins.window.batch import BatchJoin, Read, Summary
 from joins.window.restore import Kept, SliceStore, restore
 from joins.window.slices import Slice
-from joins.window.state import Admission, Bucket, low_end, rebuild_from
-
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """A bucket's share of an admission: all that one task has to know."""
-
-    generation: str
-    number: int
-    buckets: int
-    ceiling_ms: int
-    bucket: Bucket
-
-    @classmethod
-    def all_of(cls, admission: Admission, spec: JoinSpec) -> list[Ticket]:
-        ceiling_ms = admission.listed_ms + spec.max_future_skew_ms
-        return [
-            cls(admission.generation, admission.number, len(admission.buckets), ceiling_ms, bucket)
-            for bucket in admission.buckets.values()
-        ]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "bucket": self.bucket.to_json(),
-            "buckets": self.buckets,
-            "ceiling_ms": self.ceiling_ms,
-            "generation": self.generation,
-            "number": self.number,
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Ticket:
-        return cls(
-            data["generation"], data["number"], data["buckets"], data["ceiling_ms"], Bucket.from_json(data["bucket"])
-        )
-
+from joins.window.state import Bucket, low_end, rebuild_from
+from joins.window.ticket import Ticket
 
 StoreOf = Callable[[str, int], SliceStore]
 """(generation, bucket) -> where its slices are kept."""

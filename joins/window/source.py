@@ -5,7 +5,7 @@
     latestOffset(start)       the next admission after `start`; `start` itself when there is nothing to do
     partitions(start, end)    one input partition a bucket that has something to do; `start` is ignored, as an
                               admission says itself from where to where it reads
-    read(partition)           on an executor: the ticket, as one row
+    read(partition)           on an executor: the ticket, as one row; or what a stage makes of it, as Arrow batches
     commit(end)               the positions of a committed batch go to a consumer group, for lag tools
 
 An admission is the offset that Spark logs, so that its checkpoint holds everything: positions, reports, the window's
@@ -18,12 +18,14 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -31,10 +33,10 @@ from pyspark.sql.types import StructType
 from joins.spec import JoinSpec
 from joins.window import copartition
 from joins.window.admission import Listing, Watch, admit, list_ends
-from joins.window.bolt import Ticket
 from joins.window.guard import check_compaction, check_ends, check_topics
 from joins.window.start import begin
 from joins.window.state import Admission
+from joins.window.ticket import Ticket
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.eventtime import TimeOf
@@ -61,8 +63,20 @@ class Gate:
     commit_group: str | None = None
 
 
-def ticket_source(spec: JoinSpec, gate: Gate) -> type[DataSource]:
-    """A data source class for one join: what it must know travels in the class, and so shows in no plan or log."""
+Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Batches with a column `ticket` -> batches of rows."""
+
+
+def ticket_source(
+    spec: JoinSpec, gate: Gate, stage: Stage | None = None, schema: str = "ticket string"
+) -> type[DataSource]:
+    """A data source class for one join: what it must know travels in the class, and so shows in no plan or log.
+
+    stage   carries the tickets out as they are read, and gives rows of `schema`; None: the tickets are the rows
+    """
+    # As bytes: only the executor's workers need what it imports, not the processes in which Spark plans.
+    pickled = None if stage is None else cloudpickle.dumps(stage)  # type: ignore[no-untyped-call]
+    columns = schema
 
     class Tickets(DataSource):
         @classmethod
@@ -70,10 +84,10 @@ def ticket_source(spec: JoinSpec, gate: Gate) -> type[DataSource]:
             return "teacup_tickets_" + "".join(c if c.isalnum() else "_" for c in spec.name).lower()
 
         def schema(self) -> str:
-            return "ticket string"
+            return columns
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return TicketReader(spec, gate)
+            return TicketReader(spec, gate, pickled)
 
     return Tickets
 
@@ -81,8 +95,8 @@ def ticket_source(spec: JoinSpec, gate: Gate) -> type[DataSource]:
 class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a process of its own beside the driver; connects when first asked, as it is also sent to executors."""
 
-    def __init__(self, spec: JoinSpec, gate: Gate) -> None:
-        self._spec, self._gate = spec, gate
+    def __init__(self, spec: JoinSpec, gate: Gate, stage: bytes | None = None) -> None:
+        self._spec, self._gate, self._stage = spec, gate, stage
         self._logs: tuple[BrokerLog, BrokerLog] | None = None
         self._group: GroupOffsets | None = None
         self._until_now = False
@@ -132,8 +146,11 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tickets = Ticket.all_of(admission, self._spec)
         return [InputPartition(json.dumps(ticket.to_json())) for ticket in tickets]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        yield (partition.value,)
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
+        if self._stage is None:
+            return iter([(partition.value,)])
+        stage: Stage = cloudpickle.loads(self._stage)
+        return stage([pa.record_batch({"ticket": [partition.value]})])
 
     def commit(self, end: dict[str, Any]) -> None:
         """Tell lag tools; the checkpoint stays the truth, so that a failure here is said and no more."""

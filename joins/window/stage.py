@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from joins.spec import JoinSpec
 from joins.window.batch import Summary
-from joins.window.bolt import JoinBolt, Ticket
+from joins.window.bolt import JoinBolt
 from joins.window.records import HEADERS, ROW
 from joins.window.store import FileStore
+from joins.window.ticket import Ticket
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
 

@@ -17,9 +17,9 @@ from joins.testing import oracle
 from joins.testing.history import History, TopicHistory
 from joins.testing.simulation import MemoryStore, Simulation
 from joins.testing.strategies import Admit, Advance, cuts, histories, specs
-from joins.window.bolt import Ticket
 from joins.window.restore import ceilings, gaps, restore
 from joins.window.store import FileStore
+from joins.window.ticket import Ticket
 from joins.window.window import Window
 from tests.joins.window.making import join_spec, marked, positions, topic
 
