@@ -1,0 +1,1 @@
+"""The storage API: arbitrary bytes by key in namespaces, many items a request."""

@@ -1,0 +1,62 @@
+"""Prometheus metrics of the storage API.
+
+    teacup_storage_requests_total{method,route,status}
+    teacup_storage_items_total{namespace,operation,status}    operation: write, read, delete
+    teacup_storage_seconds{operation}                         histogram: of requests, body and answer included
+    teacup_storage_under_way                                  requests under way, in all workers
+
+With several workers each keeps its samples in files of a common folder (prometheus_client's multiprocess mode), and
+whichever is asked adds them up: a scrape sees the whole server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter as Counts
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from joins.storage.model import Found, Outcome
+
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    """What one worker counts."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.requests = Counter(
+            "teacup_storage_requests", "Answered requests.", ["method", "route", "status"], registry=self._registry
+        )
+        self._items = Counter(
+            "teacup_storage_items",
+            "Items and keys by what became of them.",
+            ["namespace", "operation", "status"],
+            registry=self._registry,
+        )
+        self.seconds = Histogram(
+            "teacup_storage_seconds", "Time of requests.", ["operation"], buckets=_SECONDS, registry=self._registry
+        )
+        self.under_way = Gauge(
+            "teacup_storage_under_way",
+            "Requests under way.",
+            multiprocess_mode="livesum",
+            registry=self._registry,
+        )
+
+    def count(self, namespace: str, operation: str, results: Sequence[Outcome] | Sequence[Found]) -> None:
+        """One finished batch."""
+        for status, number in Counts(one.status for one in results).items():
+            self._items.labels(namespace, operation, status.value).inc(number)
+
+    def text(self) -> bytes:
+        """Prometheus' text format, of all workers."""
+        if FOLDER_VARIABLE not in os.environ:
+            return generate_latest(self._registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
