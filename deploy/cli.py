@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deploy.cli_delay import delay_app, offsets_app
+from deploy.cli_storage import storage_app
 from deploy.exitcodes import ExitCode, listed
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 app.add_typer(delay_app, name="delay")
 app.add_typer(offsets_app, name="offsets")
+app.add_typer(storage_app, name="storage")
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="the job file; examples are in deploy/jobs/")]
 _CODES = "Exit codes:\n\n\b\n" + listed()

@@ -1,0 +1,28 @@
+"""`teacup storage`: arguments in, one call, words out. What takes long to import is imported by the command."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+storage_app = typer.Typer(help="Bytes by key in namespaces, over REST.", no_args_is_help=True)
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+
+
+@storage_app.command("serve")
+def serve_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) -> None:
+    """Serve the storage API until SIGTERM; requests under way are finished."""
+    from joins.storage.api.serve import ServeConfig, serve
+    from joins.storage.errors import StorageConfigInvalid, StorageError
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        serve(ServeConfig.load(config))
+    except StorageError as error:
+        typer.echo(f"{error}", err=True)
+        raise typer.Exit(EXIT_USAGE if isinstance(error, StorageConfigInvalid) else EXIT_REFUSED) from error
