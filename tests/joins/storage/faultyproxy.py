@@ -1,0 +1,106 @@
+"""A real HTTP server between client and API that spoils the answers it is told to, after the API has acted or not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import requests
+
+Answer = requests.Response
+Fault = Callable[[BaseHTTPRequestHandler, Callable[[], Answer]], None]
+"""Gets the handler, and a call that passes the request on."""
+
+
+@dataclass
+class Proxy:
+    """`faults`: for the next requests, one each; then it only passes on. `seen`: method and path of every request."""
+
+    url: str
+    faults: list[Fault] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
+
+
+def answer(handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str], body: bytes, cut: int = 0) -> None:
+    """An answer that announces the whole body, and ends `cut` bytes earlier."""
+    handler.send_response(status)
+    for name, value in {**headers, "Content-Length": str(len(body))}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.wfile.write(body[: len(body) - cut])
+    handler.close_connection = cut > 0
+
+
+def passed_on(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> None:
+    """No fault."""
+    got = forward()
+    answer(handler, got.status_code, _headers(got), got.content)
+
+
+def half_a_body(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> None:
+    """The API has acted; its answer breaks off."""
+    got = forward()
+    answer(handler, got.status_code, _headers(got), got.content, cut=len(got.content) // 2)
+
+
+def shorter_body(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> None:
+    """The answer breaks off, and its length says so: a proxy that does not know better."""
+    got = forward()
+    answer(handler, got.status_code, _headers(got), got.content[: len(got.content) // 2])
+
+
+def closed(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> None:
+    """The API has acted; nothing comes back."""
+    forward()
+    handler.close_connection = True
+
+
+def status(code: int, headers: dict[str, str] | None = None) -> Fault:
+    """A page for people, as balancers send it; the API does not see the request."""
+
+    def fault(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> None:
+        answer(handler, code, {"Content-Type": "text/html", **(headers or {})}, b"<h1>sorry</h1>")
+
+    return fault
+
+
+def _headers(got: Answer) -> dict[str, str]:
+    return {name: got.headers[name] for name in ("Content-Type", "Retry-After") if name in got.headers}
+
+
+@contextmanager
+def running_proxy(target: str) -> Iterator[Proxy]:
+    """Before the API at `target`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            proxy.seen.append(f"{self.command} {self.path}")
+
+            def forward() -> Answer:
+                headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+                return requests.request(self.command, target + self.path, data=body, headers=headers, timeout=10)
+
+            fault = proxy.faults.pop(0) if proxy.faults else passed_on
+            fault(self, forward)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do
+
+        def log_message(self, *_: object) -> None:
+            """Silent."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        proxy = Proxy(f"http://127.0.0.1:{server.server_address[1]}")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            server.shutdown()
+            thread.join(10)
