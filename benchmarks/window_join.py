@@ -75,7 +75,7 @@ class Bench:
 
     def __init__(self, work: Work, folder: Path) -> None:
         self.work, self.folder = work, folder
-        self._max_records = str(max(min(MAX_RECORDS, work.records // 16), 1))  # a steady rate needs some batches
+        self._max_records = str(max(min(MAX_RECORDS, work.records // 6), 1))  # a steady rate needs some batches
         self._work_file = folder / "work.json"
         work.save(self._work_file)
 

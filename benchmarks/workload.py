@@ -44,7 +44,7 @@ BEFORE_MS, AFTER_MS, DISORDER_MS = 6_000, 0, 100
 LONG_BEFORE_MS = 60_000
 BEGIN_MS = 1_750_000_000_000
 VALUE_BYTES = 150
-MAX_RECORDS = 400_000  # a batch of any system, left and right together
+MAX_RECORDS = 1_000_000  # a batch of any system, left and right together
 SEED = 2015
 _CHUNK = 200_000
 

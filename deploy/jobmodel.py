@@ -162,7 +162,7 @@ class WindowJoinKeys(Keys):
         default=None,
         description="left goes out unmatched (`right_stalled`) when right has stood still so long; null waits for ever",
     )
-    records_per_batch: int = Field(default=400_000, ge=1, description="soft limit, left and right together")
+    records_per_batch: int = Field(default=1_000_000, ge=1, description="soft limit, left and right together")
     on_data_loss: Literal["stop", "continue"] = Field(
         default="stop",
         description="when records that are still needed are gone from Kafka; `continue` counts what is missing",

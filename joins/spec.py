@@ -110,7 +110,7 @@ class JoinSpec:
     max_future_skew_ms: int = 60_000
     idle: Idle = Idle.ADVANCE
     max_wait_ms: int | None = None
-    max_records: int = 400_000
+    max_records: int = 1_000_000
     start: str | int = "earliest"
     on_data_loss: str = "stop"
     frontier_every_ms: int = 1_000
