@@ -82,7 +82,11 @@ def problem(
     )
 
 
-def install(app: FastAPI, meanings: Mapping[type[Exception], tuple[int, str | None]]) -> None:
+def install(
+    app: FastAPI,
+    meanings: Mapping[type[Exception], tuple[int, str | None]],
+    retry_unavailable_s: int = RETRY_UNAVAILABLE_S,
+) -> None:
     """Answer every error of `app` by a problem, and describe it so.
 
     `meanings`: an error's status and the type of its problem (None: the usual one of the status). An error's base
@@ -94,7 +98,7 @@ def install(app: FastAPI, meanings: Mapping[type[Exception], tuple[int, str | No
         headers = {}
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             logger.error("%s %s: %s", request.method, request.url.path, error)
-            headers["Retry-After"] = str(RETRY_UNAVAILABLE_S)
+            headers["Retry-After"] = str(retry_unavailable_s)
         return problem(status, str(error), kind=kind, instance=request.url.path, headers=headers)
 
     app.add_exception_handler(HTTPException, _http_error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import to_json
 
 from joins.storage.codec import check_count
@@ -23,8 +23,21 @@ Base64 = Annotated[
     bytes,
     WithJsonSchema({"type": "string", "contentEncoding": "base64", "pattern": BASE64_PATTERN}),
 ]
-Version = Annotated[int, Field(strict=True, ge=INT64_MIN, le=INT64_MAX, description="for joins: the event time")]
-ExpiresAt = Annotated[int, Field(strict=True, ge=0, le=INT64_MAX, description="epoch milliseconds, UTC")]
+
+
+def _whole(value: object) -> object:
+    """1.0 is an integer to JSON schema, and to languages that have one kind of number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Version = Annotated[
+    int,
+    BeforeValidator(_whole),
+    Field(strict=True, ge=INT64_MIN, le=INT64_MAX, description="for joins: the event time"),
+]
+ExpiresAt = Annotated[
+    int, BeforeValidator(_whole), Field(strict=True, ge=0, le=INT64_MAX, description="epoch milliseconds, UTC")
+]
 Reason = Annotated[str | None, Field(description="for people; null where the status is `ok`")]
 
 

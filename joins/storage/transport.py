@@ -223,7 +223,8 @@ def _refusal(response: requests.Response, content: bytes, where: str) -> Storage
         problem = ProblemBody.model_validate_json(content)
     except ValidationError:
         message = f"{where}: status {status} from something that is no storage API: {content[:200]!r}"
-        return ServerUnavailable(message) if status >= 500 else AnswerNotUnderstood(message)
+        kind: type[StorageError] = ServerUnavailable if status >= 500 else AnswerNotUnderstood
+        return (RateLimited if status == 429 else kind)(message)
     places = "".join(f"; {part.pointer}: {part.detail}" for part in problem.errors or ())
     message = f"{where}: {status} {problem.detail}{places}"
     if status >= 500:

@@ -310,7 +310,7 @@ def create_app(backend: Backend, tokens: Tokens, config: ServeConfig, clock_ms: 
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    problems.install(app, _ERRORS)
+    problems.install(app, _ERRORS, int(_RETRY_AFTER_S))
     app.include_router(storage.router())
     app.include_router(_operations(storage))
     return Gate(

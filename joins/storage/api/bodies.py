@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from joins.storage.arrowcodec import ITEMS, KEYS, ArrowCodec
-from joins.storage.jsoncodec import INT64_MAX, INT64_MIN, Base64, ItemBody, JsonCodec, ValueBody
+from joins.storage.jsoncodec import Base64, ItemBody, JsonCodec, ValueBody, Version
 
 
 class RetainedFromBody(BaseModel):
@@ -15,7 +15,7 @@ class RetainedFromBody(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    retained_from: Annotated[int, Field(strict=True, ge=INT64_MIN, le=INT64_MAX)]
+    retained_from: Version
 
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
