@@ -1,0 +1,219 @@
+"""How many keys a second does the storage API read and write, with its embedded store?
+
+    python benchmarks/storage_api.py [--seconds 4] [--processes 2] [--workers 1] [--records 200000]
+
+The server as users run it (LMDB on the disk, tokens, limits) and a pool of client processes on the same cores; requests
+of 1,000 keys of 16 bytes with 150-byte values, chosen at random from what is stored, all found. Reads and writes as a
+join and a feeder make them (columns); reads as plain data in Arrow and in JSON, for the ratio; the latency of reads at
+half the promised rate, counted from when a read was due; and reads again with ten times more records stored. The
+server's CPU time a request is printed as well, as it hardly depends on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+import pyarrow as pa
+
+from joins.storage.api.config import WRITE_TOKEN_VARIABLE
+from joins.storage.client import StorageClient
+from joins.storage.codec import Codec
+from joins.storage.jsoncodec import JsonCodec
+
+PROMISED_READ_PER_S = 150_000
+PROMISED_WRITTEN_PER_S = 80_000
+PROMISED_P99_MS = 50
+PROMISED_LOSS = 0.2
+TOKEN = "a-token-of-this-benchmark"
+NAMESPACE = "right"
+KEYS = 1_000
+VALUE_BYTES = 150
+SERVE = """
+import sys
+from joins.storage.api.serve import ServeConfig, serve
+store, port, workers = sys.argv[1:]
+namespace = {"name": "right", "keep": "all", "bound": 4}
+serve(ServeConfig(store=store, port=int(port), workers=int(workers), namespaces=[namespace]))
+"""
+
+
+def keys_of(numbers: npt.NDArray[np.int64]) -> pa.Array:
+    """16 bytes each, spread over the store: what arrives together does not stand together in it."""
+    mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    words = np.stack([mixed.byteswap(), numbers.astype(np.uint64)], axis=1)
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(numbers), [None, pa.py_buffer(words.tobytes())])
+
+
+def items_of(numbers: npt.NDArray[np.int64], expires_at_ms: int) -> pa.Table:
+    values = np.random.default_rng(int(numbers[0])).integers(0, 256, (len(numbers), VALUE_BYTES), np.uint8)
+    value = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(VALUE_BYTES), len(numbers), [None, pa.py_buffer(values.tobytes())]
+    )
+    expiries = np.full(len(numbers), expires_at_ms)
+    return pa.table({"key": keys_of(numbers), "version": numbers, "value": value, "expires_at_ms": expiries})
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one client process does until the deadline, or once for each of its share of `first` to `last`.
+
+    kind       read, plain, json, write
+    every_s    a request is due each so many seconds; 0: at once after the one before
+    """
+
+    kind: str
+    url: str
+    number: int
+    processes: int
+    seconds: float
+    first: int
+    last: int
+    every_s: float = 0.0
+
+
+def client_process(work: Work) -> tuple[int, list[float]]:
+    """Returns the number of keys, and the seconds of each request from when it was due."""
+    codec: Codec | None = JsonCodec() if work.kind == "json" else None
+    choose = np.random.default_rng(work.number)
+    expires_at_ms = time.time_ns() // 1_000_000 + 3_600_000
+    taken_s: list[float] = []
+    with StorageClient(work.url, TOKEN, codec=codec) as client:
+        tables: Iterator[pa.Table] = (
+            items_of(np.arange(first, min(first + KEYS, work.last)), expires_at_ms)
+            for first in range(work.first + work.number * KEYS, work.last, work.processes * KEYS)
+        )
+        batches = [keys_of(choose.integers(work.first, work.last, KEYS)) for _ in range(50)]
+        plain = [batch.to_pylist() for batch in batches]
+        calls: dict[str, Callable[[int], object]] = {
+            "read": lambda n: client.read_columns(NAMESPACE, batches[n % 50]).found.num_rows,
+            "plain": lambda n: len(client.read(NAMESPACE, plain[n % 50])),
+            "json": lambda n: len(client.read(NAMESPACE, plain[n % 50])),
+            "write": lambda _: KEYS - client.write_table(NAMESPACE, next(tables)).num_rows,
+        }
+        call = calls[work.kind]
+        begun_s = time.perf_counter()
+        while (now_s := time.perf_counter()) < begun_s + work.seconds:
+            due_s = begun_s + (len(taken_s) + work.number / work.processes) * work.every_s if work.every_s else now_s
+            time.sleep(max(0.0, due_s - now_s))
+            try:
+                done = call(len(taken_s))
+            except StopIteration:
+                break
+            if done != KEYS:
+                raise RuntimeError(f"{work.kind}: {done} of {KEYS} keys")
+            taken_s.append(time.perf_counter() - due_s)
+    return KEYS * len(taken_s), taken_s
+
+
+class Bench:
+    """One server, one pool."""
+
+    def __init__(self, url: str, server: psutil.Process, processes: int) -> None:
+        self._url = url
+        self._server = server
+        self._processes = processes
+        self._pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
+        self.run("read", 0.0, 0, KEYS, told=False)  # imports
+
+    def run(
+        self, kind: str, seconds: float, first: int, last: int, keys_per_s: float = 0.0, told: bool = True
+    ) -> tuple[float, float]:
+        """Keys a second, and the 99th percentile in milliseconds."""
+        every_s = KEYS * self._processes / keys_per_s if keys_per_s else 0.0
+        works = [
+            Work(kind, self._url, number, self._processes, seconds, first, last, every_s)
+            for number in range(self._processes)
+        ]
+        cpu_s, begun_s = self._cpu_s(), time.perf_counter()
+        answers = list(self._pool.map(client_process, works))
+        wall_s, cpu_s = time.perf_counter() - begun_s, self._cpu_s() - cpu_s
+        taken_ms = 1000 * np.array([one for _, taken_s in answers for one in taken_s] or [0.0])
+        per_s = sum(keys for keys, _ in answers) / wall_s
+        p50, p99 = np.percentile(taken_ms, [50, 99])
+        if told:
+            print(
+                f"{kind:6} {per_s:9,.0f} keys/s  p50 {p50:6.1f} ms  p99 {p99:6.1f} ms  "
+                f"{1000 * cpu_s / len(taken_ms):5.2f} ms of the server's CPU a request",
+                flush=True,
+            )
+        return per_s, float(p99)
+
+    def _cpu_s(self) -> float:
+        processes = [self._server, *self._server.children(recursive=True)]
+        return float(sum(sum(one.cpu_times()[:2]) for one in processes))
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+@contextmanager
+def running_server(workers: int) -> Iterator[tuple[str, psutil.Process]]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        server = subprocess.Popen(
+            [sys.executable, "-c", SERVE, f"lmdb://{Path(folder) / 'store'}", str(port), str(workers)],
+            env={**os.environ, WRITE_TOKEN_VARIABLE: TOKEN},
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            with StorageClient(url, TOKEN, attempts=30) as client:
+                client.namespace(NAMESPACE)
+            yield url, psutil.Process(server.pid)
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def main() -> None:
+    """Start a server, fill it, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--records", type=int, default=200_000)
+    options = parser.parse_args()
+    seconds, few, many = options.seconds, options.records, 10 * options.records
+    with running_server(options.workers) as (url, server):
+        bench = Bench(url, server, options.processes)
+        try:
+            written, _ = bench.run("write", 600.0, 0, few)
+            read, _ = bench.run("read", seconds, 0, few)
+            plain, _ = bench.run("plain", seconds, 0, few)
+            as_json, _ = bench.run("json", seconds, 0, few)
+            print("reads at half the promised rate:")
+            _, p99_ms = bench.run("read", seconds, 0, few, PROMISED_READ_PER_S / 2)
+            print(f"{many:,} records stored:")
+            bench.run("write", 600.0, few, many)
+            read_many, _ = bench.run("read", seconds, 0, many)
+        finally:
+            bench.close()
+    loss = 1 - read_many / read
+    print(f"read: {read / PROMISED_READ_PER_S:.2f} of the promised {PROMISED_READ_PER_S:,} keys/s")
+    print(f"written: {written / PROMISED_WRITTEN_PER_S:.2f} of the promised {PROMISED_WRITTEN_PER_S:,} keys/s")
+    print(f"p99 at half load: {p99_ms:.1f} ms of the allowed {PROMISED_P99_MS} ms")
+    print(f"Arrow to JSON: {plain / as_json:.1f} as plain data, {read / as_json:.1f} in columns")
+    print(f"ten times more records: {loss:.0%} of the read rate lost, {PROMISED_LOSS:.0%} allowed")
+    figures = {"read_per_s": read, "written_per_s": written, "json_per_s": as_json, "read_of_many_per_s": read_many}
+    print(json.dumps({name: round(value) for name, value in figures.items()} | {"p99_ms": round(p99_ms, 1)}))
+
+
+if __name__ == "__main__":
+    main()
