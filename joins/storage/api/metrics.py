@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 from collections import Counter as Counts
 from collections.abc import Sequence
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from joins.storage.model import Found, Outcome
 
@@ -57,6 +58,17 @@ class Metrics:
         """Prometheus' text format, of all workers."""
         if FOLDER_VARIABLE not in os.environ:
             return generate_latest(self._registry)
+        _forget_dead_workers(Path(os.environ[FOLDER_VARIABLE]))
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)
+
+
+def _forget_dead_workers(folder: Path) -> None:
+    """What a killed worker had under way is under way no more; what it had counted stays counted."""
+    for file in folder.glob("gauge_live*_*.db"):
+        pid = int(file.stem.rsplit("_", 1)[1])
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            mark_process_dead(pid)  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from joins.storage.errors import (
     ItemsUnsettled,
     NamespaceUnknown,
     RateLimited,
+    RequestTooLarge,
     ServerUnavailable,
     StorageConfigInvalid,
     StorageError,
@@ -23,7 +24,7 @@ from joins.storage.errors import (
 from joins.storage.model import Found, Outcome, Status
 from tests.joins.storage.dictbackend import DictBackend, unavailable
 from tests.joins.storage.faultyproxy import Fault, Proxy, closed, half_a_body, running_proxy, shorter_body, status
-from tests.joins.storage.storage_server import NOON_MS, RunningServer, item
+from tests.joins.storage.storage_server import NOON_MS, RunningServer, item, running_server
 
 OK = Outcome(Status.OK)
 ITEMS = [item(b"key-%d" % number, number) for number in range(50)]
@@ -58,6 +59,18 @@ def test_calls_beyond_a_request_are_split_and_put_together(server: RunningServer
         assert found["value"].to_pylist() == [one.value for one in items]
         assert client.delete("latest", keys) == [OK] * 500
         assert client.read("latest", keys) == [Found(Status.NOT_FOUND)] * 500
+
+
+def test_a_server_with_smaller_limits_gets_smaller_requests(store: DictBackend) -> None:
+    """413 halves a request, until it passes; a single item that does not is an error."""
+    items = [item(b"key-%d" % number, value=bytes(900)) for number in range(100)]
+    with running_server(store, max_body_bytes=20_000, max_items=40) as small:
+        client = small.client()
+
+        assert client.write("latest", items) == [OK] * 100
+        assert client.read_columns("latest", pa.array([one.key for one in items])).found.num_rows == 100
+        with pytest.raises(RequestTooLarge, match="max_body_bytes"):
+            client.write("latest", [item(value=bytes(30_000))])
 
 
 def test_columns_tell_what_was_not_kept(server: RunningServer) -> None:
