@@ -57,7 +57,7 @@ def serve(config: ServeConfig) -> None:
     scheme = "https" if config.tls_certificate else "http"
     with listener:
         where = f"{scheme}://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
-        logger.info("the storage API listens on %s, with %s workers on %s", where, config.workers, config.store)
+        logger.info("the storage API listens on %s, workers: %s", where, config.workers)
         if config.workers == 1:
             app = create_app(backend, tokens, config, wall_clock_ms)
             uvicorn.Server(_uvicorn(config, app)).run(sockets=[listener])
