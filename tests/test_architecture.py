@@ -22,6 +22,7 @@ MAY_IMPORT = {
 """kafkaio <- datadelay <- joins <- deploy, and kafkaio <- dedup <- deploy."""
 
 PURE = [
+    "kafkaio.receipt",
     "kafkaio.topiclog",
     "kafkaio.eventtime",
     "kafkaio.duck",
@@ -146,6 +147,8 @@ def test_spark_is_known_only_at_the_edges():
         "joins.window",
         "joins.window.source",
         "joins.window.stage",
+        "dedup.spark",
+        "dedup.topicsource",
     }
 
 

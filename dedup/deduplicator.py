@@ -1,0 +1,98 @@
+"""The deduplicator of one worker process: states, seen ids, and what is under way. Pure.
+
+    begin(attempt)   -> when the output may be loaded (an earlier attempt's writes are settled by then), None: no need
+    load(pieces)     the ids of the output become seen
+    keep(ids)        which rows have no result yet: neither seen, nor earlier in this attempt
+    durable()        this attempt's rows are acknowledged: they are seen
+    (nothing)        an attempt that failed adds nothing: the next one begins without its rows
+
+While it is off nothing but `begin` is called, and in tasks tried for the first time not even that (`dormant`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from dedup.errors import IdMissing
+from dedup.hashing import Mask, first_ones, hashes_of
+from dedup.replayrange import DedupConfig, ReplayRange
+from dedup.results import Loaded
+from dedup.seen import SeenIds
+from dedup.states import Attempt, Change, Reason, State, Switch
+
+
+class Deduplicator:
+    """Used by one thread at a time."""
+
+    def __init__(self, config: DedupConfig, replay: ReplayRange) -> None:
+        self.config = config
+        self.replay = replay
+        self.loads = self.filter_calls = 0
+        self.foreign = 0
+        self._switch = Switch(replay, config.quiet_ms)
+        self._seen = SeenIds()
+        self._under_way = SeenIds()
+
+    @property
+    def filtering(self) -> bool:
+        return self._switch.state is State.FILTERING
+
+    @property
+    def seen(self) -> int:
+        return len(self._seen)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Since filtering began: ids loaded, rows dropped."""
+        return {"loaded": self._switch.loaded, "dropped": self._switch.dropped}
+
+    def dormant(self, attempt: Attempt) -> bool:
+        """Off, and this attempt is no reason to change that."""
+        return not self.filtering and self._switch.reason(attempt) is None
+
+    def begin(self, attempt: Attempt, now_ms: int) -> int | None:
+        """An attempt begins. When the output may be loaded, which must then be done; None: nothing is to be loaded."""
+        self._under_way = SeenIds()
+        reason = self._switch.begin(attempt, now_ms)
+        if reason is None:
+            if not self.filtering:
+                self._seen = SeenIds()
+            return None
+        ended_ms = self.replay.started_ms if reason is Reason.DRIVER_RESTART else now_ms
+        return self.config.settled_at_ms(ended_ms)
+
+    def load(self, pieces: Iterable[Loaded], now_ms: int) -> None:
+        """Take in what the output holds."""
+        self.loads += 1
+        ids = 0
+        for piece in pieces:
+            self._seen.add(hashes_of(piece.ids))
+            self.foreign += piece.foreign
+            ids += len(piece.ids)
+        self._switch.count_loaded(ids, now_ms)
+
+    def keep(self, ids: pl.Series, now_ms: int) -> Mask:
+        """Which rows have no result yet. Raises `IdMissing` where a row has no id."""
+        self.filter_calls += 1
+        if ids.null_count():
+            raise IdMissing(
+                f"{ids.null_count()} of {len(ids)} rows have no id, the first is row {ids.is_null().arg_true()[0]}: "
+                "give every row one, or filter such rows out before"
+            )
+        hashes = hashes_of(ids)
+        fresh = ~self._seen.contains(hashes) & ~self._under_way.contains(hashes) & first_ones(hashes)
+        self._under_way.add(hashes.at(fresh))
+        self._switch.count_dropped(len(hashes) - int(fresh.sum()), now_ms)
+        return fresh
+
+    def durable(self) -> None:
+        """What this attempt kept is acknowledged."""
+        self._seen.take_over(self._under_way)
+        self._under_way = SeenIds()
+
+    def changes(self) -> list[Change]:
+        """The changes of state since the last call."""
+        changes, self._switch.changes = self._switch.changes, []
+        return changes

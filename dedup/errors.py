@@ -1,0 +1,35 @@
+"""What this package refuses or gives up.
+
+DedupError
+  +- DedupConfigInvalid  a value of the configuration is not allowed
+  +- IdMissing           a row has no id, and ids are needed
+  +- RowsLost            rows read, dropped, sent and acknowledged do not add up
+  +- CommitOrder         a transaction came out of its order
+  +- StoredValueInvalid  a stored value was not written by `dedup.keyed`
+"""
+
+from __future__ import annotations
+
+
+class DedupError(Exception):
+    """Anything that deduplication refuses or gives up; the message says which value, where from, and what to do."""
+
+
+class DedupConfigInvalid(DedupError, ValueError):
+    """A value of the configuration is not allowed."""
+
+
+class IdMissing(DedupError):
+    """A row has no id, and ids are needed."""
+
+
+class RowsLost(DedupError):
+    """Rows read, dropped, sent and acknowledged do not add up: the batch must not be committed."""
+
+
+class CommitOrder(DedupError):
+    """A transaction came out of its order: commits are strictly one after the other."""
+
+
+class StoredValueInvalid(DedupError):
+    """A stored value was not written by `dedup.keyed`."""

@@ -1,0 +1,83 @@
+"""Which batches may be a replay, and which part of the output may hold what they wrote before. Pure.
+
+Spark runs one batch after the other and has at most one that is planned and not committed: the one in its offset log
+without its number in the commit log. Only that one can have written results before a driver's restart.
+
+    batches   up to `last_batch`, those may be replays; None: none is
+    output    results of the replay have a record time >= `since_ms` (None: unknown), and stand among the last `limit`
+              results of the output: what was appended last is kept where the limit cuts
+    settled   the earlier attempt's writes can still arrive until its producer gave up, `delivery.timeout.ms` after it
+              was known to have ended; a fenced one cannot write any more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dedup.errors import DedupConfigInvalid
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRange:
+    """last_batch   the last batch that may have been run by an earlier driver; None: none was
+
+    since_ms     no result of a replay has a record time below it; None: unknown
+    started_ms   when this driver started: the earlier one had ended by then
+    run          tells one start of a driver from another
+    """
+
+    last_batch: int | None = None
+    since_ms: int | None = None
+    started_ms: int = 0
+    run: str = ""
+
+    def covers(self, batch: int) -> bool:
+        return self.last_batch is not None and batch <= self.last_batch
+
+
+def uncommitted_batch(planned: Iterable[int], committed: Iterable[int]) -> int | None:
+    """The batch that was planned and not committed, from the numbers in Spark's two logs; None where there is none."""
+    last, done = max(planned, default=None), max(committed, default=-1)
+    return last if last is not None and last > done else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What of the output is loaded: results with a record time >= `since_ms`, at most the last `limit`."""
+
+    since_ms: int | None
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class DedupConfig:
+    """limit        how many ids are loaded at most, the last ones
+
+    lookback_ms  how much further back than the replay range the output is looked through
+    quiet_ms     how long no duplicate must have come before filtering ends
+    settle_ms    how long an earlier attempt's writes may still arrive: its producer's `delivery.timeout.ms`
+    fenced       earlier attempts are fenced before they are looked for: nothing is waited for
+    """
+
+    limit: int = 5_000_000
+    lookback_ms: int = 60_000
+    quiet_ms: int = 60_000
+    settle_ms: int = 30_000
+    fenced: bool = False
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise DedupConfigInvalid(f"limit: {self.limit} is not allowed; give 1 or more ids")
+        for name in ("lookback_ms", "quiet_ms", "settle_ms"):
+            value = getattr(self, name)
+            if value < 0:
+                raise DedupConfigInvalid(f"{name}: {value} is not allowed; give 0 or more milliseconds")
+
+    def bounds(self, replay: ReplayRange) -> Bounds:
+        since = replay.since_ms
+        return Bounds(None if since is None else max(since - self.lookback_ms, 0), self.limit)
+
+    def settled_at_ms(self, ended_ms: int) -> int:
+        """When nothing of an attempt that had ended by `ended_ms` can arrive any more."""
+        return ended_ms if self.fenced else ended_ms + self.settle_ms

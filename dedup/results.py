@@ -1,0 +1,36 @@
+"""Recent results of an output, as the deduplicator reads them: a Protocol, and what stands in it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+
+from dedup.replayrange import Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A piece of the output.
+
+    ids      binary or text, those of results alone
+    foreign  records without an id, as other writers leave them
+    read     records of this load read so far; of `total`, as far as that is known beforehand
+    """
+
+    ids: pl.Series
+    foreign: int
+    read: int
+    total: int
+
+
+class RecentResults(Protocol):
+    """The output of a job, whatever it is kept in."""
+
+    def load(self, bounds: Bounds) -> Iterator[Loaded]:
+        """What stands in the output within the bounds; from the second call on only what was added since."""
+        ...
+
+    def close(self) -> None: ...

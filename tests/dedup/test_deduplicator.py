@@ -1,0 +1,209 @@
+"""States, and the whole deduplicator against any sequence of failures, retries, restarts and foreign writers."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dedup.deduplicator import Deduplicator
+from dedup.errors import DedupConfigInvalid, IdMissing
+from dedup.replayrange import Bounds, DedupConfig, ReplayRange, uncommitted_batch
+from dedup.results import Loaded
+from dedup.states import Attempt, Reason, State
+
+CONFIG = DedupConfig(quiet_ms=1_000, settle_ms=500)
+
+
+class Output:
+    """A log of ids, None for records of other writers; its readers go on from where they stopped."""
+
+    def __init__(self):
+        self.log = []
+
+    def reader(self):
+        return Reader(self)
+
+
+class Reader:
+    def __init__(self, output):
+        self.output, self.at = output, None
+
+    def load(self, bounds: Bounds):
+        start = max(len(self.output.log) - bounds.limit, 0) if self.at is None else self.at
+        self.at = len(self.output.log)
+        part = self.output.log[start : self.at]
+        ids = [one for one in part if one is not None]
+        yield Loaded(pl.Series(ids, dtype=pl.String), len(part) - len(ids), len(part), len(part))
+
+    def close(self):
+        pass
+
+
+class Worker:
+    """A worker process: a deduplicator, and its reader while it filters."""
+
+    def __init__(self, output, replay):
+        self.output, self.dedup, self.reader = output, Deduplicator(CONFIG, replay), None
+
+    def run(self, attempt, rows, writes, now_ms):
+        """Try the rows; only the first `writes` of them get out before it fails (None: all, it succeeds)."""
+        kept = rows
+        if not self.dedup.dormant(attempt):
+            if self.dedup.begin(attempt, now_ms) is not None:
+                self.reader = self.reader or self.output.reader()
+                self.dedup.load(self.reader.load(self.dedup.config.bounds(self.dedup.replay)), now_ms)
+            if self.dedup.filtering:
+                mask = self.dedup.keep(pl.Series(rows, dtype=pl.String), now_ms)
+                kept = [row for row, fresh in zip(rows, mask, strict=True) if fresh]
+            else:
+                self.reader = None
+        self.output.log.extend(kept[:writes])
+        if writes is None and self.dedup.filtering:
+            self.dedup.durable()
+
+
+FAILURE = st.tuples(st.sampled_from(["task", "stage", "driver"]), st.integers(0, 6), st.integers(0, 1))
+
+
+@settings(deadline=None)
+@given(
+    batches=st.lists(
+        st.tuples(
+            st.integers(0, 6), st.lists(FAILURE, max_size=4), st.integers(0, 1), st.integers(0, 2), st.booleans()
+        ),
+        max_size=8,
+    ),
+    pause_ms=st.sampled_from([1, 400, 2_000]),
+)
+def test_nothing_twice_and_nothing_lost(batches, pause_ms):
+    """Two workers; attempts that write a part and fail; retries of tasks, stages and drivers; other writers."""
+    output, now = Output(), 0
+    workers = [Worker(output, ReplayRange()) for _ in range(2)]
+    expected = []
+
+    for number, (size, failures, where, foreign, whole_again) in enumerate(batches):
+        rows = [f"{number}:{i}" for i in range(size)]
+        expected += rows
+        attempt = Attempt(number)
+        for kind, writes, worker in failures:
+            now += pause_ms
+            workers[worker].run(attempt, rows, writes, now)
+            output.log.extend([None] * foreign)
+            if kind == "task":
+                attempt = Attempt(number, attempt.task + 1, attempt.stage)
+            elif kind == "stage":
+                attempt = Attempt(number, 0, attempt.stage + 1)
+            else:
+                workers = [Worker(output, ReplayRange(last_batch=number, started_ms=now)) for _ in range(2)]
+                attempt = Attempt(number)
+        now += pause_ms
+        workers[where].run(attempt, rows, None, now)
+        if whole_again:  # the driver dies after the batch, before Spark's own commit
+            workers = [Worker(output, ReplayRange(last_batch=number, started_ms=now)) for _ in range(2)]
+            workers[1 - where].run(Attempt(number), rows, None, now)
+
+    assert [one for one in output.log if one is not None] == expected
+
+
+def test_off_costs_neither_a_load_nor_a_filter_call():
+    """A run without a restart or a retry."""
+    worker = Worker(Output(), ReplayRange())
+
+    for number in range(50):
+        worker.run(Attempt(number), [f"{number}"], None, number)
+
+    assert (worker.dedup.loads, worker.dedup.filter_calls) == (0, 0)
+    assert worker.dedup.changes() == []
+
+
+def test_it_ends_when_the_range_has_passed_and_the_quiet_period_too():
+    """Neither alone is enough; each change tells its reason and the counts."""
+    output = Output()
+    output.log = ["a", None, "b"]
+    worker = Worker(output, ReplayRange(last_batch=7, started_ms=0))
+
+    worker.run(Attempt(7), ["a", "b", "c"], None, 100)
+    worker.run(Attempt(7), ["a", "d"], None, 5_000)
+    still_in_range = worker.dedup.filtering
+    worker.run(Attempt(8), ["c"], None, 5_100)
+    worker.run(Attempt(9), ["e"], None, 6_000)
+    not_quiet_for_long = worker.dedup.filtering
+    worker.run(Attempt(10), ["f"], None, 6_100)
+
+    assert still_in_range
+    assert not_quiet_for_long
+    assert not worker.dedup.filtering
+    began, ended = worker.dedup.changes()
+    assert (began.state, began.reason, began.batch) == (State.FILTERING, Reason.DRIVER_RESTART, 7)
+    assert (ended.state, ended.reason, ended.loaded, ended.dropped) == (State.OFF, Reason.QUIET, 2, 4)
+    assert worker.dedup.foreign == 1
+    assert output.log == ["a", None, "b", "c", "d", "e", "f"]
+
+
+def test_a_failed_attempt_adds_nothing():
+    """Rows that were kept and never acknowledged are let through when they come again."""
+    dedup = Deduplicator(CONFIG, ReplayRange(last_batch=0))
+    dedup.begin(Attempt(0), 0)
+    dedup.keep(pl.Series(["a"]), 0)
+
+    dedup.begin(Attempt(0, task=1), 1)
+
+    assert dedup.keep(pl.Series(["a"]), 1).tolist() == [True]
+
+
+def test_what_is_acknowledged_is_seen():
+    """In the same process, while it filters."""
+    dedup = Deduplicator(CONFIG, ReplayRange(last_batch=0))
+    dedup.begin(Attempt(0), 0)
+    dedup.keep(pl.Series(["a"]), 0)
+    dedup.durable()
+
+    dedup.begin(Attempt(0), 1)
+
+    assert dedup.keep(pl.Series(["a", "b", "b"]), 1).tolist() == [False, True, False]
+
+
+def test_writes_of_earlier_attempts_are_waited_for():
+    """A restarted driver counts from its start, a retry from its own; a fenced attempt cannot write any more."""
+    replay = ReplayRange(last_batch=3, started_ms=1_000)
+
+    restart = Deduplicator(CONFIG, replay).begin(Attempt(3), 1_200)
+    retry = Deduplicator(CONFIG, replay).begin(Attempt(3, task=1), 1_200)
+    fenced = Deduplicator(DedupConfig(fenced=True), replay).begin(Attempt(3), 1_200)
+
+    assert (restart, retry, fenced) == (1_500, 1_700, 1_000)
+
+
+def test_a_row_without_an_id_is_refused():
+    """It would be the same as every other one."""
+    dedup = Deduplicator(CONFIG, ReplayRange(last_batch=0))
+    dedup.begin(Attempt(0), 0)
+
+    with pytest.raises(IdMissing, match="1 of 2 rows"):
+        dedup.keep(pl.Series(["a", None]), 0)
+
+
+@pytest.mark.parametrize(
+    ("planned", "committed", "expected"),
+    [([], [], None), ([0], [], 0), ([0, 1, 2], [0, 1], 2), ([0, 1, 2], [0, 1, 2], None), ([7], [5, 6], 7)],
+)
+def test_the_batch_that_may_be_replayed(planned, committed, expected):
+    """Planned and not committed; at most one is."""
+    assert uncommitted_batch(planned, committed) == expected
+
+
+def test_bounds_reach_back_by_the_lookback():
+    """Unknown times leave the limit alone to bound what is read."""
+    config = DedupConfig(limit=10, lookback_ms=100)
+
+    assert config.bounds(ReplayRange(since_ms=1_000)) == Bounds(900, 10)
+    assert config.bounds(ReplayRange()) == Bounds(None, 10)
+
+
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"quiet_ms": -1}, {"settle_ms": -1}, {"lookback_ms": -1}])
+def test_values_that_make_no_sense_are_refused(wrong):
+    """By name and value."""
+    with pytest.raises(DedupConfigInvalid, match=f"{next(iter(wrong))}: {next(iter(wrong.values()))}"):
+        DedupConfig(**wrong)

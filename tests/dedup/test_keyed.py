@@ -1,0 +1,142 @@
+"""Keyed results survive failures at any write and replays that differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dedup.errors import CommitOrder, StoredValueInvalid
+from dedup.keyed import KeyedResults, add_int
+
+
+class Broken(Exception):
+    """The store failed in the midst of a put."""
+
+
+class Memory:
+    """A `KeyValue` that fails after a number of puts, the items of one call counted by themselves."""
+
+    def __init__(self):
+        self.items = {}
+        self.puts_left = None
+
+    def get_many(self, keys):
+        return [self.items.get(key) for key in keys]
+
+    def put_many(self, items):
+        for key, value in items.items():
+            if self.puts_left == 0:
+                raise Broken
+            if self.puts_left is not None:
+                self.puts_left -= 1
+            self.items[key] = value
+
+
+KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
+CHANGES = st.dictionaries(KEYS, st.integers(-5, 5), max_size=4)
+
+
+def as_bytes(changes):
+    return {key: b"%d" % value for key, value in changes.items()}
+
+
+@settings(deadline=None)
+@given(
+    batches=st.lists(st.lists(st.tuples(CHANGES, st.integers(0, 8)), max_size=3), max_size=6),
+    last=st.lists(CHANGES, min_size=6, max_size=6),
+    repeat=st.booleans(),
+)
+def test_opaque_sums_are_those_of_the_last_attempts(batches, last, repeat):
+    """Any failures in the midst of puts, any replay that differs: each transaction counts once, as last applied."""
+    store, truth = Memory(), Counter()
+    results = KeyedResults(store, add_int, opaque=True)
+
+    for txid, (attempts, final) in enumerate(zip(batches, last, strict=False)):
+        for changes, puts in attempts:
+            store.puts_left = puts
+            with suppress(Broken):
+                results.apply(txid, as_bytes(changes))
+        store.puts_left = None
+        results.apply(txid, as_bytes(final))
+        if repeat:
+            results.apply(txid, as_bytes(final))
+        truth.update(final)
+
+        found = results.read([b"a", b"b", b"c", b"d"])
+        assert [int(value or b"0") for value in found] == [truth[key] for key in (b"a", b"b", b"c", b"d")]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(CHANGES, st.lists(st.integers(0, 6), max_size=3)), max_size=6))
+def test_transactional_sums_count_each_batch_once(batches):
+    """The same batch again, after failures in the midst of puts, changes nothing twice."""
+    store, truth = Memory(), Counter()
+    results = KeyedResults(store, add_int, opaque=False)
+
+    for txid, (changes, failures) in enumerate(batches):
+        for puts in failures:
+            store.puts_left = puts
+            with suppress(Broken):
+                results.apply(txid, as_bytes(changes))
+        store.puts_left = None
+        results.apply(txid, as_bytes(changes))
+        truth.update(changes)
+
+    found = results.read([b"a", b"b", b"c", b"d"])
+    assert [int(value or b"0") for value in found] == [truth[key] for key in (b"a", b"b", b"c", b"d")]
+
+
+@pytest.mark.parametrize("opaque", [True, False])
+@pytest.mark.parametrize(("txid", "why"), [(7, "5 was not committed"), (3, "a later one is committed already")])
+def test_transactions_out_of_order_are_refused(opaque, txid, why):
+    """Neither a gap nor an older one is applied, and nothing is written."""
+    store = Memory()
+    results = KeyedResults(store, add_int, opaque=opaque)
+    results.apply(4, {b"a": b"1"})
+    before = dict(store.items)
+
+    with pytest.raises(CommitOrder, match=why):
+        results.apply(txid, {b"a": b"1"})
+
+    assert store.items == before
+
+
+def test_many_keys_are_intended_in_pieces():
+    """An intent larger than one value of the store is kept in several."""
+    store = Memory()
+    results = KeyedResults(store, add_int, opaque=True)
+    many = {b"%0500d" % i: b"1" for i in range(300)}
+    store.puts_left = 200
+    with pytest.raises(Broken):
+        results.apply(0, many)
+    store.puts_left = None
+
+    results.apply(0, {b"other": b"2"})
+
+    assert set(results.read(list(many))) == {None}
+    assert results.read([b"other"]) == [b"2"]
+    assert max(len(value) for value in store.items.values()) < 64_000
+
+
+def test_writers_of_one_store_count_for_themselves():
+    """Scopes keep the numbers of the transactions apart."""
+    store = Memory()
+    one, other = (KeyedResults(store, add_int, opaque=True, scope=scope) for scope in (b"0", b"1"))
+    one.apply(5, {b"a": b"1"})
+
+    other.apply(0, {b"b": b"1"})
+
+    assert (one.committed(), other.committed()) == (5, 0)
+
+
+def test_a_value_of_somebody_else_is_not_taken_for_ours():
+    """It is said which key holds it."""
+    store = Memory()
+    store.items[b"a"] = b"17"
+
+    with pytest.raises(StoredValueInvalid, match="b'a'"):
+        KeyedResults(store, add_int, opaque=False).apply(0, {b"a": b"1"})
