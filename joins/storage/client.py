@@ -16,6 +16,7 @@ A client may be used by many threads at a time; after a fork, make a new one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -37,6 +38,8 @@ from joins.storage.jsoncodec import parsed
 from joins.storage.model import Found, Item, Outcome, Status
 from joins.storage.transport import Again, Transport
 from joins.storage.wire import NamespaceBody, NamespacesBody
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["Answered", "NamespaceBody", "StorageClient"]
 
@@ -355,6 +358,7 @@ _FOUND = pa.schema(
 def _pause(error: Exception) -> bool | float:
     if not isinstance(error, Again):
         return False
+    logger.warning("%s", error)  # whoever waits for this call wants to know for what
     return True if error.after_s is None else error.after_s
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -231,6 +232,29 @@ def test_a_store_that_comes_back_is_waited_for(server: RunningServer, store: Dic
 
     assert server.client().write("latest", [item()]) == [OK]
     assert calls == ["write", "write"]
+
+
+def test_a_slow_answer_is_asked_for_again(
+    server: RunningServer, store: DictBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A time-out is not for ever, and the log says what is waited for."""
+    go_on = threading.Event()
+    calls = []
+
+    def slow_at_first(operation: str) -> None:
+        calls.append(operation)
+        if len(calls) == 1:
+            assert go_on.wait(20)
+
+    store.before = slow_at_first
+    client = server.client(read_timeout_s=0.5)
+
+    outcomes = client.write("latest", [item()])
+    go_on.set()
+
+    assert outcomes == [OK]
+    assert calls == ["write", "write"]
+    assert any("no answer" in one.getMessage() and "items:write" in one.getMessage() for one in caplog.records)
 
 
 def test_unsettled_items_are_sent_again_by_themselves(server: RunningServer, store: DictBackend) -> None:
