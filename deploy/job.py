@@ -24,11 +24,13 @@ class Output:
 
     kafka   librdkafka properties of the producer, over those of the join
     select  None: the JSON envelope
+    exactly_once  rows stand in transactions, and a `read_committed` reader sees each once; else at least once
     """
 
     topic: str
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     select: Select | None = None
+    exactly_once: bool = True
     dead_letter: str | None = None
     late: str | None = None
     unmatched: str | None = None

@@ -88,6 +88,7 @@ def window_job(keys: WindowJoinKeys) -> WindowJob:
             topic=keys.output.topic,
             kafka=keys.output.kafka,
             select=None if select is None else Select(key=select.key, value=select.value, headers=select.headers),
+            exactly_once=keys.output.delivery == "exactly-once",
             **keys.topics.model_dump(),
         ),
         checkpoint=keys.checkpoint,

@@ -95,6 +95,11 @@ class OutputKeys(Keys):
     kafka: ProducerProperties = Field(
         default={}, description="librdkafka properties of the producer, over those of `kafka`"
     )
+    delivery: Literal["exactly-once", "at-least-once"] = Field(
+        default="exactly-once",
+        description="exactly-once writes in transactions: readers with `isolation.level=read_committed` see every row "
+        "once; at-least-once writes rows again that a retry or restart repeats",
+    )
     select: SelectKeys | None = Field(
         default=None, description="Spark SQL for key, value and headers; without it the JSON envelope is written"
     )

@@ -34,6 +34,8 @@ from joins.window import carried_out, tickets
 from joins.window.source import Gate, commit_positions
 from joins.window.stage import SPARK_SCHEMA, Batches, StageOptions, for_spark, join_stage
 from joins.window.state import Admission
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.delivery import Bucket, settle
 from kafkaio.errors import KafkaIOError
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ CAUSES: tuple[tuple[str, ExitCode], ...] = (
     ("OffsetOutOfRange", ExitCode.DATA_LOSS),
     ("SpecChanged", ExitCode.CHECKPOINT),
     ("NotCoPartitioned", ExitCode.NOT_CO_PARTITIONED),
+    ("ReceiptRefused", ExitCode.CHECKPOINT),
     ("KafkaUnavailable", ExitCode.UNREACHABLE),
 )
 
@@ -106,6 +109,12 @@ def _literal(text: str) -> str:
 def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode:
     spark = build_session(job.spec.name, job.spark, rows_in_jvm=job.output.select is not None)
     warm_up(spark)
+    if job.output.exactly_once:
+        try:
+            _settle(job)
+        except KafkaIOError as error:
+            spark.stop()
+            return _failed(error)
     gate = Gate(stop_file=stop_file, commit_group=job.spec.name)
     ended: list[int] = []
 
@@ -133,6 +142,17 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
             _commit_last(job, query)
             spark.stop()
     return ExitCode.DONE
+
+
+def _settle(job: WindowJob) -> None:
+    """Fence what an earlier run left behind. A bucket is a partition of left, and of those there are never fewer."""
+    left = BrokerLog(job.spec.left.topic, job.spec.kafka)
+    try:
+        count = left.partition_count()
+    finally:
+        left.close()
+    kafka = {**job.spec.kafka, **job.output.kafka}
+    settle(kafka, [Bucket(job.spec.name, number, job.output.topic) for number in range(count)])
 
 
 def _say(job: WindowJob, say: Callable[[str], None], batch: report.BatchReport) -> None:
@@ -190,7 +210,7 @@ def _signals(stop_file: Path, query: StreamingQuery) -> Iterator[threading.Event
 
 def _failed(error: Exception) -> ExitCode:
     """The message of whatever failed in a source or a task stands in Spark's, under its class name."""
-    text = str(error)
+    text = f"{type(error).__name__}: {error}"
     for name, code in CAUSES:
         found = re.search(rf"\b{name}: (.+)", text)
         if found:

@@ -1,4 +1,4 @@
-"""Delivery, at least once: a function for `mapInArrow` from rows of the join to one summary row a bucket.
+"""Delivery: a function for `mapInArrow` from rows of the join to one summary row a bucket.
 
     matched, unmatched   -> the output topic (envelope or `select`); unmatched also to a topic of its own
     unjoined, late, dead_letter -> topics of their own, the record as it was read, with where it stood and why
@@ -6,15 +6,14 @@
 Headers: `teacup.left` and `teacup.right` hold partition:offset of the two records, `teacup.late` is set on late ones,
 and the side topics have `teacup.outcome`, `teacup.reason` and, for dead letters, `teacup.topic`.
 
-A bucket's rows are acknowledged by the brokers before its summary row goes back; rows read, sent and acknowledged
-must add up. Whatever fails, fails the task, and Spark runs it again: the rows are the same.
+A bucket's rows are durable (`kafkaio.delivery`: in transactions with its receipt, or acknowledged) before its summary
+row goes back. Whatever fails, fails the task, and Spark runs it again: the rows are the same, in the same order.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -24,10 +23,9 @@ from deploy.envelope import envelopes
 from deploy.job import Output
 from joins.spec import JoinError, JoinSpec
 from joins.window.records import SIDE_COLUMNS
-from joins.window.stage import SUMMARY
-from kafkaio.errors import KafkaIOError
+from joins.window.stage import SUMMARY, TICKET
+from kafkaio.delivery import AtLeastOnce, Bucket, Delivery, ExactlyOnce
 from kafkaio.gcpause import no_garbage_collection
-from kafkaio.writer import discard_writer, open_writer
 
 Batches = Iterator[pa.RecordBatch]
 SUMMARY_SCHEMA = "summary string"
@@ -37,77 +35,119 @@ class NoDeadLetterTopic(JoinError):
     """A record cannot take part in the join, and there is no topic to put it aside in."""
 
 
-@dataclass(slots=True)
-class Sent:
-    """What became of one bucket's rows, by topic."""
-
-    received: int = 0
-    routed: dict[str, int] = field(default_factory=dict)
-
-
 def deliver_stage(spec: JoinSpec, output: Output) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
-    """Rows (`records.ROW`, and `out_key`, `out_value`, `out_headers` of a `select`) -> summaries as JSON text."""
-    kafka = {**spec.kafka, **output.kafka}
+    """Rows (`records.ROW`, and `out_key`, `out_value`, `out_headers` of a `select`) -> summaries as JSON text.
+
+    The rows of a ticket stand between a row with the outcome `TICKET` and one with the outcome `SUMMARY`.
+    """
 
     def deliver(batches: Iterable[pa.RecordBatch]) -> Batches:
-        sent = Sent()
+        bucket: BucketSink | None = None
         try:
-            for batch in batches:
-                rows = pl.DataFrame(pl.from_arrow(batch))
-                results = rows.filter(pl.col("outcome") != SUMMARY)
-                if len(results):
+            for rows in _split(batches):
+                outcome = rows["outcome"][0]
+                if outcome == TICKET:
+                    bucket = BucketSink(spec, output, json.loads(rows["reason"][0]))
+                elif bucket is None:
+                    raise JoinError(f"rows of outcome {outcome!r} came before their ticket: this is a defect")
+                elif outcome == SUMMARY:
+                    summary = bucket.close(json.loads(rows["reason"][0]))
+                    bucket = None
+                    yield pa.record_batch({"summary": [json.dumps(summary)]})
+                else:
                     with no_garbage_collection():  # keys, values and headers are a million objects, all alive at once
-                        _route(spec, output, kafka, results, sent)
-                for text in rows.filter(pl.col("outcome") == SUMMARY)["reason"]:
-                    yield _acknowledged(kafka, json.loads(text), sent)
-                    sent = Sent()
-        except KafkaIOError:
-            discard_writer(kafka)
-            raise
+                        bucket.take(rows)
+        finally:
+            if bucket is not None:  # something failed, or nobody wants the rest
+                bucket.abandon()
 
     return deliver
 
 
-def _acknowledged(kafka: Mapping[str, str], summary: dict[str, Any], sent: Sent) -> pa.RecordBatch:
-    """Wait for the brokers, check the accounts, and close them."""
-    delivered = open_writer(kafka).flush()
-    joined = sum(summary["rows"].values())
-    routed = sum(sent.routed.values())
-    if joined != sent.received or delivered.sent != routed or delivered.acknowledged != routed:
-        raise JoinError(
-            f"bucket {summary['bucket']}, batch {summary['number']}: {joined} rows joined, {sent.received} received, "
-            f"{routed} routed to topics, {delivered.sent} sent, {delivered.acknowledged} acknowledged; these must add "
-            "up, and the batch is not committed"
+def _split(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+    """Frames in which a row about a ticket stands alone, in the order in which they came."""
+    for batch in batches:
+        rows = pl.DataFrame(pl.from_arrow(batch))
+        start = 0
+        for at in rows["outcome"].is_in([TICKET, SUMMARY]).arg_true().to_list():
+            if at > start:
+                yield rows[start:at]
+            yield rows[at : at + 1]
+            start = at + 1
+        if start < len(rows):
+            yield rows[start:]
+
+
+class BucketSink:
+    """Delivers the rows of one ticket, and keeps its accounts.
+
+    Rows joined, received, written, sent and acknowledged must add up before anything counts.
+    """
+
+    def __init__(self, spec: JoinSpec, output: Output, ticket: Mapping[str, Any]) -> None:
+        self._spec, self._output = spec, output
+        kafka = {**spec.kafka, **output.kafka}
+        bucket = Bucket(spec.name, ticket["bucket"], output.topic)
+        self._delivery: Delivery = (
+            ExactlyOnce(kafka, bucket, ticket["generation"], ticket["number"])
+            if output.exactly_once
+            else AtLeastOnce(kafka)
         )
-    summary["sent"] = sent.routed
-    return pa.record_batch({"summary": [json.dumps(summary)]})
+        self._received = 0
+        self._written: dict[str, int] = {}  # by topic, since the last commit
 
+    def take(self, rows: pl.DataFrame) -> None:
+        """Write those of the rows that are not in yet."""
+        before, self._received = self._received, self._received + len(rows)
+        skip = self._delivery.standing().rows - before
+        if self._delivery.standing().done or skip >= len(rows):
+            return
+        self._route(rows[skip:] if skip > 0 else rows)
+        if self._delivery.part_is_full():
+            self._commit(done=False)
 
-def _route(spec: JoinSpec, output: Output, kafka: Mapping[str, str], rows: pl.DataFrame, sent: Sent) -> None:
-    writer = open_writer(kafka)
-    sent.received += len(rows)
+    def close(self, summary: dict[str, Any]) -> dict[str, Any]:
+        """Check the accounts and make the last rows durable; the summary with the rows sent, by topic."""
+        joined = sum(summary["rows"].values())
+        if joined != self._received:
+            raise JoinError(
+                f"bucket {summary['bucket']}, batch {summary['number']}: {joined} rows were joined and "
+                f"{self._received} came to be delivered; these must be the same, and the batch is not committed"
+            )
+        standing = self._delivery.standing()
+        summary["sent"] = dict(self._commit(done=True))
+        summary["delivered_before"] = self._received if standing.done else standing.rows
+        return summary
 
-    def write(topic: str, keys: Any, values: Any, headers: Any, timestamps: pl.Series) -> None:
-        sent.routed[topic] = sent.routed.get(topic, 0) + writer.write(
-            topic, keys, values, headers, timestamps.to_list()
-        )
+    def abandon(self) -> None:
+        self._delivery.abandon()
 
-    outcome = rows["outcome"]
-    main = outcome.is_in(["matched", "unmatched"])
-    results = rows if main.all() else rows.filter(main)
-    if len(results):
-        keys, values, more = _output_of(spec, output, results)
-        headers = _position_headers(results, more)
-        write(output.topic, keys, values, headers, results["left_time"])
-        if output.unmatched is not None:
-            at = results["outcome"] == "unmatched"
-            picked = at.arg_true().to_list()
-            keys, values, headers = ([column[i] for i in picked] for column in (keys, values, headers))
-            write(output.unmatched, keys, values, headers, results["left_time"].filter(at))
-    if not main.all():
-        _write_aside(spec, output, rows.filter(~main), write)
-    if output.late is not None and (late := results["late"]).any():
-        _write_records(spec, "left", output.late, results.filter(late), write)
+    def _commit(self, *, done: bool) -> Mapping[str, int]:
+        sent = self._delivery.commit(self._received, self._written, done=done)
+        self._written = {}
+        return sent
+
+    def _write(self, topic: str, keys: Any, values: Any, headers: Any, timestamps: pl.Series) -> None:
+        count = self._delivery.write(topic, keys, values, headers, timestamps.to_list())
+        self._written[topic] = self._written.get(topic, 0) + count
+
+    def _route(self, rows: pl.DataFrame) -> None:
+        spec, output = self._spec, self._output
+        main = rows["outcome"].is_in(["matched", "unmatched"])
+        results = rows if main.all() else rows.filter(main)
+        if len(results):
+            keys, values, more = _output_of(spec, output, results)
+            headers = _position_headers(results, more)
+            self._write(output.topic, keys, values, headers, results["left_time"])
+            if output.unmatched is not None:
+                at = results["outcome"] == "unmatched"
+                picked = at.arg_true().to_list()
+                keys, values, headers = ([column[i] for i in picked] for column in (keys, values, headers))
+                self._write(output.unmatched, keys, values, headers, results["left_time"].filter(at))
+        if not main.all():
+            _write_aside(spec, output, rows.filter(~main), self._write)
+        if output.late is not None and (late := results["late"]).any():
+            _write_records(spec, "left", output.late, results.filter(late), self._write)
 
 
 def _output_of(spec: JoinSpec, output: Output, rows: pl.DataFrame) -> tuple[list[Any], list[Any], list[Any] | None]:

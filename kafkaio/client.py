@@ -41,6 +41,7 @@ _CONSUMER_FIXED: Mapping[str, Any] = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
 }
+TRANSACTION_TIMEOUT_MS = 10_000  # rows are computed before a transaction begins: it lasts about a second
 _PRODUCER: Mapping[str, Any] = {"partitioner": "murmur2_random"}
 _PRODUCER_FIXED: Mapping[str, Any] = {
     "enable.idempotence": True,
@@ -94,9 +95,12 @@ def producer(
     tuning: Mapping[str, Any],
     on_error: Callable[[KafkaError], None],
     on_delivery: Callable[[KafkaError | None, Any], None],
+    transactional_id: str | None = None,
 ) -> Producer:
     """An idempotent producer that waits for all replicas; `on_delivery` hears of failures only."""
     fixed = {**_PRODUCER_FIXED, "error_cb": on_error, "on_delivery": on_delivery}
+    if transactional_id is not None:
+        fixed["transactional.id"] = transactional_id
     return _make(Producer, kafka, {**_PRODUCER, **tuning}, fixed)
 
 

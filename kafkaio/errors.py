@@ -5,7 +5,8 @@
       +- KafkaUnavailable   the broker is away, or did not answer in time: worth another try later
       +- TopicMissing       the topic or partition does not exist
       +- OffsetOutOfRange   the offset was deleted by retention, or truncated: records are gone
-      +- DeliveryFailed     a record was not acknowledged
+      +- DeliveryFailed     a record was not acknowledged, or its transaction did not commit
+      +- ReceiptRefused     what was delivered before is not known: nothing may be written
 
 Each keeps its values as attributes and passes unharmed between processes (they are the exception's `args`).
 """
@@ -72,3 +73,7 @@ class DeliveryFailed(KafkaIOError):
             f"{self.failed} records were not delivered; the first, to topic {self.topic!r} "
             f"partition {self.partition}: {self.reason}"
         )
+
+
+class ReceiptRefused(KafkaIOError):
+    """A receipt is missing, is none, or is of a later batch; the message says which, and what to do."""

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from kafkaio import client
@@ -60,7 +61,7 @@ READ_TIMEOUT_S = 60.0
 OPEN_CONSUMERS = 8
 _CONSUME_RECORDS = 20_000
 _CONSUME_WAIT_S = 0.01
-_BATCH_BYTES = 256 << 20  # far below the 2 GiB that a `binary` column can hold
+BATCH_BYTES = 256 << 20  # of values; far below the 2 GiB that a `binary` column can hold
 
 
 class RangeReader:
@@ -81,6 +82,10 @@ class RangeReader:
 
     def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Iterator[pa.RecordBatch]:
         """The records of [start, end) in batches of at most `chunk` records (`SCHEMA`), in order of offset.
+
+        A batch also ends with the record that makes its values `BATCH_BYTES` large. So the same range gives the same
+        batches at each try, however it arrives: what is made of them comes in the same order.
+
 
         `end` must have been reached by the log: with `read_committed` at most the last stable offset.
         Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`.
@@ -159,16 +164,20 @@ class _Cursor:
                     if self._passed >= end and not self._ahead:
                         passed = end
                 if messages:
-                    pieces.append(_to_arrow(self.partition, messages))
-                    rows += len(messages)
-                    size += pieces[-1].nbytes
+                    piece = _to_arrow(self.partition, messages)
+                    fitting, size = _fitting(piece, size)
+                    if fitting < len(messages):
+                        self._ahead = messages[fitting:] + self._ahead
+                        passed = messages[fitting].offset()
+                    pieces.append(piece.slice(0, fitting))
+                    rows += fitting
                 messages.clear()
             if passed > self.position:
                 self.position = passed
                 deadline = time.monotonic() + timeout_s
             elif time.monotonic() > deadline:
                 raise self._timed_out(end, timeout_s)
-            if rows >= chunk or size >= _BATCH_BYTES:
+            if rows >= chunk or size >= BATCH_BYTES:
                 yield _joined(pieces)
                 pieces, rows, size = [], 0, 0
                 deadline = time.monotonic() + timeout_s  # the caller's own time does not count
@@ -278,6 +287,17 @@ def _headers(headers: list[list[tuple[str, bytes | None]] | None]) -> pa.Array:
         fields=list(HEADERS.value_type),
     )
     return pa.ListArray.from_arrays(pa.array(offsets), entries, type=HEADERS, mask=pa.array(lengths == 0))
+
+
+def _fitting(piece: pa.RecordBatch, size: int) -> tuple[int, int]:
+    """How many records belong to a batch that holds `size` bytes of values already, and what it holds with them."""
+    lengths = pc.binary_length(piece.column("value"))
+    total = size + (pc.sum(lengths).as_py() or 0)
+    if total < BATCH_BYTES:
+        return piece.num_rows, total
+    sizes = size + np.cumsum(lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
+    fitting = int(np.searchsorted(sizes, BATCH_BYTES)) + 1
+    return fitting, int(sizes[fitting - 1])
 
 
 def _joined(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -7,6 +7,7 @@ writer is broken: librdkafka may have given up the order of what follows, so a n
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from itertools import repeat
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafkaio import client
 from kafkaio.errors import DeliveryFailed, KafkaUnavailable
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.perprocess import PerProcess
+
+log = logging.getLogger("kafkaio.writer")
 
 TUNING: Mapping[str, Any] = {
     "linger.ms": 10,
@@ -47,8 +50,8 @@ class Delivered:
 class TopicWriter:
     """Writes to any topics of one cluster; used by one thread at a time."""
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
-        self._producer = client.producer(kafka, TUNING, self._on_error, self._on_delivery)
+    def __init__(self, kafka: Mapping[str, str], transactional_id: str | None = None) -> None:
+        self._producer = client.producer(kafka, TUNING, self._on_error, self._on_delivery, transactional_id)
         timeout_ms = int(
             kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", _DEFAULT_DELIVERY_TIMEOUT_MS))
         )
@@ -106,11 +109,19 @@ class TopicWriter:
         self._sent = self._failed = 0
         return delivered
 
+    @property
+    def producer(self) -> Producer:
+        """The producer itself, for what concerns its transactions."""
+        return self._producer
+
     def close(self) -> None:
         """Let go of the producer; records that were not flushed are given up."""
         self._producer.purge()
-        self._producer.flush(5.0)
-        self._producer.close()
+        try:
+            self._producer.flush(5.0)
+            self._producer.close()  # which also aborts a transaction that is open
+        except KafkaException as error:
+            log.info("a producer was let go of with its transaction open: %s", error.args[0].str())
 
     def _produce(self, topic: str, records: Iterable[tuple[Any, Any, int, Any, int]]) -> None:
         produce = self._producer.produce

@@ -74,7 +74,7 @@ def window_join(
     Every left record leaves in exactly one outcome. Give the query a checkpoint location of its own: it holds the
     positions and the spec. Writing it out is the caller's: what Spark's sinks promise is what you get.
     """
-    from joins.window.stage import SPARK_SCHEMA, SUMMARY, StageOptions, for_spark, join_stage
+    from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, StageOptions, for_spark, join_stage
 
     stage = join_stage(spec, options or StageOptions())
 
@@ -82,5 +82,5 @@ def window_join(
         return for_spark(stage(batches))
 
     joined = tickets(spark, spec, gate).mapInArrow(rows, SPARK_SCHEMA)
-    hidden = [SUMMARY] if unjoined else [SUMMARY, "unjoined"]
+    hidden = [TICKET, SUMMARY] if unjoined else [TICKET, SUMMARY, "unjoined"]
     return joined.where(~joined.outcome.isin(hidden))

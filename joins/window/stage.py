@@ -26,6 +26,9 @@ from kafkaio.rangereader import open_reader
 SUMMARY = "summary"
 """The outcome of the one row a ticket that is no result: its reason holds the bucket's `Summary` as JSON."""
 
+TICKET = "ticket"
+"""The outcome of the one row before a ticket's rows: its reason holds bucket, batch number and generation as JSON."""
+
 ROWS_AT_ONCE = 50_000
 Batches = Iterator[pa.RecordBatch]
 
@@ -39,7 +42,10 @@ class StageOptions:
 
 
 def join_stage(spec: JoinSpec, options: StageOptions) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
-    """Batches with a column `ticket` -> batches in `records.ROW` (Arrow view types), a summary after each ticket."""
+    """Batches with a column `ticket` -> batches in `records.ROW` (Arrow view types).
+
+    The rows of each ticket stand between one of the outcome `TICKET` and one of the outcome `SUMMARY`.
+    """
 
     def carry_out(tickets: Iterable[pa.RecordBatch]) -> Batches:
         for batch in tickets:
@@ -52,12 +58,18 @@ def join_stage(spec: JoinSpec, options: StageOptions) -> Callable[[Iterable[pa.R
 def _rows_of(spec: JoinSpec, options: StageOptions, ticket: Ticket) -> Batches:
     _prefetch(spec, ticket)
     summaries: list[Summary] = []
+    yield from ticket_row(ticket).to_arrow().to_batches()
     bolt = _bolts.get((spec.name, ticket.generation, options), lambda: _bolt(spec, options))
     for rows in bolt.carry_out(ticket, summaries.append):
         for part in rows.iter_slices(ROWS_AT_ONCE):
             yield from part.to_arrow().to_batches()
     (summary,) = summaries
     yield from summary_row(summary).to_arrow().to_batches()
+
+
+def ticket_row(ticket: Ticket) -> pl.DataFrame:
+    about = {"bucket": ticket.bucket.number, "number": ticket.number, "generation": ticket.generation}
+    return pl.DataFrame([{"outcome": TICKET, "reason": json.dumps(about), "late": False}], schema=ROW)
 
 
 def summary_row(summary: Summary) -> pl.DataFrame:

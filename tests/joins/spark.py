@@ -15,7 +15,7 @@ from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from joins.window import tickets
 from joins.window.source import Gate
-from joins.window.stage import SPARK_SCHEMA, SUMMARY, StageOptions, for_spark, join_stage
+from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, StageOptions, for_spark, join_stage
 from kafkaio.writer import TopicWriter
 
 DEADLINE_S = 90.0
@@ -129,7 +129,7 @@ def running(spark: Any, spec: JoinSpec, folder: Path, **trigger: Any):
     def collect(batch: Any, number: int) -> None:
         rows = [row.asDict() for row in batch.collect()]
         run.summaries.extend(json.loads(r["reason"]) for r in rows if r["outcome"] == SUMMARY)
-        run.rows.extend(r for r in rows if r["outcome"] != SUMMARY)
+        run.rows.extend(r for r in rows if r["outcome"] not in (TICKET, SUMMARY))
 
     writer = frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(folder / "checkpoint"))
     run.query = writer.trigger(**(trigger or {"processingTime": "100 milliseconds"})).start()

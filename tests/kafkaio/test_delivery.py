@@ -1,0 +1,230 @@
+"""Exactly once, on a real broker: what a reader of committed records sees, whatever an earlier attempt did."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.delivery import AtLeastOnce, Bucket, ExactlyOnce, TransactionalWriter, settle
+from kafkaio.errors import DeliveryFailed, KafkaIOError, ReceiptRefused
+from kafkaio.rangereader import RangeReader
+from kafkaio.receipt import Receipt, standing
+
+
+@pytest.fixture
+def kafka(broker):
+    return {"bootstrap.servers": broker.bootstrap}
+
+
+@pytest.fixture
+def bucket(topic_factory):
+    topic = topic_factory(1, prefix="out")
+    return Bucket(f"job-{topic}", 0, topic)
+
+
+def committed(kafka, topic):
+    """The values that a reader of committed records sees."""
+    log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
+    try:
+        return [
+            value
+            for p, ends in log.ends().items()
+            for batch in reader.read(p, ends.start, ends.stable)
+            for value in batch.column("value").to_pylist()
+        ]
+    finally:
+        log.close()
+        reader.close()
+
+
+def is_settled(kafka, topic):
+    """No transaction is open."""
+    log = BrokerLog(topic, kafka)
+    try:
+        return all(ends.stable == ends.high for ends in log.ends().values())
+    finally:
+        log.close()
+
+
+def attempt(kafka, bucket, number, values, generation="g", parts=1):
+    """One attempt at a batch of these values, as a task makes it; returns how many it wrote."""
+    delivery = ExactlyOnce(kafka, bucket, generation, number)
+    try:
+        was = delivery.standing()
+        rest = [] if was.done else values[was.rows :]
+        done = was.rows
+        for part in range(parts):
+            some = rest[part * len(rest) // parts : (part + 1) * len(rest) // parts]
+            if some:
+                delivery.write(bucket.topic, None, some, None, [0] * len(some))
+            done += len(some)
+            last = part == parts - 1
+            delivery.commit(len(values) if last else done, {bucket.topic: len(some)} if some else {}, done=last)
+        return len(rest)
+    except BaseException:
+        delivery.abandon()
+        raise
+
+
+def test_a_batch_that_is_tried_again_is_written_once(kafka, bucket):
+    """A driver that died after the commit and before Spark's own."""
+    values = [b"%d" % i for i in range(100)]
+
+    wrote = [attempt(kafka, bucket, 1, values), attempt(kafka, bucket, 1, values)]
+
+    assert wrote == [100, 0]
+    assert committed(kafka, bucket.topic) == values
+
+
+def test_batches_follow_each_other_in_order(kafka, bucket):
+    """The producer that committed the last batch is used again."""
+    for number in (1, 2, 3):
+        attempt(kafka, bucket, number, [b"%d" % number] * 3)
+
+    assert committed(kafka, bucket.topic) == [b"1"] * 3 + [b"2"] * 3 + [b"3"] * 3
+
+
+def test_parts_that_are_in_are_skipped(kafka, bucket):
+    """A large batch stands in several transactions; one that died after the first goes on behind it."""
+    values = [b"%d" % i for i in range(10)]
+    first = ExactlyOnce(kafka, bucket, "g", 1)
+    first.write(bucket.topic, None, values[:4], None, [0] * 4)
+    first.commit(4, {bucket.topic: 4}, done=False)
+    first.write(bucket.topic, None, values[4:7], None, [0] * 3)
+    first.abandon()
+
+    wrote = attempt(kafka, bucket, 1, values, parts=2)
+
+    assert wrote == 6
+    assert committed(kafka, bucket.topic) == values
+
+
+def test_rows_by_topic_add_up_over_the_attempts(kafka, bucket):
+    """The summary of a batch tells all that is in, whoever wrote it."""
+    first = ExactlyOnce(kafka, bucket, "g", 1)
+    first.write(bucket.topic, None, [b"a", b"b"], None, [0, 0])
+    first.commit(2, {bucket.topic: 2}, done=False)
+    first.abandon()
+    second = ExactlyOnce(kafka, bucket, "g", 1)
+    second.write(bucket.topic, None, [b"c"], None, [0])
+
+    sent = second.commit(3, {bucket.topic: 1}, done=True)
+
+    assert sent == {bucket.topic: 3}
+
+
+def test_an_attempt_that_is_still_writing_is_fenced(kafka, bucket):
+    """A zombie: it holds an open transaction while the next attempt delivers the batch, then goes on."""
+    zombie = TransactionalWriter(kafka, bucket)
+    zombie.begin()
+    zombie.writer.write(bucket.topic, None, [b"zombie"], None, [0])
+    zombie.writer.flush()
+
+    attempt(kafka, bucket, 1, [b"row"])
+
+    with pytest.raises(KafkaIOError):
+        zombie.commit(Receipt("g", 1, 1, True), {})
+    zombie.close()
+    assert committed(kafka, bucket.topic) == [b"row"]
+    assert is_settled(kafka, bucket.topic)
+
+
+def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_not(kafka, bucket):
+    """The obvious way is wrong: what is read first may be followed by a commit of the attempt before."""
+
+    def deliver(receipt, writer):
+        """What a task does with the receipt that it has seen."""
+        if not standing(receipt, "g", 1, "bucket").done:
+            writer.begin()
+            writer.writer.write(bucket.topic, None, [b"row"], None, [0])
+            writer.commit(Receipt("g", 1, 1, True), {bucket.topic: 1})
+        writer.close()
+
+    earlier = TransactionalWriter(kafka, bucket)
+    earlier.begin()
+    earlier.writer.write(bucket.topic, None, [b"row"], None, [0])
+    looked_up, _ = earlier._read_receipt()  # by the next attempt, without fencing
+    earlier.commit(Receipt("g", 1, 1, True), {bucket.topic: 1})
+    earlier.close()
+    fencing_after = TransactionalWriter(kafka, bucket)
+    after_fencing = fencing_after.receipt
+
+    deliver(after_fencing, fencing_after)
+    ours = committed(kafka, bucket.topic)
+    deliver(looked_up, TransactionalWriter(kafka, bucket))
+
+    assert ours == [b"row"]
+    assert committed(kafka, bucket.topic) == [b"row", b"row"]
+
+
+def test_an_earlier_checkpoints_receipt_does_not_hide_the_first_batch(kafka, bucket):
+    """Batch numbers begin again with a new checkpoint."""
+    attempt(kafka, bucket, 1, [b"old"], generation="before")
+
+    attempt(kafka, bucket, 1, [b"new"], generation="now")
+
+    assert committed(kafka, bucket.topic) == [b"old", b"new"]
+
+
+def test_a_first_batch_without_rows_leaves_a_receipt(kafka, bucket):
+    """Or a lost receipt could not be told from one that never was."""
+    attempt(kafka, bucket, 1, [])
+
+    assert attempt(kafka, bucket, 2, [b"row"]) == 1
+
+
+def test_a_lost_receipt_stops_the_bucket(kafka, bucket):
+    """What is in the output is not known then."""
+    with pytest.raises(ReceiptRefused, match="Start a new checkpoint"):
+        attempt(kafka, bucket, 2, [b"row"])
+
+
+def test_later_batches_without_rows_open_no_transaction(kafka, bucket):
+    """A quiet bucket costs nothing; the log ends where it ended."""
+    attempt(kafka, bucket, 1, [b"row"])
+    log = BrokerLog(bucket.topic, kafka)
+    before = log.ends()
+
+    attempt(kafka, bucket, 2, [])
+
+    assert log.ends() == before
+    log.close()
+
+
+def test_accounts_that_do_not_add_up_commit_nothing(kafka, bucket):
+    """Rows were lost between the join and the producer."""
+    delivery = ExactlyOnce(kafka, bucket, "g", 1)
+    delivery.write(bucket.topic, None, [b"a"], None, [0])
+
+    with pytest.raises(DeliveryFailed, match="2 records were to be written, 1 were sent"):
+        delivery.commit(2, {bucket.topic: 2}, done=True)
+
+    delivery.abandon()
+    settle(kafka, [bucket])
+    assert committed(kafka, bucket.topic) == []
+    assert is_settled(kafka, bucket.topic)
+
+
+def test_settling_aborts_what_a_dead_job_left_open(kafka, bucket):
+    """Readers of committed records wait for an open transaction."""
+    dead = TransactionalWriter(kafka, bucket)
+    dead.begin()
+    dead.writer.write(bucket.topic, None, [b"half"], None, [0])
+    dead.writer.flush()
+    assert not is_settled(kafka, bucket.topic)
+
+    settle(kafka, [bucket])
+
+    assert is_settled(kafka, bucket.topic)
+    assert committed(kafka, bucket.topic) == []
+    dead.close()
+
+
+def test_at_least_once_writes_again_what_is_tried_again(kafka, bucket):
+    """The option keeps everything and repeats some."""
+    for _ in range(2):
+        delivery = AtLeastOnce(kafka)
+        delivery.write(bucket.topic, None, [b"row"], None, [0])
+        assert delivery.commit(1, {bucket.topic: 1}, done=True) == {bucket.topic: 1}
+
+    assert committed(kafka, bucket.topic) == [b"row", b"row"]
