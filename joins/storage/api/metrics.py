@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections import Counter as Counts
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -51,7 +52,7 @@ class Metrics:
 
     def count(self, namespace: str, operation: str, results: Sequence[Outcome] | Sequence[Found]) -> None:
         """One finished batch."""
-        for status, number in Counts(one.status for one in results).items():
+        for status, number in Counts(map(attrgetter("status"), results)).items():
             self._items.labels(namespace, operation, status.value).inc(number)
 
     def text(self) -> bytes:
