@@ -1,0 +1,110 @@
+"""Recent results of a Kafka topic: one or many partitions, written by us and by others.
+
+Which records: those from the first with a time >= `since_ms` on (every earlier one has a smaller time), at most the
+last `limit` of the topic, shared by its partitions as evenly as they allow. Records behind an open transaction cannot
+be read yet: it is waited for, as results of ours may stand behind it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from dedup.identity import Identity
+from dedup.replayrange import Bounds
+from dedup.results import Loaded
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.errors import KafkaUnavailable
+from kafkaio.rangereader import RangeReader
+from kafkaio.topiclog import Ends, TimeQuery
+
+log = logging.getLogger("dedup")
+
+TRANSACTION_TIMEOUT_S = 120.0
+SAY_EVERY_S = 5.0
+_POLL_S = 0.05
+_ANY_TIME = 1 << 62
+
+
+class KafkaResults:
+    """Implements `dedup.results.RecentResults`. Raises `KafkaUnavailable` and its like."""
+
+    def __init__(
+        self,
+        topic: str,
+        kafka: Mapping[str, str],
+        identity: Identity | None = None,
+        transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
+    ) -> None:
+        self._topic = topic
+        self._identity = identity or Identity()
+        self._timeout_s = transaction_timeout_s
+        self._log = BrokerLog(topic, kafka)
+        self._reader = RangeReader(topic, kafka)
+        self._positions: dict[int, int] = {}
+
+    def load(self, bounds: Bounds) -> Iterator[Loaded]:
+        ends = self._settled_ends()
+        starts = self._positions or self._first_starts(ends, bounds)
+        spans = {p: (starts.get(p, one.start), one.stable) for p, one in ends.items()}
+        total = sum(end - start for start, end in spans.values())
+        read, said = 0, time.monotonic()
+        log.warning("loads recent results of %s: %d records", self._topic, total)
+        for p, (start, end) in spans.items():
+            for batch in self._reader.read(p, start, end):
+                ids = self._identity.of_headers(batch.column("headers"))
+                foreign = ids.null_count()
+                read += len(ids)
+                yield Loaded(ids.drop_nulls() if foreign else ids, foreign, read, total)
+                if time.monotonic() - said > SAY_EVERY_S:
+                    said = time.monotonic()
+                    log.warning("loads recent results of %s: %d of %d records", self._topic, read, total)
+        self._positions = {p: end for p, (_, end) in spans.items()}
+
+    def close(self) -> None:
+        self._log.close()
+        self._reader.close()
+
+    def _settled_ends(self) -> dict[int, Ends]:
+        """Where the partitions end now, once everything before that can be read."""
+        first = self._log.ends()
+        deadline, ends = time.monotonic() + self._timeout_s, first
+        while hidden := [p for p, one in first.items() if ends[p].stable < one.high]:
+            if time.monotonic() > deadline:
+                raise KafkaUnavailable(
+                    f"partitions {hidden} of {self._topic!r} have had an open transaction for {self._timeout_s:g} s, "
+                    "behind which results may stand; end it, or let another writer's transactions be shorter"
+                )
+            time.sleep(_POLL_S)
+            ends = self._log.ends()
+        return ends
+
+    def _first_starts(self, ends: Mapping[int, Ends], bounds: Bounds) -> dict[int, int]:
+        starts = {p: one.start for p, one in ends.items()}
+        if bounds.since_ms is not None:
+            queries = {p: TimeQuery(bounds.since_ms, one.start, one.stable) for p, one in ends.items()}
+            starts = {p: at.offset for p, at in self._log.first_at_or_after(queries, _ANY_TIME).items()}
+        sizes = {p: one.stable - starts[p] for p, one in ends.items()}
+        quota = share(sizes.values(), bounds.limit)
+        if sum(sizes.values()) > bounds.limit:
+            log.warning(
+                "%s holds %d records that may be results of a replay, of which only the last %d are loaded: older "
+                "duplicates would not be recognised; raise the limit if a batch writes more",
+                self._topic,
+                sum(sizes.values()),
+                bounds.limit,
+            )
+        return {p: max(starts[p], one.stable - quota) for p, one in ends.items()}
+
+
+def share(sizes: Iterable[int], limit: int) -> int:
+    """The largest quota a partition with which all together stay within the limit. Pure."""
+    counts = sorted(sizes)
+    rest = limit
+    for i, count in enumerate(counts):
+        quota = rest // (len(counts) - i)
+        if count > quota:
+            return quota
+        rest -= count
+    return counts[-1] if counts else 0

@@ -1,0 +1,117 @@
+"""The deduplicator in a worker process: it waits until earlier writes are settled, loads, and says what it does.
+
+One is kept for each job and start of its driver. A worker forks afresh without one, and takes it up by what the task
+brings: its attempt number, and the replay range that the driver has put into the stage.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from dedup.deduplicator import Deduplicator
+from dedup.hashing import Mask
+from dedup.replayrange import DedupConfig, ReplayRange
+from dedup.results import RecentResults
+from dedup.states import Attempt
+from kafkaio.perprocess import PerProcess
+
+log = logging.getLogger("dedup")
+
+OpenResults = Callable[[], RecentResults]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a stage carries to the workers.
+
+    name     of the job
+    results  opens a reader of recent results
+    """
+
+    name: str
+    config: DedupConfig
+    replay: ReplayRange
+    results: OpenResults
+
+
+class WorkerDeduplicator:
+    """Used by one task at a time."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._core = Deduplicator(setup.config, setup.replay)
+        self._results: RecentResults | None = None
+
+    def begin(self, attempt: Attempt) -> bool:
+        """A task begins; whether its rows have to be filtered. Loads before, where that is needed."""
+        if self._core.dormant(attempt):
+            return False
+        settled_ms = self._core.begin(attempt, _now_ms())
+        self._say()
+        if settled_ms is not None:
+            self._wait(settled_ms)
+            self._results = self._results or self._setup.results()
+            bounds = self._core.config.bounds(self._core.replay)
+            began = time.monotonic()
+            self._core.load(self._results.load(bounds), _now_ms())
+            took = time.monotonic() - began
+            log.warning("%s: %d ids are known after %.1f s", self._setup.name, self._core.seen, took)
+        if not self._core.filtering:
+            self.close()
+        return self._core.filtering
+
+    def keep(self, ids: pl.Series) -> Mask:
+        """Which rows have no result yet."""
+        return self._core.keep(ids, _now_ms())
+
+    def durable(self) -> None:
+        self._core.durable()
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """State and counts, for a summary."""
+        state = "filtering" if self._core.filtering else "off"
+        return {"state": state, "loads": self._core.loads, "foreign": self._core.foreign, **self._core.counts}
+
+    def close(self) -> None:
+        if self._results is not None:
+            self._results.close()
+            self._results = None
+
+    def _wait(self, settled_ms: int) -> None:
+        rest_s = (settled_ms - _now_ms()) / 1000
+        if rest_s > 0:
+            log.warning(
+                "%s: waits %.1f s until writes of the earlier attempt have arrived or were given up",
+                self._setup.name,
+                rest_s,
+            )
+            time.sleep(rest_s)
+
+    def _say(self) -> None:
+        for change in self._core.changes():
+            log.warning("%s", json.dumps({"name": self._setup.name, **change.to_json()}, sort_keys=True))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+_kept: PerProcess[tuple[str, str], WorkerDeduplicator] = PerProcess(4, WorkerDeduplicator.close)
+
+
+def open_deduplicator(setup: Setup) -> WorkerDeduplicator:
+    """This process's deduplicator of a job and start of its driver."""
+    return _kept.get((setup.name, setup.replay.run), lambda: WorkerDeduplicator(setup))
+
+
+def discard_deduplicator(setup: Setup) -> None:
+    """After a failure: the next task begins with a new one, which loads what it needs."""
+    _kept.discard((setup.name, setup.replay.run))

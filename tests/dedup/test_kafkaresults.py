@@ -1,0 +1,134 @@
+"""Recent results of a real topic."""
+
+from __future__ import annotations
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from dedup.identity import Identity
+from dedup.kafkaresults import KafkaResults, share
+from dedup.replayrange import Bounds
+from kafkaio.errors import KafkaUnavailable
+from kafkaio.rangereader import HEADERS
+from kafkaio.writer import TopicWriter
+
+EVERYTHING = Bounds(None, 1_000_000)
+
+
+def put(kafka, topic, headers, partition=0, start_ms=1_000, step_ms=1):
+    """Records with these headers (lists of pairs, or None)."""
+    writer = TopicWriter(kafka)
+    times = [start_ms + i * step_ms for i in range(len(headers))]
+    writer.write(
+        topic, None, [b"v"] * len(headers), headers=headers, timestamps=times, partitions=[partition] * len(headers)
+    )
+    writer.flush()
+    writer.close()
+
+
+def result(left, right=None):
+    return [("teacup.left", left.encode()), *([("teacup.right", right.encode())] if right else [])]
+
+
+def ids_of(results, bounds=EVERYTHING):
+    return sorted(one.decode() for piece in results.load(bounds) for one in piece.ids.to_list())
+
+
+@pytest.fixture
+def results(kafka):
+    """`results(topic, ...)`: a reader that is closed in the end."""
+    opened = []
+
+    def make(topic, *more, **options):
+        opened.append(KafkaResults(topic, kafka, *more, **options))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+def test_ids_come_from_all_partitions_and_foreign_records_are_counted(kafka, topic_factory, results):
+    """Positions of both records; a record without them is somebody else's."""
+    topic = topic_factory(2)
+    put(kafka, topic, [result("0:1", "0:7"), None, [("other", b"x")]])
+    put(kafka, topic, [result("1:1")], partition=1)
+
+    pieces = list(results(topic).load(EVERYTHING))
+
+    assert sorted(one for piece in pieces for one in piece.ids.to_list()) == [b"0:1|0:7", b"1:1|"]
+    assert sum(piece.foreign for piece in pieces) == 2
+    assert pieces[-1].read == pieces[-1].total == 4
+
+
+def test_the_second_load_brings_what_was_added_since(kafka, topic_factory, results):
+    """And nothing where nothing was."""
+    topic = topic_factory(2)
+    put(kafka, topic, [result("0:1")])
+    reader = results(topic)
+    first = ids_of(reader)
+    put(kafka, topic, [result("1:5")], partition=1)
+
+    assert first == ["0:1|"]
+    assert ids_of(reader) == ["1:5|"]
+    assert ids_of(reader) == []
+
+
+def test_it_is_bounded_by_time_and_by_the_limit(kafka, topic_factory, results):
+    """From the first record with the time on; the last ones where that is too many."""
+    topic = topic_factory(2)
+    put(kafka, topic, [result(f"0:{i}") for i in range(10)])
+    put(kafka, topic, [result("1:0")], partition=1, start_ms=2_000)
+
+    by_time = ids_of(results(topic), Bounds(1_007, 100))
+    by_limit = ids_of(results(topic), Bounds(None, 4))
+
+    assert by_time == ["0:7|", "0:8|", "0:9|", "1:0|"]
+    assert by_limit == ["0:7|", "0:8|", "0:9|", "1:0|"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit", "quota"), [([10, 1], 4, 3), ([5, 5], 4, 2), ([2, 3], 9, 3), ([], 5, 0), ([0, 7], 7, 7)]
+)
+def test_partitions_share_the_limit(sizes, limit, quota):
+    """The largest quota with which all stay within it."""
+    assert share(sizes, limit) == quota
+
+
+def test_a_header_of_the_users_is_an_id(kafka, topic_factory, results):
+    """The last value where it stands twice."""
+    topic = topic_factory()
+    put(kafka, topic, [[("event", b"a")], [("event", b"b"), ("event", b"c")], result("0:1")])
+
+    assert ids_of(results(topic, Identity("event"))) == ["a", "c"]
+
+
+def test_results_behind_an_open_transaction_are_waited_for(kafka, topic_factory, results):
+    """They cannot be read yet, and may be replayed now: that is an error, not an empty answer."""
+    topic = topic_factory()
+    other = Producer({**kafka, "transactional.id": topic})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(topic, b"x")
+    other.flush()
+    put(kafka, topic, [result("0:1")])
+
+    with pytest.raises(KafkaUnavailable, match="open transaction"):
+        ids_of(results(topic, transaction_timeout_s=0.3))
+    other.abort_transaction(30)
+
+    assert ids_of(results(topic)) == ["0:1|"]
+
+
+def test_positions_in_columns_and_in_headers_are_the_same_ids():
+    """Also of a slice of a column."""
+    rows = pl.DataFrame(
+        {"left_partition": [0, 3], "left_offset": [5, 6], "right_partition": [1, None], "right_offset": [9, None]}
+    )
+    headers = pa.array([None, [("x", b"y"), *result("0:5", "1:9")], result("3:6")], HEADERS)
+
+    found = Identity().of_headers(headers.slice(1))
+
+    assert found.to_list() == Identity().of_positions(rows).to_list() == [b"0:5|1:9", b"3:6|"]
