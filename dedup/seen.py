@@ -67,7 +67,7 @@ def _in_tier(tier: Hashes, asked: Hashes) -> Mask:
     in_reach = at <= last
     at = np.minimum(at, last)
     same = in_reach & (tier.high[at] == asked.high)
-    present = same & (tier.low[at] == asked.low)
+    present: Mask = same & (tier.low[at] == asked.low)
     # Equal high halves with other low ones: repeated ids never come here, other ones once in 2^64.
     rest = np.flatnonzero(same & ~present)
     while len(rest):

@@ -1,0 +1,105 @@
+"""The Spark edge: which attempt this is, what may be a replay, and the deduplicator for any streaming DataFrame.
+
+How a task learns of the driver's restart: at its start the driver looks into the checkpoint for the batch that was
+planned and not committed, and puts its number (`ReplayRange`) into the stage that is sent to the tasks. A task knows
+its batch by Spark's local property `streaming.sql.batchId`, and its attempt by the `TaskContext`.
+
+Spark does not tell Python that a stage was run before, and its tasks count their attempts anew. A stage is run again
+only when files of a shuffle that it reads were lost: let the stage that filters read its source itself, as our own jobs
+do. (`dedup.states` knows the reason `stage_attempt` for whoever can tell.)
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import fsspec
+import polars as pl
+import pyarrow as pa
+
+from dedup.errors import DedupError
+from dedup.replayrange import DedupConfig, ReplayRange, uncommitted_batch
+from dedup.states import Attempt
+from dedup.worker import OpenResults, Setup, discard_deduplicator, open_deduplicator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Batches = Iterator[pa.RecordBatch]
+_ID = "__teacup_id"
+_BATCH = "streaming.sql.batchId"
+
+
+def current_attempt() -> Attempt:
+    """The attempt that this task is."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    batch = None if context is None else context.getLocalProperty(_BATCH)
+    if context is None or batch is None:
+        raise DedupError("this is no task of a streaming query's batch; deduplicate a streaming DataFrame")
+    return Attempt(int(batch), context.attemptNumber())
+
+
+def replay_of(checkpoint: str, since_ms: int | None = None) -> ReplayRange:
+    """What may be a replay when a query starts on this checkpoint (a folder, or a URL that fsspec knows).
+
+    since_ms   no result of a replay has a record time below it, where that is known
+    """
+    files, root = fsspec.core.url_to_fs(checkpoint)
+
+    def numbers(log: str) -> list[int]:
+        folder = f"{root}/{log}"
+        names = (name.rsplit("/", 1)[-1] for name in files.ls(folder, detail=False)) if files.exists(folder) else ()
+        return [int(name) for name in names if name.isdigit()]
+
+    last = uncommitted_batch(numbers("offsets"), numbers("commits"))
+    return ReplayRange(last, since_ms, time.time_ns() // 1_000_000, uuid.uuid4().hex)
+
+
+def restart_deduplicator(
+    frame: DataFrame,
+    *,
+    id: str,
+    results: OpenResults,
+    checkpoint: str,
+    name: str = "restart-deduplicator",
+    config: DedupConfig | None = None,
+) -> DataFrame:
+    """The rows of a streaming DataFrame that have no result yet, for whatever sink comes behind.
+
+    id          Spark SQL for what identifies a row's result, cast to binary; must not be null
+    results     opens a reader of recent results, in the workers: `lambda: KafkaResults("out", kafka)`
+    checkpoint  the checkpoint location that the query will be started with
+
+    Call it anew at each start of the query, and put no shuffle between it and the sink. A row counts as seen only when
+    it stands in the output, so that of rows repeated within a run only those of one task are dropped.
+    """
+    setup = Setup(name, config or DedupConfig(), replay_of(checkpoint), results)
+    columns = frame.columns
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
+        return filtered(setup, batches, columns, current_attempt)
+
+    return frame.selectExpr("*", f"cast({id} as binary) as {_ID}").mapInArrow(rows, frame.schema)
+
+
+def filtered(
+    setup: Setup, batches: Iterable[pa.RecordBatch], columns: list[str], attempt: Callable[[], Attempt]
+) -> Batches:
+    """Batches with an id column -> those rows without it that have no result yet."""
+    deduplicator = open_deduplicator(setup)
+    try:
+        filtering = deduplicator.begin(attempt())
+        for batch in batches:
+            kept = batch.select(columns)
+            if filtering and len(batch):
+                fresh = deduplicator.keep(pl.Series(pl.from_arrow(batch.column(_ID))))
+                kept = kept.filter(pa.array(fresh))
+            yield kept
+    except Exception:
+        discard_deduplicator(setup)
+        raise
