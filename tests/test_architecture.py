@@ -36,6 +36,7 @@ PURE = [
     "joins.storage.errors",
     "joins.storage.codec",
     "joins.storage.arrowcodec",
+    "joins.storage.entries",
     "joins.storage.encodings",
     "joins.window.admission",
     "joins.window.state",
