@@ -30,7 +30,7 @@ class Deduplicator:
         self.config = config
         self.replay = replay
         self.loads = self.filter_calls = 0
-        self.foreign = 0
+        self.loaded = self.dropped = self.foreign = 0
         self._switch = Switch(replay, config.quiet_ms)
         self._seen = SeenIds()
         self._under_way = SeenIds()
@@ -44,9 +44,9 @@ class Deduplicator:
         return len(self._seen)
 
     @property
-    def counts(self) -> dict[str, int]:
-        """Since filtering began: ids loaded, rows dropped."""
-        return {"loaded": self._switch.loaded, "dropped": self._switch.dropped}
+    def totals(self) -> dict[str, int]:
+        """Since it was made: loads, ids loaded, rows dropped, records of other writers met."""
+        return {"loads": self.loads, "loaded": self.loaded, "dropped": self.dropped, "foreign": self.foreign}
 
     def dormant(self, attempt: Attempt) -> bool:
         """Off, and this attempt is no reason to change that."""
@@ -71,6 +71,7 @@ class Deduplicator:
             self._seen.add(hashes_of(piece.ids))
             self.foreign += piece.foreign
             ids += len(piece.ids)
+        self.loaded += ids
         self._switch.count_loaded(ids, now_ms)
 
     def keep(self, ids: pl.Series, now_ms: int) -> Mask:
@@ -84,7 +85,9 @@ class Deduplicator:
         hashes = hashes_of(ids)
         fresh = ~self._seen.contains(hashes) & ~self._under_way.contains(hashes) & first_ones(hashes)
         self._under_way.add(hashes.at(fresh))
-        self._switch.count_dropped(len(hashes) - int(fresh.sum()), now_ms)
+        dropped = len(hashes) - int(fresh.sum())
+        self.dropped += dropped
+        self._switch.count_dropped(dropped, now_ms)
         return fresh
 
     def durable(self) -> None:

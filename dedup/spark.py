@@ -44,10 +44,10 @@ def current_attempt() -> Attempt:
     return Attempt(int(batch), context.attemptNumber())
 
 
-def replay_of(checkpoint: str, since_ms: int | None = None) -> ReplayRange:
+def replay_of(checkpoint: str, since_of: Callable[[str], int | None] | None = None) -> ReplayRange:
     """What may be a replay when a query starts on this checkpoint (a folder, or a URL that fsspec knows).
 
-    since_ms   no result of a replay has a record time below it, where that is known
+    since_of   the source's offset (JSON) that a batch ends at -> the record time below which it has no result, if known
     """
     files, root = fsspec.core.url_to_fs(checkpoint)
 
@@ -56,7 +56,11 @@ def replay_of(checkpoint: str, since_ms: int | None = None) -> ReplayRange:
         names = (name.rsplit("/", 1)[-1] for name in files.ls(folder, detail=False)) if files.exists(folder) else ()
         return [int(name) for name in names if name.isdigit()]
 
-    last = uncommitted_batch(numbers("offsets"), numbers("commits"))
+    planned = numbers("offsets")
+    last, since_ms = uncommitted_batch(planned, numbers("commits")), None
+    if planned and since_of is not None:
+        text = files.cat_file(f"{root}/offsets/{max(planned)}").decode()
+        since_ms = since_of(text.splitlines()[2])  # a version, Spark's own, then a line a source
     return ReplayRange(last, since_ms, time.time_ns() // 1_000_000, uuid.uuid4().hex)
 
 

@@ -48,6 +48,8 @@ class WorkerDeduplicator:
         self._setup = setup
         self._core = Deduplicator(setup.config, setup.replay)
         self._results: RecentResults | None = None
+        self._reported = {"loads": 0, "loaded": 0, "dropped": 0, "foreign": 0}
+        self._changes: list[dict[str, Any]] = []
 
     def begin(self, attempt: Attempt) -> bool:
         """A task begins; whether its rows have to be filtered. Loads before, where that is needed."""
@@ -74,11 +76,12 @@ class WorkerDeduplicator:
     def durable(self) -> None:
         self._core.durable()
 
-    @property
-    def counts(self) -> dict[str, Any]:
-        """State and counts, for a summary."""
-        state = "filtering" if self._core.filtering else "off"
-        return {"state": state, "loads": self._core.loads, "foreign": self._core.foreign, **self._core.counts}
+    def report(self) -> dict[str, Any]:
+        """For a summary: whether it filters, and since the last report what it loaded and dropped, and its changes."""
+        total = self._core.totals
+        since = {name: total[name] - self._reported[name] for name in total}
+        changes, self._changes, self._reported = self._changes, [], total
+        return {"filtering": self._core.filtering, "changes": changes, **since}
 
     def close(self) -> None:
         if self._results is not None:
@@ -97,7 +100,9 @@ class WorkerDeduplicator:
 
     def _say(self) -> None:
         for change in self._core.changes():
-            log.warning("%s", json.dumps({"name": self._setup.name, **change.to_json()}, sort_keys=True))
+            said = {"name": self._setup.name, **change.to_json()}
+            self._changes.append(said)
+            log.warning("%s", json.dumps(said, sort_keys=True))
 
 
 def _now_ms() -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dedup.replayrange import DedupConfig
 from joins.spec import JoinSpec
 
 
@@ -19,18 +20,33 @@ class Select:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Deduplicate:
+    """How results that a replay repeats are recognised in the output.
+
+    header      whose value identifies a result; None: the positions of both records
+    expression  Spark SQL whose value is written as the header `teacup.id`, and identifies a result
+    """
+
+    header: str | None = None
+    expression: str | None = None
+    config: DedupConfig = field(default_factory=DedupConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Output:
     """Where rows go. Topics that are not named get nothing; a dead letter without a topic stops the job.
 
     kafka   librdkafka properties of the producer, over those of the join
     select  None: the JSON envelope
     exactly_once  rows stand in transactions, and a `read_committed` reader sees each once; else at least once
+    deduplicate   under at least once: what a replay repeats is dropped; None: it is written again
     """
 
     topic: str
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     select: Select | None = None
     exactly_once: bool = True
+    deduplicate: Deduplicate | None = None
     dead_letter: str | None = None
     late: str | None = None
     unmatched: str | None = None

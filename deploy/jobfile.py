@@ -21,7 +21,8 @@ from pydantic_core import ErrorDetails
 
 from datadelay.errors import ConfigInvalid
 from datadelay.settings import Problems, dotted, load_yaml, with_env
-from deploy.job import Output, Select, WindowJob
+from dedup.replayrange import DedupConfig
+from deploy.job import Deduplicate, Output, Select, WindowJob
 from deploy.jobmodel import EveryKeys, SideKeys, WindowJoinKeys
 from joins.spec import JoinSpec, Side, SpecError
 from kafkaio.client import masked
@@ -30,6 +31,7 @@ Where = tuple[str | int, ...]
 
 KINDS: Mapping[str, type[WindowJoinKeys]] = {"window-join": WindowJoinKeys}
 _LONGEST_SHOWN = 80
+_TIMEOUTS = {"delivery.timeout.ms", "message.timeout.ms"}  # two names of one property
 
 
 class JobFileError(ConfigInvalid):
@@ -86,9 +88,10 @@ def window_job(keys: WindowJoinKeys) -> WindowJob:
         ),
         output=Output(
             topic=keys.output.topic,
-            kafka=keys.output.kafka,
+            kafka=_producer(keys),
             select=None if select is None else Select(key=select.key, value=select.value, headers=select.headers),
             exactly_once=keys.output.delivery == "exactly-once",
+            deduplicate=_deduplicate(keys),
             **keys.topics.model_dump(),
         ),
         checkpoint=keys.checkpoint,
@@ -96,6 +99,27 @@ def window_job(keys: WindowJoinKeys) -> WindowJob:
         spark=keys.spark,
         window_folder=keys.window_folder,
         json_log=keys.log == "json",
+    )
+
+
+def _producer(keys: WindowJoinKeys) -> dict[str, str]:
+    """Properties of the producer; as long as it may try, a restarted job that deduplicates has to wait."""
+    given = keys.output.kafka
+    if keys.output.deduplicate is None or _TIMEOUTS & {*keys.kafka, *given}:
+        return given
+    return {"delivery.timeout.ms": str(DedupConfig().settle_ms), **given}
+
+
+def _deduplicate(keys: WindowJoinKeys) -> Deduplicate | None:
+    asked = keys.output.deduplicate
+    if asked is None:
+        return None
+    kafka = {**keys.kafka, **_producer(keys)}
+    settle_ms = next(int(kafka[name]) for name in sorted(_TIMEOUTS) if name in kafka)
+    return Deduplicate(
+        header=asked.header,
+        expression=asked.expression,
+        config=DedupConfig(limit=asked.limit, lookback_ms=asked.lookback, quiet_ms=asked.quiet, settle_ms=settle_ms),
     )
 
 

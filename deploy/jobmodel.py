@@ -88,6 +88,27 @@ class SelectKeys(Keys):
     headers: dict[str, Text] = Field(default={}, description="header name to Spark SQL, cast to binary")
 
 
+class DeduplicateKeys(Keys):
+    """After a restart or a retry, results that are in the output already are recognised there and dropped."""
+
+    header: Text | None = Field(
+        default=None,
+        description="header whose value identifies a result (one of `select.headers`); without it the positions of "
+        "the left and the right record do",
+    )
+    expression: Text | None = Field(
+        default=None,
+        description="Spark SQL whose value identifies a result, written as the header `teacup.id`; needs `select`",
+    )
+    limit: int = Field(default=5_000_000, ge=1, description="ids loaded at most, the last ones of the output")
+    lookback: Duration = Field(
+        default=as_written("1m"), description="how much further back than the replay range the output is read"
+    )
+    quiet: Duration = Field(
+        default=as_written("1m"), description="filtering ends when no duplicate has come for so long"
+    )
+
+
 class OutputKeys(Keys):
     """Where joined rows go."""
 
@@ -100,9 +121,27 @@ class OutputKeys(Keys):
         description="exactly-once writes in transactions: readers with `isolation.level=read_committed` see every row "
         "once; at-least-once writes rows again that a retry or restart repeats",
     )
+    deduplicate: DeduplicateKeys | None = Field(
+        default=None, description="under `at-least-once`: drop what a restart or a retry repeats; `{}` for the defaults"
+    )
     select: SelectKeys | None = Field(
         default=None, description="Spark SQL for key, value and headers; without it the JSON envelope is written"
     )
+
+    @model_validator(mode="after")
+    def _deduplicate_fits(self) -> OutputKeys:
+        asked = self.deduplicate
+        if asked is None:
+            return self
+        if self.delivery != "at-least-once":
+            raise at_keys([("deduplicate", "is for delivery: at-least-once; exactly-once output has no duplicates")])
+        if asked.header is not None and asked.expression is not None:
+            raise at_keys([("deduplicate", "give header or expression, not both")])
+        if asked.expression is not None and self.select is None:
+            raise at_keys([("deduplicate", "an expression needs select; the envelope is identified by positions")])
+        if asked.header is not None and asked.header not in (self.select.headers if self.select else {}):
+            raise at_keys([("deduplicate", f"{asked.header!r} is none of select.headers; results would have no id")])
+        return self
 
 
 class TopicsKeys(Keys):

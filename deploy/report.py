@@ -6,6 +6,7 @@ is behind the clock.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class BatchReport:
     window_bytes: int
     sent: dict[str, int]
     restored: dict[str, int]
+    deduplicator: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -85,7 +87,9 @@ def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: 
         window_bytes=sum(s["window_bytes"] for s in summaries),
         sent=total("sent"),
         restored=dict(Counter(s["restored"] for s in summaries)),
+        deduplicator=_deduplicator(summaries),
     )
+    report.warnings += [json.dumps(one, sort_keys=True) for s in summaries for one in _of(s).get("changes", ())]
     for side, topic in (("left", spec.left), ("right", spec.right)):
         if report.disorder_ms[side] > topic.disorder_ms:
             report.warnings.append(
@@ -93,6 +97,17 @@ def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: 
                 f"{report.disorder_ms[side]} ms: {report.late[side]} records were late; set {side}.disorder higher"
             )
     return report
+
+
+def _of(summary: Summary) -> Mapping[str, Any]:
+    return summary.get("deduplicator", {})  # type: ignore[no-any-return]
+
+
+def _deduplicator(summaries: Sequence[Summary]) -> dict[str, int]:
+    """Buckets that filter, ids loaded, results dropped, records of other writers met; nothing where it is off."""
+    names = ("filtering", "loads", "loaded", "dropped", "foreign")
+    counts = {name: sum(int(_of(s).get(name, 0)) for s in summaries) for name in names}
+    return counts if any(counts.values()) else {}
 
 
 def for_people(report: BatchReport) -> str:
@@ -114,6 +129,8 @@ def for_people(report: BatchReport) -> str:
     for outcome in ("unjoined", "dead_letter", "late"):
         if report.rows.get(outcome):
             parts.append(f"{outcome} {report.rows[outcome]:,}")
+    if report.deduplicator:
+        parts.append(f"duplicates dropped {report.deduplicator['dropped']:,}")
     return "  ".join(parts)
 
 
@@ -137,6 +154,7 @@ def for_machines(report: BatchReport) -> dict[str, Any]:
         "window_bytes": report.window_bytes,
         "sent": report.sent,
         "restored": report.restored,
+        "deduplicator": report.deduplicator,
         "warnings": report.warnings,
     }
 

@@ -24,12 +24,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from datadelay.progress import UNKNOWN
+from dedup.identity import ID
+from dedup.kafkaresults import KafkaResults
+from dedup.spark import replay_of
+from dedup.worker import Setup
 from deploy import report
 from deploy.exitcodes import ExitCode
 from deploy.job import WindowJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
 from deploy.session import build_session, warm_up
-from deploy.sink import SUMMARY_SCHEMA, deliver_stage
+from deploy.sink import SUMMARY_SCHEMA, deliver_stage, identity_of
 from joins.window import carried_out, tickets
 from joins.window.source import Gate, commit_positions
 from joins.window.stage import SPARK_SCHEMA, Batches, StageOptions, for_spark, join_stage
@@ -72,7 +77,7 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate) -> DataFrame:
     options = StageOptions(late_copies=job.output.late is not None)
     if job.window_folder is not None:
         options = StageOptions(job.window_folder, options.late_copies)
-    join, deliver = join_stage(job.spec, options), deliver_stage(job.spec, job.output)
+    join, deliver = join_stage(job.spec, options), deliver_stage(job.spec, job.output, deduplication(job))
     select = job.output.select
     if select is None:
 
@@ -84,8 +89,11 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate) -> DataFrame:
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
         return for_spark(join(batches))
 
+    asked = job.output.deduplicate
+    added = {} if asked is None or asked.expression is None else {ID: asked.expression}
     headers = ", ".join(
-        f"named_struct('key', {_literal(k)}, 'value', cast({e} as binary))" for k, e in select.headers.items()
+        f"named_struct('key', {_literal(k)}, 'value', cast({e} as binary))"
+        for k, e in {**select.headers, **added}.items()
     )
     chosen = (
         tickets(spark, job.spec, gate)
@@ -100,6 +108,24 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate) -> DataFrame:
         )
     )
     return chosen.mapInArrow(deliver, SUMMARY_SCHEMA)
+
+
+def deduplication(job: WindowJob) -> Setup | None:
+    """What the tasks need to drop what an earlier driver, or an earlier attempt, has written."""
+    asked = job.output.deduplicate
+    if asked is None:
+        return None
+    topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, identity_of(asked)
+    replay = replay_of(job.checkpoint, _left_since_ms)
+    return Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity))
+
+
+def _left_since_ms(offset: str) -> int | None:
+    """The smallest time of a left record that the last planned batch, or a later one, can have."""
+    admission = Admission.from_json(json.loads(offset))
+    times = [left.progress_before_ms for bucket in admission.buckets.values() for left in bucket.left.values()]
+    earliest = min(times, default=UNKNOWN)
+    return None if earliest <= UNKNOWN // 2 else earliest
 
 
 def _literal(text: str) -> str:

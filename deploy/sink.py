@@ -16,16 +16,22 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from dedup.hashing import Mask
+from dedup.identity import ID, Identity
+from dedup.spark import current_attempt
+from dedup.worker import Setup, discard_deduplicator, open_deduplicator
 from deploy.envelope import envelopes
-from deploy.job import Output
+from deploy.job import Deduplicate, Output
 from joins.spec import JoinError, JoinSpec
 from joins.window.records import SIDE_COLUMNS
 from joins.window.stage import SUMMARY, TICKET
 from kafkaio.delivery import AtLeastOnce, Bucket, Delivery, ExactlyOnce
 from kafkaio.gcpause import no_garbage_collection
+from kafkaio.rangereader import HEADERS
 
 Batches = Iterator[pa.RecordBatch]
 SUMMARY_SCHEMA = "summary string"
@@ -35,10 +41,13 @@ class NoDeadLetterTopic(JoinError):
     """A record cannot take part in the join, and there is no topic to put it aside in."""
 
 
-def deliver_stage(spec: JoinSpec, output: Output) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
+def deliver_stage(
+    spec: JoinSpec, output: Output, setup: Setup | None = None
+) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
     """Rows (`records.ROW`, and `out_key`, `out_value`, `out_headers` of a `select`) -> summaries as JSON text.
 
     The rows of a ticket stand between a row with the outcome `TICKET` and one with the outcome `SUMMARY`.
+    setup   of the deduplicator; what it drops is kept from the output topic only, copies for side topics are repeated
     """
 
     def deliver(batches: Iterable[pa.RecordBatch]) -> Batches:
@@ -47,7 +56,7 @@ def deliver_stage(spec: JoinSpec, output: Output) -> Callable[[Iterable[pa.Recor
             for rows in _split(batches):
                 outcome = rows["outcome"][0]
                 if outcome == TICKET:
-                    bucket = BucketSink(spec, output, json.loads(rows["reason"][0]))
+                    bucket = BucketSink(spec, output, json.loads(rows["reason"][0]), setup)
                 elif bucket is None:
                     raise JoinError(f"rows of outcome {outcome!r} came before their ticket: this is a defect")
                 elif outcome == SUMMARY:
@@ -84,7 +93,7 @@ class BucketSink:
     Rows joined, received, written, sent and acknowledged must add up before anything counts.
     """
 
-    def __init__(self, spec: JoinSpec, output: Output, ticket: Mapping[str, Any]) -> None:
+    def __init__(self, spec: JoinSpec, output: Output, ticket: Mapping[str, Any], setup: Setup | None = None) -> None:
         self._spec, self._output = spec, output
         kafka = {**spec.kafka, **output.kafka}
         bucket = Bucket(spec.name, ticket["bucket"], output.topic)
@@ -95,6 +104,13 @@ class BucketSink:
         )
         self._received = 0
         self._written: dict[str, int] = {}  # by topic, since the last commit
+        self._setup = setup
+        self._deduplicator = None if setup is None else open_deduplicator(setup)
+        try:
+            self._filters = self._deduplicator is not None and self._deduplicator.begin(current_attempt())
+        except BaseException:
+            self.abandon()
+            raise
 
     def take(self, rows: pl.DataFrame) -> None:
         """Write those of the rows that are not in yet."""
@@ -116,11 +132,16 @@ class BucketSink:
             )
         standing = self._delivery.standing()
         summary["sent"] = dict(self._commit(done=True))
+        if self._deduplicator is not None:
+            self._deduplicator.durable()
+            summary["deduplicator"] = self._deduplicator.report()
         summary["delivered_before"] = self._received if standing.done else standing.rows
         return summary
 
     def abandon(self) -> None:
         self._delivery.abandon()
+        if self._setup is not None:
+            discard_deduplicator(self._setup)
 
     def _commit(self, *, done: bool) -> Mapping[str, int]:
         sent = self._delivery.commit(self._received, self._written, done=done)
@@ -131,6 +152,15 @@ class BucketSink:
         count = self._delivery.write(topic, keys, values, headers, timestamps.to_list())
         self._written[topic] = self._written.get(topic, 0) + count
 
+    def _fresh(self, results: pl.DataFrame) -> Mask:
+        """Which results are not in the output yet."""
+        assert self._deduplicator is not None
+        assert self._output.deduplicate is not None
+        asked = self._output.deduplicate
+        identity = identity_of(asked)
+        ids = identity.of_positions(results) if identity.header is None else _header_ids(identity, results)
+        return self._deduplicator.keep(ids)
+
     def _route(self, rows: pl.DataFrame) -> None:
         spec, output = self._spec, self._output
         main = rows["outcome"].is_in(["matched", "unmatched"])
@@ -138,7 +168,13 @@ class BucketSink:
         if len(results):
             keys, values, more = _output_of(spec, output, results)
             headers = _position_headers(results, more)
-            self._write(output.topic, keys, values, headers, results["left_time"])
+            if self._filters:
+                fresh = self._fresh(results)
+                columns = [[column[i] for i in np.flatnonzero(fresh)] for column in (keys, values, headers)]
+                if columns[0]:
+                    self._write(output.topic, *columns, timestamps=results["left_time"].filter(pl.Series(fresh)))
+            else:
+                self._write(output.topic, keys, values, headers, results["left_time"])
             if output.unmatched is not None:
                 at = results["outcome"] == "unmatched"
                 picked = at.arg_true().to_list()
@@ -148,6 +184,16 @@ class BucketSink:
             _write_aside(spec, output, rows.filter(~main), self._write)
         if output.late is not None and (late := results["late"]).any():
             _write_records(spec, "left", output.late, results.filter(late), self._write)
+
+
+def identity_of(asked: Deduplicate) -> Identity:
+    """What identifies a result in the output topic."""
+    return Identity(ID if asked.expression is not None else asked.header)
+
+
+def _header_ids(identity: Identity, results: pl.DataFrame) -> pl.Series:
+    headers = results["out_headers"].to_arrow()
+    return identity.of_headers(headers.cast(HEADERS))
 
 
 def _output_of(spec: JoinSpec, output: Output, rows: pl.DataFrame) -> tuple[list[Any], list[Any], list[Any] | None]:

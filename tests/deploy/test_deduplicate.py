@@ -1,0 +1,129 @@
+"""`deduplicate:` in a window join's job file: at-least-once output, killed and restarted, holds nothing twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from deploy.exitcodes import ExitCode
+from deploy.jobfile import JobFileError, load_job
+from tests.deploy.jobprocess import JobProcess, records
+from tests.joins.spark import Put, produce
+
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def kafka(broker):
+    return {"bootstrap.servers": broker.bootstrap}
+
+
+@pytest.fixture
+def job(kafka, topic_factory, tmp_path):
+    """A job file's content over new topics, with many small batches."""
+
+    def make(**output):
+        topics = {name: topic_factory(2, prefix=name) for name in ("left", "right", "out")}
+        return {
+            "name": topics["out"],
+            "kind": "window-join",
+            "kafka": kafka,
+            "left": {"topic": topics["left"], "disorder": "0s"},
+            "right": {"topic": topics["right"], "disorder": "0s"},
+            "join": {"before": "2s"},
+            "output": {
+                "topic": topics["out"],
+                "delivery": "at-least-once",
+                "deduplicate": {"quiet": "100ms"},
+                "kafka": {"delivery.timeout.ms": 2_000},
+                **output,
+            },
+            "trigger": {"every": "0s"},
+            "records_per_batch": 300,
+            "checkpoint": str(tmp_path / "checkpoint"),
+            "window_folder": str(tmp_path / "windows"),
+            "spark": {"master": "local[2]"},
+        }
+
+    return make
+
+
+def fill(kafka, content, count):
+    produce(kafka, content["left"]["topic"], [Put(i % 2, b"%d" % (i % 10), START_MS + i * 100) for i in range(count)])
+    produce(kafka, content["right"]["topic"], [Put(i % 2, b"%d" % (i % 10), START_MS + i * 100) for i in range(count)])
+
+
+def uncommitted(folder):
+    def numbers(log):
+        return [int(p.name) for p in (folder / log).glob("[0-9]*")]
+
+    return max(numbers("offsets"), default=-1) > max(numbers("commits"), default=-1)
+
+
+def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
+    """kill -9 while batches run, restarted: the batch under way is run again, what it wrote before is dropped."""
+    content = job()
+    fill(kafka, content, 4_000)
+    first = JobProcess(tmp_path, content)
+    first.until(lambda: sum(line["read"]["left"] for line in first.lines) > 1_000, "a thousand records are through")
+    first.kill()
+    # As if it had been killed between the brokers' acknowledgement and Spark's commit: certain, and the worst case.
+    commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    if not uncommitted(tmp_path / "checkpoint"):
+        commits[-1].unlink()
+
+    second = JobProcess(tmp_path, {**content, "trigger": "available_now"})
+    code = second.ended()
+
+    assert code == ExitCode.DONE, second.told()
+    seen = Counter(record["headers"]["teacup.left"] for record in records(kafka, content["output"]["topic"]))
+    assert set(seen) == {f"{p}:{i}" for p in (0, 1) for i in range(2_000)}
+    assert set(seen.values()) == {1}
+    changes = [line for line in second.told().splitlines() if '"event": "deduplicator"' in line]
+    assert any('"driver_restart"' in line for line in changes)
+    assert any('"quiet"' in line for line in changes)
+    assert sum(line["deduplicator"].get("loaded", 0) for line in second.lines) > 0
+    assert first.lines[0]["deduplicator"] == {}
+
+
+def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
+    """Its commit is taken away, so that the next start runs it again."""
+    content = {**job(), "trigger": "available_now"}
+    fill(kafka, content, 400)
+    assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
+    folder = tmp_path / "checkpoint" / "commits"
+    last = max((path for path in folder.glob("[0-9]*")), key=lambda path: int(path.name))
+    last.unlink()
+    (folder / f".{last.name}.crc").unlink(missing_ok=True)
+
+    again = JobProcess(tmp_path, content)
+    code = again.ended()
+
+    assert code == ExitCode.DONE, again.told()
+    assert sum(line["deduplicator"].get("dropped", 0) for line in again.lines) == 400
+    seen = Counter(record["headers"]["teacup.left"] for record in records(kafka, content["output"]["topic"]))
+    assert len(seen) == 400
+    assert set(seen.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ({"delivery": "exactly-once"}, "output.deduplicate: is for delivery: at-least-once"),
+        ({"deduplicate": {"header": "id"}}, "output.deduplicate: 'id' is none of select.headers"),
+        ({"deduplicate": {"expression": "key"}}, "output.deduplicate: an expression needs select"),
+        ({"deduplicate": {"limit": 0}}, "output.deduplicate.limit: 0 is not allowed"),
+    ],
+)
+def test_what_cannot_work_is_refused(job, tmp_path, output, told):
+    """Before anything connects."""
+    import yaml
+
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(job(**output)))
+
+    with pytest.raises(JobFileError) as error:
+        load_job(path)
+
+    assert told in str(error.value)
