@@ -1,6 +1,6 @@
 """How many keys a second does the storage API read and write, with its embedded store?
 
-    python benchmarks/storage_api.py [--seconds 4] [--processes 2] [--workers 1] [--records 200000]
+    python benchmarks/storage_api.py [--seconds 4] [--processes 2] [--workers 2] [--records 200000]
 
 The server as users run it (LMDB on the disk, tokens, limits) and a pool of client processes on the same cores; requests
 of 1,000 keys of 16 bytes with 150-byte values, chosen at random from what is stored, all found. Reads and writes as a
@@ -187,7 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--records", type=int, default=200_000)
     options = parser.parse_args()
     seconds, few, many = options.seconds, options.records, 10 * options.records

@@ -71,7 +71,7 @@ class ServeConfig(_Settings):
         default=64 << 20, description="of values in one answer; the keys beyond are `retryable`"
     )
     max_under_way: PositiveInt = Field(default=32, description="requests under way in one worker; more get 429")
-    threads: PositiveInt = Field(default=4, description="requests that one worker carries out at a time")
+    threads: PositiveInt = Field(default=2, description="requests that one worker carries out at a time")
     requests_per_s: PositiveFloat = Field(default=10_000.0, description="by token, or by address without one")
     burst: PositiveInt = 20_000
     stop_within_s: PositiveInt = Field(default=20, description="for requests under way when it is stopped")
