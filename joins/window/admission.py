@@ -110,7 +110,47 @@ def admit(
         number: plan_bucket(spec, bucket, listing, shares[number], watch.since_ms(number))
         for number, bucket in state.buckets.items()
     }
-    buckets = _in_lockstep(plans, {"left": left, "right": right}, listing.listed_ms + spec.max_future_skew_ms)
+    return carry_out(spec, state, listing, plans, {"left": left, "right": right}, watch)
+
+
+def plan_left(
+    spec: JoinSpec, before: Bucket, listing: Listing, frontier_ms: int, share: int, waiting_since_ms: int
+) -> Plan:
+    """A bucket of left alone: right is elsewhere, and how far it is there comes as `frontier_ms`."""
+    bucket = before.carried_on()
+    ends = {p: listing.left[p].stable for p in bucket.left}
+    newest = (yield Ask(newest={"left": ends})).newest["left"]
+    at_end = {p: _progress_at_end(spec, "left", p, newest[p], listing) for p in ends}
+    known_ms = max(frontier_ms, bucket.frontier_ms)
+    return (
+        yield from admit_left(
+            spec, bucket, listing, ends, at_end, newest, known_ms, share, waiting_since_ms, may_give_up=True
+        )
+    )
+
+
+def admit_by_frontier(
+    spec: JoinSpec, state: Admission, listing: Listing, left: TopicLog, frontier_ms: int, watch: Watch
+) -> Admission:
+    """As `admit`, for a right topic that is read by somebody else: `frontier_ms` says how far, `UNKNOWN` not known."""
+    shares = fair_shares({b.number: _unread(b, listing) for b in state.buckets.values()}, spec.max_records)
+    plans = {
+        number: plan_left(spec, bucket, listing, frontier_ms, shares[number], watch.since_ms(number))
+        for number, bucket in state.buckets.items()
+    }
+    return carry_out(spec, state, listing, plans, {"left": left}, watch)
+
+
+def carry_out(
+    spec: JoinSpec,
+    state: Admission,
+    listing: Listing,
+    plans: Mapping[int, Plan],
+    logs: Mapping[str, TopicLog],
+    watch: Watch,
+) -> Admission:
+    """Make the plans with the logs' answers; `state` itself where they read nothing and expire nothing."""
+    buckets = _in_lockstep(plans, logs, listing.listed_ms + spec.max_future_skew_ms)
     watch.saw(state.buckets, buckets, listing.listed_ms)
     reads = any(bucket.reads for bucket in buckets.values())
     expires = listing.listed_ms - state.listed_ms >= spec.frontier_every_ms and any(
@@ -246,36 +286,57 @@ def _read_to(
     right = yield from _read_side(
         spec, "right", bucket.right, ends["right"], at_end["right"], newest["right"], listing, target, share
     )
+    share_left = max(share - sum(r.records for r in right.values()), share // 2, 1)
     frontier_ms = frontier((r.progress_ms for r in right.values()), bucket.frontier_ms)
-    moved_ms = listing.listed_ms if frontier_ms > bucket.frontier_ms else bucket.moved_ms
+    at_right_end = all(right[p].end == ends["right"][p] for p in right)
+    left_side = ends["left"], at_end["left"], newest["left"]
+    return (
+        yield from admit_left(
+            spec,
+            replace(bucket, right=right),
+            listing,
+            *left_side,
+            frontier_ms,
+            share_left,
+            waiting_since_ms,
+            may_give_up=at_right_end,
+        )
+    )
 
+
+def admit_left(
+    spec: JoinSpec,
+    bucket: Bucket,
+    listing: Listing,
+    ends: Mapping[int, int],
+    at_end: Mapping[int, int],
+    newest: Mapping[int, int | None],
+    frontier_ms: int,
+    share: int,
+    waiting_since_ms: int,
+    *,
+    may_give_up: bool,
+) -> Plan:
+    """Left up to where right's frontier lets it go, however that is known: from right's ends, or by a data delay.
+
+    may_give_up  left may pass without right after `max_wait`: nothing of right is there that could still be read
+    """
+    moved_ms = listing.listed_ms if frontier_ms > bucket.frontier_ms else bucket.moved_ms
     limit = frontier_ms - spec.after_ms if frontier_ms > UNKNOWN else UNKNOWN
     stalled_from_ms = None
     stuck_since = max(moved_ms, waiting_since_ms)
     if spec.max_wait_ms is not None and listing.listed_ms - stuck_since >= spec.max_wait_ms:
         waited_for = listing.listed_ms - spec.max_wait_ms
-        if waited_for > limit and all(right[p].end == ends["right"][p] for p in right):
+        if waited_for > limit and may_give_up:
             limit, stalled_from_ms = waited_for, limit
-    left_share = max(share - sum(r.records for r in right.values()), share // 2, 1)
     left = bucket.left
     if limit > UNKNOWN:
-        left = yield from _read_side(
-            spec,
-            "left",
-            bucket.left,
-            ends["left"],
-            at_end["left"],
-            newest["left"],
-            listing,
-            limit,
-            left_share,
-        )
+        left = yield from _read_side(spec, "left", bucket.left, ends, at_end, newest, listing, limit, share)
     left_frontier = frontier(r.progress_ms for r in left.values())
     expiry_ms = max(left_frontier - spec.before_ms, bucket.expiry_ms) if left_frontier > UNKNOWN else bucket.expiry_ms
     return replace(
         bucket,
         left=left,
-        right=right,
         frontier_ms=frontier_ms,
         moved_ms=moved_ms,
         stalled_from_ms=stalled_from_ms,

@@ -27,7 +27,7 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> 
             f"{len(listing.right)}: a key must stand in the same partition of both; give both the same number"
         )
     ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
-    left_from, at_least = _left_start(spec, listing, left, ceiling_ms)
+    left_from, at_least = left_start(spec, listing, left, ceiling_ms)
     wanted = {p: time_ms - spec.before_ms for p, time_ms in at_least.items()}
     right_from = _right_start(spec.right, listing.right, right, wanted, ceiling_ms)
     skipped = _never_readable(spec, listing, left, right, left_from, right_from, wanted, ceiling_ms)
@@ -52,7 +52,7 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> 
     )
 
 
-def _left_start(
+def left_start(
     spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Left's first offsets, and a time that none of its records from there on is below."""
