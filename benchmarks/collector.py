@@ -4,8 +4,8 @@
 
 A broker, a Data Delay API and a consumer group that stands in the middle of every partition, on the same cores. Three
 things are timed: the run itself (`datadelay.collector.run`, submissions included, the median of several), the command
-as cron starts it (Python's start included), and the same questions asked one partition after another (ends, position,
-record, each with connections kept open) over a sample. Bytes are those that TCP received from the broker in one
+as cron starts it (Python's start included), and the same observation of one partition after another, with connections
+kept open, over a sample. Bytes are those that TCP received from the broker in one
 observation of everything: look-ups of ends and positions, metadata and the record batches.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.delay_api import SERVE, TOKEN
@@ -38,12 +38,11 @@ from datadelay.positions.group import ConsumerGroup
 from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.groups import GroupOffsets
-from kafkaio.pointread import PointReader
 
 PROMISED_S = 3.0
 PROMISED_RATIO = 10
 RECORDS = 200  # a partition, in two batches; the position lies in the middle
-SAMPLE = 60  # partitions that are asked one after another
+SAMPLE = 60  # partitions that are observed one after another
 GROUP = "feeder"
 _TCP_BYTES_RECEIVED = 128  # its place in Linux' struct tcp_info
 
@@ -100,24 +99,24 @@ def bytes_of_one_observation(kafka: dict[str, str], topics: list[str], port: int
     return total
 
 
-def one_after_another_s(kafka: dict[str, str], topic: str, partitions: int) -> float:
-    """Seconds a partition."""
-    consumer = Consumer({**kafka, "group.id": GROUP, "enable.auto.commit": False})
-    reader = PointReader(topic, kafka)
-    begun = 0.0
-    for number in range(-1, min(SAMPLE, partitions)):  # the first one opens the connections
-        spot = TopicPartition(topic, max(number, 0))
-        if number == 0:
-            begun = time.perf_counter()
-        _, high = consumer.get_watermark_offsets(spot, timeout=10)
-        position = consumer.committed([spot], timeout=10)[0].offset
-        found = reader.read_one({spot.partition: position}, {spot.partition: high})[spot.partition]
-        if found is None:
-            raise RuntimeError(f"no record at {position} of {topic}-{spot.partition}")
-    taken = time.perf_counter() - begun
-    reader.close()
-    consumer.close()
-    return taken / min(SAMPLE, partitions)
+def one_after_another_s(kafka: dict[str, str], topics: list[str]) -> float:
+    """Seconds a partition: the same observation (`observe`) of topics of one partition, one after the other.
+
+    Connections are open: each topic was observed once before.
+    """
+    positions = ConsumerGroup(GROUP, kafka)
+    logs = [BrokerLog(topic, kafka) for topic in topics]
+    for attempt in range(2):
+        begun = time.perf_counter()
+        for log in logs:
+            seen = observe(log, positions, Rules(), lambda: time.time_ns() // 1_000_000)
+            if seen.partitions[0].unread_ms is None:
+                raise RuntimeError(f"attempt {attempt}: no unread record was found in {log.topic}: {seen.partitions}")
+        taken = time.perf_counter() - begun
+    for log in logs:
+        log.close()
+    positions.close()
+    return taken / len(logs)
 
 
 def start_api(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
@@ -172,7 +171,9 @@ def measure(kafka: dict[str, str], port: int, url: str, folder: Path, asked: arg
     subprocess.run([sys.executable, "-m", "deploy.cli", "delay", "collect", str(path)], check=True)
     command_s = time.perf_counter() - begun
     fetched = bytes_of_one_observation(kafka, topics, port)
-    each_s = one_after_another_s(kafka, topics[0], asked.partitions)
+    single = [f"single-{number}" for number in range(SAMPLE)]
+    fill(kafka, single, 1)
+    each_s = one_after_another_s(kafka, single)
     run_s = median(times)
     ratio = each_s * count / run_s
     print(f"a run              {run_s:8.2f} s     {count / run_s:8,.0f} partitions/s")

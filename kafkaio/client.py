@@ -90,6 +90,17 @@ def consumer(kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Call
     return _make(Consumer, kafka, {**_CONSUMER, **tuning}, {**_CONSUMER_FIXED, "error_cb": on_error})
 
 
+def learn(consumer: Consumer, topic: str, timeout_s: float) -> None:
+    """Let a new consumer know the topic's leaders now, if the broker answers in time; reading tells where it does not.
+
+    An assignment to a topic that it does not know yet waits for librdkafka's next look around, up to a second later.
+    """
+    try:
+        consumer.list_topics(topic, timeout_s)
+    except KafkaException as error:
+        log.debug("the leaders of %s are not known yet: %s", topic, error.args[0].str())
+
+
 def producer(
     kafka: Mapping[str, str],
     tuning: Mapping[str, Any],

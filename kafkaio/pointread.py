@@ -50,6 +50,7 @@ class PointReader:
         self._trouble: KafkaError | None = None
         self._consumer = client.consumer(kafka, TUNING, self._on_error)
         self._lock = threading.Lock()
+        self._knows_leaders = False
 
     def read_one(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, Record | None]:
         """Per partition the first readable record at or after its position, None where there is none below its end.
@@ -67,6 +68,9 @@ class PointReader:
         if not open_spans:
             return found
         with self._lock:
+            if not self._knows_leaders:
+                client.learn(self._consumer, self.topic, self._timeout_s)
+                self._knows_leaders = True
             try:
                 spots = [TopicPartition(self.topic, p, span[0]) for p, span in open_spans.items()]
                 self._consumer.incremental_assign(spots)

@@ -115,7 +115,7 @@ class RangeReader:
             if cursor is None and len(self._idle) >= OPEN_CONSUMERS:
                 cursor = self._idle.popitem(last=False)[1]
         if cursor is None:
-            cursor = _Cursor(self.topic, self._kafka)
+            cursor = _Cursor(self.topic, self._kafka, self._timeout_s)
         cursor.go_to(partition, start)
         return cursor
 
@@ -132,7 +132,7 @@ class RangeReader:
 class _Cursor:
     """One consumer on one partition: where it stands, and what it has fetched beyond that."""
 
-    def __init__(self, topic: str, kafka: Mapping[str, str]) -> None:
+    def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
         self.topic = topic
         self.partition = -1
         self.position = -1
@@ -140,6 +140,7 @@ class _Cursor:
         self._passed = -1  # an end-of-partition event told: no record in [last one seen, _passed)
         self._trouble: KafkaError | None = None
         self._consumer: Consumer = client.consumer(kafka, TUNING, self._on_error)
+        client.learn(self._consumer, topic, timeout_s)
 
     def go_to(self, partition: int, start: int) -> None:
         if (partition, start) == (self.partition, self.position):
