@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from joins.storage.codec import check_count
+from joins.storage.codec import LARGEST, check_count
 from joins.storage.errors import RequestInvalid, RequestMalformed
 from joins.storage.model import Found, Item, Outcome, Status
 
@@ -53,8 +53,8 @@ class ArrowCodec:
         check_count(table.num_rows, most)
         tags = table["tag"].to_pylist() if "tag" in table.column_names else [b""] * table.num_rows
         versions, expiries = table["version"].to_pylist(), table["expires_at_ms"].to_pylist()
-        if expiries and min(expiries) < 0:
-            raise RequestInvalid("column expires_at_ms: epoch milliseconds, never negative")
+        _check_range("version", versions, -LARGEST)
+        _check_range("expires_at_ms", expiries, 0)
         return list(map(Item, table["key"].to_pylist(), versions, tags, table["value"].to_pylist(), expiries))
 
     def encode_keys(self, keys: Sequence[bytes]) -> bytes:
@@ -176,6 +176,11 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         return column.cast(field.type)
     except pa.ArrowException as error:
         raise RequestInvalid(f"column {field.name}: {error}") from error
+
+
+def _check_range(name: str, values: list[int], least: int) -> None:
+    if values and (min(values) < least or max(values) > LARGEST):
+        raise RequestInvalid(f"column {name}: {min(values)} to {max(values)}, allowed are {least} to {LARGEST}")
 
 
 def _statuses(table: pa.Table) -> list[Status]:

@@ -8,11 +8,10 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import to_json
 
-from joins.storage.codec import check_count
+from joins.storage.codec import LARGEST, check_count
 from joins.storage.errors import RequestInvalid, RequestMalformed
 from joins.storage.model import Found, Item, Outcome, Status
 
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _URL, _STANDARD = "A-Za-z0-9_-", "A-Za-z0-9+/"
 BASE64_PATTERN = "|".join(
     f"^([{signs}]{{4}})*([{signs}][AQgw](==)?|[{signs}]{{2}}[AEIMQUYcgkosw048]=?)?$" for signs in (_URL, _STANDARD)
@@ -32,11 +31,11 @@ def _whole(value: object) -> object:
 
 Version = Annotated[
     int,
+    Field(strict=True, ge=-LARGEST, le=LARGEST, description="for joins: the event time"),
     BeforeValidator(_whole),
-    Field(strict=True, ge=INT64_MIN, le=INT64_MAX, description="for joins: the event time"),
 ]
 ExpiresAt = Annotated[
-    int, BeforeValidator(_whole), Field(strict=True, ge=0, le=INT64_MAX, description="epoch milliseconds, UTC")
+    int, Field(strict=True, ge=0, le=LARGEST, description="epoch milliseconds, UTC"), BeforeValidator(_whole)
 ]
 Reason = Annotated[str | None, Field(description="for people; null where the status is `ok`")]
 

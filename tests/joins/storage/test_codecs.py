@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from joins.storage.api.config import NamespaceSettings
 from joins.storage.arrowcodec import ITEMS, ArrowCodec
 from joins.storage.backends import open_backend
-from joins.storage.codec import Codec
+from joins.storage.codec import LARGEST, Codec
 from joins.storage.encodings import ENCODINGS, compress, decompress
 from joins.storage.errors import RequestInvalid, RequestMalformed, RequestTooLarge
 from joins.storage.jsoncodec import JsonCodec
@@ -24,9 +24,9 @@ from joins.storage.model import Found, Item, Outcome, Status
 from tests.joins.storage.storage_server import NAMESPACES, NOON_MS, RunningServer, item, running_server
 
 CODECS: list[Codec] = [JsonCodec(), ArrowCodec()]
-INT64 = st.integers(-(2**63), 2**63 - 1)
+INT64 = st.integers(-LARGEST, LARGEST)
 BYTES = st.binary(max_size=20)
-ITEM = st.builds(Item, BYTES, INT64, BYTES, BYTES, st.integers(0, 2**63 - 1))
+ITEM = st.builds(Item, BYTES, INT64, BYTES, BYTES, st.integers(0, LARGEST))
 REASON = st.none() | st.text(max_size=10)
 OUTCOME = st.builds(Outcome, st.sampled_from(Status), REASON)
 FEW = st.sampled_from([b"a", b"b", b"c"])
@@ -166,7 +166,8 @@ GOOD = {"key": [b"k"], "version": [1], "tag": [b""], "value": [b"v"], "expires_a
         ({"version": [1.5]}, "column version is of type double"),
         ({"version": pa.array([2**63], pa.uint64())}, "column version"),
         ({"value": pa.array([None], pa.binary())}, "column value has 1 nulls"),
-        ({"expires_at_ms": [-1]}, "expires_at_ms"),
+        ({"expires_at_ms": [-1]}, "column expires_at_ms: -1 to -1"),
+        ({"version": [2**62 + 1]}, "column version"),
     ],
 )
 def test_wrong_columns_are_named(change: dict[str, Any], told: str) -> None:
