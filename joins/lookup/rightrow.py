@@ -111,7 +111,14 @@ def from_items(keys: pl.Series, version: pl.Series, tag: pl.Series, value: pl.Se
         }
     )
     body = pl.when("is_null").then(None).otherwise(pl.col("value").bin.slice(pl.col("head")))
-    return frame.with_columns(value=body).select(RIGHT_ROW.names()).cast(RIGHT_ROW)  # type: ignore[arg-type]
+    return frame.with_columns(value=body).select(RIGHT_ROW.names()).cast(RIGHT_ROW)
+
+
+def decode_found(found: pa.Table, keys: pl.Series) -> pl.DataFrame:
+    """What `StorageClient.read_columns` has found of `keys`, as records in the schema `records.RECORD`."""
+    rows = pl.DataFrame(pl.from_arrow(found))
+    asked = keys.gather(rows["index"])
+    return from_items(asked, rows["version"], rows["tag"], rows["value"]).select(RECORD.names())
 
 
 def _values(records: pl.DataFrame, late: pl.Series) -> pa.Array:
@@ -175,9 +182,8 @@ def _read_headers(data: Bytes, starts: Ints, ends: Ints, rows: Ints, count: int)
     mask = np.ones(count, np.bool_)
     mask[rows] = False
     if found:
-        row, name_at, name_length, value_at, value_length = (
-            np.concatenate(column) for column in zip(*found, strict=True)
-        )
+        columns = [np.concatenate(column) for column in zip(*found, strict=True)]
+        row, name_at, name_length, value_at, value_length = columns
         order = np.argsort(row, kind="stable")
         names = _cut(data, name_at[order], name_length[order])
         values = _cut(data, value_at[order], np.maximum(value_length[order], 0))
@@ -231,7 +237,8 @@ def _integers(data: Bytes, at: Ints, limit: Ints, kind: str) -> Ints:
     """The 32-bit numbers at these places; each must end at its limit or before."""
     if (at + 4 > limit).any():
         raise _torn()
-    return data[at[:, None] + np.arange(4)].view(kind).ravel().astype(np.int64)
+    numbers: Ints = data[at[:, None] + np.arange(4)].view(kind).ravel().astype(np.int64)
+    return numbers
 
 
 def _cut(data: Bytes, starts: Ints, lengths: Ints) -> pa.Array:
