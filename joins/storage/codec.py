@@ -17,7 +17,7 @@ from joins.storage.errors import RequestTooLarge
 from joins.storage.model import Found, Item, Outcome
 
 LARGEST = 2**62
-"""Of versions (the smallest is its negative) and expiries: within int64, and exact as a float, as JSON schema has it."""
+"""Of versions (the smallest is its negative) and expiries: within int64, and exact as a float, as in JSON schema."""
 
 
 class Codec(Protocol):
