@@ -2,6 +2,8 @@
 
 DedupError
   +- DedupConfigInvalid  a value of the configuration is not allowed
+  +- SpecChanged         the checkpoint belongs to another job
+  +- DataLoss            records that were not read yet are gone from the topic
   +- IdMissing           a row has no id, and ids are needed
   +- RowsLost            rows read, dropped, sent and acknowledged do not add up
   +- CommitOrder         a transaction came out of its order
@@ -17,6 +19,14 @@ class DedupError(Exception):
 
 class DedupConfigInvalid(DedupError, ValueError):
     """A value of the configuration is not allowed."""
+
+
+class SpecChanged(DedupError):
+    """The checkpoint belongs to a job with another topic."""
+
+
+class DataLoss(DedupError):
+    """Records that were not read yet are gone: deleted by retention, truncated, or the topic was made again."""
 
 
 class IdMissing(DedupError):

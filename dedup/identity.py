@@ -3,6 +3,7 @@
     positions   `partition:offset|partition:offset` of the left and the right record, from the headers `teacup.left` and
                 `teacup.right`; nothing after the bar where there is no right record
     a header    its value
+    the key     of the record; a null key is no id
 
 A record without these headers is not a result of ours: its id is null. Whatever else may identify a result (an
 expression) is written as a header by the job that makes it.
@@ -22,9 +23,17 @@ LEFT, RIGHT, ID = "teacup.left", "teacup.right", "teacup.id"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """header   whose value is the id; None: the positions of both records"""
+    """header   whose value is the id; None: the positions of both records
+
+    key      the record's key is the id
+    """
 
     header: str | None = None
+    key: bool = False
+
+    def of_records(self, records: pa.RecordBatch) -> pl.Series:
+        """The id of each record (`kafkaio.rangereader.SCHEMA`), null where it has none."""
+        return _series(records.column("key")) if self.key else self.of_headers(records.column("headers"))
 
     def of_headers(self, headers: pa.Array) -> pl.Series:
         """The id of each record (binary) from its headers (list<struct<key, value>>), null where it has none."""

@@ -53,7 +53,7 @@ class KafkaResults:
         log.warning("loads recent results of %s: %d records", self._topic, total)
         for p, (start, end) in spans.items():
             for batch in self._reader.read(p, start, end):
-                ids = self._identity.of_headers(batch.column("headers"))
+                ids = self._identity.of_records(batch)
                 foreign = ids.null_count()
                 read += len(ids)
                 yield Loaded(ids.drop_nulls() if foreign else ids, foreign, read, total)

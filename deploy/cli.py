@@ -14,7 +14,7 @@ from deploy.cli_storage import storage_app
 from deploy.exitcodes import ExitCode, listed
 
 if TYPE_CHECKING:
-    from deploy.job import WindowJob
+    from deploy.jobfile import Job
 
 app = typer.Typer(
     help="Joins of two Kafka streams on Spark.",
@@ -47,13 +47,18 @@ def check(job_file: JobFile) -> None:
 @app.command()
 def schema(
     table: Annotated[bool, typer.Option("--table", help="a Markdown table of keys, defaults and meanings")] = False,
+    kind: Annotated[str, typer.Option("--kind", help="of which kind of job: window-join or dedup")] = "window-join",
 ) -> None:
     """Print the JSON schema of job files."""
     import json
 
+    from deploy.jobfile import KINDS
     from deploy.jobtable import json_schema, markdown_table
 
-    typer.echo(markdown_table() if table else json.dumps(json_schema(), indent=2), nl=not table)
+    if kind not in KINDS:
+        raise typer.BadParameter(f"{kind!r} is no kind of job; give {' or '.join(KINDS)}", param_hint="--kind")
+    model = KINDS[kind]
+    typer.echo(markdown_table(model) if table else json.dumps(json_schema(model), indent=2), nl=not table)
 
 
 @app.command()
@@ -80,17 +85,23 @@ def run_file(job_file: Path) -> ExitCode:
     if job is None:
         return ExitCode.BAD_JOB_FILE
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    from deploy.run import run_job
+    from deploy.job import DedupJob
     from deploy.session import SessionRefused
 
     try:
+        if isinstance(job, DedupJob):
+            from deploy.dedupjob import run_dedup
+
+            return run_dedup(job, _say)
+        from deploy.run import run_job
+
         return run_job(job, _say)
     except SessionRefused as error:
         typer.echo(f"{job_file}: {error}", err=True)
         return ExitCode.BAD_JOB_FILE
 
 
-def _load(job_file: Path) -> WindowJob | None:
+def _load(job_file: Path) -> Job | None:
     from deploy.jobfile import JobFileError, load_job
 
     try:

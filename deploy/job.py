@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dedup.identity import Identity
 from dedup.replayrange import DedupConfig
 from joins.spec import JoinSpec
 
@@ -70,4 +71,29 @@ class WindowJob:
     trigger_ms: int | None = 0
     spark: Mapping[str, str] = field(default_factory=dict)
     window_folder: Path | None = None
+    json_log: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DedupJob:
+    """One topic deduplicated into another.
+
+    kafka, producer   librdkafka properties: of both topics; of the producer, over those
+    window_ms         how far back, in record times of the output, an id is known
+    others            as those of `WindowJob`
+    """
+
+    name: str
+    source: str
+    output: str
+    kafka: Mapping[str, str] = field(repr=False)
+    producer: Mapping[str, str] = field(default_factory=dict, repr=False)
+    identity: Identity = field(default_factory=Identity)
+    window_ms: int = 600_000
+    config: DedupConfig = field(default_factory=DedupConfig)
+    start: str = "earliest"
+    max_records: int = 1_000_000
+    checkpoint: str
+    trigger_ms: int | None = 0
+    spark: Mapping[str, str] = field(default_factory=dict)
     json_log: bool = False

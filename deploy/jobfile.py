@@ -21,15 +21,18 @@ from pydantic_core import ErrorDetails
 
 from datadelay.errors import ConfigInvalid
 from datadelay.settings import Problems, dotted, load_yaml, with_env
+from dedup.identity import Identity
 from dedup.replayrange import DedupConfig
-from deploy.job import Deduplicate, Output, Select, WindowJob
-from deploy.jobmodel import EveryKeys, SideKeys, WindowJoinKeys
+from deploy.job import DedupJob, Deduplicate, Output, Select, WindowJob
+from deploy.jobmodel import DedupKeys, EveryKeys, SideKeys, WindowJoinKeys
 from joins.spec import JoinSpec, Side, SpecError
 from kafkaio.client import masked
 
 Where = tuple[str | int, ...]
 
-KINDS: Mapping[str, type[WindowJoinKeys]] = {"window-join": WindowJoinKeys}
+Job = WindowJob | DedupJob
+
+KINDS: Mapping[str, type[WindowJoinKeys] | type[DedupKeys]] = {"window-join": WindowJoinKeys, "dedup": DedupKeys}
 _LONGEST_SHOWN = 80
 _TIMEOUTS = {"delivery.timeout.ms", "message.timeout.ms"}  # two names of one property
 
@@ -44,7 +47,7 @@ class JobFileError(ConfigInvalid):
         self.problems = tuple(problems)
 
 
-def load_job(path: Path, environ: Mapping[str, str] = os.environ) -> WindowJob:
+def load_job(path: Path, environ: Mapping[str, str] = os.environ) -> Job:
     """The job in a file; raises `JobFileError` with every problem. Connects to nothing."""
     try:
         raw = load_yaml(path)
@@ -61,7 +64,7 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ) -> WindowJob:
     if keys is None or problems:
         raise JobFileError(path, _lines(problems))
     try:
-        return window_job(keys)
+        return dedup_job(keys) if isinstance(keys, DedupKeys) else window_job(keys)
     except SpecError as error:
         raise JobFileError(path, [str(error)]) from error
 
@@ -102,10 +105,31 @@ def window_job(keys: WindowJoinKeys) -> WindowJob:
     )
 
 
-def _producer(keys: WindowJoinKeys) -> dict[str, str]:
+def dedup_job(keys: DedupKeys) -> DedupJob:
+    """The validated keys as a job."""
+    return DedupJob(
+        name=keys.name,
+        source=keys.source.topic,
+        output=keys.output.topic,
+        kafka=keys.kafka,
+        producer=_producer(keys),
+        identity=Identity(keys.id[len("header:") :] if keys.id.startswith("header:") else None, keys.id == "key"),
+        window_ms=keys.window,
+        config=DedupConfig(limit=keys.limit, settle_ms=_settle_ms(keys)),
+        start=keys.start,
+        max_records=keys.records_per_batch,
+        checkpoint=keys.checkpoint,
+        trigger_ms=keys.trigger.every if isinstance(keys.trigger, EveryKeys) else None,
+        spark=keys.spark,
+        json_log=keys.log == "json",
+    )
+
+
+def _producer(keys: WindowJoinKeys | DedupKeys) -> dict[str, str]:
     """Properties of the producer; as long as it may try, a restarted job that deduplicates has to wait."""
     given = keys.output.kafka
-    if keys.output.deduplicate is None or _TIMEOUTS & {*keys.kafka, *given}:
+    waits = isinstance(keys, DedupKeys) or keys.output.deduplicate is not None
+    if not waits or _TIMEOUTS & {*keys.kafka, *given}:
         return given
     return {"delivery.timeout.ms": str(DedupConfig().settle_ms), **given}
 
@@ -114,13 +138,18 @@ def _deduplicate(keys: WindowJoinKeys) -> Deduplicate | None:
     asked = keys.output.deduplicate
     if asked is None:
         return None
-    kafka = {**keys.kafka, **_producer(keys)}
-    settle_ms = next(int(kafka[name]) for name in sorted(_TIMEOUTS) if name in kafka)
     return Deduplicate(
         header=asked.header,
         expression=asked.expression,
-        config=DedupConfig(limit=asked.limit, lookback_ms=asked.lookback, quiet_ms=asked.quiet, settle_ms=settle_ms),
+        config=DedupConfig(
+            limit=asked.limit, lookback_ms=asked.lookback, quiet_ms=asked.quiet, settle_ms=_settle_ms(keys)
+        ),
     )
+
+
+def _settle_ms(keys: WindowJoinKeys | DedupKeys) -> int:
+    kafka = {**keys.kafka, **_producer(keys)}
+    return next(int(kafka[name]) for name in sorted(_TIMEOUTS) if name in kafka)
 
 
 def _side(keys: SideKeys) -> Side:
@@ -128,8 +157,11 @@ def _side(keys: SideKeys) -> Side:
 
 
 def _validated(
-    model: type[WindowJoinKeys], document: Mapping[str, Any], raw: Mapping[str, Any], known: set[Where]
-) -> tuple[WindowJoinKeys | None, Problems]:
+    model: type[WindowJoinKeys] | type[DedupKeys],
+    document: Mapping[str, Any],
+    raw: Mapping[str, Any],
+    known: set[Where],
+) -> tuple[WindowJoinKeys | DedupKeys | None, Problems]:
     """The keys, or what is wrong with them; places in `known` have been told of already."""
     try:
         return model.model_validate(document), []
@@ -186,7 +218,7 @@ def _allowed(error: ErrorDetails) -> str:
 
 def _topic_clashes(document: Mapping[str, Any]) -> Problems:
     """An output that is an input would feed the join with its own rows; side outputs would mix with the rows."""
-    inputs = {f"{side}.topic": _at(document, (side, "topic")) for side in ("left", "right")}
+    inputs = {f"{side}.topic": _at(document, (side, "topic")) for side in ("left", "right", "source")}
     output = _at(document, ("output", "topic"))
     named = _at(document, ("topics",))
     outputs: dict[Where, Any] = {("output", "topic"): output}

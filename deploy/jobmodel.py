@@ -173,6 +173,59 @@ Trigger = Annotated[
 ]
 
 
+class SourceKeys(Keys):
+    """The topic that is read."""
+
+    topic: Topic = Field(description="Kafka topic to read")
+
+
+class DedupOutputKeys(Keys):
+    """Where records go, as they are, to the partition that they came from."""
+
+    topic: Topic = Field(description="Kafka topic to write, with as many partitions as the one that is read")
+    kafka: ProducerProperties = Field(
+        default={}, description="librdkafka properties of the producer, over those of `kafka`"
+    )
+
+
+class DedupKeys(Keys):
+    """One topic deduplicated into another: a record whose id stands in the output already is dropped."""
+
+    name: Name = Field(description="name of the job")
+    kind: Literal["dedup"] = Field(description="what the job is")
+    kafka: KafkaProperties = Field(
+        description="librdkafka properties for both topics; `bootstrap.servers` is needed, TLS and SASL pass through"
+    )
+    source: SourceKeys = Field(description="the topic that is read")
+    output: DedupOutputKeys = Field(description="where records go")
+    id: Annotated[str, Field(pattern=r"^(positions|key|header:.+)$")] = Field(
+        default="positions",
+        description="`positions` (the headers `teacup.left` and `teacup.right`), `key`, or `header:NAME`; records "
+        "without an id go through and are counted",
+    )
+    window: Annotated[Duration, Field(gt=0)] = Field(
+        default=as_written("10m"), description="how far back, in record times of the output, an id is known"
+    )
+    limit: int = Field(
+        default=5_000_000, ge=4, description="ids known of one partition at most; the oldest are forgotten first"
+    )
+    start: Literal["earliest", "latest"] = Field(
+        default="earliest", description="where reading begins in a new checkpoint"
+    )
+    records_per_batch: int = Field(default=1_000_000, ge=1, description="limit of a batch")
+    trigger: Trigger = Field(
+        default=EveryKeys(), description="`every`, or `available_now`: until the present end, then stop"
+    )
+    checkpoint: Text = Field(description="folder or URL that holds positions; of this job alone")
+    spark: SparkProperties = Field(
+        default={"master": DEFAULT_MASTER},
+        description="`master`, and any Spark property; local[n] becomes local[n,4], as tasks must be tried again",
+    )
+    log: Literal["people", "json"] = Field(
+        default="people", description="a line a batch for people, or a JSON object a line"
+    )
+
+
 class WindowJoinKeys(Keys):
     """An in-memory join of two topics, co-partitioned by key, to a third."""
 

@@ -14,15 +14,15 @@ from deploy.jobmodel import WindowJoinKeys
 START, END = "<!-- config:start -->", "<!-- config:end -->"
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema(model: type[BaseModel] = WindowJoinKeys) -> dict[str, Any]:
     """JSON schema (2020-12) of a job file, for editors."""
-    schema = WindowJoinKeys.model_json_schema()
+    schema = model.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Teacup job file"}
 
 
-def markdown_table() -> str:
+def markdown_table(model: type[BaseModel] = WindowJoinKeys) -> str:
     """Key, default and meaning, a row a key; in the order of a job file."""
-    rows = [f"| `{key}` | {default} | {_cell(meaning)} |" for key, default, meaning in _rows(WindowJoinKeys, "")]
+    rows = [f"| `{key}` | {default} | {_cell(meaning)} |" for key, default, meaning in _rows(model, "")]
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows]) + "\n"
 
 

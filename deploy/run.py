@@ -12,13 +12,9 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-import signal
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +29,7 @@ from deploy import report
 from deploy.exitcodes import ExitCode
 from deploy.job import WindowJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
+from deploy.query import POLL_S, committed, failed, signals
 from deploy.session import build_session, warm_up
 from deploy.sink import SUMMARY_SCHEMA, deliver_stage, identity_of
 from joins.window import carried_out, tickets
@@ -48,18 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("teacup")
-
-POLL_S = 0.2
-
-# What a failed query's message says it failed with, and the exit code for it.
-CAUSES: tuple[tuple[str, ExitCode], ...] = (
-    ("DataLoss", ExitCode.DATA_LOSS),
-    ("OffsetOutOfRange", ExitCode.DATA_LOSS),
-    ("SpecChanged", ExitCode.CHECKPOINT),
-    ("NotCoPartitioned", ExitCode.NOT_CO_PARTITIONED),
-    ("ReceiptRefused", ExitCode.CHECKPOINT),
-    ("KafkaUnavailable", ExitCode.UNREACHABLE),
-)
 
 
 def run_job(job: WindowJob, say: Callable[[str], None] = print) -> ExitCode:
@@ -140,7 +125,7 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
             _settle(job)
         except KafkaIOError as error:
             spark.stop()
-            return _failed(error)
+            return failed(error)
     gate = Gate(stop_file=stop_file, commit_group=job.spec.name)
     ended: list[int] = []
 
@@ -157,13 +142,13 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
     )
     writer = job_rows(spark, job, gate).writeStream.queryName(job.spec.name).foreachBatch(finish)
     query = writer.option("checkpointLocation", job.checkpoint).trigger(**trigger).start()
-    with _signals(stop_file, query) as asked:
+    with signals(stop_file, query) as asked:
         try:
             while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
-                if asked.is_set() and _committed(query, ended):
+                if asked.is_set() and committed(query, ended):
                     query.stop()
         except Exception as error:  # noqa: BLE001 - whatever ended the query is told and becomes an exit code
-            return _failed(error)
+            return failed(error)
         finally:
             _commit_last(job, query)
             spark.stop()
@@ -191,13 +176,6 @@ def _say(job: WindowJob, say: Callable[[str], None], batch: report.BatchReport) 
         log.warning("%s", warning)
 
 
-def _committed(query: StreamingQuery, ended: list[int]) -> bool:
-    """The last batch that ran is committed, and none is under way."""
-    progress = query.lastProgress
-    idle = not query.status["isDataAvailable"] and "Processing" not in query.status["message"]
-    return idle and (not ended or (progress is not None and progress["batchId"] >= ended[-1]))
-
-
 def _commit_last(job: WindowJob, query: StreamingQuery) -> None:
     """Spark tells a source of a committed batch when the next one begins; the last one's positions go here."""
     ends = [p["sources"][0]["endOffset"] for p in query.recentProgress]
@@ -208,39 +186,3 @@ def _commit_last(job: WindowJob, query: StreamingQuery) -> None:
         commit_positions(job.spec, job.spec.name, Admission.from_json(offsets[-1]))
     except KafkaIOError as error:
         log.warning("positions were not committed to group %r: %s", job.spec.name, error)
-
-
-@contextmanager
-def _signals(stop_file: Path, query: StreamingQuery) -> Iterator[threading.Event]:
-    asked = threading.Event()
-
-    def stop(number: int, frame: object) -> None:
-        if asked.is_set():
-            log.warning("stops at once; the batch under way will be run again")
-            threading.Thread(target=query.stop, daemon=True).start()
-            return
-        asked.set()
-        log.warning("%s: finishes the batch and stops", signal.Signals(number).name)
-        stop_file.touch()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _failed(error: Exception) -> ExitCode:
-    """The message of whatever failed in a source or a task stands in Spark's, under its class name."""
-    text = f"{type(error).__name__}: {error}"
-    for name, code in CAUSES:
-        found = re.search(rf"\b{name}: (.+)", text)
-        if found:
-            log.error("%s: %s", name, found[1])
-            return code
-    log.error("the query failed: %s", text)
-    return ExitCode.FAILED

@@ -170,9 +170,11 @@ class BucketSink:
             headers = _position_headers(results, more)
             if self._filters:
                 fresh = self._fresh(results)
-                columns = [[column[i] for i in np.flatnonzero(fresh)] for column in (keys, values, headers)]
-                if columns[0]:
-                    self._write(output.topic, *columns, timestamps=results["left_time"].filter(pl.Series(fresh)))
+                if fresh.any():
+                    some = np.flatnonzero(fresh)
+                    new_keys, new_values, new_headers = ([c[i] for i in some] for c in (keys, values, headers))
+                    times = results["left_time"].filter(pl.Series(fresh))
+                    self._write(output.topic, new_keys, new_values, new_headers, times)
             else:
                 self._write(output.topic, keys, values, headers, results["left_time"])
             if output.unmatched is not None:

@@ -89,7 +89,7 @@ def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
 
 def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
     """Its commit is taken away, so that the next start runs it again."""
-    content = {**job(), "trigger": "available_now"}
+    content = {**job(), "trigger": "available_now", "records_per_batch": 1_000_000}
     fill(kafka, content, 400)
     assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
     folder = tmp_path / "checkpoint" / "commits"

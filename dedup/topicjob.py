@@ -1,0 +1,182 @@
+"""One topic deduplicated into another: what a task does with a range of records.
+
+A record goes out unless its id stands in the output already, within the window, or earlier in the range. Source and
+output have the same number of partitions, and a record keeps its own, so that a task needs to know one partition of the
+output. What is known of it is what is read back from it: before each range the records that were added since, by
+whichever worker. So nothing counts as seen that is not durable, and no worker has to tell another.
+
+A range that may have been tried before is begun only after the earlier writes are settled.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dedup.errors import RowsLost
+from dedup.hashing import Mask, first_ones, hashes_of
+from dedup.identity import Identity
+from dedup.replayrange import DedupConfig, ReplayRange
+from dedup.seen import SeenIds
+from dedup.spark import current_attempt
+from dedup.states import Attempt
+from dedup.topicsource import Span, Stage, summary_batch
+from dedup.window import SeenWindow
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.perprocess import PerProcess
+from kafkaio.rangereader import RangeReader, open_reader
+from kafkaio.topiclog import TimeQuery
+from kafkaio.writer import discard_writer, open_writer
+
+log = logging.getLogger("dedup")
+
+_ANY_TIME = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class TopicJob:
+    """One topic into another. config: `limit` and `settle_ms` count; window_ms: of record times in the output."""
+
+    name: str
+    source: str
+    output: str
+    kafka: Mapping[str, str]
+    producer: Mapping[str, str]
+    identity: Identity
+    window_ms: int
+    config: DedupConfig
+    replay: ReplayRange
+
+
+class OutputWindow:
+    """The ids that stand in one partition of the output, as far as they were read back."""
+
+    def __init__(self, job: TopicJob, partition: int) -> None:
+        self._job, self._partition = job, partition
+        self._log = BrokerLog(job.output, job.kafka)
+        self._reader = RangeReader(job.output, job.kafka)
+        self._position: int | None = None
+        self.seen = SeenWindow(job.window_ms, job.config.limit)
+
+    def catch_up(self) -> int:
+        """Read what was added to the output; how many ids that brought."""
+        p = self._partition
+        ends = self._log.ends()[p]
+        if self._position is None:
+            newest = self._log.newest({p: ends.stable}, _ANY_TIME)[p]
+            start = ends.stable
+            if newest is not None:
+                query = TimeQuery(newest - self._job.window_ms, ends.start, ends.stable)
+                start = self._log.first_at_or_after({p: query}, _ANY_TIME)[p].offset
+            self._position = max(start, ends.stable - self._job.config.limit)
+        loaded = 0
+        for batch in self._reader.read(p, self._position, ends.stable):
+            ids = self._job.identity.of_records(batch)
+            loaded += len(ids) - ids.null_count()
+            times = pc.min_max(batch.column("timestamp")).as_py()
+            self.seen.add(hashes_of(ids.drop_nulls()), times["min"], times["max"])
+        self._position = ends.stable
+        return loaded
+
+    def close(self) -> None:
+        self._log.close()
+        self._reader.close()
+
+
+_windows: PerProcess[tuple[str, str, int], OutputWindow] = PerProcess(16, OutputWindow.close)
+
+
+def topic_stage(job: TopicJob) -> Stage:
+    """A range -> one summary."""
+
+    def carry_out(span: Span) -> Iterator[pa.RecordBatch]:
+        yield _carry_out(job, span)
+
+    return carry_out
+
+
+def _carry_out(job: TopicJob, span: Span) -> pa.RecordBatch:
+    key = (job.name, job.replay.run, span.partition)
+    try:
+        return _carried_out(job, span, _windows.get(key, lambda: OutputWindow(job, span.partition)))
+    except BaseException:
+        _windows.discard(key)
+        discard_writer({**job.kafka, **job.producer})
+        raise
+
+
+def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBatch:
+    _wait_until_settled(job, current_attempt())
+    loaded = window.catch_up()
+    writer = open_writer({**job.kafka, **job.producer})
+    under_way = SeenIds()
+    read = dropped = without_id = 0
+    for batch in open_reader(job.source, job.kafka).read(span.partition, span.start, span.end):
+        ids = job.identity.of_records(batch)
+        fresh = _fresh(ids, window, under_way)
+        kept = batch if fresh.all() else batch.filter(pa.array(fresh))
+        read += len(batch)
+        dropped += len(batch) - len(kept)
+        without_id += ids.null_count()
+        if len(kept):
+            columns = (kept.column(name) for name in ("key", "value", "headers", "timestamp", "partition"))
+            writer.write(job.output, *columns)
+    delivered = writer.flush()
+    if delivered.sent != read - dropped or delivered.acknowledged != delivered.sent:
+        raise RowsLost(
+            f"{job.source}-{span.partition} [{span.start}, {span.end}): {read} records read, {dropped} dropped, "
+            f"{delivered.sent} sent, {delivered.acknowledged} acknowledged; these must add up, nothing is committed"
+        )
+    counts = {"read": read, "written": read - dropped, "dropped": dropped, "without_id": without_id, "loaded": loaded}
+    return summary_batch({"partition": span.partition, "number": span.number, "known": len(window.seen), **counts})
+
+
+def _fresh(ids: pl.Series, window: OutputWindow, under_way: SeenIds) -> Mask:
+    """Records without an id cannot be told apart: they go out."""
+    has_id = ids.is_not_null().to_numpy()
+    hashes = hashes_of(ids.drop_nulls())
+    new = ~window.seen.contains(hashes) & ~under_way.contains(hashes) & first_ones(hashes)
+    under_way.add(hashes.at(new))
+    fresh = np.ones(len(ids), np.bool_)
+    fresh[has_id] = new
+    return fresh
+
+
+def _wait_until_settled(job: TopicJob, attempt: Attempt) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    if attempt.task or attempt.stage:
+        settled_ms = job.config.settled_at_ms(now_ms)
+    elif job.replay.covers(attempt.batch):
+        settled_ms = job.config.settled_at_ms(job.replay.started_ms)
+    else:
+        return
+    rest_s = (settled_ms - now_ms) / 1000
+    if rest_s > 0:
+        log.warning(
+            "%s: waits %.1f s until writes of the earlier attempt have arrived or were given up", job.name, rest_s
+        )
+        time.sleep(rest_s)
+
+
+def check_partitions(job: TopicJob) -> str | None:
+    """Why the two topics do not go together, None where they do. Raises `KafkaIOError`."""
+    counts = {}
+    for topic in (job.source, job.output):
+        one = BrokerLog(topic, job.kafka)
+        try:
+            counts[topic] = one.partition_count()
+        finally:
+            one.close()
+    if counts[job.source] == counts[job.output]:
+        return None
+    return (
+        f"{job.source!r} has {counts[job.source]} partitions and {job.output!r} has {counts[job.output]}: records keep "
+        "their partition, give both the same number"
+    )

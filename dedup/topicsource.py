@@ -1,0 +1,169 @@
+"""Spark: a streaming data source of offset ranges of one topic, carried out as they are read.
+
+offset      {"number", "topic", "id", "ranges": {partition: [start, end]}}: what a batch reads, and nothing else
+latest      up to the last stable offsets, at most `max_records` more; `start` itself when there is nothing to do
+read        on an executor: one range goes through the stage, which gives Arrow batches of `summary`
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from dedup.errors import DataLoss, SpecChanged
+from dedup.kafkaresults import share
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.errors import KafkaUnavailable
+from kafkaio.topiclog import Ends
+
+WAIT_S = 0.05
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Records in [start, end) of one partition, the part of a batch that one task does."""
+
+    number: int
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """What is read, and how it is governed.
+
+    stop_file   while it exists, nothing more is read: the way to a clean stop
+    start       "earliest" or "latest", in a new checkpoint
+    """
+
+    topic: str
+    kafka: Mapping[str, str]
+    max_records: int
+    start: str
+    stop_file: Path
+    unreachable_for_s: float = 300.0
+
+
+Stage = Callable[[Span], Iterator[pa.RecordBatch]]
+
+
+def range_source(name: str, ranges: Ranges, stage: Stage) -> type[DataSource]:
+    """A data source class whose rows (`summary string`) are what the stage gives for each range."""
+    pickled = cloudpickle.dumps(stage)  # type: ignore[no-untyped-call]
+
+    class TopicRanges(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "teacup_ranges_" + "".join(c if c.isalnum() else "_" for c in name).lower()
+
+        def schema(self) -> str:
+            return "summary string"
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+            return RangesReader(ranges, pickled)
+
+    return TopicRanges
+
+
+class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in a process of its own beside the driver; connects when first asked, as it is also sent to executors."""
+
+    def __init__(self, ranges: Ranges, stage: bytes) -> None:
+        self._ranges, self._stage = ranges, stage
+        self._log: BrokerLog | None = None
+        self._until_now = False
+        self._target: dict[int, int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until_now = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        since = time.monotonic()
+        while not self._ranges.stop_file.exists():
+            try:
+                return self._next(start)
+            except KafkaUnavailable:
+                if time.monotonic() - since > self._ranges.unreachable_for_s:
+                    raise
+                time.sleep(1.0)
+        return start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if not end:
+            return []
+        spans = [(int(p), a, b) for p, (a, b) in end["ranges"].items() if b > a]
+        return [InputPartition((end["number"], *span)) for span in spans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        stage: Stage = cloudpickle.loads(self._stage)
+        return stage(Span(*partition.value))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """The checkpoint is the truth."""
+
+    def stop(self) -> None:
+        if self._log is not None:
+            self._log.close()
+
+    def _next(self, start: dict[str, Any]) -> dict[str, Any]:
+        self._log = self._log or BrokerLog(self._ranges.topic, self._ranges.kafka)
+        topic_id = self._log.topic_id()
+        self._log.partition_count()
+        return following(start, topic_id, self._frozen(self._log.ends()), self._ranges)
+
+    def _frozen(self, ends: dict[int, Ends]) -> dict[int, Ends]:
+        if not self._until_now:
+            return ends
+        self._target = self._target or {p: one.stable for p, one in ends.items()}
+        return {
+            p: Ends(one.start, min(one.stable, self._target.get(p, one.stable)), one.high) for p, one in ends.items()
+        }
+
+
+def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], ranges: Ranges) -> dict[str, Any]:
+    """The offset after `start`; `start` itself when there is nothing to read. Raises `SpecChanged`, `DataLoss`."""
+    if start and start["topic"] != ranges.topic:
+        raise SpecChanged(
+            f"the checkpoint has read {start['topic']!r}, and the job reads {ranges.topic!r}: give it a new checkpoint"
+        )
+    if start and start["id"] != topic_id:
+        raise DataLoss(f"{ranges.topic!r} was deleted and made again since the last batch: give a new checkpoint")
+    at = {int(p): end for p, (_, end) in start["ranges"].items()} if start else {}
+    for p, one in ends.items():
+        # A partition that is new to a running job is read from its start, whatever the job began with.
+        first = one.stable if not start and ranges.start == "latest" else one.start
+        at.setdefault(p, first)
+        if at[p] < one.start and start:
+            raise DataLoss(
+                f"offset {at[p]} of {ranges.topic}-{p} is to be read next, and the log begins at {one.start}: "
+                "retention was faster than the job; give a new checkpoint to go on from what is left"
+            )
+    rests = {p: max(one.stable - at[p], 0) for p, one in ends.items()}
+    quota = share(rests.values(), ranges.max_records)
+    spans = {str(p): [at[p], at[p] + min(rests[p], quota)] for p in sorted(ends)}
+    if start and all(a == b for a, b in spans.values()):
+        return dict(start)
+    number = start["number"] + 1 if start else 1
+    return {"format": FORMAT, "id": topic_id, "number": number, "ranges": spans, "topic": ranges.topic}
+
+
+def summary_batch(summary: Mapping[str, Any]) -> pa.RecordBatch:
+    return pa.record_batch({"summary": [json.dumps(summary, sort_keys=True)]})

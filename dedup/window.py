@@ -1,0 +1,57 @@
+"""Ids seen within a window of time: generations, each with the newest time in it; old ones are dropped whole. Pure.
+
+An id is known at least for the window, and at most a quarter longer. Where the limit is reached, the oldest
+generations go, whatever their age.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dedup.hashing import Hashes, Mask
+from dedup.seen import SeenIds
+
+_GENERATIONS = 4
+
+
+@dataclass(slots=True)
+class _Generation:
+    oldest_ms: int
+    newest_ms: int
+    seen: SeenIds = field(default_factory=SeenIds)
+
+
+class SeenWindow:
+    """limit   ids kept at most"""
+
+    def __init__(self, window_ms: int, limit: int) -> None:
+        self._window_ms, self._limit = window_ms, limit
+        self._generations: list[_Generation] = []  # the oldest first
+
+    def __len__(self) -> int:
+        return sum(len(one.seen) for one in self._generations)
+
+    def add(self, hashes: Hashes, oldest_ms: int, newest_ms: int) -> None:
+        """Ids of records with times in [oldest_ms, newest_ms]."""
+        last = self._generations[-1] if self._generations else None
+        full = last is not None and (
+            newest_ms - last.oldest_ms > self._window_ms // _GENERATIONS
+            or len(last.seen) >= max(self._limit // _GENERATIONS, 1)
+        )
+        if last is None or full:
+            last = _Generation(oldest_ms, newest_ms)
+            self._generations.append(last)
+        last.oldest_ms, last.newest_ms = min(last.oldest_ms, oldest_ms), max(last.newest_ms, newest_ms)
+        last.seen.add(hashes)
+        newest = max(one.newest_ms for one in self._generations)
+        self._generations = [one for one in self._generations if one.newest_ms >= newest - self._window_ms]
+        while len(self) > self._limit and len(self._generations) > 1:
+            del self._generations[0]
+
+    def contains(self, hashes: Hashes) -> Mask:
+        found = np.zeros(len(hashes), np.bool_)
+        for one in self._generations:
+            found |= one.seen.contains(hashes)
+        return found

@@ -1,0 +1,78 @@
+"""A streaming query until its end: a clean stop by signals, the last batch committed, an exit code for what failed.
+
+SIGINT and SIGTERM create the stop file: nothing more is admitted, the batch under way is finished and committed, then
+the query is stopped. A second signal stops it at once; the batch under way is then run again at the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deploy.exitcodes import ExitCode
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("teacup")
+
+POLL_S = 0.2
+
+# What a failed query's message says it failed with, and the exit code for it.
+CAUSES: tuple[tuple[str, ExitCode], ...] = (
+    ("DataLoss", ExitCode.DATA_LOSS),
+    ("OffsetOutOfRange", ExitCode.DATA_LOSS),
+    ("SpecChanged", ExitCode.CHECKPOINT),
+    ("NotCoPartitioned", ExitCode.NOT_CO_PARTITIONED),
+    ("ReceiptRefused", ExitCode.CHECKPOINT),
+    ("KafkaUnavailable", ExitCode.UNREACHABLE),
+)
+
+
+def committed(query: StreamingQuery, ended: list[int]) -> bool:
+    """The last batch that ran is committed, and none is under way."""
+    progress = query.lastProgress
+    idle = not query.status["isDataAvailable"] and "Processing" not in query.status["message"]
+    return idle and (not ended or (progress is not None and progress["batchId"] >= ended[-1]))
+
+
+@contextmanager
+def signals(stop_file: Path, query: StreamingQuery) -> Iterator[threading.Event]:
+    asked = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        if asked.is_set():
+            log.warning("stops at once; the batch under way will be run again")
+            threading.Thread(target=query.stop, daemon=True).start()
+            return
+        asked.set()
+        log.warning("%s: finishes the batch and stops", signal.Signals(number).name)
+        stop_file.touch()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def failed(error: Exception) -> ExitCode:
+    """The message of whatever failed in a source or a task stands in Spark's, under its class name."""
+    text = f"{type(error).__name__}: {error}"
+    for name, code in CAUSES:
+        found = re.search(rf"\b{name}: (.+)", text)
+        if found:
+            log.error("%s: %s", name, found[1])
+            return code
+    log.error("the query failed: %s", text)
+    return ExitCode.FAILED

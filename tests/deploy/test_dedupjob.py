@@ -1,0 +1,157 @@
+"""`teacup run dedup.yaml` as a process: one topic into another, each id once, killed and restarted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dedup.errors import DataLoss, SpecChanged
+from dedup.topicsource import Ranges, following
+from deploy.cli import app
+from deploy.exitcodes import ExitCode
+from kafkaio.topiclog import Ends
+from kafkaio.writer import TopicWriter
+from tests.deploy.jobprocess import JobProcess, records
+
+ROOT = Path(__file__).parent.parent.parent
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def kafka(broker):
+    return {"bootstrap.servers": broker.bootstrap}
+
+
+@pytest.fixture
+def job(kafka, topic_factory, tmp_path):
+    """A job file's content over new topics."""
+
+    def make(out_partitions=2, **changes):
+        topics = topic_factory(2, prefix="in"), topic_factory(out_partitions, prefix="out")
+        return {
+            "name": topics[1],
+            "kind": "dedup",
+            "kafka": kafka,
+            "source": {"topic": topics[0]},
+            "output": {"topic": topics[1], "kafka": {"delivery.timeout.ms": 2_000}},
+            "id": "header:id",
+            "trigger": "available_now",
+            "checkpoint": str(tmp_path / "checkpoint"),
+            "spark": {"master": "local[2]"},
+            **changes,
+        }
+
+    return make
+
+
+def put(kafka, topic, ids, partition=0, start_ms=START_MS):
+    """Records with these ids in a header, None without."""
+    writer = TopicWriter(kafka)
+    writer.write(
+        topic,
+        None,
+        [b"v%d" % i for i in range(len(ids))],
+        headers=[None if one is None else [("id", b"%d" % one)] for one in ids],
+        timestamps=[start_ms + i for i in range(len(ids))],
+        partitions=[partition] * len(ids),
+    )
+    writer.flush()
+    writer.close()
+
+
+def ids_of(kafka, topic):
+    return [(r["partition"], r["headers"].get("id")) for r in records(kafka, topic)]
+
+
+def test_each_id_goes_out_once_across_batches_kills_and_restarts(kafka, job, tmp_path):
+    """Every id comes three times; the job is killed in between; a batch whose commit was lost is run again."""
+    content = job(records_per_batch=500, trigger={"every": "0s"})
+    source, out = content["source"]["topic"], content["output"]["topic"]
+    for partition in (0, 1):
+        put(kafka, source, [*range(2_000), None, *range(2_000), *range(2_000)], partition)
+    first = JobProcess(tmp_path, content)
+    first.until(lambda: sum(line["written"] for line in first.lines) > 1_000, "a thousand records are through")
+    first.kill()
+    planned, commits = (
+        sorted((tmp_path / "checkpoint" / log).glob("[0-9]*"), key=lambda path: int(path.name))
+        for log in ("offsets", "commits")
+    )
+    if planned[-1].name == commits[-1].name:
+        commits[-1].unlink()
+
+    second = JobProcess(tmp_path, {**content, "records_per_batch": 1_000_000, "trigger": "available_now"})
+    code = second.ended()
+
+    assert code == ExitCode.DONE, second.told()
+    expected = [(p, str(i)) for p in (0, 1) for i in range(2_000)] + [(0, None), (1, None)]
+    assert sorted(ids_of(kafka, out), key=str) == sorted(expected, key=str)
+    assert sum(line["dropped"] for line in second.lines) >= 8_000
+    assert sum(line["without_id"] for line in first.lines + second.lines) >= 2
+    assert all(line["read"] == line["written"] + line["dropped"] for line in first.lines + second.lines)
+
+
+def test_a_signal_stops_it_cleanly(kafka, job, tmp_path):
+    """Exit code 0; the next run has nothing to do again."""
+    content = job(trigger={"every": "0s"})
+    put(kafka, content["source"]["topic"], [1, 1, 2])
+    running = JobProcess(tmp_path, content)
+    running.until(lambda: sum(line["written"] for line in running.lines) == 2, "both ids are out")
+
+    code = running.stop()
+
+    assert code == ExitCode.DONE, running.told()
+    assert sorted(ids_of(kafka, content["output"]["topic"])) == [(0, "1"), (0, "2")]
+
+
+def test_topics_of_different_partition_counts_are_refused(job, tmp_path):
+    """With a code and both counts, before Spark is started."""
+    content = job(out_partitions=3)
+
+    process = JobProcess(tmp_path, content)
+
+    assert process.ended() == ExitCode.NOT_CO_PARTITIONED
+    assert "2 partitions" in process.told()
+    assert "has 3" in process.told()
+
+
+def test_the_example_is_valid():
+    """As it is shipped."""
+    done = CliRunner().invoke(app, ["check", str(ROOT / "deploy" / "jobs" / "dedup.yaml")])
+
+    assert done.exit_code == 0, done.output
+
+
+def test_the_schema_of_the_kind_is_printed():
+    """And an unknown kind is refused."""
+    table = CliRunner().invoke(app, ["schema", "--kind", "dedup", "--table"])
+
+    assert "| `window` | `10m` |" in table.stdout
+    assert CliRunner().invoke(app, ["schema", "--kind", "x"]).exit_code == ExitCode.BAD_JOB_FILE
+
+
+RANGES = Ranges("in", {}, 10, "earliest", Path("none"))
+BEGUN = {"format": 1, "id": "t", "number": 4, "ranges": {"0": [0, 7]}, "topic": "in"}
+
+
+def test_the_next_offset_reads_within_the_limit_and_stands_still_without_news():
+    """Partitions share the limit; nothing new is the same offset, to the last key."""
+    after = following(BEGUN, "t", {0: Ends(0, 100, 100), 1: Ends(3, 5, 5)}, RANGES)
+
+    assert after == {**BEGUN, "number": 5, "ranges": {"0": [7, 15], "1": [3, 5]}}
+    assert following(BEGUN, "t", {0: Ends(0, 7, 9)}, RANGES) == BEGUN
+
+
+@pytest.mark.parametrize(
+    ("ends", "topic_id", "ranges", "error"),
+    [
+        ({0: Ends(8, 9, 9)}, "t", RANGES, DataLoss),
+        ({0: Ends(0, 9, 9)}, "other", RANGES, DataLoss),
+        ({0: Ends(0, 9, 9)}, "t", Ranges("elsewhere", {}, 10, "earliest", Path("none")), SpecChanged),
+    ],
+)
+def test_what_is_gone_or_another_topic_is_an_error(ends, topic_id, ranges, error):
+    """Never skipped silently."""
+    with pytest.raises(error):
+        following(BEGUN, topic_id, ends, ranges)
