@@ -12,25 +12,40 @@ from typing import TYPE_CHECKING, Any
 from joins.spec import DataLoss, Format, JoinError, JoinSpec, NotCoPartitioned, Policy, Side, SpecChanged, SpecError
 
 if TYPE_CHECKING:
+    from joins.lookup import lookup_join
+    from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
     from joins.window import window_join
 
 __all__ = [
     "DataLoss",
+    "DelayAt",
     "Format",
     "JoinError",
     "JoinSpec",
+    "LookupSpec",
     "NotCoPartitioned",
     "Policy",
     "Side",
     "SpecChanged",
     "SpecError",
+    "StorageAt",
+    "lookup",
+    "lookup_join",
     "window_join",
 ]
 
-_LATER = {"window_join": "joins.window"}
+_LATER = {
+    "DelayAt": "joins.lookup.spec",
+    "LookupSpec": "joins.lookup.spec",
+    "StorageAt": "joins.lookup.spec",
+    "lookup_join": "joins.lookup",
+    "window_join": "joins.window",
+}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "lookup":  # a package that can be called
+        return import_module("joins.lookup")
     if name in _LATER:
         return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,7 +28,7 @@ def tickets(spark: SparkSession, spec: JoinSpec, gate: Gate | None = None) -> Da
     """The streaming DataFrame of tickets (one column, `ticket`): what a stage is mapped over."""
     from joins.window.source import Gate, ticket_source
 
-    return _load(spark, ticket_source(spec, gate or Gate()))
+    return load(spark, ticket_source(spec, gate or Gate()))
 
 
 def carried_out(
@@ -44,10 +44,11 @@ def carried_out(
     """
     from joins.window.source import Gate, ticket_source
 
-    return _load(spark, ticket_source(spec, gate or Gate(), stage, schema))
+    return load(spark, ticket_source(spec, gate or Gate(), stage, schema))
 
 
-def _load(spark: SparkSession, source: type[DataSource]) -> DataFrame:
+def load(spark: SparkSession, source: type[DataSource]) -> DataFrame:
+    """Register a streaming source, and read from it."""
     spark.dataSource.register(source)
     return spark.readStream.format(source.name()).load()
 

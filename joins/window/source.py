@@ -68,11 +68,16 @@ Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def ticket_source(
-    spec: JoinSpec, gate: Gate, stage: Stage | None = None, schema: str = "ticket string"
+    spec: JoinSpec,
+    gate: Gate,
+    stage: Stage | None = None,
+    schema: str = "ticket string",
+    reader: Callable[..., DataSourceStreamReader] | None = None,
 ) -> type[DataSource]:
     """A data source class for one join: what it must know travels in the class, and so shows in no plan or log.
 
     stage   carries the tickets out as they are read, and gives rows of `schema`; None: the tickets are the rows
+    reader  made of spec, gate and pickled stage; None: a `TicketReader`
     """
     # As bytes: only the executor's workers need what it imports, not the processes in which Spark plans.
     pickled = None if stage is None else cloudpickle.dumps(stage)  # type: ignore[no-untyped-call]
@@ -87,7 +92,7 @@ def ticket_source(
             return columns
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return TicketReader(spec, gate, pickled)
+            return (reader or TicketReader)(spec, gate, pickled)
 
     return Tickets
 

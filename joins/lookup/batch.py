@@ -1,0 +1,171 @@
+"""One batch of one bucket of left: take it in, look its keys up, match. Pure but for its reader and its look-up.
+
+What was found becomes a slice, so that the very policies of the in-memory join choose from it. Left records whose
+window begins before what the store still keeps are told apart *after* the answers came: nothing can have expired in
+between. Rows leave in left's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from joins.lookup.gate import at
+from joins.lookup.spec import LookupSpec
+from joins.spec import DataLoss
+from joins.window.batch import Summary
+from joins.window.intake import Intake, take_in
+from joins.window.slices import Slice
+from joins.window.state import Bucket
+from joins.window.window import Window
+
+EVERYTHING = -(2**62)
+RECORDS_AT_ONCE = 200_000
+
+ReadLeft = Callable[[int, int, int], Iterator[pa.RecordBatch]]
+"""(partition, start, end) -> the readable records of the range, in the schema of `kafkaio.rangereader`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """right: the live records of the keys asked for (`records.RECORD`); below `retained_from_ms` some may be gone."""
+
+    right: pl.DataFrame
+    retained_from_ms: int
+
+
+LookUp = Callable[[pl.Series], Stored]
+"""Unique keys, none of them null -> what is stored of them."""
+
+
+@dataclass(slots=True)
+class LookupSummary(Summary):
+    """looked_up: unique keys asked for; found: right records that came; held_by: whose delay bounds left."""
+
+    looked_up: int = 0
+    found: int = 0
+    held_by: str = ""
+
+
+@dataclass(slots=True)
+class LookupBatch:
+    """Carries out one bucket's part of an admission."""
+
+    spec: LookupSpec
+    bucket: Bucket
+    number: int
+    buckets: int
+    ceiling_ms: int
+    read: ReadLeft
+    look_up: LookUp
+    newest: dict[int, int] = field(default_factory=dict)
+    summary: LookupSummary = field(init=False)
+
+    def __post_init__(self) -> None:
+        bucket = self.bucket
+        slowest = min(bucket.left, key=lambda p: bucket.left[p].progress_ms)
+        self.summary = LookupSummary(
+            bucket.number,
+            self.number,
+            self.buckets,
+            frontier_ms={"left": bucket.left[slowest].progress_ms, "right": bucket.frontier_ms},
+            slowest={"left": slowest, "right": 0},
+            held_by=f"{self.spec.delay.consumer} in {self.spec.right.topic}",
+        )
+
+    def rows(self) -> Iterator[pl.DataFrame]:
+        """The rows that go out, in the schema of `records.ROW`; left's in the order of their partition."""
+        for p, reading in self.bucket.left.items():
+            waiting: list[Intake] = []
+            for batch in self.read(p, reading.start, reading.end) if reading.records else ():
+                taken = take_in(
+                    "left", self.spec.left, batch, self.ceiling_ms, reading.progress_before_ms, self.newest.get(p)
+                )
+                self._count(p, batch, taken)
+                if len(taken.dead):
+                    yield from self._counted(taken.dead)
+                waiting.append(taken)
+                if sum(len(one.records) for one in waiting) >= RECORDS_AT_ONCE:
+                    yield from self._matched(waiting)
+                    waiting = []
+            yield from self._matched(waiting)
+
+    def _count(self, partition: int, batch: pa.RecordBatch, taken: Intake) -> None:
+        if taken.newest_ms is not None:
+            self.newest[partition] = taken.newest_ms
+        self.summary.read["left"] += batch.num_rows
+        self.summary.late["left"] += int(taken.late.sum())
+        self.summary.disorder_ms["left"] = max(self.summary.disorder_ms["left"], taken.disorder_ms)
+
+    def _counted(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        if len(rows):
+            self.summary.count(rows)
+            yield rows
+
+    def _matched(self, taken: list[Intake]) -> Iterator[pl.DataFrame]:
+        left = [one.records for one in taken if len(one.records)]
+        if not left:
+            return
+        records = pl.concat(left, rechunk=True)
+        late = pl.concat([one.late for one in taken if len(one.records)])
+        stored = self.look_up(unique_keys(records))
+        self.summary.looked_up += records["key"].drop_nulls().n_unique()
+        self.summary.found += len(stored.right)
+        for rows in match(self.spec, records, late, stored, self.bucket.stalled_from_ms):
+            yield from self._counted(rows)
+
+
+def unique_keys(left: pl.DataFrame) -> pl.Series:
+    """The keys to look up, each once, null not among them."""
+    return left["key"].drop_nulls().unique(maintain_order=True)
+
+
+def match(
+    spec: LookupSpec, left: pl.DataFrame, late: pl.Series, stored: Stored, stalled_from_ms: int | None
+) -> Iterator[pl.DataFrame]:
+    """Rows (`records.ROW`) for each left record, in left's order; DataLoss where the store keeps too little."""
+    gone = pl.Series(left["time"] - spec.before_ms < stored.retained_from_ms) & left["key"].is_not_null()
+    if not gone.any():
+        yield from _join(spec, left, late, stored.right, stalled_from_ms)
+        return
+    if spec.on_expired == "stop":
+        raise DataLoss(_too_late(spec, left.filter(gone), stored.retained_from_ms))
+    # Without their keys they match nothing and still leave in their order; the keys are put back then.
+    keyless = left.with_columns(key=pl.when(gone).then(None).otherwise(left["key"]))
+    for rows in _join(spec, keyless, late, stored.right, stalled_from_ms):
+        row = np.searchsorted(left["offset"].to_numpy(), rows["left_offset"].to_numpy())
+        expired = gone.gather(row)
+        yield rows.with_columns(
+            key=left["key"].gather(row),
+            reason=pl.when(expired).then(pl.lit("no_longer_stored")).otherwise(rows["reason"]),
+        )
+
+
+def _join(
+    spec: LookupSpec, left: pl.DataFrame, late: pl.Series, right: pl.DataFrame, stalled_from_ms: int | None
+) -> Iterator[pl.DataFrame]:
+    window = Window(spec)
+    reach = right.filter(
+        (right["time"] >= left["time"].min() - spec.before_ms)  # type: ignore[operator]
+        & (right["time"] <= left["time"].max() + spec.after_ms)  # type: ignore[operator]
+    )
+    if len(reach):
+        window.add(Slice.build(reach, {}))
+    yield from window.join(left, late, expiry_ms=EVERYTHING, stalled_from_ms=stalled_from_ms)
+
+
+def _too_late(spec: LookupSpec, left: pl.DataFrame, retained_from_ms: int) -> str:
+    first: Any = left["time"].min()
+    partition, offset = left["partition"][0], left["offset"][0]
+    return (
+        f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, look for right records "
+        f"from {at(first - spec.before_ms)} on, but namespace {spec.storage.namespace!r} keeps them only from "
+        f"{at(retained_from_ms)} on: their right records may be gone. Lengthen the namespace's retention, rewind the "
+        "feeder and start a new checkpoint; or start later (`start: TIME`); or let them go out unmatched "
+        "(`on_expired: unmatched`, reason no_longer_stored)"
+    )

@@ -1,0 +1,109 @@
+"""Any DataFrame, batch or streaming, looked up batch by batch.
+
+Each Arrow batch waits before its first request until `consumed_until` is beyond its largest time plus `after`; then
+its keys are looked up, and matched as in the join. The input's columns stay; right's and the outcome's come after.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from joins.lookup.batch import match, unique_keys
+from joins.lookup.errors import DelayUnreachable
+from joins.lookup.gate import at, judge
+from joins.lookup.source import NotKnown, Outside
+from joins.lookup.spec import LookupSpec
+from joins.lookup.stage import store_of
+from joins.spec import SpecError
+from joins.window.records import RECORD, SIDE_COLUMNS
+from joins.window.stage import ARROW_TYPES, SPARK_TYPES
+from kafkaio.perprocess import PerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger("joins.lookup")
+
+SAY_EVERY_S = 10.0
+LOOK_EVERY_S = 0.2
+ADDED = {**{f"right_{name}": RECORD[name] for name in SIDE_COLUMNS}, "outcome": pl.String(), "reason": pl.String()}
+
+_outsides: PerProcess[Any, Outside] = PerProcess(4, lambda outside: outside.close())
+
+
+def lookup(df: DataFrame, spec: LookupSpec, *, wait_at_most_s: float | None = None) -> DataFrame:
+    """`df` with right's columns, `outcome` and `reason`; with policy `all` a row a pair, else a row a row.
+
+    df              has the columns `key` (binary or string; null matches nothing) and `time` (bigint: milliseconds)
+    wait_at_most_s  how long a batch waits for right before `DelayUnreachable`; None: for ever, saying so
+
+    SpecError where a column is missing or of another type.
+    """
+    types = dict(df.dtypes)
+    for name, allowed in (("key", ("binary", "string")), ("time", ("bigint",))):
+        if types.get(name) not in allowed:
+            raise SpecError(f"column {name}: {types.get(name, 'missing')} is not allowed; give {' or '.join(allowed)}")
+    taken = sorted(set(ADDED) & set(types))
+    if taken:
+        raise SpecError(f"columns {taken} are made by the look-up; rename those of the DataFrame")
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                yield from _looked_up(spec, batch, wait_at_most_s)
+
+    mine = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in df.schema.fields)
+    added = ", ".join(f"{name} {SPARK_TYPES[dtype]}" for name, dtype in ADDED.items())
+    return df.mapInArrow(rows, f"{mine}, {added}")
+
+
+def _looked_up(spec: LookupSpec, batch: pa.RecordBatch, wait_at_most_s: float | None) -> Iterator[pa.RecordBatch]:
+    frame = pl.DataFrame(pl.from_arrow(batch.select(["key", "time"])))
+    if frame["time"].null_count():
+        raise SpecError("column time: null is not allowed; filter such rows out before the look-up")
+    left = frame.select(
+        partition=pl.lit(0, pl.Int32),
+        offset=pl.int_range(len(frame), dtype=pl.Int64),
+        time="time",
+        key=pl.col("key").cast(pl.Binary),
+        value=pl.lit(None, RECORD["value"]),
+        headers=pl.lit(None, RECORD["headers"]),
+    )
+    largest_ms: Any = frame["time"].max()
+    generation = _wait(spec, largest_ms + spec.after_ms, wait_at_most_s)
+    stored = store_of(spec).look_up(unique_keys(left), (generation, *spec.accepted_generations))
+    on_time = pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
+    for out in match(spec, left, on_time, stored, None):
+        kept = pa.Table.from_batches([batch]).take(out["left_offset"].to_arrow())
+        for name, dtype in ADDED.items():
+            kept = kept.append_column(name, out[name].to_arrow().cast(ARROW_TYPES[dtype]))
+        yield from kept.combine_chunks().to_batches()
+
+
+def _wait(spec: LookupSpec, until_ms: int, at_most_s: float | None) -> str:
+    """Until every right record up to `until_ms` is stored; the generation of the store it is in."""
+    outside = _outsides.get((spec.name, spec.delay, spec.storage), lambda: Outside.connected(spec))
+    began_s, said_s = time.monotonic(), 0.0
+    while True:
+        try:
+            delay, store = outside.ask()
+            verdict = judge(delay, store, {}, spec.accepted_generations)
+            reason = verdict.waits_for or f"right is stored up to {at(verdict.frontier_ms)}"
+            if not verdict.shut and verdict.frontier_ms > until_ms:
+                return store
+        except NotKnown as error:
+            reason = str(error)
+        waited_s = time.monotonic() - began_s
+        line = f"{spec.name} waits until right is stored beyond {at(until_ms)}: {reason} (for {waited_s:.0f} s now)"
+        if at_most_s is not None and waited_s > at_most_s:
+            raise DelayUnreachable(f"{line}; it was to wait {at_most_s:g} s at most")
+        if time.monotonic() - said_s > SAY_EVERY_S:
+            said_s = time.monotonic()
+            log.warning("%s", line)
+        time.sleep(LOOK_EVERY_S)

@@ -1,0 +1,69 @@
+"""What left may count on of a right topic that somebody else stores. Pure: a published delay in, a verdict out.
+
+    ok, caught_up     every right record below `consumed_until` is stored: the frontier
+    unknown, stale    nothing new is known: what was known before stays true, as stored records stay stored
+    another generation, of the feeder or of the store: nothing that was known is true any more, and left holds wholly
+
+A verdict that holds says why and since when, for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from datadelay.model import Delay, State
+from datadelay.progress import UNKNOWN
+
+CONSUMER, STORE = "generation.consumer", "generation.store"
+"""Under these names the generations stand in the first admission's identity, and in every later one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """frontier_ms: every right record below it is stored, UNKNOWN where nobody says so
+
+    waits_for   why nothing new is known; None where it is
+    shut        left does not go at all, `max_wait` or not
+    """
+
+    frontier_ms: int = UNKNOWN
+    waits_for: str | None = None
+    shut: bool = False
+
+
+def judge(delay: Delay, store_generation: str, pinned: Mapping[str, object], accepted: Collection[str] = ()) -> Verdict:
+    """What a delay says to a join that began with the `pinned` generations."""
+    who = f"{delay.consumer!r} in {delay.topic!r}"
+    for name, what, now in (
+        (CONSUMER, f"consumer {who}", delay.generation),
+        (STORE, "the store", store_generation),
+    ):
+        known = pinned.get(name)
+        if known is not None and now != known and now not in accepted:
+            return Verdict(waits_for=_other(what, str(known), now), shut=True)
+    fed = delay.store_generation
+    if fed is not None and fed != store_generation and fed not in accepted:
+        return Verdict(
+            waits_for=f"consumer {who} feeds a store of generation {fed}, here answers {store_generation}: "
+            "correct the address of one of them, or let the feeder begin anew with this store",
+            shut=True,
+        )
+    if delay.state in (State.OK, State.CAUGHT_UP) and delay.consumed_until_ms is not None:
+        return Verdict(delay.consumed_until_ms)
+    reason = f": {delay.reason}" if delay.reason else ""
+    return Verdict(waits_for=f"the delay of {who} is {delay.state} since {at(delay.since_ms)}{reason}")
+
+
+def _other(what: str, known: str, now: str) -> str:
+    return (
+        f"{what} has generation {now}, this checkpoint began with {known}: what was stored may be gone. Start a new "
+        f"checkpoint at a time (`start: TIME`), or, where all of right is stored again, add {now!r} to "
+        "`accept_generations`"
+    )
+
+
+def at(time_ms: int) -> str:
+    """A time for people."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

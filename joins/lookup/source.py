@@ -1,0 +1,190 @@
+"""The Spark edge of the gate: the ticket source of the in-memory join, with the Data Delay API as right's frontier.
+
+At every look the delay is read *before* left is admitted, and left is looked up after that: what `consumed_until`
+says is stored is there when it is asked for. Whatever keeps left waiting (no answer, unknown, stale, another
+generation) is said every ten seconds, with since when.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from datadelay.client import DelayClient
+from datadelay.errors import CallFailed as DelayCallFailed
+from datadelay.errors import DelayNotFound
+from datadelay.model import Delay
+from joins.lookup.gate import CONSUMER, STORE, Verdict, at, judge
+from joins.lookup.spec import LookupSpec
+from joins.lookup.start import begin
+from joins.storage.client import StorageClient
+from joins.storage.errors import StorageError
+from joins.window.admission import Listing, Watch, admit_by_frontier
+from joins.window.guard import check_compaction, check_ends, check_topics
+from joins.window.source import Gate, TicketReader
+from joins.window.state import Admission
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.eventtime import TimeOf
+from kafkaio.groups import GroupOffsets
+
+STORE_LOOK_EVERY_S = 1.0
+
+
+class NotKnown(Exception):
+    """Nobody says how far right is stored; the message says why. It never leaves this module."""
+
+
+@dataclass(slots=True)
+class Outside:
+    """The two APIs, as one process sees them."""
+
+    spec: LookupSpec
+    delays: DelayClient
+    storage: StorageClient
+    _store: str = ""
+    _looked_at_s: float = 0.0
+
+    @classmethod
+    def connected(cls, spec: LookupSpec) -> Outside:
+        delay = spec.delay
+        delays = DelayClient(
+            delay.url,
+            delay.token,
+            connect_timeout_s=delay.connect_timeout_s,
+            read_timeout_s=delay.read_timeout_s,
+            retries=1,
+        )
+        return cls(spec, delays, storage_client(spec))
+
+    def ask(self) -> tuple[Delay, str]:
+        """The delay, and the generation of the store; `NotKnown` where one of them cannot be had."""
+        delay = self.spec.delay
+        try:
+            found = self.delays.read(delay.consumer, self.spec.right.topic)
+        except DelayNotFound as error:
+            raise NotKnown(f"the Data Delay API knows no such consumer yet: {error}") from error
+        except DelayCallFailed as error:
+            raise NotKnown(f"the Data Delay API does not answer: {error}") from error
+        try:
+            return found, self._store_generation()
+        except StorageError as error:
+            raise NotKnown(f"the storage API does not answer: {error}") from error
+
+    def _store_generation(self) -> str:
+        if not self._store or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
+            self._store = self.storage.namespace(self.spec.storage.namespace).generation
+            self._looked_at_s = time.monotonic()
+        return self._store
+
+    def close(self) -> None:
+        self.delays.close()
+        self.storage.close()
+
+
+def storage_client(spec: LookupSpec) -> StorageClient:
+    """With few attempts: whoever calls says what it waits for, and calls again."""
+    at_ = spec.storage
+    return StorageClient(
+        at_.url,
+        at_.token,
+        connect_timeout_s=at_.connect_timeout_s,
+        read_timeout_s=at_.read_timeout_s,
+        attempts=3,
+        give_up_after_s=5.0,
+        items_per_request=at_.keys_per_request,
+    )
+
+
+class LookupReader(TicketReader):
+    """As its base, for left alone; right's frontier comes from outside."""
+
+    def __init__(self, spec: LookupSpec, gate: Gate, stage: bytes | None = None) -> None:
+        super().__init__(spec, gate, stage)
+        self._lookup = spec
+        self._left: BrokerLog | None = None
+        self._outside: Outside | None = None
+        self._waits: tuple[str, int] | None = None
+        self._first_left: Listing | None = None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Each ticket also names the store that its admission counts on."""
+        store = end["identity"][STORE] if end else None
+        return [
+            InputPartition(json.dumps({**json.loads(part.value), "store": store}))
+            for part in super().partitions(start, end)
+        ]
+
+    def stop(self) -> None:
+        for one in (self._left, self._outside):
+            if one is not None:
+                one.close()
+
+    def _admit(self, start: Mapping[str, Any]) -> Admission | None:
+        spec, left = self._lookup, self._connected_left()
+        now_ms = time.time_ns() // 1_000_000
+        self._watch = self._watch or Watch(now_ms)
+        self._outside = self._outside or Outside.connected(spec)
+        try:
+            delay, store = self._outside.ask()
+        except NotKnown as error:
+            if not start:  # nothing is pinned yet, but the latest stays what it was at the first look
+                self._first_left = self._first_left or self._frozen(Listing(now_ms, left.ends(), {}))
+                self._held(Verdict(waits_for=str(error)), now_ms)
+                return None
+            state = Admission.from_json(start)
+            return self._onward(state, left, Verdict(waits_for=str(error)), now_ms)
+        if not start:
+            listing = self._frozen(Listing(now_ms, left.ends(), {}))
+            if spec.start == "latest":
+                self._first_left = listing = self._first_left or listing
+            begun = begin(spec, listing, left, {CONSUMER: delay.generation, STORE: store})
+            verdict = judge(delay, store, begun.identity, spec.accepted_generations)
+            self._held(verdict, now_ms)
+            if verdict.shut:
+                return None
+            first = admit_by_frontier(spec, begun, listing, left, verdict.frontier_ms, self._watch)
+            return first if first is not begun else replace(begun, number=1)
+        state = Admission.from_json(start)
+        return self._onward(state, left, judge(delay, store, state.identity, spec.accepted_generations), now_ms)
+
+    def _onward(self, state: Admission, left: BrokerLog, verdict: Verdict, now_ms: int) -> Admission | None:
+        """The admission after `state`, as far as the verdict lets left go; None when there is nothing to do."""
+        spec = self._lookup
+        state.check_belongs_to(spec)
+        check_topics(spec, state, {"left": (left.topic_id(), left.partition_count())})
+        self._held(verdict, now_ms)
+        if verdict.shut:
+            return None
+        listing = self._frozen(Listing(now_ms, left.ends(), {}))
+        state = check_ends(spec, state, listing)
+        assert self._watch is not None
+        after = admit_by_frontier(spec, state, listing, left, verdict.frontier_ms, self._watch)
+        return None if after is state else after
+
+    def _waits_for_left(self, start: Mapping[str, Any]) -> bool:
+        """Under `availableNow` a join that could not even begin is not done."""
+        return self._until_now if not start else super()._waits_for_left(start)
+
+    def _held(self, verdict: Verdict, now_ms: int) -> None:
+        """Say what left waits for, and since when this process has seen it."""
+        if verdict.waits_for is None:
+            self._waits = None
+            return
+        kind = verdict.waits_for[:40]
+        if self._waits is None or self._waits[0] != kind:
+            self._waits = (kind, now_ms)
+        self._say(f"holds since {at(self._waits[1])}: {verdict.waits_for}")
+
+    def _connected_left(self) -> BrokerLog:
+        if self._left is None:
+            side = self._spec.left
+            self._left = BrokerLog(side.topic, self._spec.kafka, TimeOf(side.time))
+            check_compaction(self._spec, side.topic, self._left.config())
+            if self._gate.commit_group is not None:
+                self._group = GroupOffsets(self._gate.commit_group, self._spec.kafka)
+        return self._left

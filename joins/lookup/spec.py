@@ -1,0 +1,80 @@
+"""What a lookup join is: a join as in `joins.spec`, and where right is stored and who says how far it is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from joins.spec import JoinSpec, SpecError
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageAt:
+    """The storage API and the namespace that the feeder writes to. The token shows in no text of it.
+
+    keys_per_request, requests_at_once   how a batch's keys are looked up, by each task
+    unreachable_for_s   how long a store that fails only holds a task, before the batch fails and is tried again
+    """
+
+    url: str
+    namespace: str
+    token: str | None = field(default=None, repr=False)
+    connect_timeout_s: float = 2.0
+    read_timeout_s: float = 10.0
+    keys_per_request: int = 5_000
+    requests_at_once: int = 4
+    unreachable_for_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("url", "namespace"):
+            if not getattr(self, name):
+                raise SpecError(f"storage {name}: '' is not allowed; say where right records are stored")
+        for name in ("keys_per_request", "requests_at_once"):
+            if getattr(self, name) < 1:
+                raise SpecError(f"storage {name}: {getattr(self, name)} is not allowed; give 1 or more")
+        for name in ("connect_timeout_s", "read_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise SpecError(f"storage {name}: {getattr(self, name)} is not allowed; give more than 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelayAt:
+    """The Data Delay API, and the consumer there that feeds the store; its topic is right's."""
+
+    url: str
+    consumer: str
+    token: str | None = field(default=None, repr=False)
+    connect_timeout_s: float = 2.0
+    read_timeout_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name in ("url", "consumer"):
+            if not getattr(self, name):
+                raise SpecError(f"delay {name}: '' is not allowed; say who tells how far the feeder is")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookupSpec(JoinSpec):
+    """One lookup join. `producer_delay_ms` and `idle` concern left alone; right's are the collector's.
+
+    on_expired    "stop", or "unmatched" (reason `no_longer_stored`) for left records whose window begins before what
+                  the store still keeps
+    accepted_generations   of the feeder or the store, besides those that the checkpoint began with
+    """
+
+    storage: StorageAt
+    delay: DelayAt
+    on_expired: str = "stop"
+    accepted_generations: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        JoinSpec.__post_init__(self)
+        if self.on_expired not in ("stop", "unmatched"):
+            raise SpecError(f"on_expired: {self.on_expired!r} is not allowed; give 'stop' or 'unmatched'")
+
+    def identity(self) -> dict[str, object]:
+        """What a checkpoint is bound to; URLs may change, as the generations tell another store."""
+        return {
+            **JoinSpec.identity(self),
+            "delay.consumer": self.delay.consumer,
+            "storage.namespace": self.storage.namespace,
+        }

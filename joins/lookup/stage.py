@@ -1,0 +1,69 @@
+"""The Spark edge of the look-up: tickets -> fetch left, look up, match -> rows, in one Python task.
+
+The rows are those of `joins.window.stage`, between a ticket's row and its summary's, so that delivery is the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from joins.lookup.batch import LookupBatch, Stored
+from joins.lookup.source import storage_client
+from joins.lookup.spec import LookupSpec
+from joins.lookup.stored import Store
+from joins.window.stage import ROWS_AT_ONCE, Batches, summary_row, ticket_row
+from joins.window.ticket import Ticket
+from kafkaio.perprocess import PerProcess
+from kafkaio.rangereader import open_reader
+
+_stores: PerProcess[Any, Store] = PerProcess(4, lambda store: store.close())
+_newest: PerProcess[tuple[str, str], dict[int, int]] = PerProcess(8, lambda newest: None)
+
+
+def lookup_stage(spec: LookupSpec) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
+    """Batches with a column `ticket` -> batches in `records.ROW` (Arrow view types)."""
+
+    def carry_out(tickets: Iterable[pa.RecordBatch]) -> Batches:
+        for batch in tickets:
+            for text in batch.column("ticket").to_pylist():
+                yield from _rows_of(spec, json.loads(text))
+
+    return carry_out
+
+
+def store_of(spec: LookupSpec) -> Store:
+    """This process's connection to the store of a join."""
+    return _stores.get((spec.name, spec.storage), lambda: Store(spec, storage_client(spec)))
+
+
+def _rows_of(spec: LookupSpec, told: dict[str, Any]) -> Batches:
+    ticket = Ticket.from_json(told)
+    reader = open_reader(spec.left.topic, spec.kafka)
+    for p, reading in ticket.bucket.left.items():
+        if reading.records:
+            reader.prepare(p, reading.start)
+    yield from ticket_row(ticket).to_arrow().to_batches()
+    generations = (told["store"], *spec.accepted_generations)
+
+    def look_up(keys: pl.Series) -> Stored:
+        return store_of(spec).look_up(keys, generations)
+
+    batch = LookupBatch(
+        spec,
+        ticket.bucket,
+        ticket.number,
+        ticket.buckets,
+        ticket.ceiling_ms,
+        reader.read,
+        look_up,
+        _newest.get((spec.name, ticket.generation), dict),
+    )
+    for rows in batch.rows():
+        for part in rows.iter_slices(ROWS_AT_ONCE):
+            yield from part.to_arrow().to_batches()
+    yield from summary_row(batch.summary).to_arrow().to_batches()

@@ -1,0 +1,28 @@
+"""Before the first batch of a lookup join: left where it is told to begin; right begins nowhere, it is stored."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from joins.lookup.spec import LookupSpec
+from joins.window.admission import Listing
+from joins.window.start import left_start
+from joins.window.state import Admission, Bucket, Reading
+from kafkaio.topiclog import TopicLog
+
+
+def begin(spec: LookupSpec, listing: Listing, left: TopicLog, generations: Mapping[str, str]) -> Admission:
+    """The admission before the first batch; the generations that it is pinned to stand in its identity."""
+    start, _ = left_start(spec, listing, left, listing.listed_ms + spec.max_future_skew_ms)
+    return Admission(
+        generation=uuid.uuid4().hex,
+        number=0,
+        listed_ms=listing.listed_ms,
+        identity={**spec.identity(), **generations},
+        topics={"left": (left.topic_id(), left.partition_count())},
+        buckets={
+            p: Bucket(number=p, left={p: Reading.starting_at(start[p])}, right={}, moved_ms=listing.listed_ms)
+            for p in sorted(listing.left)
+        },
+    )

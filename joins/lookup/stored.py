@@ -1,0 +1,104 @@
+"""Looking keys up: parallel pooled requests, and patience with a store that fails.
+
+`Store` lives in a worker process. An attempt looks up all keys, then reads how far the namespace keeps records and of
+which generation it is: in this order, so that nothing of the answers has expired by what is read. An attempt that
+fails in any part is made again as a whole, with growing pauses, until `unreachable_for_s`; each pause says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+
+import polars as pl
+
+from joins.lookup.batch import Stored
+from joins.lookup.errors import StoreChanged, StoreUnreachable
+from joins.lookup.rightrow import from_items
+from joins.lookup.spec import LookupSpec
+from joins.spec import SpecError
+from joins.storage.client import StorageClient
+from joins.storage.errors import AccessDenied, NamespaceUnknown, RequestInvalid, StorageError
+from joins.storage.wire import NamespaceBody
+from joins.window.records import RECORD
+
+log = logging.getLogger("joins.lookup")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+FINAL = (AccessDenied, NamespaceUnknown, RequestInvalid)
+"""What no patience helps against."""
+
+
+class Store:
+    """The namespace of one join, for any number of batches."""
+
+    def __init__(self, spec: LookupSpec, client: StorageClient) -> None:
+        self._spec, self._client = spec, client
+        self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="lookup")
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def look_up(self, keys: pl.Series, generations: Collection[str]) -> Stored:
+        """What is stored of the keys, by a store of one of these generations."""
+        began_s, pause_s = time.monotonic(), FIRST_PAUSE_S
+        limit_s = self._spec.storage.unreachable_for_s
+        while True:
+            try:
+                return self._attempt(keys, generations)
+            except FINAL:
+                raise
+            except (StorageError, StoreChanged) as error:
+                waited_s = time.monotonic() - began_s
+                where = f"namespace {self._spec.storage.namespace!r} of {self._spec.storage.url}"
+                if waited_s + pause_s > limit_s:
+                    if isinstance(error, StoreChanged):
+                        raise
+                    raise StoreUnreachable(
+                        f"{where} was not to be had for {waited_s:.0f} s ({error}); start the storage API, then this "
+                        "job goes on from its checkpoint"
+                    ) from error
+                log.warning(
+                    "%s waits for %s: %s (for %.0f s now; the batch fails after %.0f s)",
+                    self._spec.name,
+                    where,
+                    error,
+                    waited_s,
+                    limit_s,
+                )
+            time.sleep(pause_s * random.uniform(0.8, 1.2))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _attempt(self, keys: pl.Series, generations: Collection[str]) -> Stored:
+        step = self._spec.storage.keys_per_request
+        parts = [keys.slice(start, step) for start in range(0, len(keys), step)]
+        found = list(self._pool.map(self._read, parts))
+        right = pl.concat(found, rechunk=True) if found else pl.DataFrame(schema=RECORD)
+        namespace = self._client.namespace(self._spec.storage.namespace)
+        if generations and namespace.generation not in generations:
+            raise StoreChanged(
+                f"namespace {namespace.name!r} is of generation {namespace.generation} now, the checkpoint counts on "
+                f"{' or '.join(sorted(generations))}: the store was wiped or replaced. Bring the old one back, or "
+                "fill the new one and start a new checkpoint at a time (`start: TIME`)"
+            )
+        return Stored(right, retained_from(namespace))
+
+    def _read(self, keys: pl.Series) -> pl.DataFrame:
+        asked = keys.to_arrow()
+        found = pl.DataFrame(self._client.read_columns(self._spec.storage.namespace, asked).found)
+        own = keys.gather(found["index"])
+        return from_items(own, found["version"], found["tag"], found["value"]).select(RECORD.names())
+
+
+def retained_from(namespace: NamespaceBody) -> int:
+    """The time from which on right records are kept; SpecError for a namespace that promises nothing."""
+    if namespace.retained_from is None:
+        raise SpecError(
+            f"namespace {namespace.name!r} promises no retention: a missing right record could have expired unseen; "
+            "give the namespace a `retention` in the configuration of the storage API"
+        )
+    return namespace.retained_from
