@@ -1,0 +1,52 @@
+"""Recent results of Parquet files."""
+
+from __future__ import annotations
+
+import os
+
+import polars as pl
+
+from dedup.lakeresults import LakeResults
+from dedup.replayrange import Bounds
+
+
+def put(folder, name, ids, times=None, modified_s=1_000):
+    """A file of results."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pl.DataFrame(
+        {"id": ids, "time": times or [0] * len(ids)}, schema={"id": pl.String, "time": pl.Int64}
+    ).write_parquet(path)
+    os.utime(path, (modified_s, modified_s))
+
+
+def ids_of(results, bounds):
+    return sorted(one.decode() for piece in results.load(bounds) for one in piece.ids.to_list())
+
+
+def test_ids_come_from_all_files_but_hidden_ones(tmp_path):
+    """What a failed attempt has left is no result; nulls are counted as foreign; a second load brings what is new."""
+    put(tmp_path, "day=1/a.parquet", ["a", None])
+    put(tmp_path, "_temporary/0/b.parquet", ["never"])
+    results = LakeResults(str(tmp_path), "id")
+
+    first = list(results.load(Bounds(None, 100)))
+    put(tmp_path, "day=2/c.parquet", ["c"])
+
+    assert [piece.ids.to_list() for piece in first] == [[b"a"]]
+    assert first[0].foreign == 1
+    assert ids_of(results, Bounds(None, 100)) == ["c"]
+
+
+def test_the_newest_files_are_read_within_the_limit_and_the_time(tmp_path):
+    """The newest first; rows before the time are left out where there is a time column."""
+    for number in range(5):
+        put(tmp_path, f"{number}.parquet", [f"{number}a", f"{number}b"], [number, number], modified_s=1_000 + number)
+
+    assert ids_of(LakeResults(str(tmp_path), "id"), Bounds(None, 3)) == ["3a", "3b", "4a", "4b"]
+    assert ids_of(LakeResults(str(tmp_path), "id", "time"), Bounds(4, 100)) == ["4a", "4b"]
+
+
+def test_a_folder_that_is_not_there_yet_holds_nothing(tmp_path):
+    """As before a job's first batch."""
+    assert ids_of(LakeResults(str(tmp_path / "none"), "id"), Bounds(None, 3)) == []

@@ -1,0 +1,126 @@
+"""The deduplicator as a library on a streaming DataFrame, with a retried task and a restarted query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dedup.lakeresults import LakeResults
+from dedup.replayrange import DedupConfig
+from dedup.spark import replay_of, restart_deduplicator
+from dedup.worker import Setup, WorkerDeduplicator
+
+
+def source_of(spark, folder):
+    """A stream of text lines, a batch a file."""
+    return spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
+
+
+def run(spark, folder, failing=None, **options):
+    """Read all files of `in`, deduplicate, and append to `out` as Parquet; `failing` may fail a batch after that."""
+    checkpoint, out = str(folder / "checkpoint"), str(folder / "out")
+    frame = restart_deduplicator(
+        source_of(spark, folder / "in"),
+        id="value",
+        results=lambda: LakeResults(out, "value"),
+        checkpoint=checkpoint,
+        config=DedupConfig(settle_ms=0, quiet_ms=0),
+        **options,
+    )
+
+    def write(batch, number):
+        batch.write.mode("append").parquet(out)
+        if failing is not None:
+            failing(number)
+
+    query = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    query = query.trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    return sorted(row.value for row in spark.read.parquet(out).collect())
+
+
+def put(folder, number, lines):
+    (folder / "in").mkdir(exist_ok=True)
+    (folder / "in" / f"{number}.txt").write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_a_batch_written_before_the_crash_is_not_written_again(spark, tmp_path):
+    """The driver ends between the write and Spark's commit; the restarted query drops the whole batch, and no more."""
+    put(tmp_path, 0, ["a", "b"])
+
+    def crash(number):
+        raise RuntimeError("the driver dies here")
+
+    with pytest.raises(Exception, match="the driver dies here"):
+        run(spark, tmp_path, crash)
+    put(tmp_path, 1, ["c"])
+
+    assert run(spark, tmp_path) == ["a", "b", "c"]
+
+
+def test_off_loads_nothing_and_filters_nothing(tmp_path, monkeypatch):
+    """A first start: no batch is uncommitted, no task is retried."""
+    opened = []
+    setup = Setup("job", DedupConfig(), replay_of(str(tmp_path)), lambda: opened.append(1))
+    worker = WorkerDeduplicator(setup)
+    from dedup.states import Attempt
+
+    filtering = [worker.begin(Attempt(number)) for number in range(20)]
+
+    assert not any(filtering)
+    assert not opened
+    assert worker.report() == {
+        "filtering": False,
+        "changes": [],
+        "loads": 0,
+        "loaded": 0,
+        "dropped": 0,
+        "foreign": 0,
+    }
+
+
+def test_the_replay_range_is_read_from_the_checkpoint(tmp_path):
+    """Planned and not committed; hidden checksum files are none."""
+    for log, names in (("offsets", ["0", "1", "2", ".2.crc"]), ("commits", ["0", "1"])):
+        (tmp_path / log).mkdir()
+        for name in names:
+            (tmp_path / log / name).write_text('v1\n{}\n{"at": 17}')
+
+    replay = replay_of(str(tmp_path), lambda offset: 5 if offset == '{"at": 17}' else None)
+
+    assert (replay.last_batch, replay.since_ms) == (2, 5)
+    assert replay_of(Path(tmp_path / "none").as_uri()).last_batch is None
+
+
+def test_a_retried_task_drops_what_its_first_attempt_wrote(spark, tmp_path):
+    """The first attempt of one task fails after it has written; the second one filters."""
+    put(tmp_path, 0, ["a", "b", "c"])
+    out, checkpoint = tmp_path / "out", str(tmp_path / "checkpoint")
+    out.mkdir()
+    frame = restart_deduplicator(
+        source_of(spark, tmp_path / "in"),
+        id="value",
+        results=lambda: LakeResults(str(out), "value"),
+        checkpoint=checkpoint,
+        config=DedupConfig(settle_ms=0, quiet_ms=0),
+    )
+
+    def sink(batches):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        from pyspark import TaskContext
+
+        attempt = TaskContext.get().attemptNumber()
+        for batch in batches:
+            if len(batch):
+                part = batch if attempt else batch.slice(0, 2)
+                pq.write_table(pa.Table.from_batches([part]), str(out / f"{attempt}.parquet"))
+            yield batch
+        if not attempt:
+            raise RuntimeError("the first attempt fails")
+
+    query = frame.mapInArrow(sink, "value string").writeStream.foreachBatch(lambda batch, number: batch.count())
+    query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination(120)
+
+    assert sorted(row.value for row in spark.read.parquet(str(out)).collect()) == ["a", "b", "c"]

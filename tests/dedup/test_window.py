@@ -1,0 +1,32 @@
+"""The ids of a window of time, kept in generations."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from dedup.hashing import hashes_of
+from dedup.window import SeenWindow
+
+
+def one(number):
+    return hashes_of(pl.Series([f"{number}"]))
+
+
+def test_ids_are_known_for_the_window_and_not_much_longer():
+    """A quarter longer at most."""
+    window = SeenWindow(1_000, 1_000_000)
+    for time_ms in range(0, 5_000, 10):
+        window.add(one(time_ms), time_ms, time_ms)
+
+        assert window.contains(one(max(time_ms - 1_000, 0)))[0]
+        assert not window.contains(one(time_ms - 1_270))[0]
+
+
+def test_the_oldest_are_forgotten_at_the_limit():
+    """The newest three quarters of it are always known."""
+    window = SeenWindow(1_000_000, 100)
+    for number in range(1_000):
+        window.add(one(number), number, number)
+
+        assert len(window) <= 100
+        assert all(window.contains(one(i))[0] for i in range(max(number - 70, 0), number + 1, 10))
