@@ -1,0 +1,171 @@
+"""A lookup join over a simulated log and clock: a feeder that stores, a collector that publishes, a join that waits.
+
+The pure parts are those that run on Spark: gate, admission, batch, the codec of stored records. The store is a list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from datadelay.model import Delay, State
+from datadelay.progress import UNKNOWN, caught_up, frontier, partition_progress
+from joins.lookup.batch import LookupBatch, Stored
+from joins.lookup.gate import CONSUMER, STORE, judge
+from joins.lookup.rightrow import from_items, to_items
+from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
+from joins.lookup.start import begin
+from joins.testing.history import History
+from joins.testing.log import Clock, SimulatedLog
+from joins.testing.oracle import Result
+from joins.window.admission import Listing, Watch, admit_by_frontier
+from joins.window.guard import check_ends
+from joins.window.intake import take_in
+from joins.window.records import RECORD
+from joins.window.state import Admission
+from joins.window.ticket import Ticket
+
+GENERATIONS = {CONSUMER: "feeder-1", STORE: "store-1"}
+
+
+def lookup_spec(spec, **changes):
+    """The same join, its right side stored somewhere."""
+    values = {name: getattr(spec, name) for name in spec.__dataclass_fields__}
+    storage = StorageAt(url="http://storage", namespace="right")
+    return LookupSpec(**{**values, "storage": storage, "delay": DelayAt(url="http://d", consumer="f"), **changes})
+
+
+class Simulated:
+    """`results` is what has come out; the store, the feeder's positions and the published delay are the world's."""
+
+    def __init__(self, history, spec):
+        self.spec, self.clock = spec, Clock(history.start_ms)
+        self.left = SimulatedLog(history.left, self.clock, exact_index=not spec.left.payload_time, identity="l")
+        self.right = SimulatedLog(history.right, self.clock, exact_index=not spec.right.payload_time, identity="r")
+        self.fed = dict.fromkeys(self.right.ends(), 0)
+        self.items = []
+        self.retained_from_ms = -(2**61)
+        self.delay = None
+        self.publish(State.UNKNOWN)
+        self.results = []
+        listing = Listing(self.clock.now_ms, self.left.ends(), {})
+        self.state = begin(spec, listing, self.left, GENERATIONS)
+        self.restart()
+
+    def restart(self):
+        self.watch = Watch(self.clock.now_ms)
+        self.state = Admission.from_json(self.state.to_json())
+
+    def feed(self, most=2**60):
+        """Store what is readable, `most` offsets a partition; storing again changes nothing."""
+        ceiling_ms = self.clock.now_ms + self.spec.max_future_skew_ms
+        for p, ends in self.right.ends().items():
+            end = min(ends.stable, self.fed[p] + most)
+            for batch in [self.right.fetch(p, self.fed[p], end)] if end > self.fed[p] else []:
+                taken = take_in("right", self.spec.right, batch, ceiling_ms, UNKNOWN, None).records
+                taken = taken.filter(pl.col("key").is_not_null())
+                late = pl.repeat(False, len(taken), dtype=pl.Boolean, eager=True)
+                self.items.append(to_items(taken, late, 10**9))
+            self.fed[p] = max(end, self.fed[p])
+
+    def rewind(self):
+        """The feeder begins again at the start; what it stored stays stored."""
+        self.fed = dict.fromkeys(self.fed, 0)
+
+    def publish(self, state=State.OK):
+        """What a collector finds out now."""
+        now_ms = self.clock.now_ms
+        newest = self.right.newest(self.fed, now_ms + self.spec.max_future_skew_ms)
+        progress = [
+            partition_progress(
+                disorder_ms=self.spec.right.disorder_ms,
+                newest_ms=newest[p],
+                caught_up_listed_ms=now_ms if caught_up(self.fed[p], ends.stable, ends.high) else None,
+                producer_delay_ms=self.spec.producer_delay_ms,
+                idle=self.spec.idle,
+            )
+            for p, ends in self.right.ends().items()
+        ]
+        until_ms = frontier(progress)
+        if until_ms == UNKNOWN and state is State.OK:
+            state = State.UNKNOWN
+        self.delay = Delay(
+            consumer="f",
+            topic="right",
+            now_ms=now_ms,
+            state=state,
+            reason=None,
+            consumed_until_ms=None if state is State.UNKNOWN else until_ms,
+            delay_ms=None,
+            since_ms=now_ms,
+            listed_ms=now_ms,
+            age_ms=0,
+            success_ms=None,
+            stale_after_ms=60_000,
+            generation="feeder-1",
+            store_generation="store-1",
+            slowest=None,
+        )
+
+    def admit(self, most=None):
+        """One batch, if there is one."""
+        spec = self.spec if most is None else replace(self.spec, max_records=most)
+        verdict = judge(self.delay, "store-1", self.state.identity)
+        if verdict.shut:
+            return False
+        listing = Listing(self.clock.now_ms, self.left.ends(), {})
+        before = check_ends(spec, self.state, listing)
+        state = admit_by_frontier(spec, before, listing, self.left, verdict.frontier_ms, self.watch)
+        if state is before:
+            return False
+        self.state = Admission.from_json(state.to_json())
+        for row in self.carry_out():
+            if row["outcome"] in ("matched", "unmatched"):
+                names = ("left_partition", "left_offset", "right_partition", "right_offset", "outcome", "reason")
+                self.results.append(Result(*(row[name] for name in names)))
+        return True
+
+    def carry_out(self):
+        """The rows of the last admission."""
+        rows = []
+        for ticket in Ticket.all_of(self.state, self.spec):
+            batch = LookupBatch(
+                self.spec,
+                ticket.bucket,
+                ticket.number,
+                ticket.buckets,
+                ticket.ceiling_ms,
+                lambda p, start, end: iter([self.left.fetch(p, start, end)]),
+                self._look_up,
+            )
+            rows += [row for frame in batch.rows() for row in frame.iter_rows(named=True)]
+        return rows
+
+    def drain(self, rounds=300):
+        """Feed, publish and admit until left is read to its end."""
+        for _ in range(rounds):
+            self.feed()
+            self.publish()
+            if not self.admit():
+                ends = self.left.ends()
+                readings = {p: r.end for b in self.state.buckets.values() for p, r in b.left.items()}
+                if self.clock.now_ms > self.end_ms and all(readings[p] >= e.high for p, e in ends.items()):
+                    return sorted(self.results, key=lambda r: (r.left_partition, r.left_offset))
+                self.clock.advance(self.spec.producer_delay_ms + self.spec.span_ms + 1)
+        raise AssertionError(f"left is unread after {rounds} rounds: {self.state}")
+
+    @property
+    def end_ms(self):
+        history = History(self.left.history, self.right.history)
+        return history.end_ms + self.spec.producer_delay_ms + self.spec.span_ms
+
+    def _look_up(self, keys):
+        right = [
+            from_items(*(pl.Series(pl.from_arrow(one[name])) for name in ("key", "version", "tag", "value")))
+            for one in self.items
+            if one.num_rows
+        ]
+        found = pl.concat(right).select(RECORD.names()) if right else pl.DataFrame(schema=RECORD)
+        found = found.unique(("partition", "offset")).filter(pl.col("key").is_in(keys.implode()))
+        return Stored(found, self.retained_from_ms)

@@ -1,0 +1,144 @@
+"""The lookup join over a simulated log, feeder and collector: its output is the brute-force join, however it is run."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datadelay.model import State
+from datadelay.progress import Idle
+from joins import DataLoss, Policy
+from joins.lookup.gate import judge
+from joins.testing import oracle
+from joins.testing.history import History
+from joins.testing.strategies import histories, specs
+from tests.joins.lookup.simulated import GENERATIONS, Simulated, lookup_spec
+from tests.joins.window.making import join_spec, topic
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("advance"), st.sampled_from((1, 10, 60, 400, 20_000))),
+        st.tuples(st.just("feed"), st.sampled_from((1, 3, 100))),
+        st.tuples(st.just("publish"), st.sampled_from((State.OK, State.OK, State.UNKNOWN, State.STALE))),
+        st.tuples(st.just("admit"), st.sampled_from((1, 3, 100))),
+        st.sampled_from((("rewind",), ("restart",), ("carry_out",))),
+    ),
+    max_size=25,
+)
+
+
+@st.composite
+def joins_with_history(draw):
+    spec = draw(specs().filter(lambda spec: spec.idle is Idle.ADVANCE))
+    return lookup_spec(spec), draw(histories(spec))
+
+
+@settings(max_examples=120, deadline=None)
+@given(joins_with_history(), STEPS)
+def test_output_equals_the_oracle_for_any_feeder_collector_and_cut(join, steps):
+    """A feeder that lags, pauses and rewinds, a collector that is late or does not know, any batches and restarts."""
+    spec, history = join
+    run = Simulated(history, spec)
+
+    for name, *values in steps:
+        (run.clock.advance if name == "advance" else getattr(run, name))(*values)
+
+    assert run.drain() == oracle.join(history, spec)
+
+
+def stored_and_published(spec, left, right):
+    run = Simulated(History(topic("left", left), topic("right", right), start_ms=100_000), spec)
+    run.feed()
+    run.publish()
+    return run
+
+
+def outcomes(run):
+    return [(r.left_offset, r.outcome, r.reason) for r in run.results]
+
+
+def test_a_batch_that_runs_again_gives_the_same_rows():
+    """Its admission, and a store that only grows, are all that it depends on."""
+    run = stored_and_published(lookup_spec(join_spec()), [(50, b"a"), (60, b"b")], [(45, b"a"), (47, b"a")])
+    run.admit()
+
+    again, once_more = run.carry_out(), run.carry_out()
+
+    assert again == once_more
+    assert [row["outcome"] for row in again] == ["matched", "unmatched"]
+
+
+@pytest.mark.parametrize("state", [State.UNKNOWN, State.STALE])
+def test_left_holds_while_the_delay_is_not_known(state):
+    """Nothing goes, and the verdict says why and since when; with the delay it goes on."""
+    run = stored_and_published(lookup_spec(join_spec()), [(50, b"a")], [(50, b"a")])
+    run.publish(state)
+
+    held = run.admit()
+    verdict = judge(run.delay, "store-1", GENERATIONS)
+    run.publish()
+    went = run.admit()
+
+    assert (held, went) == (False, True)
+    assert f"is {state} since 1970-01-01T00:01:40Z" in verdict.waits_for
+
+
+def test_left_goes_unmatched_after_max_wait_but_is_looked_up_first():
+    """What is stored already still matches; the other one is `right_stalled`."""
+    spec = lookup_spec(join_spec(max_wait_ms=1_000))
+    run = stored_and_published(spec, [(50, b"a"), (60, b"b")], [(50, b"a")])
+    run.publish(State.UNKNOWN)
+
+    held = run.admit()
+    run.clock.advance(2_000)
+    run.admit()
+
+    assert not held
+    assert outcomes(run) == [(0, "matched", None), (1, "unmatched", "right_stalled")]
+
+
+def test_left_older_than_the_store_keeps_stops_the_join_with_the_remedy():
+    """Never a silent false `unmatched`."""
+    run = stored_and_published(lookup_spec(join_spec()), [(50, b"a"), (60, b"b")], [(50, b"a")])
+    run.retained_from_ms = 45
+
+    with pytest.raises(DataLoss, match=r"1 left records.*left-0 offset 0.*on_expired: unmatched"):
+        run.admit()
+
+
+@pytest.mark.parametrize("policy", ["nearest", "all"])
+def test_left_older_than_the_store_keeps_is_unmatched_by_choice(policy):
+    """Told apart by its reason, in left's order, with its key; a record without a key needs no store."""
+    spec = lookup_spec(join_spec(policy=Policy(policy)), on_expired="unmatched")
+    run = stored_and_published(spec, [(50, b"a"), (51, None), (60, b"a")], [(50, b"a"), (58, b"a"), (59, b"a")])
+    run.retained_from_ms = 45
+
+    run.admit()
+
+    pairs = 3 if policy == "all" else 1
+    expected = [(0, "unmatched", "no_longer_stored"), (1, "unmatched", "null_key")]
+    assert outcomes(run) == [*expected, *[(2, "matched", None)] * pairs]
+    assert run.carry_out()[0]["key"] == b"a"
+
+
+@pytest.mark.parametrize(
+    ("changes", "store", "told"),
+    [
+        ({"generation": "feeder-2"}, "store-1", "consumer 'f' in 'right' has generation feeder-2"),
+        ({"store_generation": "store-2"}, "store-2", "the store has generation store-2"),
+        ({"store_generation": "store-2"}, "store-1", "feeds a store of generation store-2"),
+    ],
+)
+def test_another_generation_shuts_the_gate_until_it_is_accepted(changes, store, told):
+    """What is known of right is not true any more; `max_wait` does not help, an explicit acceptance does."""
+    run = stored_and_published(lookup_spec(join_spec()), [(50, b"a")], [(50, b"a")])
+    delay = replace(run.delay, **changes)
+
+    verdict = judge(delay, store, GENERATIONS)
+    accepted = judge(delay, store, GENERATIONS, ("feeder-2", "store-2"))
+
+    assert verdict.shut
+    assert told in verdict.waits_for
+    assert not accepted.shut
+    assert accepted.frontier_ms == delay.consumed_until_ms
