@@ -37,6 +37,7 @@ PURE = [
     "joins.storage.codec",
     "joins.storage.arrowcodec",
     "joins.storage.entries",
+    "joins.storage.stored",
     "joins.storage.encodings",
     "joins.window.admission",
     "joins.window.state",

@@ -7,10 +7,11 @@ aerospike://host:3000,other:3000/namespace                Aerospike's hosts, and
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from joins.storage.aerospikestore import AerospikeStore
 from joins.storage.errors import StorageConfigInvalid
 from joins.storage.lmdbstore import DEFAULT_MAP_BYTES, LmdbStore
 from joins.storage.model import Backend, Namespace
@@ -52,7 +53,19 @@ def _lmdb(url: str, parts: SplitResult) -> LmdbStore:
     return LmdbStore(Path(parts.path), map_bytes=map_bytes, sync=_YES_NO[sync])
 
 
-_OPENERS = {"lmdb": _lmdb}
+def _aerospike(url: str, parts: SplitResult) -> AerospikeStore:
+    _options(url, parts, set())
+    namespace = parts.path.strip("/")
+    hosts = [re.fullmatch(r"([^:]+|\[.+\]):([0-9]{1,5})", host) for host in parts.netloc.split(",")]
+    if not namespace or "/" in namespace or None in hosts:
+        raise StorageConfigInvalid(f"store {url!r}: write aerospike://host:3000,other:3000/namespace")
+    return AerospikeStore([(match[1].strip("[]"), int(match[2])) for match in hosts if match is not None], namespace)
+
+
+_OPENERS: Mapping[str, Callable[[str, SplitResult], LmdbStore | AerospikeStore]] = {
+    "lmdb": _lmdb,
+    "aerospike": _aerospike,
+}
 
 
 def _options(url: str, parts: SplitResult, known: set[str]) -> Mapping[str, str]:

@@ -16,8 +16,8 @@ from typing import Protocol
 from joins.storage.errors import RequestTooLarge
 from joins.storage.model import Found, Item, Outcome
 
-LARGEST = 2**62
-"""Of versions (the smallest is its negative) and expiries: within int64, and exact as a float, as in JSON schema."""
+LARGEST = 4 * 10**18
+"""Of versions (the smallest is its negative) and expiries: within int64, and exact in any notation of numbers."""
 
 
 class Codec(Protocol):

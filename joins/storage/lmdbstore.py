@@ -1,15 +1,12 @@
 """The embedded back end: one LMDB environment in a folder, shared by the threads and processes of one machine.
 
-    namespaces      name -> its settings, generation, floor, horizon (JSON)
+    namespaces      name -> stored.py, in JSON
     items/NAME      key -> its items (entries.py); a key beyond 510 bytes by its beginning and a digest of 64 bytes
     expiries/NAME   (bucket of expiry, transaction, part) -> keys of which an item expires in that bucket
 
 A request is one transaction. A write carries its keys into `expiries`, hundreds to an entry, and not again where the
 key has an item of that bucket; and it purges a bounded number of keys whose bucket is over, so that expiry frees space
 at the pace of writing, and nothing is ever scanned. Deleted and replaced items leave their keys there until then.
-
-`retained_from` is the largest of now - retention, the raised floor and the horizon, which is the largest ever
-published or purged by: a clock that goes back does not bring back what is gone.
 
 Durability: a transaction is on the disk (fdatasync) before it is acknowledged, so it survives `kill -9` and a power
 failure. `?sync=no` leaves writing to the system: `kill -9` still loses nothing, a power failure may break the store.
@@ -18,12 +15,11 @@ failure. `?sync=no` leaves writing to the system: `kill -9` still loses nothing,
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 from uuid import uuid4
@@ -31,8 +27,9 @@ from uuid import uuid4
 import lmdb
 
 from joins.storage import entries
-from joins.storage.errors import StorageConfigInvalid, StorageUnavailable
-from joins.storage.model import Found, Item, Keep, Namespace, Outcome, State, Status
+from joins.storage.errors import StorageUnavailable
+from joins.storage.model import Found, Item, Namespace, Outcome, State, Status
+from joins.storage.stored import Stored
 
 DEFAULT_MAP_BYTES = 16 << 30
 _LONGEST_KEY = 510
@@ -45,18 +42,6 @@ _MAX_NAMESPACES = 1_000
 _MAX_READERS = 1_024  # threads of all processes that read at the same time
 _SPARE_READERS = 16
 _EMPTY_KEY = "the key is empty"
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What the store knows of a namespace; horizon: no item at or above it was purged."""
-
-    keep: Keep
-    bound: int
-    retention_ms: int | None
-    generation: str
-    floor: int | None = None
-    horizon: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +148,19 @@ class LmdbStore:
         opened = self._open(namespace)
         with self._transaction(write=True) as txn:
             stored = self._stored(txn, opened)
-            known = [one for one in (stored.floor, stored.horizon) if one is not None]
-            if stored.retention_ms is None:
-                return State(stored.generation, None)
-            retained_from = max(now_ms - stored.retention_ms, *known) if known else now_ms - stored.retention_ms
-            if retained_from != stored.horizon:
-                self._keep(txn, opened, replace(stored, horizon=retained_from))
-            return State(stored.generation, retained_from)
+            published = stored.at(now_ms)
+            if published != stored:
+                self._keep(txn, opened, published)
+            return published.state
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
         """Kept in the store, for all processes."""
         opened = self._open(namespace)
         with self._transaction(write=True) as txn:
             stored = self._stored(txn, opened)
-            if stored.floor is None or stored.floor < version:
-                self._keep(txn, opened, replace(stored, floor=version))
+            raised = stored.raised(version)
+            if raised != stored:
+                self._keep(txn, opened, raised)
 
     def purge(self, now_ms: int, limit: int) -> int:
         """Free the space of items that have expired, of all namespaces that are open; looks at about `limit` keys.
@@ -221,24 +204,22 @@ class LmdbStore:
                 raise StorageUnavailable(f"namespace {namespace.name} cannot be opened: {error}") from error
             with self._transaction(write=True) as txn:
                 if txn.get(name, db=self._namespaces) is None:
-                    stored = _Stored(namespace.keep, namespace.bound, namespace.retention_ms, uuid4().hex)
-                    self._keep(txn, opened, stored)
+                    self._keep(txn, opened, Stored.made(namespace, uuid4().hex))
                 else:
                     stored = self._stored(txn, opened)
-                    fits = _reopened(namespace, stored, self._folder)
+                    fits = stored.reopened(namespace, f"the store in {self._folder}")
                     if fits != stored:
                         self._keep(txn, opened, fits)
             self._opened[namespace] = opened
             return opened
 
-    def _stored(self, txn: lmdb.Transaction[bytes], opened: _Opened) -> _Stored:
+    def _stored(self, txn: lmdb.Transaction[bytes], opened: _Opened) -> Stored:
         document = txn.get(opened.name, db=self._namespaces)
         assert document is not None, "made when the namespace was opened"
-        values = json.loads(document)
-        return _Stored(**{**values, "keep": Keep(values["keep"])})
+        return Stored.parse(document)
 
-    def _keep(self, txn: lmdb.Transaction[bytes], opened: _Opened, stored: _Stored) -> None:
-        txn.put(opened.name, json.dumps(asdict(stored)).encode(), db=self._namespaces)
+    def _keep(self, txn: lmdb.Transaction[bytes], opened: _Opened, stored: Stored) -> None:
+        txn.put(opened.name, stored.document().encode(), db=self._namespaces)
 
     def _purge(self, txn: lmdb.Transaction[bytes], opened: _Opened, now_ms: int, limit: int) -> int:
         """Remove what has expired of the keys that the oldest buckets name. Returns how many these were."""
@@ -256,11 +237,7 @@ class LmdbStore:
                 txn.delete(key, db=opened.items)
             elif len(live) < len(kept):
                 txn.put(key, live, db=opened.items)
-        stored = self._stored(txn, opened)
-        if stored.retention_ms is not None:
-            gone = now_ms - stored.retention_ms
-            if stored.horizon is None or stored.horizon < gone:
-                self._keep(txn, opened, replace(stored, horizon=gone))
+        self._keep(txn, opened, self._stored(txn, opened).at(now_ms))
         return len(due)
 
     def _full(self, namespace: Namespace, now_ms: int) -> Outcome:
@@ -274,22 +251,6 @@ class LmdbStore:
             Status.RETRYABLE,
             f"the store is full: it may have {self._map_bytes} bytes (map_size); raise that, or let items expire",
         )
-
-
-def _reopened(namespace: Namespace, stored: _Stored, folder: Path) -> _Stored:
-    """What is stored from now on. Raises `StorageConfigInvalid` where it would break what was promised."""
-    where = f"namespace {namespace.name} of the store in {folder}"
-    if namespace.keep is not stored.keep:
-        raise StorageConfigInvalid(
-            f"{where} was made with keep {stored.keep.value}, not {namespace.keep.value}: use another name"
-        )
-    before, now = stored.retention_ms, namespace.retention_ms
-    if now is not None and (before is None or before < now):
-        raise StorageConfigInvalid(
-            f"{where} has retention_ms {before}, and items that live no longer: it cannot be raised to {now}; "
-            "use another name"
-        )
-    return replace(stored, bound=namespace.bound, retention_ms=now)
 
 
 def _identity(folder: Path) -> tuple[int, int]:

@@ -1,0 +1,76 @@
+"""What a store keeps about a namespace, and what follows from it. Pure.
+
+    retained_from = the largest of: now - retention, the raised floor, the horizon
+
+The horizon is the largest that was ever published, or below which anything was freed: a clock that goes back does not
+bring back what is gone. Settings may change as long as what was promised is kept: `keep` never; `bound` at will (what
+is there stays); `retention_ms` only down, as items that are there live no longer than was asked for them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+
+from joins.storage.errors import StorageConfigInvalid
+from joins.storage.model import Keep, Namespace, State
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A namespace's settings, its generation, and the two marks that only go up."""
+
+    keep: Keep
+    bound: int
+    retention_ms: int | None
+    generation: str
+    floor: int | None = None
+    horizon: int | None = None
+
+    @classmethod
+    def made(cls, namespace: Namespace, generation: str) -> Stored:
+        """Of a namespace at its first use."""
+        return cls(namespace.keep, namespace.bound, namespace.retention_ms, generation)
+
+    @classmethod
+    def parse(cls, document: str | bytes) -> Stored:
+        """The inverse of `document`."""
+        values = json.loads(document)
+        return cls(**{**values, "keep": Keep(values["keep"])})
+
+    def document(self) -> str:
+        """JSON."""
+        return json.dumps(asdict(self))
+
+    def reopened(self, namespace: Namespace, store: str) -> Stored:
+        """With the settings of today. Raises `StorageConfigInvalid` where they break what was promised."""
+        where = f"namespace {namespace.name} of {store}"
+        if namespace.keep is not self.keep:
+            raise StorageConfigInvalid(
+                f"{where} was made with keep {self.keep.value}, not {namespace.keep.value}: use another name"
+            )
+        before, now = self.retention_ms, namespace.retention_ms
+        if now is not None and (before is None or before < now):
+            raise StorageConfigInvalid(
+                f"{where} has retention_ms {before}, and items that live no longer: it cannot be raised to {now}; "
+                "use another name"
+            )
+        return replace(self, bound=namespace.bound, retention_ms=now)
+
+    def at(self, now_ms: int) -> Stored:
+        """With the horizon of this moment."""
+        if self.retention_ms is None:
+            return self
+        gone = now_ms - self.retention_ms
+        return self if self.horizon is not None and self.horizon >= gone else replace(self, horizon=gone)
+
+    def raised(self, version: int) -> Stored:
+        """With a floor of at least this."""
+        return self if self.floor is not None and self.floor >= version else replace(self, floor=version)
+
+    @property
+    def state(self) -> State:
+        """What is published, once `at` the present."""
+        if self.retention_ms is None or self.horizon is None:
+            return State(self.generation, None)
+        return State(self.generation, self.horizon if self.floor is None else max(self.horizon, self.floor))
