@@ -84,7 +84,7 @@ def memory(ids: int) -> None:
     seen, peak = SeenIds(), 0.0
     for start in range(0, ids, CHUNK):
         seen.add(Hashes(*(random.integers(0, 2**63, CHUNK, np.int64).view(np.uint64) << 1 for _ in range(2))))
-        now, high = tracemalloc.get_traced_memory()
+        _, high = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
         if start >= ids // 2:
             peak = max(peak, high / len(seen))
