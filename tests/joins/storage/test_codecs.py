@@ -167,7 +167,7 @@ GOOD = {"key": [b"k"], "version": [1], "tag": [b""], "value": [b"v"], "expires_a
         ({"version": pa.array([2**63], pa.uint64())}, "column version"),
         ({"value": pa.array([None], pa.binary())}, "column value has 1 nulls"),
         ({"expires_at_ms": [-1]}, "column expires_at_ms: -1 to -1"),
-        ({"version": [2**62 + 1]}, "column version"),
+        ({"version": [LARGEST + 1]}, "column version"),
     ],
 )
 def test_wrong_columns_are_named(change: dict[str, Any], told: str) -> None:
