@@ -38,7 +38,8 @@ CHUNK = 50_000
 
 
 def fill(kafka: dict[str, str], topic: str, ids: int) -> None:
-    AdminClient(kafka).create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
+    admin = AdminClient(kafka)  # kept: its calls end with it
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
     writer = TopicWriter(kafka)
     for start in range(0, ids, CHUNK):
         numbers = range(start, min(start + CHUNK, ids))
