@@ -24,7 +24,8 @@ from datadelay.settings import Problems, dotted, load_yaml, with_env
 from dedup.identity import Identity
 from dedup.replayrange import DedupConfig
 from deploy.job import DedupJob, Deduplicate, Output, Select, WindowJob
-from deploy.jobmodel import DedupKeys, EveryKeys, SideKeys, WindowJoinKeys
+from deploy.jobmodel import DedupKeys, EveryKeys, LookupJoinKeys, SideKeys, WindowJoinKeys
+from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
 from joins.spec import JoinSpec, Side, SpecError
 from kafkaio.client import masked
 
@@ -32,7 +33,11 @@ Where = tuple[str | int, ...]
 
 Job = WindowJob | DedupJob
 
-KINDS: Mapping[str, type[WindowJoinKeys] | type[DedupKeys]] = {"window-join": WindowJoinKeys, "dedup": DedupKeys}
+KINDS: Mapping[str, type[WindowJoinKeys] | type[DedupKeys]] = {
+    "window-join": WindowJoinKeys,
+    "lookup-join": LookupJoinKeys,
+    "dedup": DedupKeys,
+}
 _LONGEST_SHOWN = 80
 _TIMEOUTS = {"delivery.timeout.ms", "message.timeout.ms"}  # two names of one property
 
@@ -73,22 +78,7 @@ def window_job(keys: WindowJoinKeys) -> WindowJob:
     """The validated keys as a job; SpecError for what only the join itself refuses."""
     select = keys.output.select
     return WindowJob(
-        spec=JoinSpec(
-            name=keys.name,
-            left=_side(keys.left),
-            right=_side(keys.right),
-            before_ms=keys.join.before,
-            after_ms=keys.join.after,
-            policy=keys.join.policy,
-            producer_delay_ms=keys.producer_delay,
-            max_future_skew_ms=keys.max_future_skew,
-            idle=keys.idle,
-            max_wait_ms=keys.max_wait,
-            max_records=keys.records_per_batch,
-            start=keys.start,
-            on_data_loss=keys.on_data_loss,
-            kafka=keys.kafka,
-        ),
+        spec=lookup_spec(keys) if isinstance(keys, LookupJoinKeys) else JoinSpec(**_join(keys)),
         output=Output(
             topic=keys.output.topic,
             kafka=_producer(keys),
@@ -103,6 +93,53 @@ def window_job(keys: WindowJoinKeys) -> WindowJob:
         window_folder=keys.window_folder,
         json_log=keys.log == "json",
     )
+
+
+def lookup_spec(keys: LookupJoinKeys) -> LookupSpec:
+    """The validated keys as the description of a lookup join."""
+    storage, delay = keys.storage, keys.delay
+    return LookupSpec(
+        **_join(keys),
+        storage=StorageAt(
+            url=storage.url,
+            namespace=storage.namespace,
+            token=storage.token,
+            connect_timeout_s=storage.connect_timeout / 1000,
+            read_timeout_s=storage.read_timeout / 1000,
+            keys_per_request=storage.keys_per_request,
+            requests_at_once=storage.requests_at_once,
+            unreachable_for_s=storage.unreachable_for / 1000,
+        ),
+        delay=DelayAt(
+            url=delay.url,
+            consumer=delay.consumer,
+            token=delay.token,
+            connect_timeout_s=delay.connect_timeout / 1000,
+            read_timeout_s=delay.read_timeout / 1000,
+        ),
+        on_expired=keys.on_expired,
+        accepted_generations=keys.accept_generations,
+    )
+
+
+def _join(keys: WindowJoinKeys) -> dict[str, Any]:
+    """What both flavours of the join have in common."""
+    return {
+        "name": keys.name,
+        "left": _side(keys.left),
+        "right": _side(keys.right),
+        "before_ms": keys.join.before,
+        "after_ms": keys.join.after,
+        "policy": keys.join.policy,
+        "producer_delay_ms": keys.producer_delay,
+        "max_future_skew_ms": keys.max_future_skew,
+        "idle": keys.idle,
+        "max_wait_ms": keys.max_wait,
+        "max_records": keys.records_per_batch,
+        "start": keys.start,
+        "on_data_loss": keys.on_data_loss,
+        "kafka": keys.kafka,
+    }
 
 
 def dedup_job(keys: DedupKeys) -> DedupJob:

@@ -284,3 +284,56 @@ class WindowJoinKeys(Keys):
     log: Literal["people", "json"] = Field(
         default="people", description="a line a batch for people, or a JSON object a line"
     )
+
+
+class StorageKeys(Keys):
+    """The storage API that the feeder writes to."""
+
+    url: Text = Field(description="`http(s)://host:port` of the storage API")
+    namespace: Text = Field(description="where the feeder writes right records; it needs a retention")
+    token: Text | None = Field(default=None, description="bearer token; write `${NAME}`, never the token itself")
+    connect_timeout: Annotated[Duration, Field(gt=0)] = Field(default=as_written("2s"), description="for a connection")
+    read_timeout: Annotated[Duration, Field(gt=0)] = Field(
+        default=as_written("10s"), description="between two pieces of an answer"
+    )
+    keys_per_request: int = Field(default=5_000, ge=1, le=10_000, description="keys looked up by one request")
+    requests_at_once: int = Field(default=4, ge=1, description="requests at a time of each task")
+    unreachable_for: Duration = Field(
+        default=as_written("5m"), description="how long a task waits for a store that fails before its batch fails"
+    )
+
+
+class DelayKeys(Keys):
+    """The Data Delay API that says how far the feeder is."""
+
+    url: Text = Field(description="`http(s)://host:port` of the Data Delay API")
+    consumer: Text = Field(description="name of the feeder there; its topic is right.topic")
+    token: Text | None = Field(default=None, description="bearer token; write `${NAME}`, never the token itself")
+    connect_timeout: Annotated[Duration, Field(gt=0)] = Field(default=as_written("2s"), description="for a connection")
+    read_timeout: Annotated[Duration, Field(gt=0)] = Field(
+        default=as_written("5s"), description="between two pieces of an answer"
+    )
+
+
+class LookupJoinKeys(WindowJoinKeys):
+    """A join of a topic with right records that a feeder stores; keys as of the in-memory join, and where they are."""
+
+    kind: Literal["lookup-join"] = Field(description="what the job is")  # type: ignore[assignment]
+    storage: StorageKeys = Field(description="where right is stored")
+    delay: DelayKeys = Field(description="who says how far it is stored")
+    on_expired: Literal["stop", "unmatched"] = Field(
+        default="stop",
+        description="when left looks for records older than the store keeps; `unmatched` gives them the reason "
+        "no_longer_stored",
+    )
+    accept_generations: tuple[Text, ...] = Field(
+        default=(),
+        description="generations of feeder or store to accept besides those that the checkpoint began with",
+    )
+    window_folder: None = Field(default=None, description="of no use here: no window is kept")
+
+    @model_validator(mode="after")
+    def _no_unjoined(self) -> LookupJoinKeys:
+        if self.topics.unjoined is not None:
+            raise at_keys([("topics.unjoined", "is written by window-join alone; leave it out")])
+        return self

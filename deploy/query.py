@@ -32,6 +32,8 @@ CAUSES: tuple[tuple[str, ExitCode], ...] = (
     ("NotCoPartitioned", ExitCode.NOT_CO_PARTITIONED),
     ("ReceiptRefused", ExitCode.CHECKPOINT),
     ("KafkaUnavailable", ExitCode.UNREACHABLE),
+    ("StoreUnreachable", ExitCode.UNREACHABLE),
+    ("StoreChanged", ExitCode.CHECKPOINT),
 )
 
 

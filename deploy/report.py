@@ -82,7 +82,7 @@ def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: 
         late=total("late"),
         disorder_ms={side: max(s["disorder_ms"][side] for s in summaries) for side in ("left", "right")},
         frontier_ms={side: _known(min(s["frontier_ms"][side] for s in summaries)) for side in ("left", "right")},
-        held_by=f"{spec.right.topic}-{slowest['slowest']['right']}",
+        held_by=slowest.get("held_by") or f"{spec.right.topic}-{slowest['slowest']['right']}",
         window_records=sum(s["window_records"] for s in summaries),
         window_bytes=sum(s["window_bytes"] for s in summaries),
         sent=total("sent"),

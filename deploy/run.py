@@ -32,6 +32,9 @@ from deploy.lock import CheckpointInUse, checkpoint_lock
 from deploy.query import POLL_S, committed, failed, signals
 from deploy.session import build_session, warm_up
 from deploy.sink import SUMMARY_SCHEMA, deliver_stage, identity_of
+from joins import lookup
+from joins.lookup.spec import LookupSpec
+from joins.lookup.stage import lookup_stage
 from joins.window import carried_out, tickets
 from joins.window.source import Gate, commit_positions
 from joins.window.stage import SPARK_SCHEMA, Batches, StageOptions, for_spark, join_stage
@@ -62,14 +65,18 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate) -> DataFrame:
     options = StageOptions(late_copies=job.output.late is not None)
     if job.window_folder is not None:
         options = StageOptions(job.window_folder, options.late_copies)
-    join, deliver = join_stage(job.spec, options), deliver_stage(job.spec, job.output, deduplication(job))
+    deliver = deliver_stage(job.spec, job.output, deduplication(job))
+    spec = job.spec
+    join = lookup_stage(spec) if isinstance(spec, LookupSpec) else join_stage(spec, options)
     select = job.output.select
     if select is None:
 
         def both(batches: Iterable[pa.RecordBatch]) -> Batches:
             return deliver(join(batches))
 
-        return carried_out(spark, job.spec, both, SUMMARY_SCHEMA, gate)
+        if isinstance(spec, LookupSpec):
+            return lookup.carried_out(spark, spec, both, SUMMARY_SCHEMA, gate)
+        return carried_out(spark, spec, both, SUMMARY_SCHEMA, gate)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
         return for_spark(join(batches))
@@ -80,17 +87,14 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate) -> DataFrame:
         f"named_struct('key', {_literal(k)}, 'value', cast({e} as binary))"
         for k, e in {**select.headers, **added}.items()
     )
-    chosen = (
-        tickets(spark, job.spec, gate)
-        .mapInArrow(rows, SPARK_SCHEMA)
-        .selectExpr(
-            "*",
-            f"cast({select.key} as binary) as out_key",
-            f"cast({select.value} as binary) as out_value",
-            f"array({headers}) as out_headers"
-            if headers
-            else "cast(null as array<struct<key:string,value:binary>>) as out_headers",
-        )
+    source = lookup.tickets(spark, spec, gate) if isinstance(spec, LookupSpec) else tickets(spark, spec, gate)
+    chosen = source.mapInArrow(rows, SPARK_SCHEMA).selectExpr(
+        "*",
+        f"cast({select.key} as binary) as out_key",
+        f"cast({select.value} as binary) as out_value",
+        f"array({headers}) as out_headers"
+        if headers
+        else "cast(null as array<struct<key:string,value:binary>>) as out_headers",
     )
     return chosen.mapInArrow(deliver, SUMMARY_SCHEMA)
 

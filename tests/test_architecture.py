@@ -39,6 +39,10 @@ PURE = [
     "joins.storage.entries",
     "joins.storage.stored",
     "joins.storage.encodings",
+    "joins.lookup.batch",
+    "joins.lookup.gate",
+    "joins.lookup.spec",
+    "joins.lookup.start",
     "joins.window.admission",
     "joins.window.state",
     "joins.window.records",
@@ -146,6 +150,9 @@ def test_spark_is_known_only_at_the_edges():
     knowing = {name for name in MODULES if any(one.split(".")[0] == "pyspark" for one in imports(name))}
 
     assert {name for name in knowing if not name.startswith("deploy")} <= {
+        "joins.lookup",
+        "joins.lookup.frame",
+        "joins.lookup.source",
         "joins.window",
         "joins.window.source",
         "joins.window.stage",
