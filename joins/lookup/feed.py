@@ -1,0 +1,262 @@
+"""What a feeder is, and its batches as data. Pure.
+
+    FeedSpec   right topic -> namespace of a storage API, and with which limits
+    Fed        one batch, as it stands in Spark's offset log: ranges of all partitions, the store's generation
+      Span     [start, end) of a partition, and the largest time known to stand below `start`
+
+A batch reads from where the last one ended, up to the last stable offset, at most `max_records` in all: what one
+partition leaves of its part, others take. Carrying it out again writes the same items, which changes nothing.
+
+The store's generation is pinned by the first batch: what was acknowledged stands in that store, and a store of another
+generation has lost it. The JSON is one that `datadelay.positions.checkpoint` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from joins.spec import DataLoss, JoinError, Side, SpecChanged, SpecError
+from kafkaio.topiclog import Ends
+
+FORMAT = 1
+REMEDY = "feed again with a new checkpoint (`start: TIME`, or earliest)"
+
+
+class StoreWiped(JoinError):
+    """The store that answers is not the one that was fed: what was fed before is gone."""
+
+
+class StoreAway(JoinError):
+    """The storage API gave no usable answer for longer than `unreachable_for`; the batch is tried again."""
+
+
+class NoRetention(JoinError):
+    """The namespace promises nothing about how long items live, so that no lookup join could rely on it."""
+
+
+class NoDeadLetterTopic(JoinError):
+    """A record cannot be stored, and there is no topic to put it aside in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedStorage:
+    """items_per_request, requests_at_once   by each task
+
+    unreachable_for_s   how long a store that is away or overloaded only holds a task, before it fails
+    """
+
+    url: str
+    namespace: str
+    token: str | None = field(default=None, repr=False)
+    connect_timeout_s: float = 2.0
+    read_timeout_s: float = 10.0
+    items_per_request: int = 5_000
+    requests_at_once: int = 4
+    unreachable_for_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("url", "namespace"):
+            if not getattr(self, name):
+                raise SpecError(f"storage {name}: '' is not allowed; say where right records are to be stored")
+        for name in ("items_per_request", "requests_at_once"):
+            if getattr(self, name) < 1:
+                raise SpecError(f"storage {name}: {getattr(self, name)} is not allowed; give 1 or more")
+        for name in ("connect_timeout_s", "read_timeout_s", "unreachable_for_s"):
+            if getattr(self, name) <= 0:
+                raise SpecError(f"storage {name}: {getattr(self, name)} is not allowed; give more than 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedSpec:
+    """One feeder.
+
+    start         "earliest", "latest", or epoch milliseconds: where a new checkpoint begins
+    max_records   the limit of records a batch
+    on_data_loss  "stop", or "continue" with what is left of the log, counted
+    dead_letter   the topic for what cannot be stored; None: such a record stops the feeder
+    """
+
+    name: str
+    right: Side
+    storage: FeedStorage
+    max_future_skew_ms: int = 60_000
+    max_records: int = 1_000_000
+    start: str | int = "earliest"
+    on_data_loss: str = "stop"
+    dead_letter: str | None = None
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise SpecError("name: '' is not allowed; give the feeder a name")
+        if self.max_records < 1:
+            raise SpecError(f"max_records: {self.max_records} is not allowed; give 1 or more")
+        if self.max_future_skew_ms < 0:
+            raise SpecError(f"max_future_skew_ms: {self.max_future_skew_ms} is not allowed; give 0 or more")
+        if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
+            raise SpecError(f"start: {self.start!r} is not allowed; give 'earliest', 'latest' or epoch milliseconds")
+        if self.on_data_loss not in ("stop", "continue"):
+            raise SpecError(f"on_data_loss: {self.on_data_loss!r} is not allowed; give 'stop' or 'continue'")
+        if self.dead_letter == self.right.topic:
+            raise SpecError(f"dead_letter: {self.dead_letter!r} is right's topic; what is put aside would come again")
+
+    def identity(self) -> dict[str, object]:
+        """What a checkpoint is bound to."""
+        return {
+            "right.topic": self.right.topic,
+            "right.time": self.right.time,
+            "storage.namespace": self.storage.namespace,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """newest_ms: the largest time known to stand below `start`; None: none is known."""
+
+    start: int
+    end: int
+    newest_ms: int | None = None
+
+    @property
+    def records(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """One batch. `skipped`: offsets that retention had deleted unread, under `on_data_loss: continue`."""
+
+    number: int
+    listed_ms: int
+    identity: Mapping[str, Any]
+    topic_id: str
+    store_generation: str
+    spans: Mapping[int, Span]
+    skipped: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "buckets": [
+                {"bucket": p, "right": [[p, span.start, span.end, span.newest_ms]]}
+                for p, span in sorted(self.spans.items())
+            ],
+            "format": FORMAT,
+            "identity": dict(sorted(self.identity.items())),
+            "listed_ms": self.listed_ms,
+            "number": self.number,
+            "skipped": self.skipped,
+            "store_generation": self.store_generation,
+            "topic_id": self.topic_id,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Fed:
+        if data.get("format") != FORMAT or "store_generation" not in data:
+            raise SpecChanged(
+                f"no checkpoint of a feeder in format {FORMAT} (format {data.get('format')!r}): go on with the "
+                f"version that wrote it, or {REMEDY}"
+            )
+        rows = [row for bucket in data["buckets"] for row in bucket["right"]]
+        return cls(
+            number=data["number"],
+            listed_ms=data["listed_ms"],
+            identity=data["identity"],
+            topic_id=data["topic_id"],
+            store_generation=data["store_generation"],
+            spans={p: Span(start, end, newest) for p, start, end, newest in rows},
+            skipped=data["skipped"],
+        )
+
+    def check_belongs_to(self, spec: FeedSpec) -> None:
+        """Raise `SpecChanged` naming every value that differs from the feeder that wrote this."""
+        now = spec.identity()
+        changed = [f"{k}: {self.identity.get(k)!r} -> {v!r}" for k, v in now.items() if self.identity.get(k) != v]
+        if changed:
+            raise SpecChanged(
+                f"the checkpoint of {spec.name!r} belongs to another feeder ({'; '.join(changed)}): put the old values "
+                f"back, or {REMEDY}"
+            )
+
+    def check_store(self, namespace: str, generation: str) -> None:
+        """Raise `StoreWiped` where another store answers than the one that was fed."""
+        if generation != self.store_generation:
+            raise StoreWiped(
+                f"namespace {namespace!r} is of generation {generation} now, and {self.store_generation} was fed: the "
+                f"store was wiped or replaced. Bring the old one back, or {REMEDY} that covers what joins still need"
+            )
+
+    def check_topic(self, spec: FeedSpec, topic_id: str) -> None:
+        if topic_id != self.topic_id:
+            raise DataLoss(
+                f"right topic {spec.right.topic!r} was deleted and made again (id {self.topic_id} -> {topic_id}): "
+                f"{REMEDY}"
+            )
+
+    def after(self, spec: FeedSpec, ends: Mapping[int, Ends], listed_ms: int) -> Fed | None:
+        """The next batch; None when there is nothing to read. New partitions are read from their start.
+
+        Raises `DataLoss` where records were deleted that were never read, or the log was truncated.
+        """
+        at: dict[int, int] = {}
+        skipped = self.skipped
+        for p, end in ends.items():
+            position = self.spans[p].end if p in self.spans else 0
+            if position > end.high:
+                raise DataLoss(
+                    f"right partition {spec.right.topic}-{p} ends at offset {end.high}, the checkpoint has read up to "
+                    f"{position}: it was truncated (an unclean leader election, or records deleted by hand); {REMEDY}"
+                )
+            if end.start > position:
+                if spec.on_data_loss == "stop":
+                    raise DataLoss(
+                        f"retention has deleted records of right partition {spec.right.topic}-{p} below offset "
+                        f"{end.start}: {end.start - position} offsets from {position} on were never read. Lengthen "
+                        f"retention and {REMEDY}, or go on with what is left, counted (`on_data_loss: continue`)"
+                    )
+                skipped += end.start - position
+                position = end.start
+            at[p] = position
+        missing = sorted(set(self.spans) - set(ends))
+        if missing:
+            raise DataLoss(f"right topic {spec.right.topic!r} has lost its partitions {missing}: {REMEDY}")
+        taken = shares({p: max(ends[p].stable - at[p], 0) for p in at}, spec.max_records)
+        if not any(taken.values()):
+            return None
+        spans = {p: Span(at[p], at[p] + taken[p]) for p in at}
+        return replace(self, number=self.number + 1, listed_ms=listed_ms, spans=spans, skipped=skipped)
+
+
+def shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
+    """How much each may take, at most `limit` together (and at least 1 where anything waits); small ones first."""
+    taken: dict[int, int] = {}
+    left = limit
+    for rank, p in enumerate(sorted(waiting, key=lambda p: (waiting[p], p))):
+        taken[p] = min(waiting[p], left // (len(waiting) - rank))
+        left -= taken[p]
+    if left and not any(taken.values()) and waiting:  # fewer than partitions: one has them
+        p = max(waiting, key=lambda p: (waiting[p], p))
+        taken[p] = min(waiting[p], left)
+    return taken
+
+
+def never_fed_below(
+    starts: Mapping[int, int],
+    newest_before: Mapping[int, int | None],
+    first: Mapping[int, int | None],
+    disorder_ms: int,
+    ceiling_ms: int,
+) -> int | None:
+    """The time below which some right record may not be fed by a checkpoint that begins at `starts`; None: none is.
+
+    Of a partition that begins at an offset above 0: the largest time known below it plus the disorder, as no record
+    below it is later than that; where retention has deleted all of them, the first one's time plus the disorder; where
+    there is none either, the ceiling, above which no record is stored at all.
+    """
+    bounds = []
+    for p, start in starts.items():
+        if start > 0:
+            known = newest_before[p] if newest_before[p] is not None else first[p]
+            bounds.append(ceiling_ms + 1 if known is None else min(known + disorder_ms, ceiling_ms) + 1)
+    return max(bounds, default=None)

@@ -1,0 +1,255 @@
+"""The Spark edge of the feeder: a streaming source whose offsets are batches (`feed.Fed`), and that feeds as it reads.
+
+    latestOffset   the next batch: what Kafka holds, in the store that was pinned. The first one, before it is logged,
+                   tells the store from which time on it is fed (`retained_from`)
+    read           on an executor: the range goes to the store, one summary row comes back
+    commit         the positions of a committed batch go to the consumer group that the collector watches
+
+A broker or a store that is away holds the feeder, with a line; after `unreachable_for` it fails.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from joins.lookup.feed import Fed, FeedSpec, NoRetention, Span, StoreAway, never_fed_below
+from joins.lookup.feedstage import AWAY, SUMMARY_SCHEMA, FeedTicket, feed, feed_client
+from joins.storage.client import StorageClient
+from joins.storage.wire import NamespaceBody
+from joins.window.source import SAY_EVERY_S, Gate
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.errors import KafkaIOError, KafkaUnavailable
+from kafkaio.eventtime import TimeOf
+from kafkaio.groups import GroupOffsets
+from kafkaio.topiclog import Ends, TimeQuery, TopicLog
+
+log = logging.getLogger("joins.lookup")
+
+STORE_LOOK_EVERY_S = 1.0
+ONE_TRY_S = 2.0
+
+
+def feed_source(spec: FeedSpec, gate: Gate) -> type[DataSource]:
+    """A data source class for one feeder: what it must know travels in the class, and so shows in no plan or log."""
+
+    class Feeder(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "teacup_feeder_" + "".join(c if c.isalnum() else "_" for c in spec.name).lower()
+
+        def schema(self) -> str:
+            return SUMMARY_SCHEMA
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+            return FeedReader(spec, gate)
+
+    return Feeder
+
+
+class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in a process of its own beside the driver; connects when first asked, as it is also sent to executors."""
+
+    def __init__(self, spec: FeedSpec, gate: Gate) -> None:
+        self._spec, self._gate = spec, gate
+        self._log: BrokerLog | None = None
+        self._client: StorageClient | None = None
+        self._store: NamespaceBody | None = None
+        self._looked_at_s = 0.0
+        self._said_at = 0.0
+        self._until_now = False
+        self._target: dict[int, int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until_now = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        away_since_s: float | None = None
+        while self._gate.stop_file is None or not self._gate.stop_file.exists():
+            try:
+                planned = self._plan(start)
+            except (KafkaUnavailable, *AWAY) as error:
+                away_since_s = away_since_s or time.monotonic()
+                waited_s = time.monotonic() - away_since_s
+                gives_up_s = self._gate.unreachable_for_s
+                if not isinstance(error, KafkaUnavailable):
+                    gives_up_s = self._spec.storage.unreachable_for_s
+                if waited_s > gives_up_s:
+                    if isinstance(error, KafkaUnavailable):
+                        raise
+                    raise StoreAway(f"the storage API was away for {waited_s:.0f} s: {error}") from error
+                self._say(f"holds: {error} (for {waited_s:.0f} s now; gives up after {gives_up_s:.0f} s)")
+                time.sleep(0.5)
+                continue
+            return start if planned is None else planned.to_json()
+        return start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if not end:
+            return []
+        fed = Fed.from_json(end)
+        fed.check_belongs_to(self._spec)
+        namespace = self._namespace()
+        fed.check_store(namespace.name, namespace.generation)
+        tickets = [
+            FeedTicket(
+                partition=p,
+                start=span.start,
+                end=span.end,
+                newest_ms=span.newest_ms,
+                number=fed.number,
+                ceiling_ms=fed.listed_ms + self._spec.max_future_skew_ms,
+                retention_ms=_retention(namespace),
+                store_generation=fed.store_generation,
+            )
+            for p, span in sorted(fed.spans.items())
+            if span.records
+        ]
+        return [InputPartition(json.dumps(asdict(ticket))) for ticket in tickets]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return feed(self._spec, [json.loads(partition.value)])
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Tell the collector; the checkpoint stays the truth, so that a failure here is said and no more."""
+        if self._gate.commit_group is None or not end:
+            return
+        try:
+            commit_fed(self._spec, self._gate.commit_group, Fed.from_json(end))
+        except KafkaIOError as error:
+            log.warning("positions were not committed to group %r: %s", self._gate.commit_group, error)
+
+    def stop(self) -> None:
+        if self._log is not None:
+            self._log.close()
+        if self._client is not None:
+            self._client.close()
+
+    def _plan(self, start: Mapping[str, Any]) -> Fed | None:
+        """The batch after `start`, None when there is nothing to do."""
+        spec = self._spec
+        if self._log is None:
+            self._log = BrokerLog(spec.right.topic, spec.kafka, TimeOf(spec.right.time))
+        right = self._log
+        namespace = self._namespace()
+        listed_ms = time.time_ns() // 1_000_000
+        if not start:
+            right.partition_count()
+            ends = self._frozen(right.ends())
+            begun = begin(spec, namespace.generation, ends, right, listed_ms)
+            self._tell_the_start({p: span.end for p, span in begun.spans.items()}, ends, right, listed_ms)
+            # Logged even without a record to read: `start: latest` must not become a later latest at each try.
+            return begun
+        state = Fed.from_json(start)
+        state.check_belongs_to(spec)
+        state.check_store(namespace.name, namespace.generation)
+        state.check_topic(spec, right.topic_id())
+        right.partition_count()
+        ends = self._frozen(right.ends())
+        after = state.after(spec, ends, listed_ms)
+        if after is None:
+            return None
+        if after.skipped > state.skipped:
+            lost = {p: span.start for p, span in after.spans.items() if span.start > _end_of(state, p)}
+            self._tell_the_start(lost, ends, right, listed_ms)
+        reads = {p: span.start for p, span in after.spans.items() if span.records and span.start}
+        newest = right.newest(reads, listed_ms + spec.max_future_skew_ms) if reads else {}
+        spans = {p: replace(span, newest_ms=newest.get(p)) for p, span in after.spans.items()}
+        return replace(after, spans=spans)
+
+    def _tell_the_start(
+        self, starts: Mapping[int, int], ends: Mapping[int, Ends], right: TopicLog, listed_ms: int
+    ) -> None:
+        """Right records before these offsets are not in the store, and whoever looks something up must know."""
+        spec, ceiling_ms = self._spec, listed_ms + self._spec.max_future_skew_ms
+        begun = {p: at for p, at in starts.items() if at > 0}
+        if not begun:
+            return
+        newest = right.newest(begun, ceiling_ms)
+        first = right.times_at({p: (at, ends[p].stable) for p, at in begun.items()}, ceiling_ms)
+        below_ms = never_fed_below(begun, newest, first, spec.right.disorder_ms, ceiling_ms)
+        if below_ms is not None:
+            assert self._client is not None
+            self._client.raise_retained_from(spec.storage.namespace, below_ms)
+
+    def _namespace(self) -> NamespaceBody:
+        """As it was at most a second ago."""
+        if self._client is None:
+            self._client = feed_client(self._spec, ONE_TRY_S)  # it is here that waiting is told and ended
+        if self._store is None or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
+            self._store = self._client.namespace(self._spec.storage.namespace)
+            self._looked_at_s = time.monotonic()
+            _retention(self._store)
+        return self._store
+
+    def _frozen(self, ends: Mapping[int, Ends]) -> Mapping[int, Ends]:
+        """Under `availableNow` the topic ends where it ended at first."""
+        if not self._until_now:
+            return ends
+        if self._target is None:
+            self._target = {p: end.stable for p, end in ends.items()}
+        target = self._target
+        return {p: replace(end, stable=min(end.stable, target.get(p, 0))) for p, end in ends.items()}
+
+    def _say(self, line: str) -> None:
+        if time.monotonic() - self._said_at > SAY_EVERY_S:
+            self._said_at = time.monotonic()
+            log.warning("%s %s", self._spec.name, line)
+
+
+def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: TopicLog, listed_ms: int) -> Fed:
+    """The batch before the first one: nothing read, all positions set."""
+    if spec.start == "earliest":
+        at = {p: end.start for p, end in ends.items()}
+    elif spec.start == "latest":
+        at = {p: end.stable for p, end in ends.items()}
+    else:
+        margin = spec.right.disorder_ms
+        queries = {p: TimeQuery(int(spec.start), end.start, end.stable, margin) for p, end in ends.items()}
+        found = right.first_at_or_after(queries, listed_ms + spec.max_future_skew_ms)
+        at = {p: answer.offset for p, answer in found.items()}
+    return Fed(
+        number=0,
+        listed_ms=listed_ms,
+        identity=spec.identity(),
+        topic_id=right.topic_id(),
+        store_generation=generation,
+        spans={p: Span(offset, offset) for p, offset in at.items()},
+    )
+
+
+def commit_fed(spec: FeedSpec, group: str, fed: Fed) -> None:
+    """Commit the positions of a batch to a consumer group; raises `KafkaIOError`."""
+    offsets = GroupOffsets(group, spec.kafka)
+    try:
+        offsets.commit({(spec.right.topic, p): span.end for p, span in fed.spans.items()})
+    finally:
+        offsets.close()
+
+
+def _end_of(fed: Fed, partition: int) -> int:
+    return fed.spans[partition].end if partition in fed.spans else 0
+
+
+def _retention(namespace: NamespaceBody) -> int:
+    if namespace.retention_ms is None:
+        raise NoRetention(
+            f"namespace {namespace.name!r} has no retention_ms: how long right records live would be unknown to joins; "
+            "give it one in the configuration of the storage API"
+        )
+    return namespace.retention_ms

@@ -1,0 +1,256 @@
+"""A feeder's task: a range of right -> items -> storage API, in parallel requests of bounded size.
+
+The next records are fetched while the requests of the last ones are under way. The summary row goes back only after
+every item is acknowledged (`ok`, or `conflict`: a newer one is kept), what cannot be stored is safe in the dead-letter
+topic, and the namespace still is of the generation that was pinned: no acknowledgement is one of a store that is gone.
+
+A record without a key is counted, and is no dead letter: it can match nothing. One that is expired when it is read is
+counted and sent like any other, as it is the store's clock that decides.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from joins.lookup.feed import FeedSpec, NoDeadLetterTopic, StoreAway, StoreWiped
+from joins.lookup.rightrow import to_items
+from joins.storage.client import StorageClient
+from joins.storage.errors import ItemsUnsettled, RateLimited, ServerUnavailable
+from joins.storage.model import Status
+from joins.window.intake import take_in
+from joins.window.records import RECORD
+from kafkaio.errors import KafkaIOError
+from kafkaio.perprocess import PerProcess
+from kafkaio.rangereader import open_reader
+from kafkaio.writer import discard_writer, open_writer
+
+SUMMARY_SCHEMA = "summary string"
+AWAY = (ItemsUnsettled, RateLimited, ServerUnavailable)
+_NO_PROGRESS = -(2**63)
+_PENDING = pl.Schema({**RECORD, "late": pl.Boolean()})
+
+
+@dataclass(frozen=True, slots=True)
+class FeedTicket:
+    """What a task is told: the range, and what was known when it was admitted."""
+
+    partition: int
+    start: int
+    end: int
+    newest_ms: int | None
+    number: int
+    ceiling_ms: int
+    retention_ms: int
+    store_generation: str
+
+
+@dataclass(slots=True)
+class Summary:
+    """Counts of one task's records. read = stored + conflict + null_key + dead (rejected ones are dead)."""
+
+    partition: int
+    number: int
+    end: int
+    read: int = 0
+    stored: int = 0
+    conflict: int = 0
+    null_key: int = 0
+    expired: int = 0
+    late: int = 0
+    dead: dict[str, int] = field(default_factory=dict)
+    newest_ms: int | None = None
+    disorder_ms: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class FeedTask:
+    """Carries one ticket out."""
+
+    def __init__(self, spec: FeedSpec, ticket: FeedTicket) -> None:
+        self._spec, self._ticket = spec, ticket
+        self._summary = Summary(ticket.partition, ticket.number, ticket.end, newest_ms=ticket.newest_ms)
+        self._store = store_of(spec)
+
+    def carry_out(self) -> Summary:
+        spec, ticket, summary = self._spec, self._ticket, self._summary
+        reader = open_reader(spec.right.topic, spec.kafka)
+        under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []
+        try:
+            for batch in reader.read(ticket.partition, ticket.start, ticket.end):
+                records = self._taken_in(batch)
+                self._settle(under_way)
+                under_way = self._send(records)
+            self._settle(under_way)
+        finally:
+            for _, future in under_way:
+                future.cancel()
+        self._flush_aside()
+        generation = self._store.generation()
+        if generation != ticket.store_generation:
+            raise StoreWiped(
+                f"namespace {spec.storage.namespace!r} became generation {generation} while it was fed as "
+                f"{ticket.store_generation}: the store was wiped or replaced; feed again with a new checkpoint"
+            )
+        return summary
+
+    def _taken_in(self, batch: pa.RecordBatch) -> pl.DataFrame:
+        """The records that can be stored, with `late`; the others are counted and put aside."""
+        spec, summary = self._spec, self._summary
+        known = summary.newest_ms
+        summary.read += batch.num_rows
+        taken = take_in("right", spec.right, batch, self._ticket.ceiling_ms, _NO_PROGRESS, known)
+        summary.newest_ms = taken.newest_ms
+        summary.disorder_ms = max(summary.disorder_ms, taken.disorder_ms)
+        if len(taken.dead):
+            dead = taken.dead.select("reason", **{name: _right(name) for name in RECORD})
+            self._put_aside(dead, dead["reason"])
+        times = taken.records["time"].to_numpy()
+        running = np.maximum.accumulate(times) if len(times) else times
+        if known is not None and len(times):
+            running = np.maximum(running, known)
+        records = taken.records.with_columns(late=pl.Series(times < running - spec.right.disorder_ms))
+        summary.null_key += records["key"].null_count()
+        if records["key"].null_count():
+            records = records.filter(pl.col("key").is_not_null())
+        now_ms = time.time_ns() // 1_000_000
+        summary.late += int(records["late"].sum())
+        summary.expired += int((records["time"] + self._ticket.retention_ms <= now_ms).sum())
+        return records.cast(_PENDING)
+
+    def _send(self, records: pl.DataFrame) -> list[tuple[pl.DataFrame, Future[pa.Table]]]:
+        parts = records.iter_slices(self._spec.storage.items_per_request) if len(records) else ()
+        return [(part, self._store.write(part, self._ticket.retention_ms)) for part in parts]
+
+    def _settle(self, under_way: list[tuple[pl.DataFrame, Future[pa.Table]]]) -> None:
+        """Wait until every item of these requests is acknowledged; what the store rejects is put aside."""
+        for part, future in under_way:
+            refused = pl.DataFrame(pl.from_arrow(future.result()))
+            rejected = refused.filter(pl.col("status") == Status.REJECTED.value)
+            conflicts = len(refused) - len(rejected)
+            self._summary.conflict += conflicts
+            self._summary.stored += len(part) - len(refused)
+            if len(rejected):
+                records = part[rejected["index"].to_list()]
+                self._put_aside(records, pl.select("rejected: " + pl.lit(rejected["reason"])).to_series())
+
+    def _put_aside(self, records: pl.DataFrame, reasons: pl.Series) -> None:
+        spec, first = self._spec, records.row(0, named=True)
+        topic = spec.right.topic
+        if spec.dead_letter is None:
+            raise NoDeadLetterTopic(
+                f"{len(records)} records of {topic!r} cannot be stored, the first at partition {first['partition']} "
+                f"offset {first['offset']} ({reasons[0]}): name a dead-letter topic (`topics.dead_letter`), mend the "
+                "producer, or raise the namespace's limits"
+            )
+        for reason in reasons:
+            kind = reason.partition(":")[0]
+            self._summary.dead[kind] = self._summary.dead.get(kind, 0) + 1
+        headers = [
+            [
+                *((one["key"], one["value"]) for one in own or ()),
+                ("teacup.topic", topic),
+                ("teacup.right", f"{partition}:{offset}"),
+                ("teacup.outcome", "dead_letter"),
+                ("teacup.reason", reason),
+            ]
+            for own, partition, offset, reason in zip(
+                *(records[name].to_list() for name in ("headers", "partition", "offset")), reasons, strict=True
+            )
+        ]
+        times = [max(time_ms or 0, 0) for time_ms in records["time"]]
+        columns = records["key"].to_list(), records["value"].to_list(), headers, times
+        try:
+            open_writer(spec.kafka).write(spec.dead_letter, *columns)
+        except KafkaIOError:
+            discard_writer(spec.kafka)
+            raise
+
+    def _flush_aside(self) -> None:
+        if not self._summary.dead:
+            return
+        try:
+            open_writer(self._spec.kafka).flush()
+        except KafkaIOError:
+            discard_writer(self._spec.kafka)
+            raise
+
+
+class FeedStore:
+    """One process's way to the namespace: a client, and as many threads as there may be requests at once."""
+
+    def __init__(self, spec: FeedSpec) -> None:
+        self._spec = spec
+        self._client = feed_client(spec)
+        self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="feed")
+
+    def write(self, records: pl.DataFrame, retention_ms: int) -> Future[pa.Table]:
+        """The rows that are not kept, as `StorageClient.write_table` gives them."""
+
+        def send() -> pa.Table:
+            items = to_items(records.select(RECORD.names()), records["late"], retention_ms)
+            try:
+                return self._client.write_table(self._spec.storage.namespace, items)
+            except AWAY as error:
+                raise self._away(error) from error
+
+        return self._pool.submit(send)
+
+    def generation(self) -> str:
+        try:
+            return self._client.namespace(self._spec.storage.namespace).generation
+        except AWAY as error:
+            raise self._away(error) from error
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def _away(self, error: Exception) -> StoreAway:
+        at = self._spec.storage
+        return StoreAway(
+            f"namespace {at.namespace!r} of {at.url} took nothing more for {at.unreachable_for_s:g} s "
+            f"({error}); start the storage API, then the feeder goes on from its checkpoint"
+        )
+
+
+def feed_client(spec: FeedSpec, give_up_after_s: float | None = None) -> StorageClient:
+    """A client as patient as the feeder is told to be; each wait is told in the log."""
+    at = spec.storage
+    return StorageClient(
+        at.url,
+        at.token,
+        connect_timeout_s=at.connect_timeout_s,
+        read_timeout_s=at.read_timeout_s,
+        attempts=1_000_000,
+        give_up_after_s=at.unreachable_for_s if give_up_after_s is None else give_up_after_s,
+    )
+
+
+_stores: PerProcess[tuple[str, str, str], FeedStore] = PerProcess(2, FeedStore.close)
+
+
+def store_of(spec: FeedSpec) -> FeedStore:
+    """This process's, kept open between tasks."""
+    return _stores.get((spec.name, spec.storage.url, spec.storage.namespace), lambda: FeedStore(spec))
+
+
+def feed(spec: FeedSpec, tickets: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Tickets as JSON objects -> one summary row each."""
+    for ticket in tickets:
+        summary = FeedTask(spec, FeedTicket(**ticket)).carry_out()
+        yield pa.record_batch({"summary": [json.dumps(summary.to_json())]})
+
+
+def _right(name: str) -> pl.Expr:
+    return pl.col(f"right_{name}")

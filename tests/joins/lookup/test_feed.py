@@ -1,0 +1,107 @@
+"""A feeder's batches: what each may read, and from which time on the store is fed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datadelay.positions.checkpoint import positions_in
+from joins.lookup.feed import Fed, FeedSpec, FeedStorage, Span, StoreWiped, never_fed_below, shares
+from joins.spec import DataLoss, Side, SpecChanged
+from kafkaio.topiclog import Ends
+
+SPEC = FeedSpec(name="feeder", right=Side(topic="right"), storage=FeedStorage(url="http://s", namespace="n"))
+FED = Fed(
+    number=3,
+    listed_ms=1_000,
+    identity=SPEC.identity(),
+    topic_id="id",
+    store_generation="g1",
+    spans={0: Span(5, 10), 1: Span(0, 0)},
+)
+
+
+@given(st.dictionaries(st.integers(0, 5), st.integers(0, 50), max_size=5), st.integers(1, 60))
+def test_a_limit_is_used_to_the_full_and_never_passed(waiting: dict[int, int], limit: int) -> None:
+    """What one partition leaves of its part, others take."""
+    taken = shares(waiting, limit)
+
+    assert sum(taken.values()) == min(limit, sum(waiting.values()))
+    assert all(0 <= taken[p] <= waiting[p] for p in waiting)
+
+
+def test_a_batch_goes_on_where_the_last_one_ended() -> None:
+    """Up to the last stable offset, not to the high watermark."""
+    after = FED.after(SPEC, {0: Ends(0, 12, 20), 1: Ends(0, 3, 3)}, 2_000)
+
+    assert after is not None
+    assert (after.number, after.listed_ms) == (4, 2_000)
+    assert after.spans == {0: Span(10, 12), 1: Span(0, 3)}
+
+
+def test_nothing_to_read_is_no_batch() -> None:
+    """Spark would run one for each new offset."""
+    assert FED.after(SPEC, {0: Ends(0, 10, 20), 1: Ends(0, 0, 0)}, 2_000) is None
+
+
+def test_a_batch_survives_its_json_and_collectors_can_read_it() -> None:
+    """It is the offset in Spark's log."""
+    import json
+
+    log = "v1\n{}\n" + json.dumps(FED.to_json())
+
+    assert Fed.from_json(json.loads(json.dumps(FED.to_json()))) == FED
+    assert positions_in(log, "right") == {0: 10, 1: 0}
+
+
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ({0: Ends(0, 8, 8), 1: Ends(0, 0, 0)}, "truncated"),
+        ({0: Ends(15, 20, 20), 1: Ends(0, 0, 0)}, "5 offsets from 10 on were never read"),
+        ({0: Ends(0, 10, 10)}, r"lost its partitions \[1\]"),
+    ],
+)
+def test_records_that_are_gone_stop_the_feeder(ends: dict[int, Ends], message: str) -> None:
+    """Nothing is skipped silently."""
+    with pytest.raises(DataLoss, match=message):
+        FED.after(SPEC, ends, 2_000)
+
+
+def test_what_retention_deleted_can_be_gone_on_without_and_is_counted() -> None:
+    """`on_data_loss: continue`."""
+    after = FED.after(replace(SPEC, on_data_loss="continue"), {0: Ends(15, 20, 20), 1: Ends(0, 0, 0)}, 2_000)
+
+    assert after is not None
+    assert after.skipped == 5
+    assert after.spans[0] == Span(15, 20)
+
+
+def test_another_store_another_topic_and_another_feeder_are_refused() -> None:
+    """Each with its remedy."""
+    with pytest.raises(StoreWiped, match=r"generation g2 now, and g1 was fed.*new checkpoint"):
+        FED.check_store("n", "g2")
+    with pytest.raises(DataLoss, match="made again"):
+        FED.check_topic(SPEC, "other")
+    with pytest.raises(SpecChanged, match=r"right\.topic: 'right' -> 'else'"):
+        FED.check_belongs_to(replace(SPEC, right=Side(topic="else")))
+
+
+@pytest.mark.parametrize(
+    ("start", "newest", "first", "below"),
+    [
+        (0, None, 500, None),  # the whole log is fed
+        (7, 400, 500, 501),  # records below the start are at most 400 + 100
+        (7, None, 500, 601),  # all of them are deleted: at most the first one's time + disorder
+        (7, None, None, 10_001),  # nothing is known
+        (7, 9_950, None, 10_001),  # above the ceiling nothing is stored
+    ],
+)
+def test_the_store_is_told_from_which_time_on_it_is_fed(
+    start: int, newest: int | None, first: int | None, below: int | None
+) -> None:
+    """Below that a lookup must not be answered `unmatched`."""
+    assert never_fed_below({0: start}, {0: newest}, {0: first}, 100, 10_000) == below
