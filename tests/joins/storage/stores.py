@@ -1,0 +1,71 @@
+"""The back ends under test: LMDB in a folder, and Aerospike where TEACUP_AEROSPIKE=host:port/namespace names one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+import pytest
+
+from joins.storage.backends import open_backend
+from joins.storage.model import Backend, Item, Keep, Namespace
+
+AEROSPIKE = "TEACUP_AEROSPIKE"
+SESSION = uuid4().hex[:8]
+"""In the names of namespaces, as a server keeps them from one run to the next."""
+
+
+class Open(Protocol):
+    """Opens a store, which is not open in this process, for these namespaces."""
+
+    def __call__(self, *namespaces: Namespace) -> Backend: ...
+
+
+def aerospike_server() -> str:
+    """Skips where there is none: the only skip of this suite."""
+    server = os.environ.get(AEROSPIKE)
+    if not server:
+        pytest.skip(f"no Aerospike server: set {AEROSPIKE}=host:port/namespace to test that back end")
+    return server
+
+
+def opener(kind: str, folder: Path) -> Open:
+    """Of the back end `lmdb` or `aerospike`."""
+    url = f"lmdb://{folder / 'store'}?map_size=64MiB" if kind == "lmdb" else f"aerospike://{aerospike_server()}"
+    return lambda *namespaces: open_backend(url, namespaces)
+
+
+@contextmanager
+def opened(open_store: Open, *namespaces: Namespace) -> Iterator[Backend]:
+    """Closed at the end."""
+    backend = open_store(*namespaces)
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+def namespace(keep: Keep = Keep.LATEST, bound: int = 1, retention_ms: int | None = None, name: str = "") -> Namespace:
+    """With a name of its own."""
+    return Namespace(f"{name or uuid4().hex[:12]}-{SESSION}", keep, bound, retention_ms)
+
+
+def now_ms() -> int:
+    """A server's clock frees what has expired, so tests begin at the real time."""
+    return time.time_ns() // 1_000_000
+
+
+def item_maker(now: int) -> Callable[..., Item]:
+    """Items with times relative to `now`."""
+
+    def make(
+        key: bytes = b"k", version: int = 0, tag: bytes = b"", value: bytes = b"v", lives_ms: int = 60_000
+    ) -> Item:
+        return Item(key, now + version, tag, value, now + lives_ms)
+
+    return make
