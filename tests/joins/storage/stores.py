@@ -1,4 +1,4 @@
-"""The back ends under test: LMDB in a folder, and Aerospike where TEACUP_AEROSPIKE=host:port/namespace names one."""
+"""The back ends under test: LMDB in a folder; Aerospike where TEACUP_AEROSPIKE=host:port/namespace names a server."""
 
 from __future__ import annotations
 
