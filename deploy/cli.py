@@ -85,7 +85,7 @@ def run_file(job_file: Path) -> ExitCode:
     if job is None:
         return ExitCode.BAD_JOB_FILE
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    from deploy.job import DedupJob
+    from deploy.job import DedupJob, FeederJob
     from deploy.session import SessionRefused
 
     try:
@@ -93,6 +93,10 @@ def run_file(job_file: Path) -> ExitCode:
             from deploy.dedupjob import run_dedup
 
             return run_dedup(job, _say)
+        if isinstance(job, FeederJob):
+            from deploy.feedjob import run_feeder
+
+            return run_feeder(job, _say)
         from deploy.run import run_job
 
         return run_job(job, _say)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dedup.identity import Identity
 from dedup.replayrange import DedupConfig
+from joins.lookup.feed import FeedSpec
 from joins.spec import JoinSpec
 
 
@@ -93,6 +94,17 @@ class DedupJob:
     config: DedupConfig = field(default_factory=DedupConfig)
     start: str = "earliest"
     max_records: int = 1_000_000
+    checkpoint: str
+    trigger_ms: int | None = 0
+    spark: Mapping[str, str] = field(default_factory=dict)
+    json_log: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeederJob:
+    """A feeder; the others are as those of `WindowJob`."""
+
+    spec: FeedSpec
     checkpoint: str
     trigger_ms: int | None = 0
     spark: Mapping[str, str] = field(default_factory=dict)

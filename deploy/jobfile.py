@@ -23,7 +23,8 @@ from datadelay.errors import ConfigInvalid
 from datadelay.settings import Problems, dotted, load_yaml, with_env
 from dedup.identity import Identity
 from dedup.replayrange import DedupConfig
-from deploy.job import DedupJob, Deduplicate, Output, Select, WindowJob
+from deploy.feedermodel import FeederKeys, feeder_job
+from deploy.job import DedupJob, Deduplicate, FeederJob, Output, Select, WindowJob
 from deploy.jobmodel import DedupKeys, EveryKeys, LookupJoinKeys, SideKeys, WindowJoinKeys
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
 from joins.spec import JoinSpec, Side, SpecError
@@ -31,12 +32,13 @@ from kafkaio.client import masked
 
 Where = tuple[str | int, ...]
 
-Job = WindowJob | DedupJob
+Job = WindowJob | DedupJob | FeederJob
 
-KINDS: Mapping[str, type[WindowJoinKeys] | type[DedupKeys]] = {
+KINDS: Mapping[str, type[WindowJoinKeys] | type[DedupKeys] | type[FeederKeys]] = {
     "window-join": WindowJoinKeys,
     "lookup-join": LookupJoinKeys,
     "dedup": DedupKeys,
+    "feeder": FeederKeys,
 }
 _LONGEST_SHOWN = 80
 _TIMEOUTS = {"delivery.timeout.ms", "message.timeout.ms"}  # two names of one property
@@ -69,6 +71,8 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ) -> Job:
     if keys is None or problems:
         raise JobFileError(path, _lines(problems))
     try:
+        if isinstance(keys, FeederKeys):
+            return feeder_job(keys)
         return dedup_job(keys) if isinstance(keys, DedupKeys) else window_job(keys)
     except SpecError as error:
         raise JobFileError(path, [str(error)]) from error
@@ -194,11 +198,11 @@ def _side(keys: SideKeys) -> Side:
 
 
 def _validated(
-    model: type[WindowJoinKeys] | type[DedupKeys],
+    model: type[WindowJoinKeys] | type[DedupKeys] | type[FeederKeys],
     document: Mapping[str, Any],
     raw: Mapping[str, Any],
     known: set[Where],
-) -> tuple[WindowJoinKeys | DedupKeys | None, Problems]:
+) -> tuple[WindowJoinKeys | DedupKeys | FeederKeys | None, Problems]:
     """The keys, or what is wrong with them; places in `known` have been told of already."""
     try:
         return model.model_validate(document), []

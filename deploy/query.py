@@ -34,6 +34,10 @@ CAUSES: tuple[tuple[str, ExitCode], ...] = (
     ("KafkaUnavailable", ExitCode.UNREACHABLE),
     ("StoreUnreachable", ExitCode.UNREACHABLE),
     ("StoreChanged", ExitCode.CHECKPOINT),
+    ("StoreAway", ExitCode.UNREACHABLE),
+    ("StoreWiped", ExitCode.CHECKPOINT),
+    ("NoRetention", ExitCode.FAILED),
+    ("NoDeadLetterTopic", ExitCode.FAILED),
 )
 
 

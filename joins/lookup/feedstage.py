@@ -253,4 +253,4 @@ def feed(spec: FeedSpec, tickets: Iterable[Mapping[str, Any]]) -> Iterator[pa.Re
 
 
 def _right(name: str) -> pl.Expr:
-    return pl.col(f"right_{name}")
+    return pl.col(name if name == "key" else f"right_{name}")

@@ -1,0 +1,125 @@
+"""Run a feeder: right topic -> storage API, a summary a partition and batch, a line a batch, a clean stop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploy.exitcodes import ExitCode
+from deploy.job import FeederJob
+from deploy.lock import CheckpointInUse, checkpoint_lock
+from deploy.query import POLL_S, committed, failed, signals
+from deploy.session import build_session, warm_up
+from joins.lookup.feed import Fed
+from joins.lookup.feedsource import commit_fed, feed_source
+from joins.window.source import Gate
+from kafkaio.errors import KafkaIOError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("teacup")
+
+_COUNTS = ("read", "stored", "conflict", "null_key", "expired", "late")
+
+
+def run_feeder(job: FeederJob, say: Callable[[str], None] = print) -> ExitCode:
+    """Run until stopped, or until right is read (`available_now`); says a line a batch, returns the exit code."""
+    try:
+        with checkpoint_lock(job.checkpoint), tempfile.TemporaryDirectory(prefix="teacup-") as folder:
+            return _run(job, Path(folder) / "stop", say)
+    except CheckpointInUse as error:
+        log.error("%s", error)
+        return ExitCode.CHECKPOINT
+
+
+def _run(job: FeederJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode:
+    spark = build_session(job.spec.name, job.spark, rows_in_jvm=False)
+    warm_up(spark)
+    source = feed_source(job.spec, Gate(stop_file=stop_file, commit_group=job.spec.name))
+    spark.dataSource.register(source)
+    ended: list[int] = []
+
+    def finish(frame: DataFrame, batch_id: int) -> None:
+        began = time.monotonic()
+        summaries = [json.loads(row.summary) for row in frame.collect()]
+        report = gathered(summaries, time.monotonic() - began, time.time_ns() // 1_000_000)
+        if job.json_log:
+            say(json.dumps(report, sort_keys=True))
+        elif report["read"]:
+            say(for_people(report))
+        ended.append(batch_id)
+        del ended[:-1]
+
+    trigger: dict[str, Any] = (
+        {"availableNow": True} if job.trigger_ms is None else {"processingTime": f"{job.trigger_ms} milliseconds"}
+    )
+    writer = spark.readStream.format(source.name()).load().writeStream.queryName(job.spec.name).foreachBatch(finish)
+    query = writer.option("checkpointLocation", job.checkpoint).trigger(**trigger).start()
+    with signals(stop_file, query) as asked:
+        try:
+            while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
+                if asked.is_set() and committed(query, ended):
+                    query.stop()
+        except Exception as error:  # noqa: BLE001 - whatever ended the query is told and becomes an exit code
+            return failed(error)
+        finally:
+            _commit_last(job, query)
+            spark.stop()
+    return ExitCode.DONE
+
+
+def _commit_last(job: FeederJob, query: StreamingQuery) -> None:
+    """Spark tells a source of a committed batch when the next one begins; the last one's positions go here."""
+    ends = [p["sources"][0]["endOffset"] for p in query.recentProgress]
+    offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
+    if not offsets or not offsets[-1]:
+        return
+    try:
+        commit_fed(job.spec, job.spec.name, Fed.from_json(offsets[-1]))
+    except KafkaIOError as error:
+        log.warning("positions were not committed to group %r: %s", job.spec.name, error)
+
+
+def gathered(summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> dict[str, Any]:
+    """One batch over all its partitions. Pure."""
+    dead: Counter[str] = Counter()
+    for one in summaries:
+        dead.update(one["dead"])
+    times = [one["newest_ms"] for one in summaries if one["newest_ms"] is not None]
+    return {
+        "event": "batch",
+        "number": max((one["number"] for one in summaries), default=0),
+        "seconds": round(seconds, 6),
+        **{name: sum(one[name] for one in summaries) for name in _COUNTS},
+        "dead": dict(sorted(dead.items())),
+        "disorder_ms": max((one["disorder_ms"] for one in summaries), default=0),
+        "newest_ms": max(times, default=None),
+        "behind_ms": max(at_ms - min(times), 0) if times else None,
+    }
+
+
+def for_people(report: Mapping[str, Any]) -> str:
+    """One line; what is rare stands there only where it happened. Pure."""
+    rate = report["read"] / report["seconds"] if report["seconds"] else 0.0
+    parts = [
+        f"batch {report['number']}",
+        f"read {report['read']:,}",
+        f"{rate:,.0f}/s",
+        f"stored {report['stored']:,}",
+    ]
+    rare = {"newer kept": "conflict", "without key": "null_key", "expired": "expired", "late": "late"}
+    parts += [f"{told} {report[name]:,}" for told, name in rare.items() if report[name]]
+    parts += [f"dead letters ({reason}) {count:,}" for reason, count in report["dead"].items()]
+    if report["newest_ms"] is not None:
+        newest = datetime.fromtimestamp(report["newest_ms"] / 1000, UTC)
+        parts.append(f"newest {newest:%Y-%m-%d %H:%M:%S}Z, behind {report['behind_ms'] / 1000:.1f} s")
+    return "  ".join(parts)
