@@ -32,6 +32,8 @@ PURE = [
     "datadelay.model",
     "datadelay.errors",
     "joins.spec",
+    "joins.lookup.feed",
+    "joins.lookup.rightrow",
     "joins.storage.model",
     "joins.storage.errors",
     "joins.storage.codec",
@@ -151,6 +153,7 @@ def test_spark_is_known_only_at_the_edges():
 
     assert {name for name in knowing if not name.startswith("deploy")} <= {
         "joins.lookup",
+        "joins.lookup.feedsource",
         "joins.lookup.frame",
         "joins.lookup.source",
         "joins.window",
