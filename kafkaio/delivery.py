@@ -37,7 +37,6 @@ log = logging.getLogger("kafkaio.delivery")
 
 PART_BYTES = 64 << 20
 INIT_TIMEOUT_S = 60.0
-COMMIT_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +97,16 @@ class AtLeastOnce:
         return Standing(0, False, {})
 
     def write(self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column) -> int:
-        return self._writer.write(topic, keys, values, headers, timestamps)
+        count = self._writer.write(topic, keys, values, headers, timestamps)
+        failpoint.reach("producing")
+        return count
 
     def part_is_full(self) -> bool:
         return False
 
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool) -> Mapping[str, int]:
         _check(self._writer.flush(), written)
+        failpoint.reach("after_commit")
         _add(self._sent, written)
         return self._sent
 
@@ -194,7 +196,10 @@ class TransactionalWriter:
         self._kafka, self._bucket = kafka, bucket
         self.used = False
         self.begun = False
-        self.writer = TopicWriter(transactional(kafka), bucket.transactional_id)
+        properties = transactional(kafka)
+        # After that the brokers have aborted it: a new producer learns sooner what became of it.
+        self._timeout_s = int(properties["transaction.timeout.ms"]) / 1000
+        self.writer = TopicWriter(properties, bucket.transactional_id)
         try:
             self._call("init_transactions", lambda: self.writer.producer.init_transactions(INIT_TIMEOUT_S))
             self.receipt, self._group = self._read_receipt()
@@ -218,10 +223,10 @@ class TransactionalWriter:
         producer = self.writer.producer
         self._call(
             "send_offsets_to_transaction",
-            lambda: producer.send_offsets_to_transaction([spot], self._group, COMMIT_TIMEOUT_S),
+            lambda: producer.send_offsets_to_transaction([spot], self._group, self._timeout_s),
         )
         failpoint.begin("committing")
-        self._call("commit_transaction", lambda: producer.commit_transaction(COMMIT_TIMEOUT_S))
+        self._call("commit_transaction", lambda: producer.commit_transaction(self._timeout_s))
         self.begun = False
         self.receipt = receipt
         failpoint.reach("after_commit")

@@ -1,0 +1,356 @@
+"""Carries scenarios out on a job that goes on: more records, a point armed, the blow, and all must come out once.
+
+The history is in chunks. Chunk k lies in second k of event time: right records, then left ones, then a last right
+record in each partition, which lets all left ones of the chunk through (`idle: hold`: no clock is in it). A reader of
+committed records runs beside everything, as a user's would.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from deploy.broker import Broker
+from deploy.exitcodes import ExitCode
+from joins.spec import JoinSpec, Side
+from joins.testing import oracle
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.groups import GroupOffsets
+from tests.crash.scenarios import Scenario
+from tests.deploy.jobprocess import JobProcess
+from tests.joins.spark import Put, history, produce
+
+PARTITIONS = 2
+CHUNK = 40  # left records, and a few right ones fewer
+START_MS = 1_700_000_000_000
+DEADLINE_S = 120.0
+PAUSE_S = 10.0
+EXECUTOR = "CoarseGrainedExecutorBackend"
+
+
+class Violation(AssertionError):
+    """The output is not what it has to be; the message says which scenarios came before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the output, as a reader of committed records sees it."""
+
+    partition: int
+    offset: int
+    left: str
+    right: str | None
+
+
+class CommittedReader:
+    """Reads the output from its beginning, all the time; goes on when the broker comes back."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.rows: list[Row] = []
+        self._ended = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "crash-reader",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def lefts(self) -> int:
+        """So many left records stand in the output."""
+        return len({row.left for row in list(self.rows)})
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _read(self) -> None:
+        while not self._ended.is_set():
+            message = self._consumer.poll(0.1)
+            if message is None or message.error() is not None:
+                continue  # the broker is away; librdkafka connects again by itself
+            headers = dict(message.headers() or ())
+            right = headers.get("teacup.right")
+            self.rows.append(
+                Row(message.partition(), message.offset(), headers["teacup.left"].decode(), right and right.decode())
+            )
+
+
+@dataclass
+class Course:
+    """One job over all its scenarios; `changes` to the job file make the canaries."""
+
+    broker: Broker
+    folder: Path
+    seed: int
+    master: str = "local[2]"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._numbers = random.Random(self.seed)
+        self.kafka = {"bootstrap.servers": self.broker.bootstrap}
+        name = f"crash-{self.seed}-{self.master.partition('[')[0]}-{time.time_ns() % 10**9}"
+        self.topics = {side: f"{name}-{side}" for side in ("left", "right", "out")}
+        admin = AdminClient(self.kafka)
+        new = [NewTopic(topic, PARTITIONS, 1) for topic in self.topics.values()]
+        for future in admin.create_topics(new).values():
+            future.result(30)
+        self.points = self.folder / "points"
+        self.points.mkdir(parents=True)
+        self.left: list[Put] = []
+        self.right: list[Put] = []
+        self.done: list[str] = []
+        self._chunk = 0
+        self._name = name
+        self._reader = CommittedReader(self.broker.bootstrap, self.topics["out"])
+        self._job = self._start()
+        self._feed()
+        self._await_all()
+
+    def run(self, scenario: Scenario) -> None:
+        """One blow, and everything after it: all of the chunk comes out."""
+        self.done.append(str(scenario))
+        for name in ("reached", "go", "armed"):
+            (self.points / name).unlink(missing_ok=True)
+        (self.points / "armed.new").write_text(scenario.point)
+        (self.points / "armed.new").rename(self.points / "armed")
+        self._feed()
+        pid = self._reached()
+        self._strike(scenario, pid)
+        (self.points / "go").touch()
+        self._await_all()
+
+    def finish(self) -> None:
+        """Stop the job, and check all that must hold. Raises `Violation`."""
+        try:
+            if self._job.process.poll() is None:
+                code = self._job.stop()
+                if code != ExitCode.DONE:
+                    raise self._violation(f"the job ended with {code}: {self._job.told()}")
+            self._check()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if self._job.process.poll() is None:
+            self._job.kill()
+        self._reader.close()
+
+    def _start(self) -> JobProcess:
+        job = {
+            "name": self._name,
+            "kind": "window-join",
+            "kafka": self.kafka,
+            "left": {"topic": self.topics["left"], "disorder": "0s"},
+            "right": {"topic": self.topics["right"], "disorder": "0s"},
+            "join": {"before": "900ms", "after": "0s"},
+            "idle": "hold",
+            "records_per_batch": CHUNK,  # a chunk takes several batches
+            "output": {"topic": self.topics["out"]},
+            "trigger": {"every": "50ms"},
+            "checkpoint": str(self.folder / "checkpoint"),
+            "window_folder": str(self.folder / "windows"),
+            "spark": {"master": self.master},
+        }
+        for key, value in self.changes.items():
+            inner = job.get(key)
+            job[key] = {**inner, **value} if isinstance(inner, dict) else value
+        environment = {"TEACUP_FAILPOINTS": str(self.points), **self.environment}
+        with _environment(environment):
+            return JobProcess(self.folder, job)
+
+    def _feed(self) -> None:
+        """One more chunk; its right records are readable before its left ones."""
+        base = START_MS + 1_000 * self._chunk
+        self._chunk += 1
+
+        def some(count: int, low: int, high: int, value: bytes) -> list[Put]:
+            puts = []
+            for n, at in enumerate(sorted(self._numbers.randrange(low, high) for _ in range(count))):
+                key = self._numbers.randrange(12)
+                puts.append(Put(key % PARTITIONS, b"key-%d" % key, base + at, value + b"-%d-%d" % (self._chunk, n)))
+            return puts
+
+        right = some(CHUNK - 8, 0, 800, b"r")
+        left = some(CHUNK, 400, 900, b"l")
+        last = [Put(p, b"last-%d" % p, base + 999, b"last") for p in range(PARTITIONS)]
+        produce(self.kafka, self.topics["right"], right)
+        produce(self.kafka, self.topics["left"], left)
+        produce(self.kafka, self.topics["right"], last)
+        self.right += [*right, *last]
+        self.left += left
+
+    def _reached(self) -> int:
+        """The pid of the process that stands at the point."""
+        told = self.points / "reached"
+        self._until(told.exists, f"nobody came to the point of {self.done[-1]!r}")
+        return int(told.read_text())
+
+    def _strike(self, scenario: Scenario, worker: int) -> None:
+        number = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "stop": signal.SIGTERM}[scenario.kind]
+        if scenario.target == "broker":
+            self._strike_broker(scenario.kind)
+            return
+        pids = {
+            "worker": lambda: [worker],
+            "executor": self._executor_of,
+            "driver": self._driver,
+        }[scenario.target]()
+        for pid in pids:
+            os.kill(pid, number)
+        if scenario.kind == "pause":
+            time.sleep(PAUSE_S)  # longer than the session and transaction time-outs
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        if scenario.target == "driver" and scenario.kind != "pause":
+            if scenario.kind == "stop":
+                (self.points / "go").touch()  # a clean stop finishes the batch
+            self._job.ended()
+            self._job = self._start()  # an earlier worker may still stand at its point: it goes on as a zombie
+
+    def _strike_broker(self, kind: str) -> None:
+        if kind == "pause":
+            self.broker.pause()
+            (self.points / "go").touch()
+            time.sleep(PAUSE_S)
+            self.broker.resume()
+            return
+        if kind == "kill":
+            self.broker.kill()
+        else:
+            self.broker.stop()
+        (self.points / "go").touch()
+        self.broker.start()
+
+    def _driver(self) -> list[int]:
+        """The job's process and the JVM that it started, but not the Python workers. A clean stop is the process's."""
+        root = psutil.Process(self._job.process.pid)
+        if self.done[-1].startswith("stop"):
+            return [root.pid]
+        jvms = [one.pid for one in root.children(recursive=True) if one.name() == "java"]
+        return [root.pid, *jvms]
+
+    def _executor_of(self) -> list[int]:
+        found = [
+            one.pid
+            for one in psutil.Process(self._job.process.pid).children(recursive=True)
+            if one.name() == "java" and any(EXECUTOR in argument for argument in one.cmdline())
+        ]
+        if not found:
+            raise self._violation("no executor of its own is running")
+        return found[:1]
+
+    def _await_all(self) -> None:
+        self._until(lambda: self._reader.lefts() >= len(self.left), "left records are missing from the output")
+
+    def _until(self, condition: Any, what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        restarts = 0
+        while not condition():
+            if self._job.process.poll() is not None:
+                if restarts == 3:
+                    raise self._violation(f"the job does not stay up ({what}): {self._job.told()}")
+                restarts += 1
+                self._job = self._start()  # as whatever runs the job would
+            if time.monotonic() > deadline:
+                raise self._violation(
+                    f"{what}: {self._reader.lefts()} of {len(self.left)} after {DEADLINE_S:g} s\n{self._job.told()}"
+                )
+            time.sleep(0.02)
+
+    def _check(self) -> None:
+        spec = JoinSpec(
+            name="oracle",
+            left=Side(topic=self.topics["left"], disorder_ms=0),
+            right=Side(topic=self.topics["right"], disorder_ms=0),
+            before_ms=900,
+            after_ms=0,
+            kafka=self.kafka,
+        )
+        expected = Counter(
+            (f"{one.left_partition}:{one.left_offset}", one.right and f"{one.right_partition}:{one.right_offset}")
+            for one in oracle.join(history(spec, self.left, self.right), spec)
+        )
+        rows = list(self._reader.rows)
+        found = Counter((row.left, row.right) for row in rows)
+        if found != expected:
+            raise self._violation(
+                f"{sum((found - expected).values())} rows too many {list((found - expected).items())[:5]}, "
+                f"{sum((expected - found).values())} missing {list((expected - found).items())[:5]}"
+            )
+        newest: dict[tuple[int, str], int] = {}
+        for row in rows:
+            partition, _, offset = row.left.partition(":")
+            at = (row.partition, partition)
+            if int(offset) <= newest.get(at, -1):
+                raise self._violation(
+                    f"left {row.left} came out after offset {newest[at]}, in partition {row.partition}"
+                )
+            newest[at] = int(offset)
+        log = BrokerLog(self.topics["out"], self.kafka)
+        try:
+            if open_in := {p: ends for p, ends in log.ends().items() if ends.stable != ends.high}:
+                raise self._violation(f"a transaction is open: {open_in}")
+        finally:
+            log.close()
+        slices = sum(1 for _ in (self.folder / "windows").rglob("*.slice"))
+        if slices > 20 * PARTITIONS:
+            raise self._violation(f"{slices} slices are left of a window of one second")
+        receipts = [
+            GroupOffsets(f"{self._name}.receipt.{number}", self.kafka).read([(self.topics["out"], 0)])
+            for number in range(PARTITIONS)
+        ]
+        if "output" not in self.changes and not all(all(one.values()) for one in receipts):
+            raise self._violation(f"a receipt is missing: {receipts}")
+
+    def _violation(self, what: str) -> Violation:
+        return Violation(f"seed {self.seed}, after {', then '.join(self.done) or 'nothing'}: {what}")
+
+
+@contextmanager
+def _environment(more: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def receipts_ignored(folder: Path) -> dict[str, str]:
+    """An environment in which every Python process takes each batch for one of which nothing is in."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if any(re in ' '.join(sys.orig_argv) for re in ('pythondaemon', 'pyspark.daemon')):\n"
+        "    from kafkaio import delivery, receipt\n"
+        "    delivery.standing = lambda *_: receipt.NOTHING_IN\n"
+    )
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    return {"PYTHONPATH": re.sub(f"{os.pathsep}+", os.pathsep, path)}

@@ -1,0 +1,82 @@
+"""The long crash matrix: many blows, drawn from a seed, and a table of what came of them.
+
+make crash [RUNS=200] [SEED=7]      or      python -m tests.crash.matrix --runs 200 --seed 7
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from rich.progress import track
+
+from deploy.broker import Broker
+from kafkaio.failpoint import POINTS
+from tests.crash.course import Course, Violation
+from tests.crash.scenarios import KINDS, TARGETS, Scenario, drawn
+
+BLOWS = 10  # to one job, before it is stopped and checked
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.matrix", description="Crash tests, drawn from a seed.")
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    asked = parser.parse_args()
+    print(f"seed {asked.seed}: repeat this run with --seed {asked.seed} --runs {asked.runs}", flush=True)
+    scenarios = list(drawn(asked.seed, asked.runs))
+    # An executor is a process of its own on a cluster only; the other targets are quicker without one.
+    local = [one for one in scenarios if one.target != "executor"]
+    cluster = [one for one in scenarios if one.target == "executor"]
+    courses = [
+        (master, some[at : at + BLOWS])
+        for master, some in (("local[2]", local), ("local-cluster[2,1,1024]", cluster))
+        for at in range(0, len(some), BLOWS)
+    ]
+    held: Counter[Scenario] = Counter()
+    broken: list[str] = []
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="teacup-crash-") as folder, Broker() as broker:
+        for number, (master, some) in enumerate(track(courses, description="jobs")):
+            try:
+                _course(broker, Path(folder) / str(number), asked.seed + number, master, some)
+            except Violation as violation:
+                broken.append(str(violation))
+            else:
+                held.update(some)
+    print(_table(held))
+    print(f"{sum(held.values())} of {len(scenarios)} blows held in {time.monotonic() - begun:.0f} s, seed {asked.seed}")
+    for violation in broken:
+        print(f"BROKEN  {violation}")
+    return 1 if broken else 0
+
+
+def _course(broker: Broker, folder: Path, seed: int, master: str, scenarios: list[Scenario]) -> None:
+    folder.mkdir()
+    course = Course(broker, folder, seed, master)
+    try:
+        for scenario in scenarios:
+            course.run(scenario)
+    except BaseException:
+        course.close()
+        raise
+    course.finish()
+
+
+def _table(held: Counter[Scenario]) -> str:
+    """Markdown: blows that held, by target, kind and point."""
+    lines = [f"| target | kind | {' | '.join(POINTS)} |", "|---" * (2 + len(POINTS)) + "|"]
+    for target in TARGETS:
+        for kind in KINDS:
+            counts = (held[Scenario(target, kind, point)] for point in POINTS)
+            lines.append(f"| {target} | {kind} | {' | '.join(map(str, counts))} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

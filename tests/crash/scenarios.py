@@ -1,0 +1,60 @@
+"""What is done to whom, and when: the crash matrix, drawn from a seed. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kafkaio.failpoint import POINTS
+
+TARGETS = ("driver", "worker", "executor", "broker")
+KINDS = ("kill", "pause", "stop")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """target  driver (the job's process and its JVM) | worker (the Python process that delivers) | executor (its JVM,
+               in Spark's local-cluster mode) | broker
+    kind    kill (-9) | pause (SIGSTOP for 10 s, then SIGCONT) | stop (SIGTERM)
+    point   of the delivery (`kafkaio.failpoint`) at which it happens
+    """
+
+    target: str
+    kind: str
+    point: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.target} at {self.point}"
+
+
+def every() -> list[Scenario]:
+    return [Scenario(target, kind, point) for target in TARGETS for kind in KINDS for point in POINTS]
+
+
+def drawn(seed: int, count: int) -> Iterator[Scenario]:
+    """`count` scenarios: the whole matrix in an order of the seed's, again and again."""
+    numbers = random.Random(seed)
+    while count > 0:
+        order = every()
+        numbers.shuffle(order)
+        yield from order[:count]
+        count -= len(order)
+
+
+# Every target, every kind and every point, as far as seconds allow: a pause takes ten of them.
+SHORT = (
+    Scenario("worker", "kill", "before_produce"),
+    Scenario("worker", "kill", "producing"),
+    Scenario("worker", "kill", "before_commit"),
+    Scenario("worker", "kill", "committing"),
+    Scenario("worker", "kill", "after_commit"),
+    Scenario("worker", "pause", "before_commit"),
+    Scenario("worker", "stop", "producing"),
+    Scenario("driver", "kill", "before_commit"),
+    Scenario("driver", "kill", "after_commit"),
+    Scenario("driver", "stop", "producing"),
+    Scenario("broker", "kill", "before_commit"),
+    Scenario("broker", "stop", "committing"),
+)
+SHORT_ON_A_CLUSTER = (Scenario("executor", "kill", "after_commit"),)

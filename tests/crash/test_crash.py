@@ -1,0 +1,71 @@
+"""The short crash matrix, and its canaries: with a protection off, the same checks must fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.broker import Broker
+from tests.crash.course import Course, Violation, receipts_ignored
+from tests.crash.scenarios import SHORT, SHORT_ON_A_CLUSTER, Scenario, drawn, every
+
+AFTER_COMMIT = Scenario("worker", "kill", "after_commit")
+
+
+@pytest.fixture(scope="module")
+def own_broker():
+    """One that may be killed."""
+    with Broker() as broker:
+        yield broker
+
+
+def test_every_left_record_comes_out_once_whatever_is_killed(own_broker: Broker, tmp_path: Path) -> None:
+    """Twelve blows to one job, one after the other."""
+    course = Course(own_broker, tmp_path, seed=1)
+    try:
+        for scenario in SHORT:
+            course.run(scenario)
+    except BaseException:
+        course.close()
+        raise
+    course.finish()
+
+
+def test_an_executor_may_be_killed(own_broker: Broker, tmp_path: Path) -> None:
+    """In Spark's local-cluster mode, where it is a JVM of its own."""
+    course = Course(own_broker, tmp_path, seed=2, master="local-cluster[2,1,1024]")
+    try:
+        for scenario in SHORT_ON_A_CLUSTER:
+            course.run(scenario)
+    except BaseException:
+        course.close()
+        raise
+    course.finish()
+
+
+@pytest.mark.parametrize("protection", ["transactions", "receipts"])
+def test_without_its_protection_the_same_blow_makes_duplicates(
+    own_broker: Broker, tmp_path: Path, protection: str
+) -> None:
+    """Canaries: at-least-once delivery, and receipts that nobody looks at."""
+    changes = {"output": {"delivery": "at-least-once"}} if protection == "transactions" else {}
+    environment = receipts_ignored(tmp_path / "off") if protection == "receipts" else {}
+    course = Course(own_broker, tmp_path, seed=3, changes=changes, environment=environment)
+    try:
+        course.run(AFTER_COMMIT)
+    except BaseException:
+        course.close()
+        raise
+
+    with pytest.raises(Violation, match="rows too many"):
+        course.finish()
+
+
+def test_a_seed_gives_the_same_scenarios_again() -> None:
+    """So that a run can be repeated; the matrix is gone through before anything comes twice."""
+    first, again, other = (list(drawn(seed, 70)) for seed in (5, 5, 6))
+
+    assert first == again
+    assert first != other
+    assert set(first[:60]) == set(every())
