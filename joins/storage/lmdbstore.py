@@ -2,11 +2,13 @@
 
     namespaces      name -> stored.py, in JSON
     items/NAME      key -> its items (entries.py); a key beyond 510 bytes by its beginning and a digest of 64 bytes
-    expiries/NAME   (bucket of expiry, transaction, part) -> keys of which an item expires in that bucket
+    expiries/NAME   which keys to look at for what has expired (expiryindex.py)
 
-A request is one transaction. A write carries its keys into `expiries`, hundreds to an entry, and not again where the
-key has an item of that bucket; and it purges a bounded number of keys whose bucket is over, so that expiry frees space
-at the pace of writing, and nothing is ever scanned. Deleted and replaced items leave their keys there until then.
+A request is one transaction. A write also purges a bounded number of keys that the index says are due, so that expiry
+frees space at the pace of writing, and nothing is ever scanned.
+
+LMDB copies pages to change them, removing included: a store that is full to the last page could never be purged. So a
+transaction that would leave less than a small reserve is undone; the reserve is for purging, and for the settings.
 
 Durability: a transaction is on the disk (fdatasync) before it is acknowledged, so it survives `kill -9` and a power
 failure. `?sync=no` leaves writing to the system: `kill -9` still loses nothing, a power failure may break the store.
@@ -17,16 +19,15 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from struct import Struct
 from uuid import uuid4
 
 import lmdb
 
-from joins.storage import entries
+from joins.storage import entries, expiryindex
 from joins.storage.errors import StorageUnavailable
 from joins.storage.model import Found, Item, Namespace, Outcome, State, Status
 from joins.storage.stored import Stored
@@ -34,10 +35,10 @@ from joins.storage.stored import Stored
 DEFAULT_MAP_BYTES = 16 << 30
 _LONGEST_KEY = 510
 _DIGEST_BYTES = 64
-_BUCKET_MS = 10_000
-_KEYS_A_PART = 256
-_EXPIRY = Struct(">QQH")
-_LENGTH = Struct("<H")
+_PURGED_AT_ONCE = 1_024
+_RESERVE_PAGES = 256
+_FULL_PAGE = bytes(3_000)  # a value that needs a page of its own
+_PAGE_BYTES = 4_096
 _MAX_NAMESPACES = 1_000
 _MAX_READERS = 1_024  # threads of all processes that read at the same time
 _SPARE_READERS = 16
@@ -67,7 +68,7 @@ class LmdbStore:
             self._env = lmdb.open(
                 str(folder),
                 map_size=map_bytes,
-                max_dbs=2 * _MAX_NAMESPACES + 1,
+                max_dbs=2 * _MAX_NAMESPACES + 2,
                 max_readers=_MAX_READERS,
                 max_spare_txns=_SPARE_READERS,
                 sync=sync,
@@ -76,6 +77,7 @@ class LmdbStore:
             )
             self._env.reader_check()  # killed processes would hold old pages back
             self._namespaces = self._env.open_db(b"namespaces")
+            self._probes = self._env.open_db(b"probes")
             self._file = _identity(folder)
         except (lmdb.Error, OSError) as error:
             raise StorageUnavailable(f"the store in {folder} cannot be opened: {error}") from error
@@ -87,32 +89,15 @@ class LmdbStore:
     def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]:
         """One transaction; `retryable` altogether when the store is full."""
         opened = self._open(namespace)
-        keys = [_stored_key(item.key) for item in items]
-        outcomes: list[Outcome] = []
         try:
-            with self._transaction(write=True) as txn:
-                self._purge(txn, opened, now_ms, 2 * len(items) + _KEYS_A_PART)
-                cursor = txn.cursor(opened.items)
-                kept: dict[bytes, bytes | None] = dict(cursor.getmulti(sorted({key for key in keys if key})))
-                changed: dict[bytes, bytes] = {}
-                expiring: dict[int, list[bytes]] = {}
-                for key, item in zip(keys, items, strict=True):
-                    outcome = entries.refusal(namespace, item, now_ms) if key else _empty_key()
-                    if outcome is None:
-                        before = kept.get(key)
-                        outcome, after = entries.admit(namespace, before, item, now_ms)
-                        if after is not None:
-                            kept[key] = changed[key] = after
-                            bucket = _bucket(item.expires_at_ms)
-                            if before is None or bucket not in map(_bucket, entries.expiries(before)):
-                                expiring.setdefault(bucket, []).append(key)
-                    outcomes.append(outcome)
-                if changed:
-                    cursor.putmulti(sorted(changed.items()))
-                    _note(txn, opened, expiring)
-            return outcomes
-        except lmdb.MapFullError:
-            return [self._full(namespace, now_ms)] * len(items)
+            try:
+                return self._write(opened, namespace, items, now_ms)
+            except _StoreFull:
+                if not self._purge_in_steps(opened, now_ms, 2 * len(items), 1):
+                    raise
+                return self._write(opened, namespace, items, now_ms)
+        except _StoreFull as error:
+            return [Outcome(Status.RETRYABLE, str(error))] * len(items)
 
     def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Found]:
         """One snapshot."""
@@ -137,14 +122,11 @@ class LmdbStore:
                     outcome = Outcome(Status.OK if live else Status.NOT_FOUND)
                     outcomes.append(outcome if key else _empty_key())
             return outcomes
-        except lmdb.MapFullError:
-            return [self._full(namespace, now_ms)] * len(keys)
+        except _StoreFull as error:
+            return [Outcome(Status.RETRYABLE, str(error))] * len(keys)
 
     def state(self, namespace: Namespace, now_ms: int) -> State:
-        """What it publishes is kept, so that it never goes back.
-
-        Raises `StorageConfigInvalid` when the namespace was made with settings that these contradict.
-        """
+        """What it publishes is kept, so that it never goes back."""
         opened = self._open(namespace)
         with self._transaction(write=True) as txn:
             stored = self._stored(txn, opened)
@@ -171,8 +153,10 @@ class LmdbStore:
             every = {opened.name: opened for opened in self._opened.values()}
         seen = 0
         for opened in every.values():
-            with self._transaction(write=True) as txn:
-                seen += self._purge(txn, opened, now_ms, limit - seen)
+            try:
+                seen += self._purge_in_steps(opened, now_ms, limit - seen, _PURGED_AT_ONCE)
+            except _StoreFull:
+                seen += self._purge_in_steps(opened, now_ms, limit - seen, 1)
         return seen
 
     def close(self) -> None:
@@ -181,14 +165,17 @@ class LmdbStore:
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[lmdb.Transaction[bytes]]:
-        """Carried out as a whole, or not at all. Lets `MapFullError` through."""
+        """Carried out as a whole, or not at all."""
         try:
             if _identity(self._folder) != self._file:
                 raise StorageUnavailable(f"the store in {self._folder} was replaced: start this server again")
             with self._env.begin(write=write, buffers=False) as txn:
                 yield txn
-        except lmdb.MapFullError:
-            raise
+        except lmdb.MapFullError as error:
+            raise _StoreFull(
+                f"the store in {self._folder} is full: it may have {self._map_bytes} bytes (map_size); raise that, or "
+                "let items expire"
+            ) from error
         except (lmdb.Error, OSError) as error:
             raise StorageUnavailable(f"the store in {self._folder} fails: {error}") from error
 
@@ -221,17 +208,60 @@ class LmdbStore:
     def _keep(self, txn: lmdb.Transaction[bytes], opened: _Opened, stored: Stored) -> None:
         txn.put(opened.name, stored.document().encode(), db=self._namespaces)
 
+    def _write(self, opened: _Opened, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]:
+        keys = [_stored_key(item.key) for item in items]
+        outcomes = []
+        changed: dict[bytes, bytes] = {}
+        expiring: dict[int, list[bytes]] = {}
+        with self._transaction(write=True) as txn:
+            self._purge(txn, opened, now_ms, 2 * len(items))
+            cursor = txn.cursor(opened.items)
+            kept = dict(cursor.getmulti(sorted({key for key in keys if key})))
+            for key, item in zip(keys, items, strict=True):
+                outcome = entries.refusal(namespace, item, now_ms) if key else _empty_key()
+                if outcome is None:
+                    before = kept.get(key)
+                    outcome, after = entries.admit(namespace, before, item, now_ms)
+                    if after is not None:
+                        kept[key] = changed[key] = after
+                        bucket = expiryindex.bucket(item.expires_at_ms)
+                        if before is None or bucket not in map(expiryindex.bucket, entries.expiries(before)):
+                            expiring.setdefault(bucket, []).append(key)
+                outcomes.append(outcome)
+            if changed:
+                cursor.putmulti(sorted(changed.items()))
+                expiryindex.add(txn, opened.expiries, expiring)
+                self._check_reserve(txn, sum(map(len, changed.values())) + 2 * _PAGE_BYTES * len(changed))
+        return outcomes
+
+    def _check_reserve(self, txn: lmdb.Transaction[bytes], changed_bytes: int) -> None:
+        """Raises `MapFullError` where the transaction leaves less than the reserve: tries it out, if that may be."""
+        used = self._env.info()["last_pgno"] * _PAGE_BYTES
+        if used + 2 * (changed_bytes + _RESERVE_PAGES * _PAGE_BYTES) < self._map_bytes:
+            return
+        probes = [b"%d" % number for number in range(_RESERVE_PAGES)]
+        cursor = txn.cursor(self._probes)
+        cursor.putmulti([(probe, _FULL_PAGE) for probe in probes])
+        for probe in probes:
+            txn.delete(probe, db=self._probes)
+
+    def _purge_in_steps(self, opened: _Opened, now_ms: int, limit: int, step: int) -> int:
+        """As `_purge`, in transactions of their own, the pages that one frees being there for a later one."""
+        seen = 0
+        while seen < limit:
+            with self._transaction(write=True) as txn:
+                now_seen = self._purge(txn, opened, now_ms, min(step, limit - seen))
+            if not now_seen:
+                break
+            seen += now_seen
+        return seen
+
     def _purge(self, txn: lmdb.Transaction[bytes], opened: _Opened, now_ms: int, limit: int) -> int:
-        """Remove what has expired of the keys that the oldest buckets name. Returns how many these were."""
-        due: set[bytes] = set()
-        with txn.cursor(opened.expiries) as cursor:
-            there = cursor.first()
-            while there and len(due) < limit and _EXPIRY.unpack(cursor.key())[0] * _BUCKET_MS <= now_ms:
-                due.update(_split(cursor.value()))
-                there = cursor.delete() and bool(cursor.key())
+        """Remove what has expired of the keys that are due. Returns how many these were."""
+        due = expiryindex.take(txn, opened.expiries, now_ms, limit)
         if not due:
             return 0
-        for key, kept in txn.cursor(opened.items).getmulti(sorted(due)):
+        for key, kept in txn.cursor(opened.items).getmulti(due):
             live = entries.live_part(kept, now_ms)
             if not live:
                 txn.delete(key, db=opened.items)
@@ -240,17 +270,9 @@ class LmdbStore:
         self._keep(txn, opened, self._stored(txn, opened).at(now_ms))
         return len(due)
 
-    def _full(self, namespace: Namespace, now_ms: int) -> Outcome:
-        """The transaction was undone, with what it had purged; so purge by itself, for the next one."""
-        try:
-            with self._transaction(write=True) as txn:
-                self._purge(txn, self._open(namespace), now_ms, _KEYS_A_PART)
-        except lmdb.MapFullError:
-            pass
-        return Outcome(
-            Status.RETRYABLE,
-            f"the store is full: it may have {self._map_bytes} bytes (map_size); raise that, or let items expire",
-        )
+
+class _StoreFull(StorageUnavailable):
+    """What is to be changed needs more pages than there are."""
 
 
 def _identity(folder: Path) -> tuple[int, int]:
@@ -264,32 +286,6 @@ def _stored_key(key: bytes) -> bytes:
         return key
     digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
     return key[: _LONGEST_KEY + 1 - _DIGEST_BYTES] + digest
-
-
-def _bucket(expires_at_ms: int) -> int:
-    """Over at `bucket * _BUCKET_MS`, when everything in it has expired."""
-    return -(-expires_at_ms // _BUCKET_MS)
-
-
-def _note(txn: lmdb.Transaction[bytes], opened: _Opened, expiring: dict[int, list[bytes]]) -> None:
-    """Remember the keys by the buckets in which items of them expire."""
-    number = txn.id()
-    records = []
-    for bucket in sorted(expiring):
-        keys = expiring[bucket]
-        for part, start in enumerate(range(0, len(keys), _KEYS_A_PART)):
-            joined = b"".join(_LENGTH.pack(len(key)) + key for key in keys[start : start + _KEYS_A_PART])
-            records.append((_EXPIRY.pack(bucket, number, part), joined))
-    txn.cursor(opened.expiries).putmulti(records)
-
-
-def _split(joined: bytes) -> Iterable[bytes]:
-    start = 0
-    while start < len(joined):
-        (length,) = _LENGTH.unpack_from(joined, start)
-        start += _LENGTH.size
-        yield joined[start : start + length]
-        start += length
 
 
 def _empty_key() -> Outcome:
