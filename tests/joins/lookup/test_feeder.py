@@ -1,0 +1,153 @@
+"""The feeder on a real broker, Spark and storage API."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from joins.lookup.feed import FeedSpec, FeedStorage
+from joins.lookup.feedsource import feed_source
+from joins.lookup.rightrow import decode_found
+from joins.spec import Side
+from joins.window.source import Gate
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.groups import GroupOffsets
+from tests.deploy.jobprocess import records
+from tests.joins.spark import Put, produce
+from tests.joins.storage.storage_process import TOKEN, server_process
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a storage API on LMDB."""
+    namespaces = [
+        {"name": name, "keep": "all", "bound": 2, "retention_ms": HOUR_MS, "max_value_bytes": 100}
+        for name in ("plain", "dead", "start")
+    ]
+    with server_process(tmp_path_factory.mktemp("storage"), namespaces=namespaces) as (_, url):
+        yield url
+
+
+@pytest.fixture
+def spec(broker: Any, topic_factory: Any, storage: str, request: pytest.FixtureRequest) -> FeedSpec:
+    """A feeder of two partitions into a namespace."""
+    name = topic_factory(2, prefix="right")
+    return FeedSpec(
+        name=f"feeder-{name}",
+        right=Side(topic=name, disorder_ms=100),
+        storage=FeedStorage(url=storage, namespace="plain", token=TOKEN, items_per_request=3),
+        kafka={"bootstrap.servers": broker.bootstrap},
+    )
+
+
+def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[dict[str, Any]]:
+    """Feed all that is there; the summaries of all tasks."""
+    found: list[dict[str, Any]] = []
+    source = feed_source(spec, Gate(commit_group=spec.name))
+    spark.dataSource.register(source)
+
+    def take(frame: Any, _: int) -> None:
+        found.extend(json.loads(row.summary) for row in frame.collect())
+
+    query = (
+        spark.readStream.format(source.name())
+        .load()
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(90)
+    return found
+
+
+def stored(spec: FeedSpec, *keys: bytes) -> list[tuple[bytes, int, bytes | None]]:
+    from joins.lookup.feedstage import feed_client
+
+    with feed_client(spec) as client:
+        asked = pl.Series(keys)
+        found = client.read_columns(spec.storage.namespace, asked.to_arrow()).found
+    return [(row["key"], row["time"], row["value"]) for row in decode_found(found, asked).iter_rows(named=True)]
+
+
+def test_right_records_come_to_the_store_and_their_positions_to_the_group(
+    spark: Any, spec: FeedSpec, tmp_path: Path
+) -> None:
+    """In several batches and requests, and again after a restart, each record once."""
+    now_ms = time.time_ns() // 1_000_000
+    produce(dict(spec.kafka), spec.right.topic, [Put(i % 2, b"k%d" % i, now_ms + i) for i in range(10)])
+
+    first = run(spark, replace(spec, max_records=6), tmp_path / "c")
+    produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k0", now_ms + 50, None)])
+    again = run(spark, spec, tmp_path / "c")
+
+    assert sum(one["stored"] for one in first) == 10
+    assert [one["stored"] for one in again] == [1]
+    assert stored(spec, b"k0", b"k9") == [(b"k0", now_ms, b"v"), (b"k0", now_ms + 50, None), (b"k9", now_ms + 9, b"v")]
+    groups = GroupOffsets(spec.name, spec.kafka)
+    assert groups.read([(spec.right.topic, 1)]) == {(spec.right.topic, 1): 5}
+    groups.close()
+
+
+def test_what_cannot_be_stored_is_put_aside_with_the_reason(
+    spark: Any, spec: FeedSpec, topic_factory: Any, tmp_path: Path
+) -> None:
+    """Bad times, too large values, more of a key than the bound; null keys are only counted."""
+    spec = replace(spec, dead_letter=topic_factory(1), storage=replace(spec.storage, namespace="dead"))
+    now_ms = time.time_ns() // 1_000_000
+    of_one_key = [Put(0, b"same", now_ms + i) for i in range(3)]
+    bad = [Put(0, b"future", now_ms + HOUR_MS), Put(0, b"large", now_ms, b"x" * 200), Put(0, None, now_ms)]
+    produce(dict(spec.kafka), spec.right.topic, [*of_one_key, *bad])
+
+    (summary,) = run(spark, spec, tmp_path / "c")
+
+    assert (summary["read"], summary["stored"], summary["null_key"]) == (6, 2, 1)
+    assert summary["dead"] == {"future_time": 1, "rejected": 2}
+    put_aside = records(spec.kafka, spec.dead_letter or "")
+    assert {(one["key"], one["headers"]["teacup.right"][:2]) for one in put_aside} == {
+        (b"future", "0:"),
+        (b"large", "0:"),
+        (b"same", "0:"),
+    }
+    assert any("max_value_bytes" in one["headers"]["teacup.reason"] for one in put_aside)
+
+
+def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spark: Any, spec: FeedSpec, tmp_path: Path) -> None:
+    """Nothing is dropped silently."""
+    now_ms = time.time_ns() // 1_000_000
+    produce(dict(spec.kafka), spec.right.topic, [Put(0, b"future", now_ms + HOUR_MS)])
+
+    with pytest.raises(Exception, match=r"NoDeadLetterTopic: 1 records .* offset 0 \(future_time\)"):
+        run(spark, spec, tmp_path / "c")
+
+
+def test_a_feeder_that_begins_later_tells_the_store_and_one_in_another_store_stops(
+    spark: Any, spec: FeedSpec, tmp_path: Path
+) -> None:
+    """`start: latest` raises `retained_from`; a wiped store is noticed by its generation."""
+    from joins.lookup.feedstage import feed_client
+
+    at = replace(spec.storage, namespace="start")
+    late = replace(spec, start="latest", storage=at)
+    now_ms = time.time_ns() // 1_000_000
+    produce(dict(spec.kafka), spec.right.topic, [Put(0, b"before", now_ms)])
+
+    run(spark, late, tmp_path / "c")
+
+    with feed_client(late) as client:
+        assert client.namespace("start").retained_from == now_ms + 101
+    assert stored(late, b"before") == []
+    with server_process(tmp_path / "other", namespaces=[{"name": "start", "retention_ms": HOUR_MS}]) as (_, url):
+        produce(dict(spec.kafka), spec.right.topic, [Put(0, b"after", now_ms)])
+        with pytest.raises(Exception, match="StoreWiped: namespace 'start' is of generation"):
+            run(spark, replace(late, storage=replace(at, url=url)), tmp_path / "c")
+    assert BrokerLog(spec.right.topic, spec.kafka).ends()[0].stable == 2
