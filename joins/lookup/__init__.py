@@ -59,16 +59,23 @@ def lookup_join(spark: SparkSession, spec: LookupSpec, *, gate: Gate | None = No
     Every left record leaves in exactly one outcome, once right is surely stored as far as it may match. Give the query
     a checkpoint location of its own.
     """
+    from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET
+
+    joined = tickets(spark, spec, gate).mapInArrow(lookup_stage_rows(spec), SPARK_SCHEMA)
+    return joined.where(~joined.outcome.isin([TICKET, SUMMARY]))
+
+
+def lookup_stage_rows(spec: LookupSpec) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
+    """For `mapInArrow`: tickets -> all rows, those of tickets and summaries among them, in Spark's types."""
     from joins.lookup.stage import lookup_stage
-    from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark
+    from joins.window.stage import for_spark
 
     stage = lookup_stage(spec)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
         return for_spark(stage(batches))
 
-    joined = tickets(spark, spec, gate).mapInArrow(rows, SPARK_SCHEMA)
-    return joined.where(~joined.outcome.isin([TICKET, SUMMARY]))
+    return rows
 
 
 class _Lookup(ModuleType):

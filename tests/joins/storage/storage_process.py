@@ -33,7 +33,7 @@ def server_process(
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Ready to answer; killed in the end. Its log is `server.log` in the folder."""
     folder.mkdir(exist_ok=True)
-    port = free_port()
+    port = port or free_port()
     namespaces = [{"name": "latest"}, {"name": "all", "keep": "all", "bound": 8}]
     config = {"store": f"lmdb://{folder / 'store'}", "port": port, "namespaces": namespaces, **settings}
     (folder / "storage.yaml").write_text(yaml.safe_dump(config))

@@ -1,0 +1,123 @@
+"""The lookup join among real parts: broker, Spark, a storage API in its own process, a Data Delay API server."""
+
+import json
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import polars as pl
+import pytest
+
+from datadelay.model import PartitionReport, Submission
+from joins import DelayAt, LookupSpec, Side, StorageAt
+from joins.lookup import lookup_stage_rows, tickets
+from joins.lookup.rightrow import to_items
+from joins.window.records import RECORD
+from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET
+from tests.datadelay.api import delay_server
+from tests.joins.spark import Running
+from tests.joins.storage.storage_process import TOKEN, client, free_port, server_process
+
+RETENTION_MS = 3_600_000
+
+
+def now_ms():
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class World:
+    """The APIs that a lookup join stands between, and a hand that feeds and publishes."""
+
+    folder: object
+    port: int
+    url: str
+    delays: delay_server.RunningServer
+    generation: str = "feeder-1"
+
+    @contextmanager
+    def storage_running(self):
+        names = [{"name": "right", "keep": "all", "bound": 100, "retention_ms": RETENTION_MS}]
+        with server_process(self.folder / "storage", self.port, namespaces=names) as (process, _):
+            yield process
+
+    def feed(self, puts):
+        """Store right records at the offsets that a topic of one partition would give them."""
+        rows = [
+            {"partition": 0, "offset": i, "time": p.time_ms, "key": p.key, "value": p.value, "headers": None}
+            for i, p in enumerate(puts)
+        ]
+        late = pl.repeat(False, len(rows), dtype=pl.Boolean, eager=True)
+        with client(self.url) as storage:
+            assert not storage.write_table(
+                "right", to_items(pl.DataFrame(rows, schema=RECORD), late, RETENTION_MS)
+            ).num_rows
+
+    def publish(self, topic, until_ms, reason=None, generation=None):
+        """What a collector would submit; without a time it is unknown."""
+        self.delays.clock.now_ms = now_ms()
+        submission = Submission(
+            consumer="feeder",
+            topic=topic,
+            listed_ms=now_ms(),
+            consumed_until_ms=until_ms,
+            reason=reason,
+            partitions=(PartitionReport(0, 10, until_ms, reason),),
+            generation=generation or self.generation,
+        )
+        with self.delays.client() as delays:
+            delays.submit(submission)
+
+
+@pytest.fixture
+def world(tmp_path):
+    port = free_port()
+    folder = tmp_path / "delay"
+    folder.mkdir()
+    with delay_server.running_server(folder) as delays:
+        yield World(tmp_path, port, f"http://127.0.0.1:{port}", delays)
+
+
+@pytest.fixture
+def join(broker, topic_factory, world):
+    def make(**values):
+        storage = {"url": world.url, "namespace": "right", "token": TOKEN, **values.pop("storage", {})}
+        delay = DelayAt(url=world.delays.url, consumer="feeder", token=world.delays.secrets["reader"])
+        return LookupSpec(
+            **{
+                "name": "test",
+                "left": Side(topic=topic_factory(1, prefix="left"), disorder_ms=0),
+                "right": Side(topic="stored", disorder_ms=0),
+                "before_ms": 2_000,
+                "after_ms": 1_000,
+                "producer_delay_ms": 1_000,
+                "kafka": {"bootstrap.servers": broker.bootstrap},
+                "storage": StorageAt(**storage),
+                "delay": delay,
+                **values,
+            }
+        )
+
+    return make
+
+
+@pytest.fixture
+def running(spark, tmp_path):
+    @contextmanager
+    def start(spec, **trigger):
+        run = Running(None)
+        frame = tickets(spark, spec).mapInArrow(lookup_stage_rows(spec), SPARK_SCHEMA)
+
+        def collect(batch, number):
+            rows = [row.asDict() for row in batch.collect()]
+            run.summaries.extend(json.loads(r["reason"]) for r in rows if r["outcome"] == SUMMARY)
+            run.rows.extend(r for r in rows if r["outcome"] not in (TICKET, SUMMARY))
+
+        writer = frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        run.query = writer.trigger(**(trigger or {"processingTime": "100 milliseconds"})).start()
+        try:
+            yield run
+        finally:
+            run.query.stop()
+
+    return start

@@ -1,0 +1,109 @@
+"""The lookup join on real parts, in the situations that it waits, fails and goes on in."""
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import joins
+from joins import Policy
+from joins.testing import oracle
+from tests.joins.lookup.conftest import RETENTION_MS, now_ms
+from tests.joins.spark import Put, history, produce
+
+
+def put_left(spec, puts):
+    produce(dict(spec.kafka), spec.left.topic, puts)
+
+
+def events(start, count=300):
+    left = [Put(0, None if i % 17 == 0 else b"%d" % (i % 50), start + 40 * i) for i in range(count)]
+    right = [Put(0, b"%d" % (i % 70), start + 50 * i, None if i % 3 == 0 else b"v") for i in range(count)]
+    return left, right
+
+
+def test_a_backlog_equals_the_oracle(world, join, running):
+    """Repeated keys, null keys and values, every candidate of a key, several batches."""
+    left, right = events(now_ms() - 600_000)
+    spec = join(policy=Policy.ALL, max_records=100, storage={"keys_per_request": 7})
+    put_left(spec, left)
+
+    with world.storage_running():
+        world.feed(right)
+        world.publish("stored", now_ms() - 1_000)
+        with running(spec, availableNow=True) as run:
+            run.query.awaitTermination(90)
+
+    assert run.results() == oracle.join(history(spec, left, right), spec)
+
+
+def test_left_holds_without_a_delay_and_goes_on_by_itself(world, join, running):
+    """A delay that is unknown holds, a store that is killed and started again is waited for, nothing is lost."""
+    start = now_ms() - 600_000
+    left, right = events(start)
+    spec = join(max_records=100)
+    put_left(spec, left)
+
+    with running(spec) as run:
+        world.publish("stored", None, "the broker does not answer")
+        with world.storage_running():
+            world.feed(right)
+            world.publish("stored", start + 5_000)
+            run.until(lambda run: len(run.results()) >= 20, "the first left records are out")
+        assert all(row["left_time"] + spec.after_ms < start + 5_000 for row in run.rows)
+        world.publish("stored", now_ms() - 1_000)
+        with world.storage_running():
+            run.until_left(len(left))
+
+    assert run.results() == oracle.join(history(spec, left, right), spec)
+
+
+def test_left_older_than_the_store_keeps_stops_with_the_remedy(world, join, running):
+    """The namespace keeps an hour, the left record is older."""
+    spec = join()
+    put_left(spec, [Put(0, b"k", now_ms() - RETENTION_MS - 60_000)])
+
+    with world.storage_running():
+        world.publish("stored", now_ms() - 1_000)
+        with running(spec) as run, pytest.raises(StreamingQueryException, match="on_expired: unmatched"):
+            run.until_left(1)
+
+    assert not run.rows
+
+
+def test_another_feeder_generation_holds(world, join, running, tmp_path):
+    """The checkpoint is pinned to the feeder that it began with; an accepted one goes on."""
+    start = now_ms() - 60_000
+    spec = join()
+    put_left(spec, [Put(0, b"k", start)])
+
+    with world.storage_running():
+        world.publish("stored", start + 30_000)
+        with running(spec) as run:
+            run.until_left(1)
+            world.publish("stored", now_ms() - 1_000, generation="feeder-2")
+            put_left(spec, [Put(0, b"k", start + 40_000)])
+            looks = len(run.query.recentProgress)
+            run.until(lambda run: len(run.query.recentProgress) > looks, "the join has looked again")
+        assert len(run.results()) == 1
+        accepting = join(left=spec.left, accepted_generations=("feeder-2",))
+        with running(accepting) as run:
+            run.until_left(1)
+
+
+def test_any_dataframe_is_looked_up_once_right_is_stored(spark, world, join):
+    """Its columns stay, right's and the outcome come beside them."""
+    time_ms = now_ms() - 60_000
+    spec = join()
+    frame = spark.createDataFrame(
+        [("a", time_ms, 1), ("b", time_ms, 2), (None, time_ms, 3)], "key string, time bigint, n int"
+    )
+
+    with world.storage_running():
+        world.feed([Put(0, b"a", time_ms)])
+        world.publish("stored", now_ms() - 1_000)
+        rows = joins.lookup(frame, spec, wait_at_most_s=30).orderBy("n").collect()
+
+    assert [(r.n, r.right_value, r.outcome, r.reason) for r in rows] == [
+        (1, bytearray(b"v"), "matched", None),
+        (2, None, "unmatched", "no_candidate"),
+        (3, None, "unmatched", "null_key"),
+    ]
