@@ -104,7 +104,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         fed = Fed.from_json(end)
         fed.check_belongs_to(self._spec)
-        namespace = self._namespace()
+        namespace = self._namespace_waited_for()
         fed.check_store(namespace.name, namespace.generation)
         tickets = [
             FeedTicket(
@@ -196,6 +196,21 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._looked_at_s = time.monotonic()
             _retention(self._store)
         return self._store
+
+    def _namespace_waited_for(self) -> NamespaceBody:
+        """At a restart Spark carries the last batch out again without asking for a new one: here too a store may be
+        away for a while, which the client's log tells."""
+        if self._store is not None and time.monotonic() - self._looked_at_s <= STORE_LOOK_EVERY_S:
+            return self._store
+        try:
+            with feed_client(self._spec) as patient:
+                namespace = patient.namespace(self._spec.storage.namespace)
+        except AWAY as error:
+            raise StoreAway(
+                f"the storage API was away for {self._spec.storage.unreachable_for_s:g} s: {error}"
+            ) from error
+        _retention(namespace)
+        return namespace
 
     def _frozen(self, ends: Mapping[int, Ends]) -> Mapping[int, Ends]:
         """Under `availableNow` the topic ends where it ended at first."""
