@@ -26,18 +26,18 @@ class Open(Protocol):
     def __call__(self, *namespaces: Namespace) -> Backend: ...
 
 
-def aerospike_server() -> str:
-    """Skips where there is none: the only skip of this suite."""
-    server = os.environ.get(AEROSPIKE)
-    if not server:
-        pytest.skip(f"no Aerospike server: set {AEROSPIKE}=host:port/namespace to test that back end")
-    return server
+NEEDS_AEROSPIKE = pytest.mark.skipif(
+    AEROSPIKE not in os.environ,
+    reason=f"no server to test Aerospike on: set {AEROSPIKE}=host:port/namespace",
+)
+"""The only skip of this suite."""
 
 
 def opener(kind: str, folder: Path) -> Open:
     """Of the back end `lmdb` or `aerospike`."""
-    url = f"lmdb://{folder / 'store'}?map_size=64MiB" if kind == "lmdb" else f"aerospike://{aerospike_server()}"
-    return lambda *namespaces: open_backend(url, namespaces)
+    if kind == "lmdb":
+        return lambda *namespaces: open_backend(f"lmdb://{folder / 'store'}?map_size=64MiB", namespaces)
+    return lambda *namespaces: open_backend(f"aerospike://{os.environ[AEROSPIKE]}", namespaces)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from joins.storage.errors import StorageConfigInvalid
 from joins.storage.lmdbstore import LmdbStore
 from joins.storage.model import Backend, Found, Item, Keep, Namespace, Outcome, Status
-from tests.joins.storage.stores import Open, item_maker, namespace, now_ms, opened, opener
+from tests.joins.storage.stores import NEEDS_AEROSPIKE, Open, item_maker, namespace, now_ms, opened, opener
 
 LONG = b"long" * 200
 KINDS = [
@@ -163,10 +163,9 @@ def statuses(results: list[Outcome] | list[Found]) -> list[Status]:
     return [one.status for one in results]
 
 
-@pytest.fixture(params=["lmdb", "aerospike"])
-def kind(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Each back end; skips where it needs a server and there is none."""
-    opener(request.param, tmp_path)
+@pytest.fixture(params=["lmdb", pytest.param("aerospike", marks=NEEDS_AEROSPIKE)])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each back end."""
     return str(request.param)
 
 
