@@ -69,26 +69,6 @@ def test_left_older_than_the_store_keeps_stops_with_the_remedy(world, join, runn
     assert not run.rows
 
 
-def test_another_feeder_generation_holds(world, join, running, tmp_path):
-    """The checkpoint is pinned to the feeder that it began with; an accepted one goes on."""
-    start = now_ms() - 60_000
-    spec = join()
-    put_left(spec, [Put(0, b"k", start)])
-
-    with world.storage_running():
-        world.publish("stored", start + 30_000)
-        with running(spec) as run:
-            run.until_left(1)
-            world.publish("stored", now_ms() - 1_000, generation="feeder-2")
-            put_left(spec, [Put(0, b"k", start + 40_000)])
-            looks = len(run.query.recentProgress)
-            run.until(lambda run: len(run.query.recentProgress) > looks, "the join has looked again")
-        assert len(run.results()) == 1
-        accepting = join(left=spec.left, accepted_generations=("feeder-2",))
-        with running(accepting) as run:
-            run.until_left(1)
-
-
 def test_any_dataframe_is_looked_up_once_right_is_stored(spark, world, join):
     """Its columns stay, right's and the outcome come beside them."""
     time_ms = now_ms() - 60_000
