@@ -47,7 +47,7 @@ def _lmdb(url: str, parts: SplitResult) -> LmdbStore:
         )
     size = options.get("map_size")
     map_bytes = DEFAULT_MAP_BYTES if size is None else _bytes(url, size)
-    sync = options.get("sync", "yes")
+    sync = options.get("sync", "no")
     if sync not in _YES_NO:
         raise StorageConfigInvalid(f"store {url!r}: sync is yes or no, not {sync!r}")
     return LmdbStore(Path(parts.path), map_bytes=map_bytes, sync=_YES_NO[sync])

@@ -10,8 +10,10 @@ frees space at the pace of writing, and nothing is ever scanned.
 LMDB copies pages to change them, removing included: a store that is full to the last page could never be purged. So a
 transaction that would leave less than a small reserve is undone; the reserve is for purging, and for the settings.
 
-Durability: a transaction is on the disk (fdatasync) before it is acknowledged, so it survives `kill -9` and a power
-failure. `?sync=no` leaves writing to the system: `kill -9` still loses nothing, a power failure may break the store.
+Durability: what is acknowledged survives `kill -9`. With `sync=yes` each transaction waits for the disk and survives a
+power failure too, at less than half the pace (measured, requests of 1,000 random keys: 67,000 keys/s instead of
+154,000, as each touches a thousand pages). The default is `sync=no`, as what the store keeps can be written anew from
+where it came; a store that was open when the machine went down is recognised and refused (unsynced.py).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from joins.storage import entries, expiryindex
 from joins.storage.errors import StorageUnavailable
 from joins.storage.model import Found, Item, Namespace, Outcome, State, Status
 from joins.storage.stored import Stored
+from joins.storage.unsynced import Unsynced, check_same_boot, this_boot
 
 DEFAULT_MAP_BYTES = 16 << 30
 _LONGEST_KEY = 510
@@ -58,13 +61,15 @@ class LmdbStore:
     Raises `StorageUnavailable`.
     """
 
-    def __init__(self, folder: Path, *, map_bytes: int = DEFAULT_MAP_BYTES, sync: bool = True) -> None:
+    def __init__(self, folder: Path, *, map_bytes: int = DEFAULT_MAP_BYTES, sync: bool = False) -> None:
         self._folder = folder
         self._map_bytes = map_bytes
         self._lock = threading.Lock()
         self._opened: dict[Namespace, _Opened] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            check_same_boot(folder, this_boot())
+            self._unsynced = None if sync else Unsynced(folder, this_boot())
             self._env = lmdb.open(
                 str(folder),
                 map_size=map_bytes,
@@ -79,6 +84,8 @@ class LmdbStore:
             self._namespaces = self._env.open_db(b"namespaces")
             self._probes = self._env.open_db(b"probes")
             self._file = _identity(folder)
+            if self._unsynced is not None:
+                self._unsynced.settle_killed(lambda: self._env.sync(True))
         except (lmdb.Error, OSError) as error:
             raise StorageUnavailable(f"the store in {folder} cannot be opened: {error}") from error
 
@@ -160,8 +167,15 @@ class LmdbStore:
         return seen
 
     def close(self) -> None:
-        """Of this process; others go on."""
-        self._env.close()
+        """Of this process; others go on. Waits for the disk."""
+        try:
+            self._env.sync(True)
+        except lmdb.Error as error:
+            raise StorageUnavailable(f"the store in {self._folder} cannot be brought to the disk: {error}") from error
+        finally:
+            self._env.close()
+        if self._unsynced is not None:
+            self._unsynced.over()
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[lmdb.Transaction[bytes]]:
@@ -210,13 +224,14 @@ class LmdbStore:
 
     def _write(self, opened: _Opened, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]:
         keys = [_stored_key(item.key) for item in items]
+        wanted = sorted({key for key in keys if key})
         outcomes = []
         changed: dict[bytes, bytes] = {}
         expiring: dict[int, list[bytes]] = {}
         with self._transaction(write=True) as txn:
             self._purge(txn, opened, now_ms, 2 * len(items))
             cursor = txn.cursor(opened.items)
-            kept = dict(cursor.getmulti(sorted({key for key in keys if key})))
+            kept = dict(cursor.getmulti(wanted))
             for key, item in zip(keys, items, strict=True):
                 outcome = entries.refusal(namespace, item, now_ms) if key else _empty_key()
                 if outcome is None:

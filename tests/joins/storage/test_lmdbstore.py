@@ -228,3 +228,39 @@ def test_a_wrong_url_is_refused_before_anything_is_opened(url: str, words: str):
     """With what would be right."""
     with pytest.raises(StorageConfigInvalid, match=words):
         open_backend(url, [])
+
+
+@pytest.mark.parametrize("sync", ["yes", "no"])
+def test_a_store_that_was_open_when_the_machine_went_down_is_refused(url: str, tmp_path: Path, sync: str):
+    """As a mark of another boot tells; with the remedy, and whatever it is opened with."""
+    open_backend(url, [SPACE]).close()
+    (tmp_path / "store" / "unsynced" / "another-boot.1").touch()
+
+    with pytest.raises(StorageUnavailable, match=r"when its machine went down .*Remove the folder"):
+        open_backend(f"{url}?sync={sync}", [SPACE])
+
+
+def test_closing_leaves_no_mark_behind_and_opening_removes_those_of_killed_processes(url: str, tmp_path: Path):
+    """But not those of living ones."""
+    marks = tmp_path / "store" / "unsynced"
+    with lmdb_store(url, SPACE), writer(url, 0, 1_000_000) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with_both = len(list(marks.iterdir()))
+        process.kill()
+        process.wait()
+        killed = len(list(marks.iterdir()))
+        with writer(url, 0, 1) as third:
+            third.communicate()
+        only_this = len(list(marks.iterdir()))
+
+    assert (with_both, killed, only_this) == (2, 2, 1)
+    assert not list(marks.iterdir())
+
+
+def test_a_store_opened_to_wait_for_the_disk_has_no_mark(url: str, tmp_path: Path):
+    """A power failure does not harm it."""
+    with lmdb_store(f"{url}?sync=yes", SPACE) as store:
+        assert statuses(store.write(SPACE, [numbered(1)], NOW)) == [Status.OK]
+
+        assert not (tmp_path / "store" / "unsynced").exists()
