@@ -37,6 +37,7 @@ log = logging.getLogger("kafkaio.delivery")
 
 PART_BYTES = 64 << 20
 INIT_TIMEOUT_S = 60.0
+_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ class TransactionalWriter:
         self._kafka, self._bucket = kafka, bucket
         self.used = False
         self.begun = False
+        self._stuck = False
         properties = transactional(kafka)
         # After that the brokers have aborted it: a new producer learns sooner what became of it.
         self._timeout_s = int(properties["transaction.timeout.ms"]) / 1000
@@ -221,18 +223,19 @@ class TransactionalWriter:
         failpoint.reach("before_commit")
         spot = TopicPartition(self._bucket.topic, 0, receipt.number, metadata=receipt.to_text())
         producer = self.writer.producer
-        self._call(
+        self._in_time(
             "send_offsets_to_transaction",
             lambda: producer.send_offsets_to_transaction([spot], self._group, self._timeout_s),
         )
         failpoint.begin("committing")
-        self._call("commit_transaction", lambda: producer.commit_transaction(self._timeout_s))
+        self._in_time("commit_transaction", lambda: producer.commit_transaction(self._timeout_s))
         self.begun = False
         self.receipt = receipt
         failpoint.reach("after_commit")
 
     def close(self) -> None:
-        self.writer.close()
+        if not self._stuck:
+            self.writer.close()
 
     def _read_receipt(self) -> tuple[Receipt | None, Any]:
         """The receipt that stands now, and what a transaction needs to commit the next one."""
@@ -254,6 +257,28 @@ class TransactionalWriter:
             return receipt, consumer.consumer_group_metadata()
         finally:
             consumer.close()
+
+    def _in_time(self, what: str, call: Callable[[], object]) -> None:
+        """As `_call`, and it returns: librdkafka's own time-out is not kept to where the broker restarts meanwhile.
+
+        A producer that is stuck in such a call cannot be closed either, nor freed: it is left alone.
+        """
+        done: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                self._call(what, call)
+                done.set_result(None)
+            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+                done.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        try:
+            done.result(self._timeout_s + _GRACE_S)
+        except TimeoutError:
+            self._stuck = True
+            _left_alone.append(self.writer)
+            raise KafkaUnavailable(f"{what} of {self._bucket} was not answered in {self._timeout_s:g} s") from None
 
     def _call(self, what: str, call: Callable[[], object]) -> None:
         try:
@@ -323,3 +348,4 @@ def _size(values: Column) -> int:
 _transactions: PerProcess[tuple[frozenset[tuple[str, str]], Bucket], TransactionalWriter] = PerProcess(
     16, TransactionalWriter.close
 )
+_left_alone: list[TopicWriter] = []

@@ -10,6 +10,8 @@ whenever the coordinator moves, or its topic is just being made, that one ends t
 
 from __future__ import annotations
 
+import logging
+import queue
 import threading
 from collections.abc import Iterable, Mapping
 
@@ -26,6 +28,8 @@ from confluent_kafka import (
 from kafkaio import client
 from kafkaio.errors import KafkaIOError
 
+log = logging.getLogger("kafkaio.groups")
+
 Spot = tuple[str, int]  # topic and partition
 
 _READ = "read of the committed offsets"
@@ -36,6 +40,35 @@ _HAS_MEMBERS = (
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.NON_EMPTY_GROUP,
 )
+
+
+class LatestOffsets:
+    """Commits in the background, always the latest: for lag tools, which nothing may ever wait for.
+
+    After a failure the next commit connects anew; librdkafka may never find back to a broker that was restarted.
+    """
+
+    def __init__(self, group: str, kafka: Mapping[str, str]) -> None:
+        self._group, self._kafka = group, dict(kafka)
+        self._latest: queue.SimpleQueue[Mapping[Spot, int]] = queue.SimpleQueue()
+        threading.Thread(target=self._commit_all, name=f"commits to {group}", daemon=True).start()
+
+    def put(self, offsets: Mapping[Spot, int]) -> None:
+        """Have these committed; those put before and not yet committed count no more."""
+        self._latest.put(offsets)
+
+    def _commit_all(self) -> None:
+        group: GroupOffsets | None = None
+        while True:
+            offsets = self._latest.get()
+            while not self._latest.empty():
+                offsets = self._latest.get()
+            try:
+                group = group or GroupOffsets(self._group, self._kafka)
+                group.commit(offsets)
+            except KafkaIOError as error:
+                log.warning("positions were not committed to group %r: %s", self._group, error)
+                group = None
 
 
 class GroupOffsets:

@@ -30,7 +30,6 @@ from joins.window.source import Gate, TicketReader
 from joins.window.state import Admission
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.eventtime import TimeOf
-from kafkaio.groups import GroupOffsets
 
 STORE_LOOK_EVERY_S = 1.0
 
@@ -185,6 +184,4 @@ class LookupReader(TicketReader):
             side = self._spec.left
             self._left = BrokerLog(side.topic, self._spec.kafka, TimeOf(side.time))
             check_compaction(self._spec, side.topic, self._left.config())
-            if self._gate.commit_group is not None:
-                self._group = GroupOffsets(self._gate.commit_group, self._spec.kafka)
         return self._left

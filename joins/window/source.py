@@ -38,9 +38,9 @@ from joins.window.start import begin
 from joins.window.state import Admission
 from joins.window.ticket import Ticket
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.errors import KafkaIOError, KafkaUnavailable
+from kafkaio.errors import KafkaUnavailable
 from kafkaio.eventtime import TimeOf
-from kafkaio.groups import GroupOffsets
+from kafkaio.groups import GroupOffsets, LatestOffsets, Spot
 from kafkaio.topiclog import Ends
 
 log = logging.getLogger("joins.window")
@@ -103,7 +103,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, spec: JoinSpec, gate: Gate, stage: bytes | None = None) -> None:
         self._spec, self._gate, self._stage = spec, gate, stage
         self._logs: tuple[BrokerLog, BrokerLog] | None = None
-        self._group: GroupOffsets | None = None
+        self._commits: LatestOffsets | None = None
         self._until_now = False
         self._left_target: dict[int, int] | None = None
         self._watch: Watch | None = None
@@ -133,6 +133,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._say(
                     f"holds: {error} (for {waited:.0f} s now; gives up after {self._gate.unreachable_for_s:.0f} s)"
                 )
+                self.stop()  # the next try connects anew: librdkafka may never find back to a broker
                 time.sleep(1.0)
                 continue
             if admission is not None:
@@ -158,18 +159,18 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stage([pa.record_batch({"ticket": [partition.value]})])
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell lag tools; the checkpoint stays the truth, so that a failure here is said and no more."""
+        """Tell lag tools; the checkpoint stays the truth, so that nothing waits for it."""
         if self._gate.commit_group is None or not end:
             return
-        try:
-            commit_positions(self._spec, self._gate.commit_group, Admission.from_json(end), self._group)
-        except KafkaIOError as error:
-            log.warning("positions were not committed to group %r: %s", self._gate.commit_group, error)
+        if self._commits is None:
+            self._commits = LatestOffsets(self._gate.commit_group, self._spec.kafka)
+        self._commits.put(positions_of(self._spec, Admission.from_json(end)))
 
     def stop(self) -> None:
         if self._logs is not None:
             for one in self._logs:
                 one.close()
+            self._logs = None
 
     def _plan_ahead(self, admission: Admission) -> None:
         """Behind by whole batches, the next one is planned while this one runs: it is a function of this one."""
@@ -232,8 +233,6 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             for one in self._logs:
                 check_compaction(self._spec, one.topic, one.config())
-            if self._gate.commit_group is not None:
-                self._group = GroupOffsets(self._gate.commit_group, self._spec.kafka)
         return self._logs
 
     def _frozen(self, listing: Listing) -> Listing:
@@ -272,12 +271,16 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("%s %s", self._spec.name, line)
 
 
-def commit_positions(spec: JoinSpec, group: str, admission: Admission, offsets: GroupOffsets | None = None) -> None:
-    """Commit the positions of an admission to a consumer group; raises `KafkaIOError`."""
-    positions = {
+def positions_of(spec: JoinSpec, admission: Admission) -> dict[Spot, int]:
+    """Up to where an admission reads, by topic and partition."""
+    return {
         (topic.topic, p): reading.end
         for bucket in admission.buckets.values()
         for topic, readings in ((spec.left, bucket.left), (spec.right, bucket.right))
         for p, reading in readings.items()
     }
-    (offsets or GroupOffsets(group, spec.kafka)).commit(positions)
+
+
+def commit_positions(spec: JoinSpec, group: str, admission: Admission) -> None:
+    """Commit the positions of an admission to a consumer group; raises `KafkaIOError`."""
+    GroupOffsets(group, spec.kafka).commit(positions_of(spec, admission))
