@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
-.PHONY: help venv broker-jars jvm-archive browser test lint types bench demo clean
+.PHONY: help venv broker-jars jvm-archive browser test crash lint types bench demo clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -31,7 +31,10 @@ browser: ## headless Chromium for the test of the page, where it is missing
 	@if [ -f tests/install-browser.sh ]; then sh tests/install-browser.sh; fi
 
 test: broker-jars browser ## all tests, on a real broker (ARGS="-k window" for some)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+
+crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run): about 10 s a blow
+	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED))
 
 lint: $(STAMP) ## ruff: rules and format
 	@$(BIN)/ruff check .

@@ -1,12 +1,12 @@
 """Live: how long from a click to its row in the output topic, matched and unmatched?
 
-    python -m benchmarks.latency [--rate 5000] [--seconds 30] [--warm-up 20]
+    python -m benchmarks.latency [--rate 5000] [--seconds 30] [--warm-up 20] [--delivery at-least-once]
 
 A process produces clicks and impressions (5 : 4, together `rate` records a second, every 5 ms, times of the clock). Of
 four clicks three have an impression up to 2 s earlier. The job runs as `teacup run` runs it, with `after` and disorder
-of 0 and a producer delay of 100 ms. Latency is the append time of the row (LogAppendTime of the output topic) less the
-time that the click was produced with, for clicks after the warm-up. An unmatched row has to wait until no impression
-can come any more; that is what admission by right's progress has to be good at.
+of 0 and a producer delay of 100 ms. Latency is the time at which a reader of committed records, which runs beside, has
+the row, less the time that the click was produced with, for clicks after the warm-up. An unmatched row has to wait
+until no impression can come any more; that is what admission by right's progress has to be good at.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -27,16 +28,15 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.measure import RunFailed, Watch
-from benchmarks.window_join import LOG_APPEND_TIME, machine
-from benchmarks.workload import BEFORE_MS, create_topic, keys, values
+from benchmarks.window_join import machine
+from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topic, keys, values
 from deploy.broker import Broker
 from deploy.job import Output, WindowJob
 from deploy.run import run_job
 from joins.spec import Format, JoinSpec, Side
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.rangereader import RangeReader
 from kafkaio.writer import TopicWriter
 
 LEFT, RIGHT, JOINED = "live-clicks", "live-impressions", "live-joined"
@@ -91,7 +91,7 @@ def produce(bootstrap: str, rate: int, seconds: float) -> Produced:
     return Produced(clicks, paired, 1_000 * longest)
 
 
-def live_job(bootstrap: str, checkpoint: Path) -> WindowJob:
+def live_job(bootstrap: str, checkpoint: Path, delivery: str) -> WindowJob:
     spec = JoinSpec(
         name="live",
         left=Side(topic=LEFT, disorder_ms=0, format=Format.JSON),
@@ -103,7 +103,7 @@ def live_job(bootstrap: str, checkpoint: Path) -> WindowJob:
     )
     return WindowJob(
         spec=spec,
-        output=Output(topic=JOINED),
+        output=Output(topic=JOINED, exactly_once=delivery == "exactly-once"),
         checkpoint=str(checkpoint),
         trigger_ms=0,
         spark={"spark.ui.enabled": "false"},
@@ -112,30 +112,50 @@ def live_job(bootstrap: str, checkpoint: Path) -> WindowJob:
     )
 
 
-def rows_written(bootstrap: str) -> pl.DataFrame:
-    """outcome, time of the click, when its row was appended."""
-    reader = RangeReader(JOINED, {"bootstrap.servers": bootstrap})
-    frames = []
-    for p, ends in BrokerLog(JOINED, {"bootstrap.servers": bootstrap}).ends().items():
-        for batch in reader.read(p, ends.start, ends.stable):
-            envelope = pl.Series(pl.from_arrow(batch.column("value"))).cast(pl.String)
-            appended = pl.Series(pl.from_arrow(batch.column("timestamp")))
-            frames.append(
-                pl.DataFrame({"envelope": envelope, "appended": appended}).select(
-                    outcome=pl.col("envelope").str.json_path_match("$.outcome"),
-                    time=pl.col("envelope").str.json_path_match("$.left.time").cast(pl.Int64),
-                    appended="appended",
-                )
-            )
-    reader.close()
-    return pl.concat(frames)
+class CommittedReader:
+    """Notes when each row of the output came to it."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.clicks = 0
+        self._values: list[bytes] = []
+        self._came_ms: list[int] = []
+        self._ended = threading.Event()
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "latency", "isolation.level": "read_committed"}
+        )
+        self._consumer.assign([TopicPartition(JOINED, p, 0) for p in range(PARTITIONS)])
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def rows(self) -> pl.DataFrame:
+        """outcome, time of the click, when its row came; the reader ends."""
+        self._ended.set()
+        self._thread.join()
+        self._consumer.close()
+        frame = pl.DataFrame({"envelope": pl.Series(self._values, dtype=pl.Binary), "came": self._came_ms})
+        envelope = pl.col("envelope").cast(pl.String)
+        return frame.select(
+            outcome=envelope.str.json_path_match("$.outcome"),
+            time=envelope.str.json_path_match("$.left.time").cast(pl.Int64),
+            came="came",
+        )
+
+    def _read(self) -> None:
+        while not self._ended.is_set():
+            messages = [one for one in self._consumer.consume(1_000, 0.01) if one.error() is None]
+            came_ms = time.time_ns() // 1_000_000
+            self._values += [one.value() for one in messages]
+            self._came_ms += [came_ms] * len(messages)
+            self.clicks += len(messages)
 
 
-def measure(rate: int, warm_up_s: float, seconds: float, folder: Path, broker: Broker) -> None:
-    for topic, config in ((LEFT, {}), (RIGHT, {}), (JOINED, LOG_APPEND_TIME)):
-        create_topic(broker.bootstrap, topic, config)
+def measure(rate: int, warm_up_s: float, seconds: float, delivery: str, folder: Path, broker: Broker) -> None:
+    for topic in (LEFT, RIGHT, JOINED):
+        create_topic(broker.bootstrap, topic)
+    reader = CommittedReader(broker.bootstrap)
     checkpoint, log = folder / "checkpoint", folder / "job.log"
     command = [sys.executable, "-m", "benchmarks.latency", "--job", broker.bootstrap, "--checkpoint", str(checkpoint)]
+    command += ["--delivery", delivery]
     root = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     with log.open("wb") as output:
@@ -152,7 +172,7 @@ def measure(rate: int, warm_up_s: float, seconds: float, folder: Path, broker: B
         total_s = warm_up_s + seconds + TAIL_S
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             produced = pool.apply(produce, (broker.bootstrap, rate, total_s))
-        await_rows(broker.bootstrap, produced.clicks, job)
+        await_rows(reader, produced.clicks, job)
         job.send_signal(signal.SIGTERM)
         code = job.wait(120)
     finally:
@@ -162,7 +182,7 @@ def measure(rate: int, warm_up_s: float, seconds: float, folder: Path, broker: B
     if code != 0:
         raise RunFailed(f"the job ended with {code}:\n{log.read_text(errors='replace')[-3000:]}")
     from_ms = begun_ms + round(1000 * warm_up_s)
-    rows = rows_written(broker.bootstrap)
+    rows = reader.rows()
     say(rows, produced, from_ms, from_ms + round(1000 * seconds))
     batches = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     lasted = sorted(one["seconds"] for one in batches if one["at_ms"] >= from_ms)
@@ -174,15 +194,13 @@ def measure(rate: int, warm_up_s: float, seconds: float, folder: Path, broker: B
     )
 
 
-def await_rows(bootstrap: str, clicks: int, job: subprocess.Popen[bytes]) -> None:
+def await_rows(reader: CommittedReader, clicks: int, job: subprocess.Popen[bytes]) -> None:
     """Wait until every click has its row, for a while: a job that cannot keep up is to be seen in the latencies."""
-    log = BrokerLog(JOINED, {"bootstrap.servers": bootstrap})
     deadline_s = time.monotonic() + TAIL_AT_MOST_S
-    while sum(ends.stable for ends in log.ends().values()) < clicks:
+    while reader.clicks < clicks:
         if job.poll() is not None or time.monotonic() > deadline_s:
             break
         time.sleep(0.2)
-    log.close()
 
 
 def say(rows: pl.DataFrame, produced: Produced, from_ms: int, until_ms: int) -> None:
@@ -196,7 +214,7 @@ def say(rows: pl.DataFrame, produced: Produced, from_ms: int, until_ms: int) -> 
     if counts.get("matched", 0) != produced.paired:
         print(f"NOT ALL MATCHED: a record that is readable more than {PRODUCER_DELAY_MS} ms after its time is late")
     measured = rows.filter(pl.col("time").is_between(from_ms, until_ms)).with_columns(
-        latency=pl.col("appended") - pl.col("time")
+        latency=pl.col("came") - pl.col("time")
     )
     for outcome in ("matched", "unmatched"):
         latency = measured.filter(pl.col("outcome") == outcome)["latency"]
@@ -212,14 +230,15 @@ def _main() -> None:
     parser.add_argument("--rate", type=int, default=5_000, help="records a second, left and right together")
     parser.add_argument("--warm-up", type=float, default=20.0, help="seconds that are not counted")
     parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--delivery", choices=("exactly-once", "at-least-once"), default="exactly-once")
     parser.add_argument("--job", metavar="BOOTSTRAP", help=argparse.SUPPRESS)
     parser.add_argument("--checkpoint", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.job:
-        sys.exit(run_job(live_job(asked.job, asked.checkpoint), lambda line: print(line, flush=True)))
+        sys.exit(run_job(live_job(asked.job, asked.checkpoint, asked.delivery), lambda line: print(line, flush=True)))
     print(machine())
     with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
-        measure(asked.rate, asked.warm_up, asked.seconds, Path(folder), broker)
+        measure(asked.rate, asked.warm_up, asked.seconds, asked.delivery, Path(folder), broker)
 
 
 if __name__ == "__main__":

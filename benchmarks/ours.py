@@ -92,12 +92,12 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[di
     return summaries
 
 
-def run_to_kafka(spec: JoinSpec, topic: str, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
+def run_to_kafka(spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
     """The job as users run it; returns a report a batch."""
     lines: list[str] = []
     job = WindowJob(
         spec=spec,
-        output=Output(topic=topic),
+        output=Output(topic=topic, exactly_once=delivery == "exactly-once"),
         checkpoint=str(checkpoint),
         trigger_ms=None,
         spark={"spark.ui.enabled": "false"},
@@ -115,6 +115,7 @@ def _main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--sink", choices=("none", "kafka"), default="none")
     parser.add_argument("--topic", default="bench-joined", help="the output topic; it must exist")
+    parser.add_argument("--delivery", choices=("exactly-once", "at-least-once"), default="exactly-once")
     parser.add_argument("--format", choices=("json", "bytes"), default="json", help="what the values are declared as")
     parser.add_argument("--before-ms", type=int, default=BEFORE_MS)
     parser.add_argument("--max-records", type=int, default=MAX_RECORDS, help="a batch, left and right together")
@@ -126,7 +127,7 @@ def _main() -> None:
     if asked.sink == "none":
         summaries = run_without_sink(spec, asked.checkpoint, windows)
     else:
-        summaries = run_to_kafka(spec, asked.topic, asked.checkpoint, windows)
+        summaries = run_to_kafka(spec, asked.topic, asked.delivery, asked.checkpoint, windows)
     result = add_up(summaries) | {"ended_s": time.time(), "pid": os.getpid()}
     asked.out.write_text(json.dumps(result))
     sys.stdout.write(f"{result}\n")

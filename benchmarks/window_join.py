@@ -84,9 +84,12 @@ class Bench:
         progress = [Progress(at_s, records) for at_s, records in out["progress"]]
         return Result("fetch", speed(done.begun_s, progress), done.footprint, {})
 
-    def ours(self, name: str, sink: str, form: str, before_ms: int = BEFORE_MS) -> Result:
+    def ours(
+        self, name: str, sink: str, form: str, before_ms: int = BEFORE_MS, delivery: str = "exactly-once"
+    ) -> Result:
         topic = f"bench-{name}"
         arguments = ["--sink", sink, "--format", form, "--before-ms", str(before_ms), "--topic", topic]
+        arguments += ["--delivery", delivery]
         if sink == "kafka":
             create_topic(self.work.bootstrap, topic, LOG_APPEND_TIME)
         done, out, progress = self._run_on_spark(name, "benchmarks.ours", *arguments)

@@ -1,0 +1,149 @@
+"""What exactly-once costs against at-least-once.
+
+    python -m benchmarks.delivery [--rounds 3] [--join] [--scale 0.5]
+
+Rows made beforehand go through the job's delivery, bucket after bucket in one process, to the same topic: rates in rows
+a second, their ratio, and what a transaction costs (the time more, by transaction). With `--join` the whole job drains
+the backlog of `benchmarks.window_join` in turns with both deliveries, in batches of a million records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import polars as pl
+import pyarrow as pa
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.window_join import Bench, machine
+from benchmarks.workload import keys, make, values
+from deploy.broker import Broker
+from deploy.job import Output
+from deploy.sink import deliver_stage
+from joins.spec import Format, JoinSpec, Side
+from joins.window.records import ROW
+from joins.window.stage import SUMMARY, TICKET
+
+CASES = ((4, 400_000), (16, 400_000), (64, 400_000), (4, 4_000), (16, 4_000), (64, 4_000))
+SMALL_BATCHES = 10
+PROMISED = 0.8
+
+
+def rows_of(count: int) -> pl.DataFrame:
+    """Matched rows with values of 150 bytes on both sides."""
+    import numpy as np
+
+    ids = np.arange(count, dtype=np.uint64)
+    left, right = values(ids, "click"), values(ids, "impression")
+    columns = {
+        "key": pl.Series(keys(ids), dtype=pl.Binary),
+        "left_value": pl.Series(left, dtype=pl.Binary),
+        "right_value": pl.Series(right, dtype=pl.Binary),
+    }
+    frame = pl.DataFrame(columns).with_columns(
+        left_time=pl.lit(1_700_000_000_000, dtype=pl.Int64),
+        right_time=pl.lit(1_700_000_000_000, dtype=pl.Int64),
+        left_partition=pl.lit(0, dtype=pl.Int32),
+        right_partition=pl.lit(0, dtype=pl.Int32),
+        left_offset=pl.int_range(count, dtype=pl.Int64),
+        right_offset=pl.int_range(count, dtype=pl.Int64),
+        outcome=pl.lit("matched"),
+        late=pl.lit(False),
+    )
+    missing = {name: pl.lit(None, dtype=dtype) for name, dtype in ROW.items() if name not in frame.columns}
+    return frame.with_columns(**missing).select(*ROW)
+
+
+def about(outcome: str, reason: object) -> pa.RecordBatch:
+    return pl.DataFrame([{"outcome": outcome, "reason": json.dumps(reason), "late": False}], schema=ROW).to_arrow()
+
+
+def batch_of(bucket: int, number: int, rows: pl.DataFrame) -> Iterator[pa.RecordBatch]:
+    """What the join stage gives for one ticket."""
+    tables = [about(TICKET, {"bucket": bucket, "number": number, "generation": "bench"})]
+    tables += [part.to_arrow() for part in rows.iter_slices(50_000)]
+    tables.append(about(SUMMARY, {"bucket": bucket, "number": number, "rows": {"matched": len(rows)}}))
+    for table in tables:
+        yield from table.to_batches()
+
+
+def deliver(bootstrap: str, exactly_once: bool, buckets: int, rows: pl.DataFrame, batches: int) -> float:
+    """Seconds for so many batches of these rows in each bucket; the first batch, which opens producers, is not in."""
+    topic = f"delivered-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, buckets, 1)])[topic].result(60)
+    spec = JoinSpec(
+        name=topic,
+        left=Side(topic="left", format=Format.JSON),
+        right=Side(topic="right", format=Format.JSON),
+        before_ms=1,
+        kafka={"bootstrap.servers": bootstrap},
+    )
+    stage = deliver_stage(spec, Output(topic=topic, exactly_once=exactly_once))
+    begun_s = 0.0
+    for number in range(1, batches + 2):
+        for bucket in range(buckets):
+            for _ in stage(batch_of(bucket, number, rows if number > 1 else rows[:1])):
+                pass
+        if number == 1:
+            begun_s = time.perf_counter()
+    taken_s = time.perf_counter() - begun_s
+    admin.delete_topics([topic])[topic].result(60)
+    return taken_s
+
+
+def compare(bootstrap: str, rounds: int) -> None:
+    print("| buckets | rows a batch | at-least-once rows/s | exactly-once rows/s | ratio | a transaction costs |")
+    print("|---|---|---|---|---|---|")
+    for buckets, rows_a_batch in CASES:
+        rows, batches = rows_of(rows_a_batch // buckets), 1 if rows_a_batch > 100_000 else SMALL_BATCHES
+        taken: dict[bool, list[float]] = {True: [], False: []}
+        for _ in range(rounds):
+            for exactly_once, seconds in taken.items():
+                seconds.append(deliver(bootstrap, exactly_once, buckets, rows, batches))
+        once_s, least_s = median(taken[True]), median(taken[False])
+        count = buckets * len(rows) * batches
+        print(
+            f"| {buckets} | {rows_a_batch:,} | {count / least_s:,.0f} | {count / once_s:,.0f} | "
+            f"{least_s / once_s:.2f} | {1_000 * (once_s - least_s) / (buckets * batches):.1f} ms |",
+            flush=True,
+        )
+
+
+def compare_joins(bootstrap: str, scale: float, rounds: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder:
+        bench = Bench(make(bootstrap, scale), Path(folder))
+        rates: dict[str, list[float]] = {"at-least-once": [], "exactly-once": []}
+        for number in range(rounds):
+            for delivery, found in rates.items():
+                one = bench.ours(f"{delivery}-{number}", "kafka", "json", delivery=delivery)
+                found.append(one.speed.records_per_s)
+                print(f"{delivery}: {found[-1]:,.0f} records/s", flush=True)
+    ratio = median(rates["exactly-once"]) / median(rates["at-least-once"])
+    print(
+        f"{'kept  ' if ratio >= PROMISED else 'MISSED'}  exactly-once / at-least-once: {ratio:.2f}, at least {PROMISED}"
+    )
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.delivery", description="What exactly-once costs.")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--join", action="store_true", help="the whole job as well")
+    parser.add_argument("--scale", type=float, default=0.5, help="of the backlog; 1 is 7,200,000 records")
+    asked = parser.parse_args()
+    print(machine())
+    with Broker() as broker:
+        compare(broker.bootstrap, asked.rounds)
+        if asked.join:
+            compare_joins(broker.bootstrap, asked.scale, asked.rounds)
+
+
+if __name__ == "__main__":
+    _main()
