@@ -72,6 +72,7 @@ def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
     commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     if not uncommitted(tmp_path / "checkpoint"):
         commits[-1].unlink()
+        commits[-1].with_name(f".{commits[-1].name}.crc").unlink(missing_ok=True)
 
     second = JobProcess(tmp_path, {**content, "trigger": "available_now"})
     code = second.ended()

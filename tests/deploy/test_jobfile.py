@@ -17,7 +17,7 @@ from deploy.jobtable import END, START, json_schema, markdown_table
 from joins.spec import Format, JoinSpec, Policy, Side
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted((ROOT / "deploy" / "jobs").glob("window-join*.yaml")) + [ROOT / "deploy" / "jobs" / "lookup.yaml"]
+EXAMPLES = [*sorted((ROOT / "deploy" / "jobs").glob("window-join*.yaml")), ROOT / "deploy" / "jobs" / "lookup.yaml"]
 DROPPED = object()
 
 GOOD: dict[str, Any] = {
