@@ -84,6 +84,7 @@ def deliver(bootstrap: str, exactly_once: bool, buckets: int, rows: pl.DataFrame
         left=Side(topic="left", format=Format.JSON),
         right=Side(topic="right", format=Format.JSON),
         before_ms=1,
+        after_ms=0,
         kafka={"bootstrap.servers": bootstrap},
     )
     stage = deliver_stage(spec, Output(topic=topic, exactly_once=exactly_once))
