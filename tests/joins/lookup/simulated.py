@@ -152,7 +152,8 @@ class Simulated:
                 readings = {p: r.end for b in self.state.buckets.values() for p, r in b.left.items()}
                 if self.clock.now_ms > self.end_ms and all(readings[p] >= e.high for p, e in ends.items()):
                     return sorted(self.results, key=lambda r: (r.left_partition, r.left_offset))
-                self.clock.advance(self.spec.producer_delay_ms + self.spec.span_ms + 1)
+                step_ms = self.spec.producer_delay_ms + self.spec.span_ms + 1
+                self.clock.advance(max(step_ms, (self.end_ms - self.clock.now_ms) // 20))
         raise AssertionError(f"left is unread after {rounds} rounds: {self.state}")
 
     @property
