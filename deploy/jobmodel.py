@@ -85,7 +85,16 @@ class SelectKeys(Keys):
 
     key: Text = Field(description="Spark SQL for the record's key, cast to binary")
     value: Text = Field(description="Spark SQL for the record's value, cast to binary")
-    headers: dict[str, Text] = Field(default={}, description="header name to Spark SQL, cast to binary")
+    headers: dict[str, Text] = Field(
+        default={}, description="header name to Spark SQL, cast to binary; names that begin with `teacup.` are ours"
+    )
+
+    @model_validator(mode="after")
+    def _leave_ours_alone(self) -> SelectKeys:
+        for name in self.headers:
+            if name.startswith("teacup."):
+                raise at_keys([(f"headers.{name}", "names that begin with 'teacup.' are ours; choose another one")])
+        return self
 
 
 class DeduplicateKeys(Keys):

@@ -26,6 +26,7 @@ from dedup.spark import current_attempt
 from dedup.worker import Setup, discard_deduplicator, open_deduplicator
 from deploy.envelope import envelopes
 from deploy.job import Deduplicate, Output
+from joins.lookup.spec import LookupSpec
 from joins.spec import JoinError, JoinSpec
 from joins.window.records import SIDE_COLUMNS
 from joins.window.stage import SUMMARY, TICKET
@@ -98,7 +99,7 @@ class BucketSink:
         kafka = {**spec.kafka, **output.kafka}
         bucket = Bucket(spec.name, ticket["bucket"], output.topic)
         self._delivery: Delivery = (
-            ExactlyOnce(kafka, bucket, ticket["generation"], ticket["number"])
+            ExactlyOnce(kafka, bucket, ticket["generation"], ticket["number"], in_parts=_repeats(spec))
             if output.exactly_once
             else AtLeastOnce(kafka)
         )
@@ -186,6 +187,11 @@ class BucketSink:
             _write_aside(spec, output, rows.filter(~main), self._write)
         if output.late is not None and (late := results["late"]).any():
             _write_records(spec, "left", output.late, results.filter(late), self._write)
+
+
+def _repeats(spec: JoinSpec) -> bool:
+    """Whether a batch that runs again surely has the same rows: right records that come late change a look-up."""
+    return not isinstance(spec, LookupSpec)
 
 
 def identity_of(asked: Deduplicate) -> Identity:

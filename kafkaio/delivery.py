@@ -36,6 +36,7 @@ from kafkaio.writer import Column, Delivered, TopicWriter, discard_writer, open_
 log = logging.getLogger("kafkaio.delivery")
 
 PART_BYTES = 64 << 20
+OPEN_PRODUCERS = 128  # a process that has more buckets opens one anew for each batch, which costs more than the batch
 INIT_TIMEOUT_S = 60.0
 _GRACE_S = 2.0
 
@@ -116,7 +117,11 @@ class AtLeastOnce:
 
 
 class ExactlyOnce:
-    """Begins to open its producer at once, in the background: it takes as long as fetching the first records."""
+    """Begins to open its producer at once, in the background: it takes as long as fetching the first records.
+
+    in_parts   a large batch goes in several transactions. Its rows must then be the same, in the same order, whenever
+               it runs again; without it they may differ, as all or none of them are in
+    """
 
     def __init__(
         self,
@@ -125,8 +130,10 @@ class ExactlyOnce:
         generation: str,
         number: int,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        *,
+        in_parts: bool = True,
     ) -> None:
-        self._kafka, self._bucket = kafka, bucket
+        self._kafka, self._bucket, self._in_parts = kafka, bucket, in_parts
         self._generation, self._number, self._now_ms = generation, number, now_ms
         self._key = (frozenset(kafka.items()), bucket)
         self._opening: Future[TransactionalWriter] = Future()
@@ -149,7 +156,7 @@ class ExactlyOnce:
         return count
 
     def part_is_full(self) -> bool:
-        return self._bytes >= PART_BYTES
+        return self._in_parts and self._bytes >= PART_BYTES
 
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool) -> Mapping[str, int]:
         transactions, was = self._transactions, self.standing()
@@ -346,6 +353,6 @@ def _size(values: Column) -> int:
 
 
 _transactions: PerProcess[tuple[frozenset[tuple[str, str]], Bucket], TransactionalWriter] = PerProcess(
-    16, TransactionalWriter.close
+    OPEN_PRODUCERS, TransactionalWriter.close
 )
 _left_alone: list[TopicWriter] = []

@@ -88,9 +88,16 @@ def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
     assert first.lines[0]["deduplicator"] == {}
 
 
-def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
+BY_EXPRESSION = {
+    "deduplicate": {"quiet": "100ms", "expression": "concat(left_partition, '/', left_offset)"},
+    "select": {"key": "key", "value": "outcome"},
+}
+
+
+@pytest.mark.parametrize("output", [{}, BY_EXPRESSION], ids=["by positions", "by expression"])
+def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path, output):
     """Its commit is taken away, so that the next start runs it again."""
-    content = {**job(), "trigger": "available_now", "records_per_batch": 1_000_000}
+    content = {**job(**output), "trigger": "available_now", "records_per_batch": 1_000_000}
     fill(kafka, content, 400)
     assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
     folder = tmp_path / "checkpoint" / "commits"
@@ -114,6 +121,10 @@ def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
         ({"delivery": "exactly-once"}, "output.deduplicate: is for delivery: at-least-once"),
         ({"deduplicate": {"header": "id"}}, "output.deduplicate: 'id' is none of select.headers"),
         ({"deduplicate": {"expression": "key"}}, "output.deduplicate: an expression needs select"),
+        (
+            {"select": {"key": "key", "value": "key", "headers": {"teacup.left": "key"}}},
+            "names that begin with 'teacup.'",
+        ),
         ({"deduplicate": {"limit": 0}}, "output.deduplicate.limit: 0 is not allowed"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.delivery import AtLeastOnce, Bucket, ExactlyOnce, TransactionalWriter, settle
+from kafkaio.delivery import PART_BYTES, AtLeastOnce, Bucket, ExactlyOnce, TransactionalWriter, settle
 from kafkaio.errors import DeliveryFailed, KafkaIOError, ReceiptRefused
 from kafkaio.rangereader import RangeReader
 from kafkaio.receipt import Receipt, standing
@@ -97,6 +97,17 @@ def test_parts_that_are_in_are_skipped(kafka, bucket):
 
     assert wrote == 6
     assert committed(kafka, bucket.topic) == values
+
+
+@pytest.mark.parametrize("in_parts", [True, False])
+def test_a_batch_that_may_differ_when_it_runs_again_goes_in_one_transaction(kafka, bucket, in_parts):
+    """Skipping rows by their number is for rows that are the same each time."""
+    delivery = ExactlyOnce(kafka, bucket, "g", 1, in_parts=in_parts)
+
+    delivery.write(bucket.topic, None, [bytes(PART_BYTES // 100)] * 101, None, [0] * 101)
+
+    assert delivery.part_is_full() == in_parts
+    delivery.abandon()
 
 
 def test_rows_by_topic_add_up_over_the_attempts(kafka, bucket):
