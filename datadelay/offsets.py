@@ -5,6 +5,8 @@
     past the end   no record reaches T: the last stable offset, so that reading begins with what arrives next
     empty          the partition holds no readable record: its end as well
 
+A record from further in the future than `max_future_skew` counts as none, as in the joins.
+
 Kafka's time index answers exactly. Where times are in the payload, or the index is misled (by a record from the
 future, a transaction's marker), single records are searched: with a disorder of at most D every record before the
 answer has time < T, and a few from T - D on may be read again. A larger disorder than was said shows in no look at
@@ -62,7 +64,7 @@ def offsets_at(
     count = log.partition_count()
     progress(f"{log.topic}: listing the ends of {count} partitions")
     ends = log.ends()
-    ceiling_ms = max(now_ms + max_future_skew_ms, time_ms)
+    ceiling_ms = now_ms + max_future_skew_ms
     progress(f"{log.topic}: looking the time up")
     answers = log.first_at_or_after(
         {p: Query(time_ms, e.start, e.stable, disorder_ms) for p, e in ends.items()}, ceiling_ms

@@ -65,7 +65,7 @@ class JobProcess:
         return code
 
     def told(self) -> str:
-        return self.errors.read_text()[-4_000:]
+        return self.errors.read_text()[-40_000:]
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
