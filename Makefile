@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
-.PHONY: help venv broker-jars jvm-archive browser test crash lint types bench demo clean
+.PHONY: help venv broker-jars jvm-archive browser test crash lint types bench demo demo-lookup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ bench: broker-jars ## the join, fetching alone and Spark's own join on the same 
 
 demo: broker-jars ## clicks and impressions joined on a broker (BOOTSTRAP=host:9092 for one you have)
 	@BOOTSTRAP="$(BOOTSTRAP)" $(BIN)/python -m deploy.demo
+
+demo-lookup: broker-jars ## clicks look impressions up in a store, right pauses (BOOTSTRAP, TEACUP_AEROSPIKE=host:port/namespace)
+	@BOOTSTRAP="$(BOOTSTRAP)" $(BIN)/python -m deploy.demo_lookup
 
 clean: ## remove the environment and what tools have left
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info spark-warehouse metastore_db derby.log

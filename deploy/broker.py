@@ -185,7 +185,7 @@ class Broker:
             return port, controller
         if wanted is not None and not _is_free(wanted):
             raise BrokerFailed(f"port {wanted} is not free")
-        ports = (wanted or _free_port(), _free_port())
+        ports = (wanted or free_port(), free_port())
         kept.write_text(f"{ports[0]} {ports[1]}\n")
         return ports
 
@@ -267,7 +267,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Below the ports of outgoing connections: one of those could take it while a broker restarts."""
     while not _is_free(port := random.randrange(15_000, 32_000)):
         pass

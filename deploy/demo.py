@@ -7,50 +7,44 @@ BOOTSTRAP=host:9092 python -m deploy.demo  uses a broker that you have; its demo
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
-from confluent_kafka.cimpl import NewTopic
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from deploy.broker import Broker
+from deploy.demoparts import broker_at, console, topics_of
 from joins.spec import JoinSpec, Side
 from joins.testing.deadlock import LimitedWindow, far_apart
 from joins.testing.simulation import Stalled
-from kafkaio import client
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.rangereader import RangeReader
 from kafkaio.writer import TopicWriter
 
 IMPRESSIONS, CLICKS = 200_000, 100_000
-PARTITIONS = 4
 SPAN_MS = 120_000
 DISORDER_MS = 500
 BEFORE_MS, AFTER_MS = 30_000, 1_000
 SEED = 2015
 
-console = Console()
+ROLES = ("impressions", "clicks", "joined", "rejected")
 
 
 def main() -> int:
     name = f"teacup-demo-{uuid.uuid4().hex[:6]}"
     with ExitStack() as stack:
-        bootstrap = os.environ.get("BOOTSTRAP") or _own_broker(stack)
+        bootstrap = broker_at(stack)
         kafka = {"bootstrap.servers": bootstrap}
-        topics = stack.enter_context(_topics(kafka, name))
+        topics = stack.enter_context(topics_of(kafka, name, ROLES))
         _fill(kafka, topics)
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="teacup-demo-")))
         batches = _join(work, name, kafka, topics)
@@ -59,27 +53,6 @@ def main() -> int:
         _summary(kafka, topics["joined"], batches)
     _deadlock()
     return 0
-
-
-def _own_broker(stack: ExitStack) -> str:
-    with console.status("starting a broker (the first time its jars are fetched)"):
-        broker = stack.enter_context(Broker())
-    console.print(f"broker at {broker.bootstrap}")
-    return broker.bootstrap
-
-
-@contextmanager
-def _topics(kafka: dict[str, str], name: str) -> Iterator[dict[str, str]]:
-    admin = client.admin(kafka)
-    topics = {role: f"{name}-{role}" for role in ("impressions", "clicks", "joined", "rejected")}
-    new = [NewTopic(topic, num_partitions=PARTITIONS) for topic in topics.values()]
-    for future in admin.create_topics(new).values():
-        future.result(30)
-    try:
-        yield topics
-    finally:
-        for future in admin.delete_topics(list(topics.values())).values():
-            future.result(30)
 
 
 def _fill(kafka: dict[str, str], topics: dict[str, str]) -> None:
