@@ -36,6 +36,7 @@ CAUSES: tuple[tuple[str, ExitCode], ...] = (
     ("StoreChanged", ExitCode.CHECKPOINT),
     ("StoreAway", ExitCode.UNREACHABLE),
     ("StoreWiped", ExitCode.CHECKPOINT),
+    ("CallRefused", ExitCode.FAILED),
     ("NoRetention", ExitCode.FAILED),
     ("NoDeadLetterTopic", ExitCode.FAILED),
 )

@@ -15,3 +15,7 @@ class DelayUnreachable(JoinError):
 
 class StoreChanged(JoinError):
     """The store that answers is not the one that the admission counted on."""
+
+
+class CallRefused(JoinError):
+    """An API refuses the join: its token, its namespace, what it asks. Waiting does not help."""

@@ -2,7 +2,8 @@
 
 At every look the delay is read *before* left is admitted, and left is looked up after that: what `consumed_until`
 says is stored is there when it is asked for. Whatever keeps left waiting (no answer, unknown, stale, another
-generation) is said every ten seconds, with since when.
+generation, a feeder that stands still) is said every ten seconds, with since when. An API that refuses the join (its
+token, its namespace) ends the query: waiting does not help.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from datadelay.client import DelayClient
+from datadelay.errors import AccessDenied as DelayAccessDenied
 from datadelay.errors import CallFailed as DelayCallFailed
 from datadelay.errors import DelayNotFound
 from datadelay.model import Delay
+from joins.lookup.errors import CallRefused
 from joins.lookup.gate import CONSUMER, STORE, Verdict, at, judge
 from joins.lookup.spec import LookupSpec
 from joins.lookup.start import begin
+from joins.lookup.stored import REFUSED, refused, retained_from
 from joins.storage.client import StorageClient
 from joins.storage.errors import StorageError
 from joins.window.admission import Listing, Watch, admit_by_frontier
@@ -32,6 +36,8 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.eventtime import TimeOf
 
 STORE_LOOK_EVERY_S = 1.0
+STANDS_STILL_MS = 90_000
+"""Right that is stored no further for so long is worth a line: collectors run once a minute."""
 
 
 class NotKnown(Exception):
@@ -61,22 +67,33 @@ class Outside:
         return cls(spec, delays, storage_client(spec))
 
     def ask(self) -> tuple[Delay, str]:
-        """The delay, and the generation of the store; `NotKnown` where one of them cannot be had."""
+        """The delay, and the generation of the store; `NotKnown` where one of them cannot be had.
+
+        Raises `CallRefused`, and `SpecError` for a namespace that promises no retention.
+        """
         delay = self.spec.delay
         try:
             found = self.delays.read(delay.consumer, self.spec.right.topic)
         except DelayNotFound as error:
             raise NotKnown(f"the Data Delay API knows no such consumer yet: {error}") from error
+        except DelayAccessDenied as error:
+            raise CallRefused(
+                f"the Data Delay API refuses {self.spec.name!r}: {error}; correct `delay.token`"
+            ) from error
         except DelayCallFailed as error:
             raise NotKnown(f"the Data Delay API does not answer: {error}") from error
         try:
             return found, self._store_generation()
+        except REFUSED as error:
+            raise refused(self.spec, error) from error
         except StorageError as error:
             raise NotKnown(f"the storage API does not answer: {error}") from error
 
     def _store_generation(self) -> str:
         if not self._store or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
-            self._store = self.storage.namespace(self.spec.storage.namespace).generation
+            namespace = self.storage.namespace(self.spec.storage.namespace)
+            retained_from(namespace)  # better now than when the first batch is looked up
+            self._store = namespace.generation
             self._looked_at_s = time.monotonic()
         return self._store
 
@@ -119,9 +136,11 @@ class LookupReader(TicketReader):
         ]
 
     def stop(self) -> None:
+        """Also between two tries: the next one connects anew."""
         for one in (self._left, self._outside):
             if one is not None:
                 one.close()
+        self._left = self._outside = None
 
     def _admit(self, start: Mapping[str, Any]) -> Admission | None:
         spec, left = self._lookup, self._connected_left()
@@ -163,7 +182,23 @@ class LookupReader(TicketReader):
         state = check_ends(spec, state, listing)
         assert self._watch is not None
         after = admit_by_frontier(spec, state, listing, left, verdict.frontier_ms, self._watch)
-        return None if after is state else after
+        if after is not state:
+            return after
+        if verdict.waits_for is None:
+            self._stands_still(state, listing, verdict.frontier_ms)
+        return None
+
+    def _stands_still(self, state: Admission, listing: Listing, frontier_ms: int) -> None:
+        """Say it when left waits, and right has been stored no further for long: the feeder may be down."""
+        assert self._watch is not None
+        readings = {p: reading for bucket in state.buckets.values() for p, reading in bucket.left.items()}
+        waiting = sum(max(ends.stable - readings[p].end, 0) for p, ends in listing.left.items() if p in readings)
+        since_ms = max(self._watch.since_ms(number) for number in state.buckets)
+        if waiting and listing.listed_ms - since_ms >= STANDS_STILL_MS:
+            self._say(
+                f"holds since {at(since_ms)}: {waiting} left records wait, as {self._lookup.delay.consumer!r} has stored "
+                f"{self._lookup.right.topic!r} only up to {at(frontier_ms)}: does the feeder run?"
+            )
 
     def _waits_for_left(self, start: Mapping[str, Any]) -> bool:
         """Under `availableNow` a join that could not even begin is not done."""

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import polars as pl
 
 from joins.lookup.batch import Stored
-from joins.lookup.errors import StoreChanged, StoreUnreachable
+from joins.lookup.errors import CallRefused, StoreChanged, StoreUnreachable
 from joins.lookup.rightrow import from_items
 from joins.lookup.spec import LookupSpec
 from joins.spec import SpecError
@@ -28,7 +28,7 @@ from joins.window.records import RECORD
 log = logging.getLogger("joins.lookup")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-FINAL = (AccessDenied, NamespaceUnknown, RequestInvalid)
+REFUSED = (AccessDenied, NamespaceUnknown, RequestInvalid)
 """What no patience helps against."""
 
 
@@ -50,8 +50,8 @@ class Store:
         while True:
             try:
                 return self._attempt(keys, generations)
-            except FINAL:
-                raise
+            except REFUSED as error:
+                raise refused(self._spec, error) from error
             except (StorageError, StoreChanged) as error:
                 waited_s = time.monotonic() - began_s
                 where = f"namespace {self._spec.storage.namespace!r} of {self._spec.storage.url}"
@@ -102,3 +102,11 @@ def retained_from(namespace: NamespaceBody) -> int:
             "give the namespace a `retention` in the configuration of the storage API"
         )
     return namespace.retained_from
+
+
+def refused(spec: LookupSpec, error: StorageError) -> CallRefused:
+    """With what to do about it."""
+    return CallRefused(
+        f"the storage API refuses {spec.name!r}: {error}; correct `storage` (url, namespace, token), or what the API is "
+        "configured to allow"
+    )

@@ -17,9 +17,13 @@ Fault = Callable[[BaseHTTPRequestHandler, Callable[[], Answer]], None]
 
 @dataclass
 class Proxy:
-    """`faults`: for the next requests, one each; then it only passes on. `seen`: method and path of every request."""
+    """`faults`: for the next requests, one each; then it only passes on. `seen`: method and path of every request.
+
+    only: faults are for requests with this in their path
+    """
 
     url: str
+    only: str = ""
     faults: list[Fault] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
 
@@ -58,6 +62,19 @@ def closed(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> No
     handler.close_connection = True
 
 
+def nonsense(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> None:
+    """The API has acted; what comes back is something else's page, as if all were well."""
+    got = forward()
+    answer(handler, 200, _headers(got), b"<h1>welcome</h1>")
+
+
+def slow(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> None:
+    """The API has acted; nothing comes back until the client has given up."""
+    forward()
+    handler.connection.settimeout(30)
+    handler.rfile.read(1)  # nothing: the client hangs up
+
+
 def status(code: int, headers: dict[str, str] | None = None) -> Fault:
     """A page for people, as balancers send it; the API does not see the request."""
 
@@ -86,8 +103,11 @@ def running_proxy(target: str) -> Iterator[Proxy]:
                 headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
                 return requests.request(self.command, target + self.path, data=body, headers=headers, timeout=10)
 
-            fault = proxy.faults.pop(0) if proxy.faults else passed_on
-            fault(self, forward)
+            fault = proxy.faults.pop(0) if proxy.faults and proxy.only in self.path else passed_on
+            try:
+                fault(self, forward)
+            except requests.ConnectionError:  # the API is not there: neither is an answer
+                self.close_connection = True
 
         do_GET = do_PUT = do_POST = do_DELETE = do
 

@@ -1,0 +1,256 @@
+"""The lookup join while its parts fail: nothing is lost, no answer is made up, and it goes on or says what to do.
+
+Each join runs on the shared Spark, against a broker, a storage API in a process of its own and a Data Delay API; what
+goes wrong on the way between them is done by a proxy. What it says is in test_lookup_held.py.
+"""
+
+import shutil
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from joins import DelayAt, Policy
+from joins.storage.model import Namespace
+from joins.testing import oracle
+from tests.joins.lookup.conftest import RETENTION_MS, now_ms
+from tests.joins.lookup.test_lookup_on_broker import events, put_left
+from tests.joins.spark import Put, history
+from tests.joins.storage.dictbackend import DictBackend
+from tests.joins.storage.faultyproxy import (
+    closed,
+    half_a_body,
+    nonsense,
+    passed_on,
+    running_proxy,
+    shorter_body,
+    slow,
+    status,
+)
+from tests.joins.storage.storage_process import client
+from tests.joins.storage.storage_server import running_server
+
+HOURS_MS = 3_600_000
+
+
+@pytest.fixture
+def proxy(world):
+    """Between the join and its store."""
+    with running_proxy(world.url) as running:
+        yield running
+
+
+@pytest.fixture
+def delay_proxy(world):
+    """Between the join and the Data Delay API."""
+    with running_proxy(world.delays.url) as running:
+        yield running
+
+
+def asked_more(proxy, times):
+    """A condition: so many requests have come since now."""
+    before = len(proxy.seen)
+    return lambda run: len(proxy.seen) >= before + times
+
+
+def test_no_spoilt_answer_of_the_store_is_taken_for_an_answer(world, join, running, proxy):
+    """Errors, refusals, silence, half a body, another's page: each is asked again, until all is as the oracle says."""
+    left, right = events(now_ms() - 600_000)
+    spec = join(
+        policy=Policy.ALL,
+        max_records=100,
+        storage={"url": proxy.url, "keys_per_request": 20, "read_timeout_s": 0.5},
+    )
+    put_left(spec, left)
+    faults = [status(500), half_a_body, status(429, {"Retry-After": "1"}), slow, shorter_body, closed, nonsense]
+    proxy.only, proxy.faults = "items:read", [*faults, passed_on, status(502), status(404), status(503), closed]
+
+    with world.storage_running():
+        world.feed(right)
+        world.publish("stored", now_ms() - 1_000)
+        with running(spec, availableNow=True) as run:
+            run.query.awaitTermination(90)
+
+    assert not proxy.faults
+    assert run.results() == oracle.join(history(spec, left, right), spec)
+
+
+def test_a_store_killed_under_way_is_waited_for_then_stops_the_join_which_goes_on_from_its_checkpoint(
+    world, join, running, proxy
+):
+    """Killed with batches to come: held for `unreachable_for`, told, and after all nothing is lost or made up."""
+    left, right = events(now_ms() - 600_000)
+    spec = join(max_records=30, storage={"url": proxy.url, "unreachable_for_s": 0.5})
+    put_left(spec, left)
+
+    with running(spec) as run:
+        with world.storage_running():
+            world.feed(right)
+            world.publish("stored", now_ms() - 1_000)
+            run.until(lambda run: len(run.results()) >= 20, "the first left records are out")
+        with pytest.raises(StreamingQueryException, match=r"StoreUnreachable: .* start the storage API, then this job"):
+            run.until(lambda run: False, "the join gives up")
+    before = run.results()
+    with world.storage_running(), running(spec) as again:
+        again.until_left(len(left) - len(before))
+
+    assert len(before) < len(left)
+    assert sorted([*before, *again.results()], key=lambda r: r.left_offset) == oracle.join(
+        history(spec, left, right), spec
+    )
+
+
+def test_without_the_delay_api_or_its_collector_left_holds_and_goes_on_by_itself(
+    world, join, running, proxy, delay_proxy
+):
+    """Away from the start, away later, and stale: what is not known to be stored waits, `max_wait` is for others."""
+    start = now_ms() - 600_000
+    left, right = events(start)
+    delay = DelayAt(url=delay_proxy.url, consumer="feeder", token=world.delays.secrets["reader"], read_timeout_s=1.0)
+    spec = join(delay=delay)
+    put_left(spec, left)
+    known = [put for put in left if put.time_ms + spec.after_ms < start + 5_000]
+    delay_proxy.faults = [closed, status(503), half_a_body, status(500)] * 1_000
+
+    with world.storage_running(), running(spec) as run:
+        world.feed(right[:150])
+        world.publish("stored", start + 5_000)
+        run.until(asked_more(delay_proxy, 4), "it asks an API that is away")
+        assert not run.rows
+
+        delay_proxy.faults = []
+        run.until_left(len(known))
+        delay_proxy.faults = [closed] * 1_000
+        world.feed(right)
+        world.publish("stored", start + 9_000)
+        run.until(asked_more(delay_proxy, 4), "it asks an API that is away again")
+        world.delays.clock.now_ms = now_ms() + HOURS_MS
+        delay_proxy.faults = []
+        run.until(asked_more(delay_proxy, 4), "it asks for a delay that is stale")
+        assert len(run.results()) == len(known)
+
+        world.publish("stored", now_ms() - 1_000)
+        run.until_left(len(left))
+
+    assert run.results() == oracle.join(history(spec, left, right), spec)
+
+
+def test_a_feeder_that_stands_still_longer_than_max_wait_gives_no_false_unmatched(world, join, running):
+    """What passes without right says so; once the feeder goes on, left is joined as ever."""
+    start = now_ms() - 600_000
+    left, right = events(start)
+    stored_until = start + 5_000
+    spec = join(max_wait_ms=1_000)
+    put_left(spec, left)
+
+    with world.storage_running(), running(spec) as run:
+        world.feed([put for put in right if put.time_ms < stored_until])
+        world.publish("stored", stored_until)
+        run.until_left(len(left))
+        stalled = run.results()
+        world.feed(right)
+        later = [Put(0, put.key, put.time_ms + 1) for put in left]
+        put_left(spec, later)
+        world.publish("stored", now_ms() - 1_000)
+        run.until_left(len(left) + len(later))
+
+    expected = oracle.join(history(spec, [*left, *later], right), spec)
+    for found, wanted in zip(stalled, expected[: len(left)], strict=True):
+        if left[found.left_offset].time_ms + spec.after_ms < stored_until:
+            assert found == wanted
+        elif left[found.left_offset].key is not None and found.outcome == "unmatched":
+            assert found.reason == "right_stalled"
+    assert any(found.reason == "right_stalled" for found in stalled)
+    assert run.results()[len(left) :] == expected[len(left) :]
+
+
+def test_a_store_wiped_between_batches_holds_left_until_its_new_generation_is_accepted(world, join, running, proxy):
+    """`max_wait` or not, nothing leaves: the new store knows nothing of what was said to be stored."""
+    start = now_ms() - 600_000
+    left, right = events(start)
+    spec = join(storage={"url": proxy.url}, max_wait_ms=3_600_000)
+    put_left(spec, left)
+
+    with running(spec) as run:
+        with world.storage_running():
+            world.feed(right)
+            world.publish("stored", start + 5_000)
+            run.until_left(sum(1 for put in left if put.time_ms + spec.after_ms < start + 5_000))
+        before = run.results()
+        shutil.rmtree(world.folder / "storage" / "store")
+        with world.storage_running():
+            world.publish("stored", now_ms() - 1_000)
+            run.until(asked_more(proxy, 3), "it looks at the new store")
+            assert run.results() == before
+    with world.storage_running():
+        world.feed(right)
+        with client(world.url) as storage:
+            generation = storage.namespace("right").generation
+        with running(replace(spec, accepted_generations=(generation,))) as again:
+            again.until_left(len(left) - len(before))
+
+    assert before + again.results() == oracle.join(history(spec, left, right), spec)
+
+
+@contextmanager
+def wiped_at_the_first_look_up(backend):
+    """A store that loses everything after a batch was admitted, and before it is looked up."""
+    with (
+        running_server(backend, namespaces=[{"name": "right", "keep": "all", "bound": 9}]) as server,
+        running_proxy(server.url) as proxy,
+    ):
+        server.clock.now_ms = now_ms()
+
+        def wipe(handler, forward):
+            backend.wipe()
+            backend.raise_retained_from(Namespace("right"), 0)
+            passed_on(handler, forward)
+
+        proxy.only, proxy.faults = "items:read", [wipe]
+        yield proxy, server.secrets["reader"]
+
+
+def test_a_store_wiped_within_a_batch_gives_no_answer(world, join, running):
+    """The batch counts on the store that it was admitted for: not found in another one is no outcome."""
+    backend = DictBackend()
+    backend.raise_retained_from(Namespace("right"), 0)
+    with wiped_at_the_first_look_up(backend) as (proxy, token):
+        spec = join(storage={"url": proxy.url, "token": token, "unreachable_for_s": 0.2})
+        put_left(spec, [Put(0, b"k", now_ms() - 60_000)])
+        world.publish("stored", now_ms() - 1_000)
+
+        with (
+            running(spec) as run,
+            pytest.raises(
+                StreamingQueryException, match="StoreChanged: .* Bring the old one back, or fill the new one"
+            ),
+        ):
+            run.until_left(1)
+
+    assert not proxy.faults
+    assert not run.rows
+
+
+def test_left_that_lags_longer_than_the_store_keeps_goes_on_by_choice_with_its_own_reason(world, join, running):
+    """The same checkpoint stops first, and goes on once told to; what the store still keeps is matched."""
+    spec = join()
+    time_ms = now_ms()
+    lagging, fresh = time_ms - RETENTION_MS - 60_000, time_ms - 60_000
+    left = [Put(0, b"old", lagging), Put(0, None, lagging), Put(0, b"new", fresh)]
+    put_left(spec, left)
+
+    with world.storage_running():
+        world.feed([Put(0, b"new", fresh)])
+        world.publish("stored", time_ms - 1_000)
+        with running(spec) as run, pytest.raises(StreamingQueryException, match="DataLoss: 1 left records, the first"):
+            run.until_left(1)
+        with running(replace(spec, on_expired="unmatched")) as again:
+            again.until_left(3)
+
+    assert not run.rows
+    assert [(row["key"], row["outcome"], row["reason"]) for row in again.rows] == [
+        (b"old", "unmatched", "no_longer_stored"),
+        (None, "unmatched", "null_key"),
+        (b"new", "matched", None),
+    ]
