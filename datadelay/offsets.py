@@ -3,9 +3,11 @@
     record         the first readable record with time >= T stands there, or a little behind it
     log start      the same, at the first record that retention has left: earlier ones may be gone
     past the end   no record reaches T: the last stable offset, so that reading begins with what arrives next
-    empty          the partition holds no readable record: its end as well
+    no time        there are offsets, but no record among them has a time: the last stable offset as well
+    empty          the partition holds nothing: its end as well
 
-A record from further in the future than `max_future_skew` counts as none, as in the joins.
+A record from further in the future than `max_future_skew` counts as none, as in the joins. `no time` may be harmless (all
+is aborted or compacted away) or a wrong path to the time: whoever sets a consumer by it would skip all that is there.
 
 Kafka's time index answers exactly. Where times are in the payload, or the index is misled (by a record from the
 future, a transaction's marker), single records are searched: with a disorder of at most D every record before the
@@ -31,6 +33,7 @@ class Found(StrEnum):
     RECORD = "record"
     LOG_START = "log start"
     PAST_END = "past the end"
+    NO_TIME = "no time"
     EMPTY = "empty"
 
 
@@ -89,7 +92,9 @@ def offsets_at(
 
 def _found(reached: bool, ends: Ends, at_ms: int | None, before_ms: int | None) -> Found:
     if not reached:
-        return Found.PAST_END if before_ms is not None or at_ms is not None else Found.EMPTY
+        if before_ms is not None or at_ms is not None:
+            return Found.PAST_END
+        return Found.NO_TIME if ends.start < ends.stable else Found.EMPTY
     return Found.LOG_START if before_ms is None and ends.start > 0 else Found.RECORD
 
 

@@ -136,6 +136,7 @@ def set_command(
         positions = _positions(group, zookeeper, root, consumer_id, topic_folders, kafka)
         try:
             wanted = _wanted(positions, topic, time_text, undo_path, past_end, kafka, payload_time, disorder_ms)
+            typer.echo(f"{wanted.topic} of {', '.join(f'{key} {value}' for key, value in wanted.target.items())}")
             Console(width=120).print(_plan_table(wanted))
             if not apply:
                 typer.echo("nothing was written; --apply writes it")
@@ -180,6 +181,12 @@ def _wanted(
             f"the records around the offsets of partitions {wrong} contradict them; look at `teacup offsets at`"
         )
     beyond = [one.partition for one in found if one.found is Found.PAST_END]
+    timeless = [one.partition for one in found if one.found is Found.NO_TIME]
+    if timeless and past_end is PastEnd.REFUSE:
+        where = "" if payload_time is None else f" at {payload_time!r}: is --payload-time right?"
+        raise ConfigInvalid(
+            f"no record of partitions {timeless} has a time{where or '.'} --past-end end sets them to their end"
+        )
     if beyond and past_end is PastEnd.REFUSE:
         raise ConfigInvalid(
             f"no record of partitions {beyond} reaches {time_text}; --past-end end sets them to their end"
@@ -228,6 +235,8 @@ def _positions(
         return ConsumerGroup(group, kafka)
     if consumer_id is None or zookeeper is None:
         raise ConfigInvalid("--consumer-id is missing; it is the spout's id, the node below --root")
+    if not root.startswith("/"):
+        raise ConfigInvalid(f"--root {root!r} is no path in ZooKeeper; it begins with /")
     from datadelay.positions.zookeeper import SpoutPositions
 
     return SpoutPositions(zookeeper, root, consumer_id, topic_folders=topic_folders)
@@ -275,7 +284,7 @@ def _found_table(topic: str, found: tuple[OffsetAt, ...]) -> Table:
 
 
 def _plan_table(wanted: Plan) -> Table:
-    table = Table(title=f"{wanted.topic}: {', '.join(f'{key} {value}' for key, value in wanted.target.items())}")
+    table = Table()
     for name in ("partition", "old", "new", "moves by"):
         table.add_column(name, justify="right")
     for one in wanted.changes:

@@ -44,8 +44,13 @@ class Lifeline:
                 start_new_session=True,  # Ctrl-C is for the job, which stops its parts in order
             )
         assert self._keeper.stdout is not None
-        with self._keeper.stdout as first_line:
-            answer = first_line.readline().strip()
+        try:
+            with self._keeper.stdout as first_line:
+                answer = first_line.readline().strip()
+        except BaseException:  # Ctrl-C: nobody will hold this object, and end the command
+            self._keeper.terminate()
+            self._keeper.wait()
+            raise
         if not answer:
             self._keeper.wait()
             raise OSError(f"could not start {command[0]}; see {log}")

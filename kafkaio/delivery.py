@@ -210,6 +210,7 @@ class TransactionalWriter:
         self._timeout_s = int(properties["transaction.timeout.ms"]) / 1000
         self.writer = TopicWriter(properties, bucket.transactional_id)
         try:
+            _connect(self.writer, bucket.topic)
             self._call("init_transactions", lambda: self.writer.producer.init_transactions(INIT_TIMEOUT_S))
             self.receipt, self._group = self._read_receipt()
         except BaseException:
@@ -305,6 +306,7 @@ def settle(kafka: Mapping[str, str], buckets: list[Bucket]) -> None:
     def initialise(bucket: Bucket) -> None:
         writer = TopicWriter(transactional(kafka), bucket.transactional_id)
         try:
+            _connect(writer, bucket.topic)
             writer.producer.init_transactions(INIT_TIMEOUT_S)
         except KafkaException as error:
             cause = error.args[0]
@@ -314,6 +316,16 @@ def settle(kafka: Mapping[str, str], buckets: list[Bucket]) -> None:
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         list(pool.map(initialise, buckets))
+
+
+def _connect(writer: TopicWriter, topic: str) -> None:
+    """Wait until a broker is connected: `init_transactions` that finds none looks again only half a second later.
+
+    The first answer comes from a bootstrap address, which librdkafka then drops for the brokers that it has learnt of;
+    the second one comes from one of those.
+    """
+    for _ in range(2):
+        client.learn(writer.producer, topic, INIT_TIMEOUT_S)
 
 
 def transactional(kafka: Mapping[str, str]) -> dict[str, str]:

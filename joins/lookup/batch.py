@@ -3,6 +3,9 @@
 What was found becomes a slice, so that the very policies of the in-memory join choose from it. Left records whose
 window begins before what the store still keeps are told apart *after* the answers came: nothing can have expired in
 between. Rows leave in left's order.
+
+A late left record finds whatever is stored, unless the join's right records are judged (`joins.lookup.unjoined`): then
+nothing below the expiry of the batch before, as in the in-memory join, so that no verdict is made false.
 """
 
 from __future__ import annotations
@@ -116,7 +119,8 @@ class LookupBatch:
         stored = self.look_up(unique_keys(records))
         self.summary.looked_up += records["key"].drop_nulls().n_unique()
         self.summary.found += len(stored.right)
-        for rows in match(self.spec, records, late, stored, self.bucket.stalled_from_ms):
+        expiry_ms = self.bucket.expiry_before_ms if self.spec.right_is_judged else EVERYTHING
+        for rows in match(self.spec, records, late, stored, self.bucket.stalled_from_ms, expiry_ms):
             yield from self._counted(rows)
 
 
@@ -126,18 +130,26 @@ def unique_keys(left: pl.DataFrame) -> pl.Series:
 
 
 def match(
-    spec: LookupSpec, left: pl.DataFrame, late: pl.Series, stored: Stored, stalled_from_ms: int | None
+    spec: LookupSpec,
+    left: pl.DataFrame,
+    late: pl.Series,
+    stored: Stored,
+    stalled_from_ms: int | None,
+    expiry_ms: int = EVERYTHING,
 ) -> Iterator[pl.DataFrame]:
-    """Rows (`records.ROW`) for each left record, in left's order; DataLoss where the store keeps too little."""
+    """Rows (`records.ROW`) for each left record, in left's order; DataLoss where the store keeps too little.
+
+    expiry_ms   right records below it match nothing any more
+    """
     gone = pl.Series(left["time"] - spec.before_ms < stored.retained_from_ms) & left["key"].is_not_null()
     if not gone.any():
-        yield from _join(spec, left, late, stored.right, stalled_from_ms)
+        yield from _join(spec, left, late, stored.right, stalled_from_ms, expiry_ms)
         return
     if spec.on_expired == "stop":
         raise DataLoss(_too_late(spec, left.filter(gone), stored.retained_from_ms))
     # Without their keys they match nothing and still leave in their order; the keys are put back then.
     keyless = left.with_columns(key=pl.when(gone).then(None).otherwise(left["key"]))
-    for rows in _join(spec, keyless, late, stored.right, stalled_from_ms):
+    for rows in _join(spec, keyless, late, stored.right, stalled_from_ms, expiry_ms):
         row = np.searchsorted(left["offset"].to_numpy(), rows["left_offset"].to_numpy())
         expired = gone.gather(row)
         yield rows.with_columns(
@@ -147,7 +159,12 @@ def match(
 
 
 def _join(
-    spec: LookupSpec, left: pl.DataFrame, late: pl.Series, right: pl.DataFrame, stalled_from_ms: int | None
+    spec: LookupSpec,
+    left: pl.DataFrame,
+    late: pl.Series,
+    right: pl.DataFrame,
+    stalled_from_ms: int | None,
+    expiry_ms: int,
 ) -> Iterator[pl.DataFrame]:
     window = Window(spec)
     reach = right.filter(
@@ -156,7 +173,7 @@ def _join(
     )
     if len(reach):
         window.add(Slice.build(reach, {}))
-    yield from window.join(left, late, expiry_ms=EVERYTHING, stalled_from_ms=stalled_from_ms)
+    yield from window.join(left, late, expiry_ms=expiry_ms, stalled_from_ms=stalled_from_ms)
 
 
 def _too_late(spec: LookupSpec, left: pl.DataFrame, retained_from_ms: int) -> str:

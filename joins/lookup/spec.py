@@ -59,12 +59,14 @@ class LookupSpec(JoinSpec):
     on_expired    "stop", or "unmatched" (reason `no_longer_stored`) for left records whose window begins before what
                   the store still keeps
     accepted_generations   of the feeder or the store, besides those that the checkpoint began with
+    right_is_judged        unjoined right records are told (`joins.lookup.unjoined`): late left ones match none of those
     """
 
     storage: StorageAt
     delay: DelayAt
     on_expired: str = "stop"
     accepted_generations: tuple[str, ...] = ()
+    right_is_judged: bool = False
 
     def __post_init__(self) -> None:
         JoinSpec.__post_init__(self)

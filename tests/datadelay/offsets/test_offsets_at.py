@@ -86,6 +86,15 @@ def test_an_answer_that_its_neighbours_contradict_is_not_verified(off_by: int, v
     assert (found[0].offset, found[0].verified) == (2 + off_by, verified)
 
 
+def test_offsets_without_a_time_are_not_called_empty() -> None:
+    """A wrong path to the time must not look like a partition in which nothing is lost."""
+    log = log_of([NOW_MS + 3_600_000] * 3, [])  # from the future: a record that counts as none
+
+    found = offsets_at(log, BASE_MS, now_ms=NOW_MS)
+
+    assert [(one.offset, one.found) for one in found] == [(3, Found.NO_TIME), (0, Found.EMPTY)]
+
+
 def test_progress_is_told() -> None:
     """A search over a large topic takes a while."""
     lines: list[str] = []
@@ -130,7 +139,7 @@ def test_no_readable_record_of_the_time_lies_before_the_offset(case: tuple[JoinS
         ]
         assert all(record.time_ms < time_ms for record in readable if record.offset < one.offset)
         assert one.verified
-        if one.found in (Found.PAST_END, Found.EMPTY):
+        if one.found in (Found.PAST_END, Found.NO_TIME, Found.EMPTY):
             assert one.offset == one.ends.stable
         elif one.at_ms is not None:
             assert one.at_ms >= time_ms - side.disorder_ms

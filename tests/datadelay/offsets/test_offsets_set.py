@@ -119,6 +119,19 @@ def test_a_time_past_the_end_is_refused_unless_the_end_is_meant(
     assert offsets(kafka, group, topic) == [5, 2, 0]
 
 
+def test_a_path_that_no_record_has_is_refused(teacup: Teacup, kafka: dict[str, str], topic: str) -> None:
+    """A slip in the path must not put the consumer behind everything that is there."""
+    group = f"g-{uuid.uuid4().hex[:8]}"
+
+    done = teacup(
+        "set", "--topic", topic, "--time", f"{BASE}Z", "--payload-time", "$.slip", "--group", group, "--apply"
+    )
+
+    assert done.exit_code == 2
+    assert "no record of partitions [0, 1] has a time at '$.slip': is --payload-time right?" in done.stderr
+    assert offsets(kafka, group, topic) == [None, None, None]
+
+
 def test_an_active_group_is_refused(teacup: Teacup, kafka: dict[str, str], topic: str, tmp_path: Path) -> None:
     """Its members would write over it; nothing is written, no undo file is left."""
     group = f"g-{uuid.uuid4().hex[:8]}"
@@ -170,6 +183,10 @@ def test_an_undo_file_of_another_consumer_is_refused(teacup: Teacup, kafka: dict
         (("--topic", "t", "--group", "g"), "--topic and --time are missing"),
         (("--undo", "u", "--topic", "t", "--group", "g"), "--undo stands alone"),
         (("--topic", "t", "--time", f"{BASE}Z", "--zookeeper", "z:1"), "--consumer-id is missing"),
+        (
+            ("--topic", "t", "--time", f"{BASE}Z", "--zookeeper", "z:1", "--root", "x", "--consumer-id", "f"),
+            "--root 'x' is no path in ZooKeeper",
+        ),
     ],
 )
 def test_arguments_that_leave_it_open_are_refused(teacup: Teacup, arguments: tuple[str, ...], message: str) -> None:
