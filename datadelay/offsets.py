@@ -6,8 +6,8 @@
     no time        there are offsets, but no record among them has a time: the last stable offset as well
     empty          the partition holds nothing: its end as well
 
-A record from further in the future than `max_future_skew` counts as none, as in the joins. `no time` may be harmless (all
-is aborted or compacted away) or a wrong path to the time: whoever sets a consumer by it would skip all that is there.
+A record from further in the future than `max_future_skew` counts as none, as in the joins. `no time` may be harmless
+(all is aborted or compacted away), or a wrong path to the time: who sets a consumer by it would skip all that is there.
 
 Kafka's time index answers exactly. Where times are in the payload, or the index is misled (by a record from the
 future, a transaction's marker), single records are searched: with a disorder of at most D every record before the
