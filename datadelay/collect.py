@@ -2,7 +2,8 @@
 
 Of each partition: its ends (listed first, the time noted before), the committed position (read after them), and the
 event time of the first unread record in [position, last stable offset). Records without a time, and those from the
-future (above listed + max_future_skew), are stepped over: they are dead letters to a join. The first line that fits
+future (above listed + max_future_skew), are stepped over: they are dead letters to a join. Where all that is unread has
+no time, nothing is known (`datadelay.observe`). The first line that fits
 decides; `D` is the disorder:
 
     observed                                           progress

@@ -20,7 +20,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -217,11 +217,12 @@ def _look(task: Task, config: CollectorConfig) -> Outcome:
 
 
 def _observe(task: Task, config: CollectorConfig) -> Observation:
-    log = BrokerLog(task.topic.topic, config.kafka_of(task.consumer), TimeOf(task.topic.time))
-    try:
-        return observe(log, task.positions, task.topic.rules, _now_ms)
-    finally:
-        log.close()
+    kafka, time_of = config.kafka_of(task.consumer), TimeOf(task.topic.time)
+    with (
+        closing(BrokerLog(task.topic.topic, kafka, time_of)) as log,
+        closing(BrokerLog(task.topic.topic, kafka)) if time_of.in_payload else nullcontext() as by_kafka_time,
+    ):
+        return observe(log, task.positions, task.topic.rules, _now_ms, by_kafka_time)
 
 
 def _store_generation(store: StoreSettings | None) -> str | None:

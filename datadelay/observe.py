@@ -3,6 +3,10 @@
 The order matters. The clock is read before the ends are listed: what arrives later was unreadable at that time. The
 positions are read after the ends: a position may have moved on meanwhile, which only makes the value smaller than
 need be. Records are read at all partitions at once, and only where one is unread.
+
+Where times are in the payload, unread records of which none has a time are trouble, not a caught-up consumer: most
+often the path is wrong, and going by the clock would tell every reader that all is consumed. (A bad record before good
+ones is stepped over, and so are those from the future.)
 """
 
 from __future__ import annotations
@@ -29,8 +33,17 @@ class Observation:
     partitions: tuple[Observed, ...]
 
 
-def observe(log: TopicLog, positions: Positions, rules: Rules, clock_ms: Callable[[], int]) -> Observation:
-    """Look at every partition. Raises `KafkaIOError`, `PositionsUnreadable`; one partition's trouble is noted in it."""
+def observe(
+    log: TopicLog,
+    positions: Positions,
+    rules: Rules,
+    clock_ms: Callable[[], int],
+    by_kafka_time: TopicLog | None = None,
+) -> Observation:
+    """Look at every partition. Raises `KafkaIOError`, `PositionsUnreadable`; one partition's trouble is noted in it.
+
+    by_kafka_time: the same topic with Kafka's own times, which every record has; needed where `log` reads payloads.
+    """
     topic_id = log.topic_id()
     log.partition_count()
     listed_ms = clock_ms()
@@ -45,12 +58,28 @@ def observe(log: TopicLog, positions: Positions, rules: Rules, clock_ms: Callabl
     ceiling_ms = listed_ms + rules.max_future_skew_ms
     spans = {p: span for p, one in seen.items() if (span := unread_span(one.position, one.ends)) is not None}
     unread, troubles = _asked(lambda wanted: log.times_at(wanted, ceiling_ms), spans)
+    if by_kafka_time is not None:
+        silent = {p: span for p, span in spans.items() if unread.get(p) is None and p not in troubles}
+        troubles = {**troubles, **_timeless(log, by_kafka_time, silent)}
     seen = {p: replace(one, unread_ms=unread.get(p), trouble=troubles.get(p)) for p, one in seen.items()}
 
     stables = {p: one.ends.stable for p, one in seen.items() if needs_read_time(one, rules)}
     read, troubles = _asked(lambda wanted: log.newest(wanted, ceiling_ms), stables)
     seen = {p: replace(one, read_ms=read.get(p), trouble=one.trouble or troubles.get(p)) for p, one in seen.items()}
     return Observation(listed_ms, f"{committed.generation}, topic {topic_id}", tuple(seen.values()))
+
+
+def _timeless(log: TopicLog, by_kafka_time: TopicLog, spans: Mapping[int, tuple[int, int]]) -> Mapping[int, str]:
+    """The partitions that hold readable records in the span, but none with a time however late."""
+    late, late_troubles = _asked(lambda wanted: log.times_at(wanted, _ANY_MS), spans)
+    rest = {p: span for p, span in spans.items() if late.get(p) is None and p not in late_troubles}
+    there, troubles = _asked(lambda wanted: by_kafka_time.times_at(wanted, _ANY_MS), rest)
+    why = "no record from position {} on has an event time: is the path in `time` right?"
+    found = {p: why.format(span[0]) for p, span in rest.items() if there.get(p) is not None}
+    return {**late_troubles, **troubles, **found}
+
+
+_ANY_MS = 1 << 62
 
 
 def _asked(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -13,7 +14,7 @@ from datadelay.model import Submission
 from datadelay.observe import observe
 from datadelay.positions.group import ConsumerGroup
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.eventtime import TimeOf
+from kafkaio.eventtime import KAFKA, TimeOf
 from kafkaio.groups import GroupOffsets
 
 DEADLINE_S = 30.0
@@ -78,11 +79,12 @@ class Stepped:
 
     def collected(self, rules: Rules, time_path: str = "kafka") -> Submission:
         """What a collector would submit now."""
-        log, positions = BrokerLog(self.topic, self.kafka, TimeOf(time_path)), ConsumerGroup(self.group, self.kafka)
-        try:
-            seen = observe(log, positions, rules, now_ms)
-        finally:
-            log.close()
+        positions = ConsumerGroup(self.group, self.kafka)
+        with (
+            closing(BrokerLog(self.topic, self.kafka, TimeOf(time_path))) as log,
+            closing(BrokerLog(self.topic, self.kafka)) as by_kafka_time,
+        ):
+            seen = observe(log, positions, rules, now_ms, None if time_path == KAFKA else by_kafka_time)
         return submission(
             consumer="feeder",
             topic=self.topic,

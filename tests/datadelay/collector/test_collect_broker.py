@@ -277,6 +277,42 @@ def test_payload_times_come_from_the_value(
     assert found.consumed_until_ms == BASE_MS + 5_000 - D
 
 
+def test_unread_records_of_which_none_has_a_time_are_unknown(
+    kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers
+) -> None:
+    """A slip in the path would otherwise say that all is consumed; once they are read, the clock counts."""
+    topic = topic_factory()
+    produce(kafka, topic, [BASE_MS, BASE_MS + 5_000])
+    consumer = stepped(topic)
+    consumer.commit(0, 0)
+
+    slip = consumer.collected(RULES, "$.att")
+    consumer.commit(0, 2)
+    read = consumer.collected(RULES, "$.att")
+
+    assert (slip.consumed_until_ms, slip.caught_up) == (None, False)
+    assert slip.reason == "partition 0: no record from position 0 on has an event time: is the path in `time` right?"
+    assert read.consumed_until_ms == by_clock(read)
+
+
+def test_a_gap_or_the_future_alone_is_no_slip_in_the_path(
+    kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers, transactions: Transactions
+) -> None:
+    """Aborted records are none, and those from the future have a time."""
+    topic = topic_factory(2)
+    with transactions.open(topic, commit=False) as send:
+        send(b'{"at": 1}', BASE_MS)
+    produce(kafka, topic, [now_ms() + 3_000_000], 1)
+    consumer = stepped(topic)
+    for partition in (0, 1):
+        consumer.commit(partition, 0)
+
+    found = consumer.collected(RULES, "$.at")
+
+    assert found.caught_up, found.reason
+    assert found.consumed_until_ms == by_clock(found)
+
+
 @pytest.mark.parametrize("only_future", [False, True])
 def test_records_from_the_future_are_stepped_over(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers, only_future: bool
