@@ -1,0 +1,134 @@
+"""`teacup unjoined` over a simulated lookup join: any slices, looks that are old when they are used, any crash."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, plan
+from joins.lookup.verdicts import Joined, PartitionVerdicts
+from joins.testing.history import Event, History, TopicHistory
+from kafkaio.topiclog import Ends
+
+OUTPUTS = 2
+
+
+def with_a_last_left_record(history, spec):
+    """Every left partition ends so late that all right records are over when it is read."""
+    present = [e.time_ms for e in history.right.records() if not e.is_future(spec.max_future_skew_ms)]
+    times = [*present, history.end_ms, *(e.time_ms for e in history.left.records() if not e.is_future(1_000))]
+    last_ms = max(times) + spec.span_ms + spec.producer_delay_ms + 1_000
+    partitions = []
+    for p, events in enumerate(history.left.partitions):
+        last = Event(
+            partition=p,
+            offset=len(events),
+            time_ms=last_ms,
+            key=b"last",
+            value=b'{"time": %d}' % last_ms,
+            appended_ms=last_ms,
+            readable_ms=last_ms,
+        )
+        partitions.append((*events, last))
+    return History(TopicHistory("left", tuple(partitions)), history.right, history.start_ms)
+
+
+class OutputLog:
+    """The rows of a simulated join as a topic: each at its offset, with the time of its left record."""
+
+    topic = "out"
+
+    def __init__(self, run):
+        self.run = run
+        self.start = dict.fromkeys(range(OUTPUTS), 0)
+
+    def rows(self, partition):
+        return [r for r in self.run.results if r.left_offset % OUTPUTS == partition]
+
+    def ends(self):
+        return {p: Ends(self.start[p], len(self.rows(p)), len(self.rows(p))) for p in range(OUTPUTS)}
+
+    def estimate(self, times_ms):
+        def found(p, time_ms):
+            times = [self.run.left.history.partitions[r.left_partition][r.left_offset].time_ms for r in self.rows(p)]
+            return next((at for at, t in enumerate(times) if t >= time_ms and at >= self.start[p]), 2**62)
+
+        return {p: found(p, time_ms) for p, time_ms in times_ms.items()}
+
+    def right_positions(self, partition, start, end):
+        assert start >= self.start[partition], "rows that retention has deleted"
+        return [r.right for r in self.rows(partition)[start:end] if r.right is not None]
+
+
+class Judging:
+    """What the job does, with its checkpoint in `saved` and its topic in `told`."""
+
+    def __init__(self, run, start=None):
+        self.run, self.spec, self.start = run, run.spec, start
+        self.output = OutputLog(run)
+        self.saved = None
+        self.looked = None
+        self.delivered = {}
+
+    @property
+    def told(self):
+        return [position for rows in self.delivered.values() for position in rows]
+
+    def look(self):
+        """The beginning of a run: the join goes on while it thinks."""
+        self.looked = self.run.state, self.output.ends()
+
+    def judge(self, most=2**40, crash=None):
+        """One slice, as far as the crash lets it come; whether one was carried out."""
+        if self.looked is None:
+            self.look()
+        (admission, output), self.looked = self.looked, None
+        right = self.run.right
+        seen = Seen(admission, self.run.clock.now_ms, output, right.ends(), {"right": "r", "output": "o"})
+        state = None if self.saved is None else Verdicts.from_json(self.saved)
+        if state is None:
+            begin_ms = begin_ms_of(self.spec, seen, self.start)
+            if begin_ms is None:
+                return False
+            state = begin(self.spec, seen, right, self.output, begin_ms, "g")
+        if state.under_way is None:
+            state = plan(self.spec, state, seen, right, most)
+        self.saved = state.to_json()
+        if state.under_way is None or crash == "planned":
+            return False
+        reached = self._carry_out(state)
+        if crash == "delivered":
+            return False
+        self.saved = carried_out(state, reached).to_json()
+        return reached != {p: share.start for p, share in state.under_way.right.items()}
+
+    def _carry_out(self, state):
+        one, reached = state.under_way, {}
+        rows = [at for p, span in one.output.items() for at in self.output.right_positions(p, *span)]
+        for p, share in one.right.items():
+            joined = Joined(share.start, share.end)
+            joined.add(np.array([offset for partition, offset in rows if partition == p], dtype=np.int64))
+            judged = PartitionVerdicts(self.spec, one, p, state.begin_ms, joined)
+            batches = [self.run.right.fetch(p, at, min(at + 3, share.end)) for at in range(share.start, share.end, 3)]
+            told = [(p, at) for frame in judged.rows(batches) for at in frame["right_offset"]]
+            summary = judged.summary
+            assert summary.read == summary.joined + summary.before_start + sum(
+                (summary.dead | {"": sum(summary.rows.values())}).values()
+            )
+            key = state.generation, p, share.number
+            assert self.delivered.setdefault(key, told) == told, "a slice that runs again has the same rows"
+            reached[p] = summary.reached
+        return reached
+
+    def drain(self):
+        """Until nothing more is over; what was looked at before is forgotten."""
+        self.looked = None
+        while self.judge(7):
+            pass
+        return sorted(self.told)
+
+
+def late(spec):
+    """The same join with left's disorder understated: some of its records come late."""
+    return replace(spec, left=replace(spec.left, disorder_ms=0))
