@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from datadelay.api.auth import Scope, Tokens, load_tokens
-from datadelay.errors import ConfigInvalid
 from datadelay.publish import Bounds
+from datadelay.settings import load_yaml_with_env
+from datadelay.validation import validated
 
 
 class ServeConfig(BaseModel):
@@ -74,18 +74,6 @@ class ServeConfig(BaseModel):
         return load_tokens(self.tokens_file, environ, self.anonymous)
 
     @classmethod
-    def load(cls, path: Path, overrides: Mapping[str, Any] | None = None) -> ServeConfig:
-        """The configuration of a YAML file; `overrides` (of a command line) win. Raises `ConfigInvalid`."""
-        try:
-            document = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigInvalid(f"{path} cannot be read as YAML: {error}") from error
-        if not isinstance(document, dict):
-            raise ConfigInvalid(f"{path}: expected a mapping of settings, found {type(document).__name__}")
-        try:
-            return cls.model_validate({**document, **(overrides or {})})
-        except ValidationError as error:
-            places = "; ".join(
-                f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors(include_url=False)
-            )
-            raise ConfigInvalid(f"{path}: {places}") from error
+    def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> ServeConfig:
+        """The configuration of a YAML file. Raises `ConfigInvalid`."""
+        return validated(cls, load_yaml_with_env(path, environ), str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,29 @@ def test_names_the_line_of_a_tokens_file_that_is_wrong(line: str, message: str) 
     assert "my-secret-token" not in str(raised.value)
 
 
+def test_the_documented_configuration_and_tokens_file_are_valid(tmp_path: Path) -> None:
+    """The blocks that people copy from docs/data-delay.md; each setting that they name has its default there."""
+    page = (Path(__file__).parents[3] / "docs" / "data-delay.md").read_text()
+    blocks = re.findall(r"```(?:yaml|text)\n(# (?:delay.yaml|/etc/teacup/delay-tokens).*?)```", page, re.DOTALL)
+    delay_yaml, tokens_file = blocks
+    (tmp_path / "delay.yaml").write_text(delay_yaml)
+    tokens = tmp_path / "delay-tokens"
+    tokens.write_text(tokens_file)
+
+    config = ServeConfig.load(tmp_path / "delay.yaml", {})
+
+    assert {name for name in ServeConfig.model_fields if f"{name}:" not in delay_yaml} == set()
+    changed = {"database", "tokens_file", "tls_certificate", "tls_key", "anonymous", "intervals_s"}
+    assert config.model_copy(update={"tokens_file": None, "intervals_s": {}}).model_dump(
+        exclude=changed
+    ) == ServeConfig(database=DATABASE).model_dump(exclude=changed)
+    known = config.model_copy(update={"tokens_file": tokens}).load_tokens({})
+    assert {token.name: set(token.scopes) for token in known.tokens} == {
+        "collector": {Scope.READ, Scope.WRITE},
+        "join": {Scope.READ},
+    }
+
+
 def test_refuses_short_and_ambiguous_tokens(tmp_path: Path) -> None:
     """A short one can be guessed; two of one name cannot be told apart in the limits."""
     with pytest.raises(ConfigInvalid, match="at least 16"):
@@ -87,28 +111,30 @@ def test_refuses_short_and_ambiguous_tokens(tmp_path: Path) -> None:
         ServeConfig(database=DATABASE, tokens_file=tmp_path / "missing").load_tokens({})
 
 
-def test_loads_yaml_with_overrides(tmp_path: Path) -> None:
-    """A command line wins over the file."""
+def test_loads_yaml_with_the_environment(tmp_path: Path) -> None:
+    """`${NAME}`, as in every other file."""
     path = tmp_path / "serve.yaml"
-    path.write_text(f"database: {DATABASE}\nport: 1\nintervals_s: {{hourly: 3600}}\nanonymous: [read]\n")
+    path.write_text("database: sqlite:///${FOLDER}/d.db\nintervals_s: {hourly: 3600}\nanonymous: [read]\n")
 
-    config = ServeConfig.load(path, {"port": 2})
+    config = ServeConfig.load(path, {"FOLDER": "/var/lib/teacup"})
 
-    assert (config.port, config.anonymous) == (2, {Scope.READ})
+    assert (config.database, config.anonymous) == ("sqlite:////var/lib/teacup/d.db", {Scope.READ})
     assert (config.stale_after_ms("hourly"), config.stale_after_ms("other")) == (10_800_000, 180_000)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("port: 1", "database: Field required"),
-        (f"database: {DATABASE}\nprot: 1", "prot: Extra inputs"),
+        ("port: 1", "database: missing"),
+        (f"database: {DATABASE}\nprot: 1", "prot: unknown key; allowed: .*port"),
         ("database: postgresql://x/y", "must name a SQLite file"),
         ("database: 'sqlite://'", "must name a SQLite file"),
         ("database: what", "is no database URL"),
         (f"database: {DATABASE}\nstale_after_intervals: 0.5", "stale_after_intervals"),
         ("[1]", "expected a mapping"),
-        ("a: [", "cannot be read as YAML"),
+        ("a: [", "not YAML"),
+        (f"database: {DATABASE}\nport: 1\nport: 2", "the key 'port' stands twice"),
+        ("database: ${DELAY_UNSET}", "the environment has no DELAY_UNSET"),
     ],
 )
 def test_refuses_a_configuration_with_the_place_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
