@@ -10,7 +10,8 @@ Who reads a `consumed_until` may act on it for ever: it releases left records of
    refused. The very same one again is no news, so that a sender may repeat what it got no answer to.
 2. *The value never goes back*: the published one is the frontier of all values since the last rewind.
 3. *What breaks this premise makes the delay unknown*, by the submission that shows it: another generation of the
-   consumer or of the store it feeds, a position below one seen before, a partition that is gone. It is **held** there
+   consumer or of the store it feeds, a position below one seen before, a partition that is gone (only where a value
+   or a position was known before: nothing else can be contradicted). It is **held** there
    until a later submission is beyond the last published value (everything that readers were promised is consumed
    again), or until somebody says by a rewind that the consumer went back on purpose.
 4. *Unknown is unknown*: a submission without a value publishes none. The next one with a value may, as positions
@@ -104,7 +105,8 @@ def accept(
     value_ms = submission.consumed_until_ms
 
     if before is not None and before.positions is not None:
-        broken = _premise_broken(before.last, before.positions, submission)
+        nothing_promised = floor_ms is None and not before.positions
+        broken = None if nothing_promised else _premise_broken(before.last, before.positions, submission)
         if broken is not None:
             held = broken
         else:

@@ -124,7 +124,7 @@ class Publishing(RuleBasedStateMachine):
             assert before.last.generation == submission.generation
         if before is None or (before.rewound_ms is not None and before.positions is None):
             assert after.value_ms == submission.consumed_until_ms
-        elif before.last.generation != submission.generation:
+        elif before.last.generation != submission.generation and (before.positions or before.floor_ms is not None):
             assert after.value_ms is None
 
     @precondition(lambda self: self.published is not None)

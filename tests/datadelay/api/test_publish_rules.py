@@ -111,6 +111,15 @@ def test_holds_when_the_premise_breaks_even_for_a_newer_value(
     assert published.reason == f"{reason}; settled by a value beyond {T0 - 5_000}, or by a rewind"
 
 
+def test_believes_the_first_value_after_runs_that_could_not_look(submission: Make) -> None:
+    """A topic that was not made yet, say: nothing was promised, so that no generation contradicts it."""
+    failed = submission(None, position=None, generation="unknown")
+
+    published = run(failed, submission(T0 - 5_000, listed_ms=at(1)))
+
+    assert (published.value_ms, published.held) == (T0 - 5_000, None)
+
+
 def test_stays_held_until_a_later_value_is_beyond_the_last_published_one(submission: Make) -> None:
     """Equal is not beyond: the records between may still be unread."""
     held = run(submission(T0 - 5_000, position=10), submission(T0 - 60_000, position=3, listed_ms=at(1)))
