@@ -5,7 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    HttpUrl,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from datadelay.collect import Rules
 from datadelay.model import NAME_MAX, NAME_PATTERN
@@ -18,6 +28,16 @@ from kafkaio.eventtime import KAFKA, TimeOf
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 Ms = Annotated[int, Field(ge=0)]
+
+
+def _as_text(given: object) -> object:
+    """librdkafka takes text; people write numbers and `true` as YAML has them."""
+    if not isinstance(given, dict):
+        return given
+    return {key: str(value).lower() if isinstance(value, bool | int | float) else value for key, value in given.items()}
+
+
+KafkaProperties = Annotated[dict[str, str], BeforeValidator(_as_text)]
 
 
 class _Settings(BaseModel):
@@ -96,7 +116,7 @@ class ConsumerSettings(_Settings):
     consumer: Name
     positions: Annotated[GroupSettings | CheckpointSettings | ZooKeeperSettings, Field(discriminator="kind")]
     topics: tuple[TopicSettings, ...] = Field(min_length=1)
-    kafka: dict[str, str] = Field(default_factory=dict)
+    kafka: KafkaProperties = Field(default_factory=dict)
     store: StoreSettings | None = None
 
 
@@ -117,7 +137,7 @@ class CollectorConfig(_Settings):
     """
 
     api: ApiSettings
-    kafka: dict[str, str] = Field(default_factory=dict)
+    kafka: KafkaProperties = Field(default_factory=dict)
     consumers: tuple[ConsumerSettings, ...] = Field(min_length=1)
     deadline_s: PositiveFloat = 50.0
     lock_file: Path

@@ -101,6 +101,22 @@ def test_secrets_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.M
     assert config.api.token == "s3cr: {et}"
 
 
+def test_kafka_properties_may_be_numbers_and_booleans(tmp_path: Path) -> None:
+    """As YAML has them, and as librdkafka wants them."""
+    content = document(tmp_path)
+    content["kafka"] |= {"socket.timeout.ms": 3000, "socket.keepalive.enable": True}
+    put(content, "consumers/0/kafka", {"fetch.wait.max.ms": 5})
+
+    config = CollectorConfig.load(write(tmp_path, content))
+
+    found = config.kafka_of(config.consumers[0])
+    assert (found["socket.timeout.ms"], found["socket.keepalive.enable"], found["fetch.wait.max.ms"]) == (
+        "3000",
+        "true",
+        "5",
+    )
+
+
 def test_the_example_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file that people copy."""
     monkeypatch.setenv("TEACUP_DELAY_WRITE_TOKEN", "x" * 20)
