@@ -20,6 +20,7 @@ from rich.table import Table
 from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
 from datadelay.offsets import Found, OffsetAt, offsets_at
 from datadelay.positions import WritablePositions
+from datadelay.repeats import OncePerMessage
 from datadelay.rewriting import Plan, carry_out, plan, undo, undo_topic
 from datadelay.settings import load_yaml_with_env
 from kafkaio.errors import KafkaIOError
@@ -65,10 +66,7 @@ def collect_command(
     """
     from datadelay.collector import collect
 
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    logging.getLogger("stamina").setLevel(logging.ERROR)  # that a call was repeated is no news to those cron mails to
+    _log(logging.INFO if verbose else logging.WARNING)
     raise typer.Exit(collect(config))
 
 
@@ -98,6 +96,7 @@ def at_command(
     Exit code 1 where the records around an answer contradict it. With --payload-time answers begin --disorder-ms
     earlier, as a record may lie so far below a time before it.
     """
+    _log(logging.WARNING)
     try:
         kafka = _kafka(bootstrap_servers, kafka_config)
         found = _look_up(topic, _time_ms(time_text), kafka, payload_time, disorder_ms)
@@ -131,6 +130,7 @@ def set_command(
     disorder_ms: Disorder = 1_000,
 ) -> None:
     """Set a stopped consumer to a time, or back by an undo file. Shows old and new; writes with --apply only."""
+    _log(logging.WARNING)
     try:
         kafka = _kafka(bootstrap_servers, kafka_config)
         positions = _positions(group, zookeeper, root, consumer_id, topic_folders, kafka)
@@ -149,6 +149,15 @@ def set_command(
     except (DelayError, KafkaIOError) as error:
         raise _failed(error) from error
     typer.echo(f"written; `teacup offsets set --undo {saved} ...` puts the old offsets back")
+
+
+def _log(level: int) -> None:
+    """Trouble once each: cron mails it, and a broker that is away would fill the screen."""
+    handler = logging.StreamHandler()
+    handler.addFilter(OncePerMessage("datadelay."))
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
+    for name in ("stamina", "urllib3"):
+        logging.getLogger(name).setLevel(logging.ERROR)  # that a call is repeated is no news; its failure is told
 
 
 def _wanted(
