@@ -196,8 +196,8 @@ class LookupReader(TicketReader):
         since_ms = max(self._watch.since_ms(number) for number in state.buckets)
         if waiting and listing.listed_ms - since_ms >= STANDS_STILL_MS:
             self._say(
-                f"holds since {at(since_ms)}: {waiting} left records wait, as {self._lookup.delay.consumer!r} has stored "
-                f"{self._lookup.right.topic!r} only up to {at(frontier_ms)}: does the feeder run?"
+                f"holds since {at(since_ms)}: {waiting} left records wait, as {self._lookup.delay.consumer!r} has "
+                f"stored {self._lookup.right.topic!r} only up to {at(frontier_ms)}: does the feeder run?"
             )
 
     def _waits_for_left(self, start: Mapping[str, Any]) -> bool:

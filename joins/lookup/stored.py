@@ -107,6 +107,6 @@ def retained_from(namespace: NamespaceBody) -> int:
 def refused(spec: LookupSpec, error: StorageError) -> CallRefused:
     """With what to do about it."""
     return CallRefused(
-        f"the storage API refuses {spec.name!r}: {error}; correct `storage` (url, namespace, token), or what the API is "
-        "configured to allow"
+        f"the storage API refuses {spec.name!r}: {error}; correct `storage` (url, namespace, token), or what the API "
+        "is configured to allow"
     )

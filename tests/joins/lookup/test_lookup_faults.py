@@ -223,7 +223,7 @@ def test_a_store_wiped_within_a_batch_gives_no_answer(world, join, running):
         with (
             running(spec) as run,
             pytest.raises(
-                StreamingQueryException, match="StoreChanged: .* Bring the old one back, or fill the new one"
+                StreamingQueryException, match=r"StoreChanged: .* Bring the old one back, or fill the new one"
             ),
         ):
             run.until_left(1)
@@ -243,7 +243,7 @@ def test_left_that_lags_longer_than_the_store_keeps_goes_on_by_choice_with_its_o
     with world.storage_running():
         world.feed([Put(0, b"new", fresh)])
         world.publish("stored", time_ms - 1_000)
-        with running(spec) as run, pytest.raises(StreamingQueryException, match="DataLoss: 1 left records, the first"):
+        with running(spec) as run, pytest.raises(StreamingQueryException, match=r"DataLoss: 1 left records, the first"):
             run.until_left(1)
         with running(replace(spec, on_expired="unmatched")) as again:
             again.until_left(3)

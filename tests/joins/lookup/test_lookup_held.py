@@ -1,0 +1,221 @@
+"""What the lookup join says while it holds, and what ends it at once: its source and its look-ups, without Spark.
+
+Broker, storage API and Data Delay API are real ones; the source runs in the test's process, so that its lines are seen.
+"""
+
+import threading
+import time
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from deploy.broker import Broker
+from joins.lookup.errors import CallRefused
+from joins.lookup.rightrow import to_items
+from joins.lookup.source import LookupReader, storage_client
+from joins.lookup.stored import Store
+from joins.spec import SpecError
+from joins.storage.model import Namespace
+from joins.window.records import RECORD
+from joins.window.source import Gate
+from tests.joins.lookup.conftest import now_ms
+from tests.joins.lookup.test_lookup_on_broker import put_left
+from tests.joins.spark import DEADLINE_S, Put
+from tests.joins.storage.dictbackend import DictBackend, unavailable
+from tests.joins.storage.storage_process import free_port
+from tests.joins.storage.storage_server import running_server
+
+NAMESPACES = [{"name": "right", "keep": "all", "bound": 9}, {"name": "without-retention"}]
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def backend():
+    made = DictBackend()
+    made.raise_retained_from(Namespace("right"), 0)
+    return made
+
+
+@pytest.fixture
+def server(backend):
+    """A storage API in this process."""
+    with running_server(backend, namespaces=NAMESPACES, max_items=50) as running:
+        running.clock.now_ms = now_ms()
+        yield running
+
+
+@pytest.fixture
+def spec(join, server):
+    """A join with one left record, a minute old."""
+    made = join(storage={"url": server.url, "token": server.secrets["reader"]})
+    put_left(made, [Put(0, b"k", now_ms() - MINUTE_MS)])
+    return made
+
+
+@pytest.fixture
+def look(caplog, monkeypatch):
+    """`look(spec, start)`: what the source admits after `start`, and what it says at that look."""
+    monkeypatch.setattr("joins.window.source.SAY_EVERY_S", -1.0)
+    monkeypatch.setattr("joins.lookup.source.STORE_LOOK_EVERY_S", -1.0)
+    readers = {}
+
+    def once(spec, start):
+        caplog.clear()
+        reader = readers.setdefault(id(spec), LookupReader(spec, Gate()))
+        after = reader.latestOffset(start, ReadAllAvailable())
+        return after, "\n".join(caplog.messages)
+
+    yield once
+    for reader in readers.values():
+        reader.stop()
+
+
+def left_read(offset):
+    (bucket,) = offset["buckets"]
+    return bucket["left"][0][2]
+
+
+def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, look, backend):
+    """Nobody submitted, unknown, stale, either API away: no batch begins, until all is known again."""
+    dead = f"http://127.0.0.1:{free_port()}"
+    without_delays = replace(spec, delay=replace(spec.delay, url=dead))
+
+    assert look(spec, {})[0] == {}
+    assert "holds since 20" in look(spec, {})[1]
+    assert "the Data Delay API knows no such consumer yet" in look(spec, {})[1]
+    world.publish("stored", None, "the broker does not answer")
+    assert "the delay of 'feeder' in 'stored' is unknown since 20" in look(spec, {})[1]
+    assert look(spec, {})[1].endswith("the broker does not answer")
+    world.publish("stored", now_ms() - 1_000)
+    backend.before = unavailable
+    after, told = look(spec, {})
+    assert after == {}
+    assert "the storage API does not answer: " in told
+    backend.before = lambda operation: None
+    after, told = look(without_delays, {})
+    assert after == {}
+    assert f"the Data Delay API does not answer: GET {dead}" in told
+    world.delays.clock.now_ms = now_ms() + 60 * MINUTE_MS
+    assert "is stale since 20" in look(spec, {})[1]
+
+    world.publish("stored", now_ms() - 1_000)
+    after, told = look(spec, {})
+    assert left_read(after) == 1
+    assert told == ""
+
+
+def test_a_feeder_that_stands_still_is_said_where_left_waits_for_it(world, spec, look, monkeypatch):
+    """The collector runs and the delay is known, so that nothing else would tell."""
+    monkeypatch.setattr("joins.lookup.source.STANDS_STILL_MS", 0)
+    world.publish("stored", now_ms() - 5 * MINUTE_MS)
+
+    begun, _ = look(spec, {})
+    after, told = look(spec, begun)
+
+    assert after == begun
+    assert "1 left records wait, as 'feeder' has stored 'stored' only up to 20" in told
+    assert "does the feeder run?" in told
+
+
+def test_other_generations_hold_wholly_and_say_the_remedy(world, spec, look, backend):
+    """Of the feeder, and of the store, `max_wait` or not."""
+    spec = replace(spec, max_wait_ms=1)
+    world.publish("stored", now_ms() - 1_000)
+    begun, _ = look(spec, {})
+    put_left(spec, [Put(0, b"k", now_ms() - MINUTE_MS)])
+
+    world.publish("stored", now_ms() - 1_000, generation="feeder-2")
+    after, told = look(spec, begun)
+    assert after == begun
+    assert "has generation feeder-2, this checkpoint began with feeder-1" in told
+    world.publish("stored", now_ms() - 900)
+    backend.wipe()
+    backend.raise_retained_from(Namespace("right"), 0)
+    after, told = look(spec, begun)
+    assert after == begun
+    assert "the store has generation " in told
+    assert "Start a new checkpoint at a time (`start: TIME`), or" in told
+    assert "`accept_generations`" in told
+
+
+@pytest.mark.parametrize(
+    ("storage", "delay", "error", "told"),
+    [
+        ({"token": "wrong"}, {}, CallRefused, r"storage API refuses 'test'.* 401 .*correct `storage`"),
+        ({"token": "reads-all"}, {}, CallRefused, r"storage API refuses 'test'.* 403 "),
+        ({"namespace": "none"}, {}, CallRefused, r"namespace 'none' is not in the server's configuration"),
+        ({"namespace": "without-retention"}, {}, SpecError, r"promises no retention.*give the namespace a `retention`"),
+        ({}, {"token": "wrong"}, CallRefused, r"Data Delay API refuses 'test'.* 401 .*correct `delay.token`"),
+        ({}, {"token": None}, CallRefused, r"Data Delay API refuses 'test'.* 401 "),
+    ],
+)
+def test_what_waiting_does_not_help_against_ends_the_join_at_once(
+    world, spec, server, look, storage, delay, error, told
+):
+    """Tokens, namespaces: the message names what to correct."""
+    world.publish("stored", now_ms() - 1_000)
+    if "token" in storage:
+        storage = {"token": server.secrets.get(storage["token"], storage["token"])}
+    wrong = replace(spec, storage=replace(spec.storage, **storage), delay=replace(spec.delay, **delay))
+
+    with pytest.raises(error, match=told):
+        look(wrong, {})
+
+
+def test_a_token_that_is_withdrawn_ends_a_batch_at_once(spec):
+    """No task tries it again for minutes."""
+    wrong = replace(spec, storage=replace(spec.storage, token="wrong"))
+    store = Store(wrong, storage_client(wrong))
+
+    with pytest.raises(CallRefused, match=r" 401 .*correct `storage`"):
+        store.look_up(pl.Series([b"k"]), ())
+    store.close()
+
+
+def test_more_keys_than_the_store_takes_are_split_and_keys_it_never_takes_are_not_there(spec, server):
+    """Smaller limits of the server than of the join; keys that no feeder could have stored."""
+    keys = [b"%d" % i for i in range(200)]
+    stored = [
+        {"partition": 0, "offset": i, "time": now_ms(), "key": key, "value": b"v", "headers": None}
+        for i, key in enumerate(keys)
+    ]
+    on_time = pl.repeat(False, len(stored), dtype=pl.Boolean, eager=True)
+    server.client().write_table("right", to_items(pl.DataFrame(stored, schema=RECORD), on_time, MINUTE_MS))
+    store = Store(spec, storage_client(spec))
+
+    found = store.look_up(pl.Series([b"x" * 2_000, *keys, b""]), ()).right
+
+    assert sorted(found["key"].to_list()) == sorted(keys)
+    store.close()
+
+
+def test_a_broker_that_is_away_is_waited_for_and_connected_to_anew(world, spec, look, caplog, monkeypatch, tmp_path):
+    """What was asked in vain is not asked again through a connection that was given up."""
+    world.publish("stored", now_ms() - 1_000)
+    with Broker(tmp_path / "broker") as own:
+        kafka = {"bootstrap.servers": own.bootstrap}
+        admin = AdminClient(kafka)
+        admin.create_topics([NewTopic(spec.left.topic, 1)])[spec.left.topic].result(30)
+        spec = replace(spec, kafka=kafka)
+        begun, _ = look(spec, {})
+        put_left(spec, [Put(0, b"k", now_ms() - MINUTE_MS)])
+        own.kill()
+        with monkeypatch.context() as impatient:
+            impatient.setattr("kafkaio.client.RETRY_TIMEOUT_S", 0.1)
+            impatient.setattr("kafkaio.client.REQUEST_TIMEOUT_S", 0.5)
+            found = []
+            asks = threading.Thread(target=lambda: found.append(look(spec, begun)), daemon=True)
+            asks.start()
+            deadline = time.monotonic() + DEADLINE_S
+            while sum("holds: " in line for line in caplog.messages) < 2:
+                assert asks.is_alive()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        own.start()
+        asks.join(DEADLINE_S)
+
+    assert found
+    assert left_read(found[0][0]) == 1
