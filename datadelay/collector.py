@@ -129,7 +129,11 @@ def run(config: CollectorConfig) -> ExitCode:
             if ExitCode.API in codes:
                 return ExitCode.API
         for task in waiting.values():
-            reason = f"not done within the collector's deadline of {config.deadline_s:g} s"
+            brokers = config.kafka_of(task.consumer).get("bootstrap.servers", "its brokers")
+            reason = (
+                f"not done within the collector's deadline of {config.deadline_s:g} s; slow or not reachable: Kafka at "
+                f"{brokers}, or where the positions are kept ({task.consumer.positions.kind})"
+            )
             codes |= {ExitCode.DEADLINE, _submit(api, Outcome(task, None, reason), begun_ms)}
             if ExitCode.API in codes:
                 return ExitCode.API

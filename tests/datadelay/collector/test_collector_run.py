@@ -351,7 +351,10 @@ def test_a_broker_that_never_answers_ends_with_the_deadline(
     assert done.returncode == ExitCode.DEADLINE
     assert read(server, topic).state is State.CAUGHT_UP
     far = read(server, "far", "far")
-    assert far.reason == "not done within the collector's deadline of 20 s"
+    assert far.reason is not None
+    assert far.reason.startswith(
+        "not done within the collector's deadline of 20 s; slow or not reachable: Kafka at 127.0.0.1:"
+    )
 
 
 PATH = "__import__('pathlib').Path(__import__('os').environ['COLLECTOR_YAML'])"
