@@ -37,6 +37,21 @@ def run(job_file: JobFile) -> None:
 
 
 @app.command(epilog=_CODES)
+def unjoined(
+    job_file: JobFile,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start",
+            help="where the first run begins: earliest, latest (what is not over yet) or an ISO-8601 time with a zone",
+        ),
+    ] = None,
+) -> None:
+    """Find right records of a lookup join that stand in no row and never will; made for cron."""
+    raise typer.Exit(unjoined_of(job_file, start))
+
+
+@app.command(epilog=_CODES)
 def check(job_file: JobFile) -> None:
     """Check a job file without connecting to anything; every error is told."""
     if _load(job_file) is None:
@@ -100,6 +115,37 @@ def run_file(job_file: Path) -> ExitCode:
         from deploy.run import run_job
 
         return run_job(job, _say)
+    except SessionRefused as error:
+        typer.echo(f"{job_file}: {error}", err=True)
+        return ExitCode.BAD_JOB_FILE
+
+
+def unjoined_of(job_file: Path, start: str | None) -> ExitCode:
+    """Tell the unjoined right records of a lookup join; as `run_file`."""
+    job = _load(job_file)
+    if job is None:
+        return ExitCode.BAD_JOB_FILE
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    from deploy.job import WindowJob
+    from deploy.jobvalues import start_at
+    from deploy.session import SessionRefused
+    from joins.lookup.spec import LookupSpec
+
+    if not isinstance(job, WindowJob) or not isinstance(job.spec, LookupSpec):
+        typer.echo(f"{job_file}: kind: give the job file of a lookup-join; a window-join tells them itself", err=True)
+        return ExitCode.BAD_JOB_FILE
+    if job.output.unjoined is None:
+        typer.echo(f"{job_file}: topics.unjoined: is missing; name the topic for them, and restart the join", err=True)
+        return ExitCode.BAD_JOB_FILE
+    try:
+        begin = None if start is None else start_at(start)
+    except ValueError as error:
+        typer.echo(f"--start: {start!r} is not allowed: {error}", err=True)
+        return ExitCode.BAD_JOB_FILE
+    from deploy.unjoinedjob import run_unjoined
+
+    try:
+        return run_unjoined(job, begin, _say)
     except SessionRefused as error:
         typer.echo(f"{job_file}: {error}", err=True)
         return ExitCode.BAD_JOB_FILE

@@ -123,6 +123,7 @@ def lookup_spec(keys: LookupJoinKeys) -> LookupSpec:
         ),
         on_expired=keys.on_expired,
         accepted_generations=keys.accept_generations,
+        right_is_judged=keys.topics.unjoined is not None,
     )
 
 

@@ -340,9 +340,3 @@ class LookupJoinKeys(WindowJoinKeys):
         description="generations of feeder or store to accept besides those that the checkpoint began with",
     )
     window_folder: None = Field(default=None, description="of no use here: no window is kept")
-
-    @model_validator(mode="after")
-    def _no_unjoined(self) -> LookupJoinKeys:
-        if self.topics.unjoined is not None:
-            raise at_keys([("topics.unjoined", "is written by window-join alone; leave it out")])
-        return self

@@ -14,13 +14,15 @@ buckets its partition, the smallest position counts: up to there everything was 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
 import fsspec
 
 from datadelay.errors import PositionsUnreadable
 from datadelay.positions import Committed
+
+T = TypeVar("T")
 
 _VOID = "-"
 
@@ -33,23 +35,30 @@ class SparkCheckpoint:
         self._options = dict(storage_options or {})
 
     def read(self, topic: str, partitions: Collection[int]) -> Committed:
+        generation, found = self._read(lambda log: positions_in(log, topic))
+        return Committed({partition: found.get(partition) for partition in partitions}, f"checkpoint {generation}")
+
+    def ends(self) -> list[Any]:
+        """The end of the newest committed batch for each source that had one, as JSON values."""
+        return self._read(ends_in)[1]
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _read(self, of_log: Callable[[str], T]) -> tuple[str, T]:
+        """The generation, and what a file of the offset log says: that of the newest committed batch."""
         try:
             # Listings may be cached by a file system that lives on; a run wants to see the newest commit.
             files, root = fsspec.core.url_to_fs(self._location, **self._options)
             files.invalidate_cache()
             generation = _generation(files.cat_file(f"{root}/metadata"))
             batch = newest_batch([entry.rsplit("/", 1)[-1] for entry in files.ls(f"{root}/commits", detail=False)])
-            log = files.cat_file(f"{root}/offsets/{batch}").decode()
-            found = positions_in(log, topic)
+            return generation, of_log(files.cat_file(f"{root}/offsets/{batch}").decode())
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise PositionsUnreadable(
                 f"checkpoint {self._location}: {type(error).__name__}: {error}; is this the checkpointLocation of a "
                 "query that has committed a batch?"
             ) from error
-        return Committed({partition: found.get(partition) for partition in partitions}, f"checkpoint {generation}")
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 def newest_batch(names: Collection[str]) -> int:
@@ -62,18 +71,21 @@ def newest_batch(names: Collection[str]) -> int:
 
 def positions_in(log: str, topic: str) -> dict[int, int]:
     """The ends of one topic's partitions in a file of the offset log. ValueError where no source reads the topic."""
+    sources = [found for end in ends_in(log) if (found := _of_source(end, topic)) is not None]
+    if not sources:
+        raise ValueError(f"no source of the query reads topic {topic!r}")
+    # A partition that one of the sources does not know yet is known to none.
+    return {p: min(source[p] for source in sources) for p in set.intersection(*(set(one) for one in sources))}
+
+
+def ends_in(log: str) -> list[Any]:
+    """The end for each source that had one, from a file of the offset log. ValueError for another format."""
     version, _, *ends = log.strip().split("\n")
     if version not in ("v1", "v2"):
         raise ValueError(f"the offset log has version {version!r}; v1 and v2 are known")
     if version == "v2":
         ends = [end.partition(":")[2] for end in ends]
-    sources = [
-        found for end in ends if end.strip() != _VOID and (found := _of_source(json.loads(end), topic)) is not None
-    ]
-    if not sources:
-        raise ValueError(f"no source of the query reads topic {topic!r}")
-    # A partition that one of the sources does not know yet is known to none.
-    return {p: min(source[p] for source in sources) for p in set.intersection(*(set(one) for one in sources))}
+    return [json.loads(end) for end in ends if end.strip() != _VOID]
 
 
 def _of_source(end: Any, topic: str) -> dict[int, int] | None:

@@ -1,0 +1,223 @@
+"""Run `teacup unjoined`: once, made for cron; a slice after the other until nothing more is over, then an exit code.
+
+    look      the join's newest committed batch, then the ends of the output, then those of right; in this order, see
+              `joins.lookup.unjoined`. Then wait until the output is readable so far: an open transaction, perhaps of a
+              process that is gone, may stand before rows of committed batches
+    plan      is saved before it is carried out; one that was saved and not finished is carried out first
+    carry out as a Spark batch job (`deploy.unjoinedstage`); then the positions are saved
+
+Spark is started only where a slice is to be carried out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from datadelay.errors import DelayError
+from datadelay.positions.checkpoint import SparkCheckpoint
+from datadelay.progress import UNKNOWN
+from deploy.exitcodes import ExitCode
+from deploy.job import WindowJob
+from deploy.lock import CheckpointInUse, checkpoint_lock
+from deploy.query import failed
+from deploy.session import build_session
+from deploy.unjoinedstage import Work, carry_out, committed_only
+from deploy.unjoinedstate import folder_of, load, save
+from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
+from joins.spec import JoinError, SpecChanged, SpecError
+from joins.window.guard import check_compaction
+from joins.window.state import Admission
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.errors import KafkaIOError, KafkaUnavailable
+from kafkaio.eventtime import TimeOf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("teacup")
+
+OFFSETS_AT_ONCE = 50_000_000
+"""Of a right partition in a slice: a byte each, in the task that judges it."""
+
+OPEN_TRANSACTION_S = 60.0
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """What is asked of the two topics."""
+
+    right: BrokerLog
+    output: BrokerLog
+
+    @classmethod
+    def of(cls, job: WindowJob) -> Logs:
+        kafka, side = committed_only(job.spec.kafka), job.spec.right
+        return cls(BrokerLog(side.topic, kafka, TimeOf(side.time)), BrokerLog(job.output.topic, kafka))
+
+    def close(self) -> None:
+        self.right.close()
+        self.output.close()
+
+
+def run_unjoined(
+    job: WindowJob,
+    start: str | int | None = None,
+    say: Callable[[str], None] = print,
+    at_once: int = OFFSETS_AT_ONCE,
+) -> ExitCode:
+    """Judge all right records that are over; says a line a slice, returns the exit code.
+
+    start    of the first run: "earliest", "latest" or a time; None: as the join's own `start` leads to
+    at_once  offsets of a right partition in a slice
+    """
+    try:
+        with checkpoint_lock(folder_of(job.checkpoint)), closing(Logs.of(job)) as logs:
+            return _run(job, logs, start, say, at_once)
+    except CheckpointInUse as error:
+        log.error("%s", error)
+        return ExitCode.CHECKPOINT
+    except (JoinError, KafkaIOError, DelayError) as error:
+        return failed(error)
+
+
+def _run(job: WindowJob, logs: Logs, start: str | int | None, say: Callable[[str], None], at_once: int) -> ExitCode:
+    spark: SparkSession | None = None
+    check_compaction(job.spec, logs.right.topic, logs.right.config())
+    _check_output(logs.output)
+    try:
+        while True:
+            state = _next(job, logs, start, at_once)
+            if state is None or state.under_way is None:
+                if spark is None:
+                    say(_nothing(job, state))
+                return ExitCode.DONE
+            began = time.monotonic()
+            spark = spark or build_session(f"{job.spec.name}.unjoined", job.spark)
+            summaries = _carried_out(spark, job, state)
+            reached = {one["bucket"]: one["reached"] for one in summaries}
+            save(job.checkpoint, carried_out(state, reached))
+            report = gathered(summaries, state, time.monotonic() - began)
+            say(json.dumps(report, sort_keys=True) if job.json_log else for_people(report))
+            if all(reached[p] == share.start for p, share in state.under_way.right.items()):
+                return ExitCode.DONE
+    finally:
+        if spark is not None:
+            spark.stop()
+
+
+def _next(job: WindowJob, logs: Logs, start: str | int | None, at_once: int) -> Verdicts | None:
+    """The state with what is to be done next, saved; None where it is not known yet where to begin."""
+    state = load(job.checkpoint)
+    if state is not None and state.under_way is not None:
+        return state
+    seen = look(job, logs)
+    if state is None:
+        begin_ms = begin_ms_of(job.spec, seen, start)
+        if begin_ms is None:
+            return None
+        state = begin(job.spec, seen, logs.right, logs.output, begin_ms, uuid.uuid4().hex)
+    state = plan(job.spec, state, seen, logs.right, at_once)
+    save(job.checkpoint, state)
+    return state
+
+
+def look(job: WindowJob, logs: Logs) -> Seen:
+    """What there is, in the order that makes it true. Raises `KafkaUnavailable` where the output stays unreadable."""
+    admission = committed_admission(job)
+    now_ms = time.time_ns() // 1_000_000
+    topics = {"right": logs.right.topic_id(), "output": logs.output.topic_id()}
+    output = logs.output.ends()
+    right = logs.right.ends()
+    deadline = time.monotonic() + OPEN_TRANSACTION_S
+    while hidden := [p for p, now in logs.output.ends().items() if p in output and now.stable < output[p].high]:
+        if time.monotonic() > deadline:
+            raise KafkaUnavailable(
+                f"a transaction has been open in {logs.output.topic}-{hidden[0]} for {OPEN_TRANSACTION_S:g} s, and "
+                "hides rows that may be those of committed batches; it ends with its time-out. Run this again then"
+            )
+        time.sleep(_POLL_S)
+    return Seen(admission, now_ms, output, right, topics)
+
+
+def committed_admission(job: WindowJob) -> Admission:
+    """That of the join's newest committed batch. Raises `PositionsUnreadable`, `SpecChanged`."""
+    ends = SparkCheckpoint(job.checkpoint).ends()
+    if len(ends) != 1 or not isinstance(ends[0], dict):
+        raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")
+    admission = Admission.from_json(ends[0])
+    admission.check_belongs_to(job.spec)
+    return admission
+
+
+def _check_output(output: BrokerLog) -> None:
+    policy = output.config().get("cleanup.policy", "")
+    if "compact" in policy:
+        raise SpecError(
+            f"output topic {output.topic!r} has cleanup.policy={policy}: rows that compaction removes would make their "
+            "right records unjoined. Give it cleanup.policy=delete"
+        )
+
+
+def _carried_out(spark: SparkSession, job: WindowJob, state: Verdicts) -> list[dict[str, Any]]:
+    """The summaries; JoinError where one is missing or stands twice, so that nothing is saved."""
+    assert state.under_way is not None
+    summaries = carry_out(spark, Work.of(job, state))
+    partitions = sorted(one["bucket"] for one in summaries)
+    if partitions != sorted(state.under_way.right):
+        raise JoinError(f"summaries of right partitions {partitions} came: this is a defect, and nothing is committed")
+    return summaries
+
+
+def gathered(summaries: Sequence[Mapping[str, Any]], state: Verdicts, seconds: float) -> dict[str, Any]:
+    """One slice over all right partitions. Pure."""
+    assert state.under_way is not None
+    counts: dict[str, Counter[str]] = {name: Counter() for name in ("reasons", "dead")}
+    for one in summaries:
+        for name, counter in counts.items():
+            counter.update(one[name])
+    return {
+        "event": "slice",
+        "number": max(one["number"] for one in summaries),
+        "seconds": round(seconds, 6),
+        "over_ms": state.under_way.over_ms,
+        **{name: sum(one[name] for one in summaries) for name in ("read", "joined", "before_start")},
+        "unjoined": sum(one["rows"].get("unjoined", 0) for one in summaries),
+        **{name: dict(sorted(counter.items())) for name, counter in counts.items()},
+        "skipped": state.skipped,
+    }
+
+
+def for_people(report: Mapping[str, Any]) -> str:
+    """One line; what is rare stands there only where it happened. Pure."""
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in report["reasons"].items())
+    parts = [
+        f"slice {report['number']}",
+        f"right {report['read']:,} up to {_at(report['over_ms'])}",
+        f"joined {report['joined']:,}",
+        f"unjoined {report['unjoined']:,}" + (f" ({reasons})" if reasons else ""),
+    ]
+    parts += [f"dead letters ({reason}) {count:,}" for reason, count in report["dead"].items()]
+    rare = {"before the start": "before_start", "deleted unread": "skipped"}
+    parts += [f"{told} {report[name]:,}" for told, name in rare.items() if report[name]]
+    return "  ".join([*parts, f"{report['seconds']:.1f} s"])
+
+
+def _nothing(job: WindowJob, state: Verdicts | None) -> str:
+    over_ms = over_until(committed_admission(job))
+    begun = state is not None and over_ms > UNKNOWN
+    told = f"up to {_at(over_ms)} every right record has its verdict" if begun else "the join has not come so far"
+    return json.dumps({"event": "nothing", "over_ms": over_ms if begun else None}) if job.json_log else told
+
+
+def _at(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,62 @@
+"""Where `teacup unjoined` keeps its verdicts: a file in the folder `unjoined` of the join's checkpoint.
+
+It is replaced whole, by a new file that has reached the disk: whatever happens, the old or the new one is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from deploy.lock import local_folder
+from joins.lookup.unjoined import REMEDY, Verdicts
+from joins.spec import SpecChanged
+
+FOLDER, FILE = "unjoined", "verdicts.json"
+
+
+def folder_of(checkpoint: str) -> str:
+    return f"{checkpoint.rstrip('/')}/{FOLDER}"
+
+
+def load(checkpoint: str) -> Verdicts | None:
+    """What the last run has left; None before the first one. `SpecChanged` where it cannot be read."""
+    files, root = fsspec.core.url_to_fs(folder_of(checkpoint))
+    path = f"{root}/{FILE}"
+    files.invalidate_cache()
+    if not files.exists(path):
+        return None
+    try:
+        return Verdicts.from_json(json.loads(files.cat_file(path)))
+    except (ValueError, KeyError, TypeError) as error:
+        raise SpecChanged(f"{path} is no state of verdicts ({type(error).__name__}: {error}): {REMEDY}") from error
+
+
+def save(checkpoint: str, state: Verdicts) -> None:
+    """Durable when this returns; on an object store its own put is that."""
+    text = json.dumps(state.to_json(), sort_keys=True).encode()
+    folder = local_folder(folder_of(checkpoint))
+    if folder is None:
+        files, root = fsspec.core.url_to_fs(folder_of(checkpoint))
+        files.pipe_file(f"{root}/{FILE}", text)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / f"{FILE}.new"
+    with new.open("wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(folder / FILE)
+    _sync(folder)
+
+
+def _sync(folder: Path) -> None:
+    at: Any = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(at)
+    finally:
+        os.close(at)
