@@ -55,9 +55,10 @@ class MemoryStore:
                 at = last
         return found
 
-    def save_slice(self, one: Slice) -> None:
+    def save_slice(self, one: Slice) -> Slice:
         ((partition, (start, end)),) = one.covers.items()
         self._slices[partition, start, end] = replace(one, marks=one.marks & False)
+        return replace(one, in_file=True)
 
     def marks(self, partition: int, start: int, end: int) -> list[tuple[Span, dict[int, I64]]]:
         return [

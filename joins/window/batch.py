@@ -97,7 +97,7 @@ class BatchJoin:
                 self.summary.count(rows)
                 yield rows
         self.summary.window_records = len(self._window)
-        self.summary.window_bytes = sum(int(one.frame.estimated_size()) for one in self._window.slices)
+        self.summary.window_bytes = self._window.data_bytes
 
     def _join(self) -> Iterator[pl.DataFrame]:
         bucket, window = self._bucket, self._window

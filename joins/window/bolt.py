@@ -17,6 +17,7 @@ from joins.window.restore import Kept, SliceStore, restore
 from joins.window.slices import Slice
 from joins.window.state import Bucket, low_end, rebuild_from
 from joins.window.ticket import Ticket
+from joins.window.window import Window
 
 StoreOf = Callable[[str, int], SliceStore]
 """(generation, bucket) -> where its slices are kept."""
@@ -44,9 +45,11 @@ class JoinBolt:
         spec, bucket = self._spec, ticket.bucket
         key = (ticket.generation, bucket.number)
         store = self._store_of(*key)
-        kept, came_from = restore(spec, bucket, ticket.number, self._windows.pop(key, None), store, self._read)
-        for merged in kept.window.merge():
-            store.save_slice(merged)
+        known = self._windows.pop(key, None)
+        self._let_go_of_stale(ticket)
+        kept, came_from = restore(spec, bucket, ticket.number, known, store, self._read)
+        kept.window.compact()
+        _file(kept.window, store)
         batch = BatchJoin(
             spec,
             bucket,
@@ -60,7 +63,7 @@ class JoinBolt:
         )
         batch.summary.restored = came_from
         yield from batch.rows()
-        self._save(batch, bucket, store)
+        self._save(batch, kept, bucket, store)
         kept.number = ticket.number
         kept.right_end = {p: r.end for p, r in bucket.right.items()}
         kept.left_end = {p: r.end for p, r in bucket.left.items()}
@@ -69,12 +72,21 @@ class JoinBolt:
             self._windows.popitem(last=False)
         done(batch.summary)
 
-    def _save(self, batch: BatchJoin, bucket: Bucket, store: SliceStore) -> None:
+    def _let_go_of_stale(self, ticket: Ticket) -> None:
+        """Every batch has a ticket for each bucket: a window that did not see the last one is carried on elsewhere."""
+        self._windows = OrderedDict(
+            (key, kept)
+            for key, kept in self._windows.items()
+            if key[0] == ticket.generation and kept.number >= ticket.number - 1
+        )
+
+    def _save(self, batch: BatchJoin, kept: Kept, bucket: Bucket, store: SliceStore) -> None:
         """What the next batches need of this one. Nothing that this batch itself would need again is dropped."""
-        for p, reading in bucket.right.items():
-            if reading.records:
-                live = batch.slice.since(bucket.expiry_ms) if batch.slice is not None else None
-                store.save_slice(live if live is not None else Slice.nothing(p, reading.start, reading.end))
+        if batch.slice not in kept.window.slices:
+            for p, reading in bucket.right.items():
+                if reading.records:
+                    store.save_slice(Slice.nothing(p, reading.start, reading.end))
+        _file(kept.window, store)
         for p, reading in bucket.left.items():
             if reading.records:
                 store.save_marks(p, (reading.start, reading.end), batch.joined.get(p, {}))
@@ -83,3 +95,8 @@ class JoinBolt:
             left_below={p: low_end(r.bounds, left_from) for p, r in bucket.left.items()},
             right_below={p: low_end(r.bounds, bucket.expiry_before_ms) for p, r in bucket.right.items()},
         )
+
+
+def _file(window: Window, store: SliceStore) -> None:
+    """Let the slices be files, whose memory all workers of a machine share."""
+    window.slices = [one if one.in_file else store.save_slice(one) for one in window.slices]

@@ -34,14 +34,22 @@ def check_compaction(spec: JoinSpec, topic: str, config: Mapping[str, str]) -> N
     A batch that runs again has to see the same records, and a lost window is read again from the log: compaction has
     to leave records alone for the window and the longest downtime.
     """
+    if spec.on_data_loss == "stop":
+        refuse_compaction(
+            topic, config, spec.span_ms + LONGEST_DOWNTIME_MS, "the join", "the window and a day of downtime"
+        )
+
+
+def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who: str, what: str) -> None:
+    """Raise DataLoss where compaction may remove records of a topic within `needed_ms`."""
     if "compact" not in config.get("cleanup.policy", "delete").split(","):
         return
-    needed_ms, lag_ms = spec.span_ms + LONGEST_DOWNTIME_MS, int(config.get("min.compaction.lag.ms", "0"))
-    if lag_ms < needed_ms and spec.on_data_loss == "stop":
+    lag_ms = int(config.get("min.compaction.lag.ms", "0"))
+    if lag_ms < needed_ms:
         raise DataLoss(
             f"topic {topic!r} is compacted (cleanup.policy={config['cleanup.policy']}) and min.compaction.lag.ms is "
-            f"{lag_ms}: records would be removed that the join still needs. Set it to {needed_ms} or more (the window "
-            "and a day of downtime), or go on with what compaction leaves (`on_data_loss: continue`)"
+            f"{lag_ms}: records would be removed that {who} still needs. Set it to {needed_ms} or more ({what}), or go "
+            "on with what compaction leaves (`on_data_loss: continue`)"
         )
 
 

@@ -32,7 +32,8 @@ class SliceStore(Protocol):
     def slices(self, partition: int, start: int, end: int) -> list[Slice]:
         """Slices that together cover as much of [start, end) as there is, none overlapping another."""
 
-    def save_slice(self, one: Slice) -> None: ...
+    def save_slice(self, one: Slice) -> Slice:
+        """The same slice, marks included, as it lies in the store."""
 
     def marks(self, partition: int, start: int, end: int) -> list[tuple[Span, dict[int, I64]]]:
         """Per left range inside [start, end): the right offsets that it was joined with, by right partition."""
@@ -65,7 +66,7 @@ def restore(
     left_from, right_from = rebuild_from(spec, expiry)
     came_from = "memory"
     if kept is None or kept.number >= number:
-        kept = Kept(Window(spec))
+        kept = Kept(Window(spec, expired_ms=expiry))
     window = kept.window
 
     for p, reading in bucket.right.items():
@@ -76,12 +77,9 @@ def restore(
         found = store.slices(p, low, reading.start)
         for start, end in gaps([one.covers[p] for one in found], low, reading.start):
             came_from = "log"
-            found.append(_read_again(spec, "right", p, start, end, reading.bounds, read))
-            store.save_slice(found[-1])
+            found.append(store.save_slice(_read_again(spec, "right", p, start, end, reading.bounds, read)))
         for one in sorted(found, key=lambda one: one.covers[p]):
-            live = one.since(expiry)
-            if live is not None:
-                window.add(live)
+            window.add(one)
 
     lost: list[tuple[int, int, int]] = []
     for p, reading in bucket.left.items():

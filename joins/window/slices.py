@@ -61,6 +61,7 @@ class Slice:
     ignored_bits  how many trailing bits of the hash do not tell groups apart
     covers  the offsets [start, end) of each partition that the slice stands for; it holds those of their records that
             were not yet expired when it was made
+    in_file  its memory is that of a file, shared by all who read it
     """
 
     frame: pl.DataFrame
@@ -68,6 +69,7 @@ class Slice:
     ignored_bits: int
     covers: dict[int, tuple[int, int]]
     marks: Bools
+    in_file: bool = False
 
     @classmethod
     def build(cls, records: pl.DataFrame, covers: dict[int, tuple[int, int]], marks: Bools | None = None) -> Slice:
@@ -148,6 +150,12 @@ class Slice:
         inside = at < end - start
         at, offsets = at[inside] + start, offsets[inside]
         self.marks[order[at[known[at] == offsets]]] = True
+
+    def live(self, expired_ms: int) -> int:
+        """How many of its records have this time or a later one."""
+        if len(self) == 0 or self.span[0] >= expired_ms:
+            return len(self)
+        return int(np.count_nonzero(self.times >= expired_ms))
 
     def since(self, time_ms: int) -> Slice | None:
         """The slice without its records below a time; itself where there are none, None where nothing remains."""

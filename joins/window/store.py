@@ -18,7 +18,7 @@ import re
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +72,14 @@ class FileStore:
                 at = best.end
         return found
 
-    def save_slice(self, one: Slice) -> None:
+    def save_slice(self, one: Slice) -> Slice:
         """Only slices of a single partition have a file: those of a shuffled bucket cannot be read again from one."""
         ((partition, (start, end)),) = one.covers.items()
         frame = one.frame.with_columns(hash=pl.Series(one.hashes))
-        self._save(
-            f"right-{partition}-{start}-{end}.slice",
-            frame,
-            {"ignored_bits": one.ignored_bits, "covers": [partition, start, end]},
-        )
+        name = f"right-{partition}-{start}-{end}.slice"
+        self._save(name, frame, {"ignored_bits": one.ignored_bits, "covers": [partition, start, end]})
+        filed = _load(self.folder / name, _slice_from)
+        return one if filed is None else replace(filed, marks=one.marks)
 
     def marks(self, partition: int, start: int, end: int) -> list[tuple[Span, dict[int, I64]]]:
         found = []
@@ -170,9 +169,8 @@ def _checksum(head: Mapping[str, Any], content: Any) -> int:
 def _slice_from(head: Mapping[str, Any], frame: pl.DataFrame) -> Slice:
     partition, start, end = head["covers"]
     hashes = frame["hash"].to_numpy()
-    return Slice(
-        frame.drop("hash"), hashes, head["ignored_bits"], {partition: (start, end)}, np.zeros(len(frame), np.bool_)
-    )
+    marks = np.zeros(len(frame), np.bool_)
+    return Slice(frame.drop("hash"), hashes, head["ignored_bits"], {partition: (start, end)}, marks, in_file=True)
 
 
 def _marks_from(head: Mapping[str, Any], frame: pl.DataFrame) -> dict[int, I64]:

@@ -6,7 +6,8 @@
                            row are `unjoined`
 
 Slices are merged in tiers, so that a probe touches few of them and a record is moved only a few times. Work follows
-the batch, not the window.
+the batch, not the window: an expired record stays in its slice, where nothing finds it, until half of the slice has
+expired or all of it.
 """
 
 from __future__ import annotations
@@ -44,13 +45,21 @@ class Joined:
 
 @dataclass(eq=False)
 class Window:
-    """The slices of one bucket, oldest first; everything in them has a time >= `expiry_ms`."""
+    """The slices of one bucket, oldest first; what they hold below `expired_ms` has left the window."""
 
     spec: JoinSpec
     slices: list[Slice] = field(default_factory=list)
+    expired_ms: int = -(2**62)
 
     def __len__(self) -> int:
-        return sum(len(one) for one in self.slices)
+        return sum(one.live(self.expired_ms) for one in self.slices)
+
+    @property
+    def data_bytes(self) -> int:
+        """About what its records weigh."""
+        return sum(
+            int(one.frame.estimated_size()) * one.live(self.expired_ms) // len(one) for one in self.slices if len(one)
+        )
 
     def add(self, one: Slice) -> None:
         if len(one):
@@ -134,25 +143,30 @@ class Window:
         return found.select(pl.all().gather(index))
 
     def expire(self, expiry_ms: int) -> pl.DataFrame:
-        """Drop what is below `expiry_ms`; the rows of those right records that stand in no row."""
+        """Let go of what is below `expiry_ms`; the rows of those right records that stand in no row."""
         unjoined, kept = [], []
         for one in self.slices:
             if one.span[0] < expiry_ms:
-                gone = (one.times < expiry_ms) & ~one.marks
+                gone = (one.times >= self.expired_ms) & (one.times < expiry_ms) & ~one.marks
                 if gone.any():
                     unjoined.append(one.frame.filter(pl.Series(gone)))
-            remaining = one.since(expiry_ms)
-            if remaining is not None:
-                kept.append(remaining)
+            if one.span[1] >= expiry_ms:
+                kept.append(one)
         self.slices = kept
+        self.expired_ms = max(expiry_ms, self.expired_ms)
         if not unjoined:
             return pl.DataFrame(schema=ROW)
         records = pl.concat(unjoined).sort("time", "partition", "offset")
         return rows_about("right", records, "unjoined", "expired", late=False)
 
-    def merge(self) -> list[Slice]:
-        """Merge neighbours in tiers; the slices that were made."""
-        made: list[Slice] = []
+    def compact(self) -> None:
+        """Drop expired records where they are half of a slice, and merge neighbours in tiers.
+
+        To be called before a batch, not after it: one that runs again needs what it expires itself.
+        """
+        self.slices = [
+            one if 2 * one.live(self.expired_ms) > len(one) else self._since_expiry(one) for one in self.slices
+        ]
         while len(self.slices) >= 2:
             tail, size = 1, len(self.slices[-1])
             while tail < len(self.slices) and len(self.slices[-tail - 1]) < TIER * size:
@@ -160,8 +174,9 @@ class Window:
                 size += len(self.slices[-tail])
             if tail < TIER:
                 break
-            merged = Slice.merge(self.slices[-tail:])
-            made = [one for one in made if one not in self.slices[-tail:]]
-            made.append(merged)
-            self.slices[-tail:] = [merged]
-        return made
+            self.slices[-tail:] = [Slice.merge([self._since_expiry(one) for one in self.slices[-tail:]])]
+
+    def _since_expiry(self, one: Slice) -> Slice:
+        live = one.since(self.expired_ms)
+        assert live is not None, "a slice of which nothing is live has left the window"
+        return live

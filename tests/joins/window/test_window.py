@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from joins.spec import Policy
 from joins.window.records import ROW
 from joins.window.window import TIER, Joined, Window
-from tests.joins.window.making import frame, join_spec, marked, positions, rows, slice_of
+from tests.joins.window.making import frame, join_spec, marked, rows, slice_of
 
 FAR_PAST = -(2**62)
 
@@ -21,6 +21,14 @@ def window_of(*parts, **changes):
     for part in parts:
         window.add(slice_of(part))
     return window
+
+
+def live(window, one):
+    return [position for position, time in zip(*in_order(one), strict=True) if time >= window.expired_ms]
+
+
+def in_order(one):
+    return list(zip(one.partitions.tolist(), one.offsets.tolist(), strict=True)), one.times.tolist()
 
 
 def test_a_row_carries_both_records():
@@ -104,11 +112,12 @@ def test_each_record_without_a_mark_expires_once(right, times, data):
         assert set(expired["outcome"]) <= {"unjoined"}
         assert set(expired["reason"]) <= {"expired"}
         gone += [(p, o) for _, p, o in keys]
-        left_over = sorted(position for one in window.slices for position in positions(one))
+        left_over = sorted(position for one in window.slices for position in live(window, one))
+        assert len(window) == len(left_over)
         assert left_over == sorted((p, o) for p, o, t, _ in right if t >= expiry_ms)
         assert all(len(one) for one in window.slices)
         if len(window) and data.draw(st.booleans()):
-            window.merge()
+            window.compact()
 
     last = max(times, default=FAR_PAST)
     assert sorted(gone) == sorted((p, o) for p, o, t, _ in right if t < last and (p, o) not in chosen)
@@ -127,10 +136,9 @@ def test_tiers_keep_everything_in_few_slices(sizes):
         window.add(one)
         before = len(window)
 
-        made = window.merge()
+        window.compact()
 
         assert len(window) == before == offset
-        assert all(any(one is kept for kept in window.slices) for one in made)
         assert len(window.slices) <= TIER * (1 + np.log(max(offset, 1)) / np.log(TIER))
     for one in window.slices:
         one.check()
@@ -139,13 +147,33 @@ def test_tiers_keep_everything_in_few_slices(sizes):
     assert sorted(position for one in window.slices for position in marked(one)) == all_marks
 
 
+@settings(max_examples=30)
+@given(rows(max_size=40), st.integers(0, 50))
+def test_compacting_drops_the_expired_where_they_are_half(right, expiry_ms):
+    """What is live stays with its marks; a slice keeps fewer expired records than live ones."""
+    window = window_of(right[:20], right[20:])
+    for one in window.slices:
+        one.marks[::2] = True
+    window.expire(expiry_ms)
+    before = {p for one in window.slices for p in live(window, one)}
+    marks = {p for one in window.slices for p in marked(one)} & before
+
+    window.compact()
+
+    assert {p for one in window.slices for p in live(window, one)} == before
+    assert {p for one in window.slices for p in marked(one)} & before == marks
+    assert all(2 * len(live(window, one)) > len(one) for one in window.slices)
+    for one in window.slices:
+        one.check()
+
+
 def test_many_small_slices_become_few():
     """However long a join runs: three of a size at most, and one size is four of the next smaller one."""
     window = Window(join_spec())
 
     for offset in range(200):
         window.add(slice_of([(0, offset, offset, b"a")]))
-        window.merge()
+        window.compact()
 
     assert len(window) == 200
     assert len(window.slices) <= 3 * 4
