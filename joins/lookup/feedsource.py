@@ -22,10 +22,12 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from joins.lookup.errors import REFUSED, refused
 from joins.lookup.feed import Fed, FeedSpec, NoRetention, Span, StoreAway, never_fed_below
 from joins.lookup.feedstage import AWAY, SUMMARY_SCHEMA, FeedTicket, feed, feed_client
 from joins.storage.client import StorageClient
 from joins.storage.wire import NamespaceBody
+from joins.window.guard import LONGEST_DOWNTIME_MS, refuse_compaction
 from joins.window.source import SAY_EVERY_S, Gate
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
@@ -94,8 +96,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         raise
                     raise StoreAway(f"the storage API was away for {waited_s:.0f} s: {error}") from error
                 self._say(f"holds: {error} (for {waited_s:.0f} s now; gives up after {gives_up_s:.0f} s)")
+                if isinstance(error, KafkaUnavailable):
+                    self._disconnect()  # the next try connects anew: librdkafka may never find back to a broker
                 time.sleep(0.5)
                 continue
+            except REFUSED as error:
+                raise refused(self._spec.name, error) from error
             return start if planned is None else planned.to_json()
         return start
 
@@ -135,17 +141,28 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("positions were not committed to group %r: %s", self._gate.commit_group, error)
 
     def stop(self) -> None:
-        if self._log is not None:
-            self._log.close()
+        self._disconnect()
         if self._client is not None:
             self._client.close()
+
+    def _disconnect(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def _connected(self) -> BrokerLog:
+        spec = self._spec
+        if self._log is None:
+            self._log = BrokerLog(spec.right.topic, spec.kafka, TimeOf(spec.right.time))
+            if spec.on_data_loss == "stop":  # what compaction removes before it is read would never be stored
+                config, what = self._log.config(), "a day of downtime"
+                refuse_compaction(spec.right.topic, config, LONGEST_DOWNTIME_MS, "the feeder", what)
+        return self._log
 
     def _plan(self, start: Mapping[str, Any]) -> Fed | None:
         """The batch after `start`, None when there is nothing to do."""
         spec = self._spec
-        if self._log is None:
-            self._log = BrokerLog(spec.right.topic, spec.kafka, TimeOf(spec.right.time))
-        right = self._log
+        right = self._connected()
         namespace = self._namespace()
         listed_ms = time.time_ns() // 1_000_000
         if not start:
@@ -209,6 +226,8 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise StoreAway(
                 f"the storage API was away for {self._spec.storage.unreachable_for_s:g} s: {error}"
             ) from error
+        except REFUSED as error:
+            raise refused(self._spec.name, error) from error
         _retention(namespace)
         return namespace
 

@@ -21,7 +21,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from joins.lookup.feed import FeedSpec, NoDeadLetterTopic, StoreAway, StoreWiped
+from joins.lookup.errors import REFUSED, refused
+from joins.lookup.feed import FeedSpec, FeedStorage, NoDeadLetterTopic, StoreAway, StoreWiped
 from joins.lookup.rightrow import to_items
 from joins.storage.client import StorageClient
 from joins.storage.errors import ItemsUnsettled, RateLimited, ServerUnavailable
@@ -203,6 +204,8 @@ class FeedStore:
                 return self._client.write_table(self._spec.storage.namespace, items)
             except AWAY as error:
                 raise self._away(error) from error
+            except REFUSED as error:
+                raise refused(self._spec.name, error) from error
 
         return self._pool.submit(send)
 
@@ -237,12 +240,12 @@ def feed_client(spec: FeedSpec, give_up_after_s: float | None = None) -> Storage
     )
 
 
-_stores: PerProcess[tuple[str, str, str], FeedStore] = PerProcess(2, FeedStore.close)
+_stores: PerProcess[tuple[str, FeedStorage], FeedStore] = PerProcess(2, FeedStore.close)
 
 
 def store_of(spec: FeedSpec) -> FeedStore:
     """This process's, kept open between tasks."""
-    return _stores.get((spec.name, spec.storage.url, spec.storage.namespace), lambda: FeedStore(spec))
+    return _stores.get((spec.name, spec.storage), lambda: FeedStore(spec))
 
 
 def feed(spec: FeedSpec, tickets: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:

@@ -21,11 +21,11 @@ from datadelay.errors import AccessDenied as DelayAccessDenied
 from datadelay.errors import CallFailed as DelayCallFailed
 from datadelay.errors import DelayNotFound
 from datadelay.model import Delay
-from joins.lookup.errors import CallRefused
+from joins.lookup.errors import REFUSED, CallRefused, refused
 from joins.lookup.gate import CONSUMER, STORE, Verdict, at, judge
 from joins.lookup.spec import LookupSpec
 from joins.lookup.start import begin
-from joins.lookup.stored import REFUSED, refused, retained_from
+from joins.lookup.stored import retained_from
 from joins.storage.client import StorageClient
 from joins.storage.errors import StorageError
 from joins.window.admission import Listing, Watch, admit_by_frontier
@@ -85,7 +85,7 @@ class Outside:
         try:
             return found, self._store_generation()
         except REFUSED as error:
-            raise refused(self.spec, error) from error
+            raise refused(self.spec.name, error) from error
         except StorageError as error:
             raise NotKnown(f"the storage API does not answer: {error}") from error
 

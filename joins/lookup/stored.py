@@ -16,20 +16,18 @@ from concurrent.futures import ThreadPoolExecutor
 import polars as pl
 
 from joins.lookup.batch import Stored
-from joins.lookup.errors import CallRefused, StoreChanged, StoreUnreachable
+from joins.lookup.errors import REFUSED, StoreChanged, StoreUnreachable, refused
 from joins.lookup.rightrow import from_items
 from joins.lookup.spec import LookupSpec
 from joins.spec import SpecError
 from joins.storage.client import StorageClient
-from joins.storage.errors import AccessDenied, NamespaceUnknown, RequestInvalid, StorageError
+from joins.storage.errors import StorageError
 from joins.storage.wire import NamespaceBody
 from joins.window.records import RECORD
 
 log = logging.getLogger("joins.lookup")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-REFUSED = (AccessDenied, NamespaceUnknown, RequestInvalid)
-"""What no patience helps against."""
 
 
 class Store:
@@ -51,7 +49,7 @@ class Store:
             try:
                 return self._attempt(keys, generations)
             except REFUSED as error:
-                raise refused(self._spec, error) from error
+                raise refused(self._spec.name, error) from error
             except (StorageError, StoreChanged) as error:
                 waited_s = time.monotonic() - began_s
                 where = f"namespace {self._spec.storage.namespace!r} of {self._spec.storage.url}"
@@ -102,11 +100,3 @@ def retained_from(namespace: NamespaceBody) -> int:
             "give the namespace a `retention` in the configuration of the storage API"
         )
     return namespace.retained_from
-
-
-def refused(spec: LookupSpec, error: StorageError) -> CallRefused:
-    """With what to do about it."""
-    return CallRefused(
-        f"the storage API refuses {spec.name!r}: {error}; correct `storage` (url, namespace, token), or what the API "
-        "is configured to allow"
-    )

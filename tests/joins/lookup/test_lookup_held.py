@@ -14,6 +14,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from deploy.broker import Broker
 from joins.lookup.errors import CallRefused
+from joins.lookup.feed import FeedSpec, FeedStorage
+from joins.lookup.feedsource import FeedReader
 from joins.lookup.rightrow import to_items
 from joins.lookup.source import LookupReader, storage_client
 from joins.lookup.stored import Store
@@ -28,7 +30,11 @@ from tests.joins.storage.dictbackend import DictBackend, unavailable
 from tests.joins.storage.storage_process import free_port
 from tests.joins.storage.storage_server import running_server
 
-NAMESPACES = [{"name": "right", "keep": "all", "bound": 9}, {"name": "without-retention"}]
+NAMESPACES = [
+    {"name": "right", "keep": "all", "bound": 9},
+    {"name": "without-retention"},
+    {"name": "kept", "retention_ms": 3_600_000},
+]
 MINUTE_MS = 60_000
 
 
@@ -59,6 +65,7 @@ def spec(join, server):
 def look(caplog, monkeypatch):
     """`look(spec, start)`: what the source admits after `start`, and what it says at that look."""
     monkeypatch.setattr("joins.window.source.SAY_EVERY_S", -1.0)
+    monkeypatch.setattr("joins.lookup.feedsource.SAY_EVERY_S", -1.0)
     monkeypatch.setattr("joins.lookup.source.STORE_LOOK_EVERY_S", -1.0)
     readers = {}
 
@@ -193,29 +200,40 @@ def test_more_keys_than_the_store_takes_are_split_and_keys_it_never_takes_are_no
 
 
 def test_a_broker_that_is_away_is_waited_for_and_connected_to_anew(world, spec, look, caplog, monkeypatch, tmp_path):
-    """What was asked in vain is not asked again through a connection that was given up."""
+    """By the join and by the feeder; what was asked in vain is not asked again through a connection that was given up."""
     world.publish("stored", now_ms() - 1_000)
     with Broker(tmp_path / "broker") as own:
         kafka = {"bootstrap.servers": own.bootstrap}
         admin = AdminClient(kafka)
         admin.create_topics([NewTopic(spec.left.topic, 1)])[spec.left.topic].result(30)
         spec = replace(spec, kafka=kafka)
+        at = FeedStorage(url=spec.storage.url, namespace="kept", token=spec.storage.token)
+        feeder = FeedReader(FeedSpec(name="feeder", right=spec.left, storage=at, kafka=kafka), Gate())
         begun, _ = look(spec, {})
+        fed = feeder.latestOffset({}, ReadAllAvailable())
         put_left(spec, [Put(0, b"k", now_ms() - MINUTE_MS)])
-        own.kill()
+        own.pause()
+        found = {}
+        asks = [
+            threading.Thread(target=lambda: found.update(join=look(spec, begun)[0]), daemon=True),
+            threading.Thread(
+                target=lambda: found.update(feeder=feeder.latestOffset(fed, ReadAllAvailable())), daemon=True
+            ),
+        ]
         with monkeypatch.context() as impatient:
             impatient.setattr("kafkaio.client.RETRY_TIMEOUT_S", 0.1)
             impatient.setattr("kafkaio.client.REQUEST_TIMEOUT_S", 0.5)
-            found = []
-            asks = threading.Thread(target=lambda: found.append(look(spec, begun)), daemon=True)
-            asks.start()
+            for one in asks:
+                one.start()
             deadline = time.monotonic() + DEADLINE_S
-            while sum("holds: " in line for line in caplog.messages) < 2:
-                assert asks.is_alive()
+            while any(sum(f"{name} holds: " in line for line in caplog.messages) < 2 for name in ("test", "feeder")):
+                assert all(one.is_alive() for one in asks)
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-        own.start()
-        asks.join(DEADLINE_S)
+        own.resume()
+        for one in asks:
+            one.join(DEADLINE_S)
+        feeder.stop()
 
-    assert found
-    assert left_read(found[0][0]) == 1
+    assert left_read(found["join"]) == 1
+    assert found["feeder"]["buckets"][0]["right"][0][2] == 1
