@@ -1,0 +1,110 @@
+"""kill -9 and an immediate restart under load: how long do readers of committed records wait beyond the start itself?
+
+    python -m benchmarks.restart [--rate 5000] [--rounds 3]
+
+The producer and the job are those of `benchmarks.latency`, exactly once. The start is measured first: from the
+process to the first row that a reader of committed records has. Then driver, JVM and Python workers are killed at once
+and the job is started again; what an open transaction, a replayed batch and the backlog add is the wait beyond it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.latency import JOINED, LEFT, RIGHT, CommittedReader, produce
+from benchmarks.measure import RunFailed
+from benchmarks.window_join import machine
+from benchmarks.workload import create_topic
+from deploy.broker import Broker
+
+RUNS_FOR_S = 8.0
+IN_FLIGHT_S = 1.0  # rows that were committed before the kill are with the reader by then, and no start is as quick
+PATIENCE_S = 120.0
+PROMISED_S = 10.0
+
+
+def start(bootstrap: str, folder: Path) -> subprocess.Popen[bytes]:
+    root = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "benchmarks.latency", "--job", bootstrap]
+    with (folder / "job.log").open("ab") as output:
+        return subprocess.Popen(
+            [*command, "--checkpoint", str(folder / "checkpoint"), "--delivery", "exactly-once"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
+            start_new_session=True,
+        )
+
+
+def kill(job: subprocess.Popen[bytes]) -> None:
+    """All of the job at once; Python workers have process groups of their own, but stay in its session."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.getsid(int(entry.name)) == job.pid:
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+    job.wait()
+
+
+def first_row_s(reader: CommittedReader, job: subprocess.Popen[bytes], started_s: float, folder: Path) -> float:
+    """From the start until a row comes that this process has delivered."""
+    time.sleep(IN_FLIGHT_S)
+    before = reader.clicks
+    while reader.clicks == before:
+        if job.poll() is not None or time.monotonic() - started_s > PATIENCE_S:
+            raise RunFailed(f"no row came:\n{(folder / 'job.log').read_text(errors='replace')[-3000:]}")
+        time.sleep(0.01)
+    return time.monotonic() - started_s
+
+
+def measure(rate: int, rounds: int, folder: Path, broker: Broker) -> None:
+    for topic in (LEFT, RIGHT, JOINED):
+        create_topic(broker.bootstrap, topic)
+    reader = CommittedReader(broker.bootstrap)
+    context = multiprocessing.get_context("spawn")
+    producer = context.Process(target=produce, args=(broker.bootstrap, rate, 3_600.0), daemon=True)
+    producer.start()
+    started_s = time.monotonic()
+    job = start(broker.bootstrap, folder)
+    try:
+        start_s = first_row_s(reader, job, started_s, folder)
+        print(f"start: {start_s:.1f} s to the first row")
+        worst_s = 0.0
+        for number in range(rounds):
+            time.sleep(RUNS_FOR_S + number / 7)  # not always at the same point of a batch
+            kill(job)
+            started_s = time.monotonic()
+            job = start(broker.bootstrap, folder)
+            took_s = first_row_s(reader, job, started_s, folder)
+            worst_s = max(worst_s, took_s - start_s)
+            print(f"kill -9, restarted: {took_s:.1f} s to the next row, {took_s - start_s:+.1f} s beyond the start")
+        kept = "kept  " if worst_s <= PROMISED_S else "MISSED"
+        print(f"{kept}  readers wait at most {worst_s:.1f} s beyond the start (at most {PROMISED_S:g})")
+    finally:
+        kill(job)
+        producer.kill()
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.restart", description="Readers after a kill -9.")
+    parser.add_argument("--rate", type=int, default=5_000, help="records a second, left and right together")
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    print(machine())
+    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
+        measure(asked.rate, asked.rounds, Path(folder), broker)
+
+
+if __name__ == "__main__":
+    _main()
