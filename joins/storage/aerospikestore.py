@@ -175,6 +175,10 @@ class AerospikeStore:
         self._check_declared(namespace)
         self._change(namespace, lambda stored: stored.raised(version))
 
+    def purge(self, now_ms: int, limit: int) -> int:
+        """Nothing to do: the server removes what has outlived its TTL."""
+        return 0
+
     def close(self) -> None:
         """Of this process; others go on."""
         self._client.close()

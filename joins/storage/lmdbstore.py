@@ -152,10 +152,7 @@ class LmdbStore:
                 self._keep(txn, opened, raised)
 
     def purge(self, now_ms: int, limit: int) -> int:
-        """Free the space of items that have expired, of all namespaces that are open; looks at about `limit` keys.
-
-        Returns how many keys it has looked at. Writes do the same on the way: this is for stores that rest.
-        """
+        """As in the Protocol. Writes do the same on the way: this is for stores that rest."""
         with self._lock:
             every = {opened.name: opened for opened in self._opened.values()}
         seen = 0

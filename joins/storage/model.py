@@ -93,6 +93,13 @@ class Backend(Protocol):
     Raises `StorageUnavailable` when nothing at all could be done; single failures are statuses.
     """
 
+    def declare(self, namespace: Namespace) -> None:
+        """Make the namespace where it is not there yet.
+
+        Raises `StorageConfigInvalid` for settings that break what the stored ones promised.
+        """
+        ...
+
     def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]: ...
 
     def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Found]: ...
@@ -107,6 +114,14 @@ class Backend(Protocol):
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
         """Say that items below `version` were never stored (a feeder that began later); only ever goes up."""
+        ...
+
+    def purge(self, now_ms: int, limit: int) -> int:
+        """Free the space of what has expired in the declared namespaces; looks at about `limit` keys.
+
+        Returns how many keys it has looked at: less than `limit` once nothing more is due, 0 where the store does it by
+        itself.
+        """
         ...
 
     def close(self) -> None: ...

@@ -19,6 +19,8 @@ beyond `max_under_way` are refused before their body is read, so that memory sta
 from __future__ import annotations
 
 import base64
+import logging
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -62,6 +64,9 @@ from joins.storage.jsoncodec import FoundBody, FoundsBody, OutcomeBody, Outcomes
 from joins.storage.model import Backend, Found, Item, Outcome, Status
 from joins.storage.wire import NO_ITEM, NO_NAMESPACE, NamespaceBody, NamespacesBody
 
+logger = logging.getLogger(__name__)
+
+_PURGED_AT_ONCE = 1_024  # keys: some milliseconds of a thread
 _NO_STORE = {"Cache-Control": "no-store"}
 _RETRY_AFTER_S = "1"
 _KEY_PATTERN = r"^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-][AQgw](==)?|[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]=?)?$"
@@ -213,6 +218,16 @@ class Storage:
         """Ask the back end for something. Raises `StorageUnavailable`."""
         await self._in_thread(self._batches.state, self._config.namespaces[0], self._clock_ms())
 
+    async def purge_at_intervals(self) -> None:
+        """Free what has expired, for ever: writes do so on the way, but a store may rest. Requests go in between."""
+        while True:
+            await anyio.sleep(self._config.purge_every_s * random.uniform(0.8, 1.2))  # not all workers at once
+            try:
+                while await self._in_thread(self._batches.backend.purge, self._clock_ms(), _PURGED_AT_ONCE):
+                    pass
+            except StorageUnavailable as error:
+                logger.warning("what has expired is not freed: %s (again in %g s)", error, self._config.purge_every_s)
+
     async def _batch(
         self,
         namespace: str,
@@ -298,7 +313,10 @@ def create_app(backend: Backend, tokens: Tokens, config: ServeConfig, clock_ms: 
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
+        async with anyio.create_task_group() as background:
+            background.start_soon(storage.purge_at_intervals)
+            yield
+            background.cancel_scope.cancel()
         backend.close()
 
     app = FastAPI(

@@ -74,6 +74,9 @@ class ServeConfig(_Settings):
     threads: PositiveInt = Field(default=2, description="requests that one worker carries out at a time")
     requests_per_s: PositiveFloat = Field(default=10_000.0, description="by token, or by address without one")
     burst: PositiveInt = 20_000
+    purge_every_s: PositiveFloat = Field(
+        default=30.0, description="how often what has expired is freed where nobody writes, by each worker"
+    )
     stop_within_s: PositiveInt = Field(default=20, description="for requests under way when it is stopped")
 
     @model_validator(mode="after")

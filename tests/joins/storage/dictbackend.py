@@ -23,6 +23,9 @@ class DictBackend:
         self._items: dict[tuple[str, bytes], dict[tuple[int, bytes], Item]] = {}
         self._states: dict[str, State] = {}
 
+    def declare(self, namespace: Namespace) -> None:
+        """Any settings will do."""
+
     def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]:
         self.before("write")
         with self._lock:
@@ -54,6 +57,19 @@ class DictBackend:
         with self._lock:
             floor = version if state.retained_from is None else max(state.retained_from, version)
             self._states[namespace.name] = State(state.generation, floor)
+
+    def purge(self, now_ms: int, limit: int) -> int:
+        self.before("purge")
+        with self._lock:
+            gone = [at for at, items in self._items.items() if all(i.expires_at_ms <= now_ms for i in items.values())]
+            for at in gone[:limit]:
+                del self._items[at]
+        return len(gone[:limit])
+
+    def kept(self) -> int:
+        """How many keys take up space."""
+        with self._lock:
+            return len(self._items)
 
     def close(self) -> None:
         self._items.clear()

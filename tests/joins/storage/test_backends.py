@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from joins.storage.errors import StorageConfigInvalid
-from joins.storage.lmdbstore import LmdbStore
 from joins.storage.model import Backend, Found, Item, Keep, Namespace, Outcome, Status
 from tests.joins.storage.stores import NEEDS_AEROSPIKE, Open, item_maker, namespace, now_ms, opened, opener
 
@@ -124,8 +123,7 @@ class AgreesWithTheModel(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 20))
     def purge(self, limit: int) -> None:
-        if isinstance(self.store, LmdbStore):
-            self.store.purge(self._now, limit)
+        self.store.purge(self._now, limit)
 
     @rule()
     def open_again(self) -> None:
