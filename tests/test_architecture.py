@@ -45,6 +45,8 @@ PURE = [
     "joins.lookup.gate",
     "joins.lookup.spec",
     "joins.lookup.start",
+    "joins.lookup.unjoined",
+    "joins.lookup.verdicts",
     "joins.window.admission",
     "joins.window.state",
     "joins.window.records",
