@@ -62,7 +62,7 @@ def check(job_file: JobFile) -> None:
 @app.command()
 def schema(
     table: Annotated[bool, typer.Option("--table", help="a Markdown table of keys, defaults and meanings")] = False,
-    kind: Annotated[str, typer.Option("--kind", help="window-join, lookup-join or dedup")] = "window-join",
+    kind: Annotated[str, typer.Option("--kind", help="window-join, lookup-join, feeder or dedup")] = "window-join",
 ) -> None:
     """Print the JSON schema of job files."""
     import json

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from deploy import submit
 from deploy.cli import app
 from deploy.exitcodes import ExitCode
+from deploy.jobfile import KINDS
 from deploy.jobtable import markdown_table
 
 ROOT = Path(__file__).parents[2]
@@ -117,6 +118,18 @@ def test_the_main_of_spark_submit_has_the_same_exit_codes(bad_job: Path, capsys:
     assert submit.main([str(bad_job)]) == ExitCode.BAD_JOB_FILE
     assert submit.main([]) == ExitCode.BAD_JOB_FILE
     assert "usage: spark-submit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_job_has_a_schema_and_a_table_of_its_own(kind: str) -> None:
+    """And the help names it."""
+    schema = json.loads(CliRunner().invoke(app, ["schema", "--kind", kind]).stdout)
+    table = CliRunner().invoke(app, ["schema", "--kind", kind, "--table"])
+
+    assert kind in json.dumps(schema["properties"]["kind"])
+    assert table.exit_code == 0
+    assert f"`{kind}`" in table.stdout
+    assert kind in CliRunner().invoke(app, ["schema", "--help"]).stdout
 
 
 def test_schema_prints_json_or_a_table() -> None:
