@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
 from deploy.envelope import envelopes
-from deploy.job import Output, WindowJob
+from deploy.job import Deduplicate, Output, WindowJob
 from deploy.run import run_job
 from deploy.session import build_session, warm_up
 from joins.spec import Format, JoinSpec, Side
@@ -92,12 +92,20 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[di
     return summaries
 
 
+DELIVERIES = ("exactly-once", "at-least-once", "deduplicated")
+"""The last is at least once with a deduplicator, which stays off where nothing fails."""
+
+
 def run_to_kafka(spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
     """The job as users run it; returns a report a batch."""
     lines: list[str] = []
     job = WindowJob(
         spec=spec,
-        output=Output(topic=topic, exactly_once=delivery == "exactly-once"),
+        output=Output(
+            topic=topic,
+            exactly_once=delivery == "exactly-once",
+            deduplicate=Deduplicate() if delivery == "deduplicated" else None,
+        ),
         checkpoint=str(checkpoint),
         trigger_ms=None,
         spark={"spark.ui.enabled": "false"},
@@ -115,7 +123,7 @@ def _main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--sink", choices=("none", "kafka"), default="none")
     parser.add_argument("--topic", default="bench-joined", help="the output topic; it must exist")
-    parser.add_argument("--delivery", choices=("exactly-once", "at-least-once"), default="exactly-once")
+    parser.add_argument("--delivery", choices=DELIVERIES, default="exactly-once")
     parser.add_argument("--format", choices=("json", "bytes"), default="json", help="what the values are declared as")
     parser.add_argument("--before-ms", type=int, default=BEFORE_MS)
     parser.add_argument("--max-records", type=int, default=MAX_RECORDS, help="a batch, left and right together")

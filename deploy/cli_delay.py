@@ -119,7 +119,9 @@ def set_command(
     topic_folders: Annotated[
         bool, typer.Option("--topic-folders", help="the spout has a folder for each topic")
     ] = False,
-    past_end: Annotated[PastEnd, typer.Option("--past-end", help="where no record reaches the time")] = PastEnd.REFUSE,
+    past_end: Annotated[
+        PastEnd, typer.Option("--past-end", help="where no record reaches the time, or has one")
+    ] = PastEnd.REFUSE,
     save_undo: Annotated[
         Path | None, typer.Option("--save-undo", help="default: offsets-undo-TOPIC-NOW.json here")
     ] = None,

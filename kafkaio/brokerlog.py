@@ -44,6 +44,7 @@ class BrokerLog:
     def __init__(self, topic: str, kafka: Mapping[str, str], time_of: TimeOf | None = None) -> None:
         self._topic = topic
         self._time_of = time_of or TimeOf()
+        self._kafka = dict(kafka)
         self._admin = client.admin(kafka)
         self._points = PointReader(topic, kafka)
         self._partitions: int | None = None
@@ -68,7 +69,7 @@ class BrokerLog:
             future = self._admin.describe_configs([resource], request_timeout=client.REQUEST_TIMEOUT_S)[resource]
             return {name: entry.value for name, entry in self._result(future, None).items()}
 
-        return client.retried(ask)
+        return client.retried(ask, self._kafka)
 
     def ends(self) -> dict[int, Ends]:
         partitions = range(self._partitions if self._partitions is not None else self.partition_count())
@@ -214,7 +215,7 @@ class BrokerLog:
             )
             return {at.partition: self._result(future, at.partition) for at, future in futures.items()}
 
-        return client.retried(ask)
+        return client.retried(ask, self._kafka)
 
     def _describe(self) -> Any:
         def ask() -> Any:
@@ -223,7 +224,7 @@ class BrokerLog:
             )
             return self._result(futures[self._topic], None)
 
-        return client.retried(ask)
+        return client.retried(ask, self._kafka)
 
     def _result(self, future: Any, partition: int | None) -> Any:
         try:

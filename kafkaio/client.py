@@ -26,6 +26,7 @@ log = logging.getLogger("kafkaio.librdkafka")
 REQUEST_TIMEOUT_S = 20.0
 RETRY_TIMEOUT_S = 60.0
 MISSING_GRACE_S = 3.0
+SAY_AFTER_S = 3.0
 _SECRET = re.compile(r"password|secret|token|sasl\.oauthbearer|key\.pem|private", re.IGNORECASE)
 
 # librdkafka lets half the first back-off pass between two connections of a client, also before any has failed: with its
@@ -184,25 +185,33 @@ def translate(error: KafkaError, doing: str, topic: str, partition: int | None =
     return kind(f"{doing} of {where} failed: {error.str()} ({error.name()})")
 
 
-def retried(call: Callable[[], T]) -> T:
-    """Call until it does not raise `KafkaUnavailable`, with growing pauses, for at most a minute.
+def retried(call: Callable[[], T], kafka: Mapping[str, Any]) -> T:
+    """Call until it does not raise `KafkaUnavailable`, with growing pauses, for at most a minute; says so meanwhile.
 
     `TopicMissing` gets a few seconds: a topic just made, or a broker just started, may not know it yet.
     """
-    started = time.monotonic()
+    started, told = time.monotonic(), False
+    brokers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
 
     def worth_another_try(error: Exception) -> bool:
-        young = time.monotonic() - started < MISSING_GRACE_S
-        return isinstance(error, KafkaUnavailable) or (young and isinstance(error, TopicMissing))
+        nonlocal told
+        spent_s = time.monotonic() - started
+        if isinstance(error, KafkaUnavailable) and not told and spent_s > SAY_AFTER_S:
+            told = True
+            log.warning("brokers %s: %s; tried again for up to %d s", brokers, error, RETRY_TIMEOUT_S)
+        return isinstance(error, KafkaUnavailable) or (spent_s < MISSING_GRACE_S and isinstance(error, TopicMissing))
 
-    for attempt in stamina.retry_context(
-        on=worth_another_try,
-        attempts=None,
-        timeout=RETRY_TIMEOUT_S,
-        wait_initial=0.1,
-        wait_max=2.0,
-        wait_jitter=0.1,
-    ):
-        with attempt:
-            return call()
+    try:
+        for attempt in stamina.retry_context(
+            on=worth_another_try,
+            attempts=None,
+            timeout=RETRY_TIMEOUT_S,
+            wait_initial=0.1,
+            wait_max=2.0,
+            wait_jitter=0.1,
+        ):
+            with attempt:
+                return call()
+    except KafkaUnavailable as error:
+        raise KafkaUnavailable(f"{error}; brokers {brokers}, tried for {time.monotonic() - started:.0f} s") from error
     raise AssertionError("stamina either returns or raises")

@@ -260,7 +260,7 @@ class TransactionalWriter:
             return found
 
         try:
-            found = client.retried(ask)
+            found = client.retried(ask, self._kafka)
             receipt = Receipt.from_text(found.metadata) if found.offset >= 0 and found.metadata else None
             return receipt, consumer.consumer_group_metadata()
         finally:

@@ -95,7 +95,7 @@ class GroupOffsets:
             self._check(answers, _READ)
             return {(at.topic, at.partition): None if at.offset == OFFSET_INVALID else at.offset for at in answers}
 
-        return client.retried(ask)
+        return client.retried(ask, self._kafka)
 
     def commit(self, offsets: Mapping[Spot, int]) -> None:
         """Set the committed offsets; refused by Kafka while the group has members."""
@@ -114,7 +114,7 @@ class GroupOffsets:
                 raise self._translated(error.args[0], doing, None) from error
             self._check(answers, doing)
 
-        client.retried(ask)
+        client.retried(ask, self._kafka)
 
     def activity(self) -> str | None:
         """The group's state and members where it has any, None where nobody is in it, or it does not exist."""
@@ -132,7 +132,7 @@ class GroupOffsets:
             members = sorted({f"{member.client_id} on {member.host}" for member in found.members})
             return f"{found.state.name.lower()}, {len(found.members)} members: {', '.join(members[:3]) or 'unnamed'}"
 
-        return client.retried(ask)
+        return client.retried(ask, self._kafka)
 
     def close(self) -> None:
         """Close what reads; a later read opens it again."""
