@@ -10,6 +10,7 @@ nothing below the expiry of the batch before, as in the in-memory join, so that 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,9 @@ from joins.window.state import Bucket
 from joins.window.window import Window
 
 EVERYTHING = -(2**62)
-RECORDS_AT_ONCE = 200_000
+RECORDS_AT_ONCE = 40_000
+AHEAD = 1
+"""Look-ups under way while rows go out."""
 
 ReadLeft = Callable[[int, int, int], Iterator[pa.RecordBatch]]
 """(partition, start, end) -> the readable records of the range, in the schema of `kafkaio.rangereader`."""
@@ -44,6 +47,15 @@ class Stored:
 
 LookUp = Callable[[pl.Series], Stored]
 """Unique keys, none of them null -> what is stored of them."""
+
+Begin = Callable[[Callable[[], Stored]], Callable[[], Stored]]
+"""Begins a look-up; what it returns waits for the outcome."""
+
+
+def at_once(look_up: Callable[[], Stored]) -> Callable[[], Stored]:
+    """Nothing goes on meanwhile."""
+    stored = look_up()
+    return lambda: stored
 
 
 @dataclass(slots=True)
@@ -67,6 +79,7 @@ class LookupBatch:
     read: ReadLeft
     look_up: LookUp
     newest: dict[int, int] = field(default_factory=dict)
+    begin: Begin = at_once
     summary: LookupSummary = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,6 +96,19 @@ class LookupBatch:
 
     def rows(self) -> Iterator[pl.DataFrame]:
         """The rows that go out, in the schema of `records.ROW`; left's in the order of their partition."""
+        under_way: deque[_Part] = deque()
+        for taken in self._parts():
+            if isinstance(taken, pl.DataFrame):
+                yield from self._counted(taken)
+                continue
+            under_way.append(self._begun(taken))
+            if len(under_way) > AHEAD:
+                yield from self._matched(under_way.popleft())
+        while under_way:
+            yield from self._matched(under_way.popleft())
+
+    def _parts(self) -> Iterator[list[Intake] | pl.DataFrame]:
+        """Left in parts that are looked up together; in between, rows of dead letters."""
         for p, reading in self.bucket.left.items():
             waiting: list[Intake] = []
             for batch in self.read(p, reading.start, reading.end) if reading.records else ():
@@ -91,12 +117,14 @@ class LookupBatch:
                 )
                 self._count(p, batch, taken)
                 if len(taken.dead):
-                    yield from self._counted(taken.dead)
-                waiting.append(taken)
+                    yield taken.dead
+                if len(taken.records):
+                    waiting.append(taken)
                 if sum(len(one.records) for one in waiting) >= RECORDS_AT_ONCE:
-                    yield from self._matched(waiting)
+                    yield waiting
                     waiting = []
-            yield from self._matched(waiting)
+            if waiting:
+                yield waiting
 
     def _count(self, partition: int, batch: pa.RecordBatch, taken: Intake) -> None:
         if taken.newest_ms is not None:
@@ -110,18 +138,27 @@ class LookupBatch:
             self.summary.count(rows)
             yield rows
 
-    def _matched(self, taken: list[Intake]) -> Iterator[pl.DataFrame]:
-        left = [one.records for one in taken if len(one.records)]
-        if not left:
-            return
-        records = pl.concat(left, rechunk=True)
-        late = pl.concat([one.late for one in taken if len(one.records)])
-        stored = self.look_up(unique_keys(records))
-        self.summary.looked_up += records["key"].drop_nulls().n_unique()
+    def _begun(self, taken: list[Intake]) -> _Part:
+        records = pl.concat([one.records for one in taken], rechunk=True)
+        keys = unique_keys(records)
+        return _Part(records, pl.concat([one.late for one in taken]), keys, self.begin(lambda: self.look_up(keys)))
+
+    def _matched(self, part: _Part) -> Iterator[pl.DataFrame]:
+        stored = part.stored()
+        self.summary.looked_up += len(part.keys)
         self.summary.found += len(stored.right)
-        expiry_ms = self.bucket.expiry_before_ms if self.spec.right_is_judged else EVERYTHING
-        for rows in match(self.spec, records, late, stored, self.bucket.stalled_from_ms, expiry_ms):
+        for rows in match(self.spec, part.records, part.late, stored, self.bucket.stalled_from_ms):
             yield from self._counted(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Left records, and what waits for their look-up."""
+
+    records: pl.DataFrame
+    late: pl.Series
+    keys: pl.Series
+    stored: Callable[[], Stored]
 
 
 def unique_keys(left: pl.DataFrame) -> pl.Series:

@@ -6,13 +6,14 @@ The rows are those of `joins.window.stage`, between a ticket's row and its summa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
-from joins.lookup.batch import LookupBatch, Stored
+from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, Stored
 from joins.lookup.source import storage_client
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stored import Store
@@ -53,17 +54,29 @@ def _rows_of(spec: LookupSpec, told: dict[str, Any]) -> Batches:
     def look_up(keys: pl.Series) -> Stored:
         return store_of(spec).look_up(keys, generations)
 
+    ahead = ThreadPoolExecutor(1, thread_name_prefix="look-ahead")
+
+    def read(partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        return reader.read(partition, start, end, RECORDS_AT_ONCE)
+
+    def begin(one: Callable[[], Stored]) -> Callable[[], Stored]:
+        return ahead.submit(one).result
+
     batch = LookupBatch(
         spec,
         ticket.bucket,
         ticket.number,
         ticket.buckets,
         ticket.ceiling_ms,
-        reader.read,
+        read,
         look_up,
         _newest.get((spec.name, ticket.generation), dict),
+        begin,
     )
-    for rows in batch.rows():
-        for part in rows.iter_slices(ROWS_AT_ONCE):
-            yield from part.to_arrow().to_batches()
+    try:
+        for rows in batch.rows():
+            for part in rows.iter_slices(ROWS_AT_ONCE):
+                yield from part.to_arrow().to_batches()
+    finally:
+        ahead.shutdown(wait=False, cancel_futures=True)  # a task that failed waits for no look-up
     yield from summary_row(batch.summary).to_arrow().to_batches()
