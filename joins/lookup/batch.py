@@ -147,7 +147,8 @@ class LookupBatch:
         stored = part.stored()
         self.summary.looked_up += len(part.keys)
         self.summary.found += len(stored.right)
-        for rows in match(self.spec, part.records, part.late, stored, self.bucket.stalled_from_ms):
+        expiry_ms = self.bucket.expiry_before_ms if self.spec.right_is_judged else EVERYTHING
+        for rows in match(self.spec, part.records, part.late, stored, self.bucket.stalled_from_ms, expiry_ms):
             yield from self._counted(rows)
 
 

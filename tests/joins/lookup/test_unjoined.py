@@ -68,10 +68,10 @@ def test_every_right_record_gets_one_true_verdict(join, steps):
     assert judging.drain() == sorted(oracle.unjoined(history, spec, results))
 
 
-def judged(left, right, start=None, start_at=None, right_is_judged=True, **changes):
+def judged(left, right, start=None, start_at=None, right_is_judged=True, right_side=None, **changes):
     """A join that has read all of left, and the job that is to judge its right records."""
-    if start_at is not None:
-        changes["start"] = start_at
+    changes |= {} if start_at is None else {"start": start_at}
+    changes |= {} if right_side is None else {"right": right_side}
     spec = lookup_spec(join_spec(**changes), right_is_judged=right_is_judged)
     left, right = (
         one if isinstance(one, TopicHistory) else topic(name, one) for name, one in (("left", left), ("right", right))
@@ -134,7 +134,7 @@ def test_a_slice_ends_before_a_record_that_is_not_over_whatever_the_search_said(
     events = tuple(event(i, time_ms, b'{"time": %d}' % time_ms) for i, time_ms in enumerate(times))
     side = Side(topic="right", disorder_ms=0, time="$.time", format=Format.JSON)
     left = [(50, b"a"), (60, b"b"), LEFT_GOES_ON]
-    _, judging = judged(left, TopicHistory("right", (events,)), right=side)
+    _, judging = judged(left, TopicHistory("right", (events,)), right_side=side)
 
     assert judging.drain() == [(0, 0)]
 
