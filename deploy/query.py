@@ -39,6 +39,8 @@ CAUSES: tuple[tuple[str, ExitCode], ...] = (
     ("CallRefused", ExitCode.FAILED),
     ("NoRetention", ExitCode.FAILED),
     ("NoDeadLetterTopic", ExitCode.FAILED),
+    ("ForeignRow", ExitCode.FAILED),
+    ("PositionsUnreadable", ExitCode.FAILED),
 )
 
 

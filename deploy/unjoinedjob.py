@@ -33,7 +33,7 @@ from deploy.session import build_session
 from deploy.unjoinedstage import Work, carry_out, committed_only
 from deploy.unjoinedstate import folder_of, load, save
 from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
-from joins.spec import JoinError, SpecChanged, SpecError
+from joins.spec import DataLoss, JoinError, SpecChanged
 from joins.window.guard import check_compaction
 from joins.window.state import Admission
 from kafkaio.brokerlog import BrokerLog
@@ -162,7 +162,7 @@ def committed_admission(job: WindowJob) -> Admission:
 def _check_output(output: BrokerLog) -> None:
     policy = output.config().get("cleanup.policy", "")
     if "compact" in policy:
-        raise SpecError(
+        raise DataLoss(
             f"output topic {output.topic!r} has cleanup.policy={policy}: rows that compaction removes would make their "
             "right records unjoined. Give it cleanup.policy=delete"
         )

@@ -120,6 +120,7 @@ def test_a_join_and_the_job_beside_it_give_each_right_record_one_verdict(kafka, 
     out, unjoined = content["output"]["topic"], content["topics"]["unjoined"]
     (tmp_path / "delay").mkdir()
     namespaces = [{"name": "right", "keep": "all", "bound": 100, "retention_ms": 3_600_000}]
+    said: list[str] = []
 
     with (
         server_process(tmp_path / "storage", namespaces=namespaces) as (_, url),
@@ -131,9 +132,10 @@ def test_a_join_and_the_job_beside_it_give_each_right_record_one_verdict(kafka, 
         publish(delays, content["right"]["topic"])
         joined = JobProcess(tmp_path, content).ended()
         first = JobProcess(tmp_path, content, UNJOINED)
-        codes = first.ended(), JobProcess(tmp_path, content, UNJOINED).ended()
+        codes = first.ended(), run_unjoined(load_job(tmp_path / "job.yaml"), say=said.append)
 
     assert (joined, *codes) == (ExitCode.DONE, ExitCode.DONE, ExitCode.DONE), first.told()
+    assert json.loads(said[0])["event"] == "nothing"
     rows = {r["headers"].get("teacup.right") for r in records(kafka, out)}
     missing = [
         (event.partition, event.offset)
@@ -282,6 +284,15 @@ def test_one_run_at_a_time_and_a_join_that_has_begun(job, by_hand, caplog):
     assert beside_another == ExitCode.CHECKPOINT
     assert run_unjoined(other) == ExitCode.CHECKPOINT
     assert "before_ms: 2000 -> 7" in caplog.text
+
+
+def test_a_compacted_output_is_refused(job, by_hand, topic_factory, caplog):
+    """Rows that compaction removes would be missing."""
+    by_hand(NOW_MS)
+    compacted = replace(job.output, topic=topic_factory(1, {"cleanup.policy": "compact"}))
+
+    assert run_unjoined(replace(job, output=compacted)) == ExitCode.DATA_LOSS
+    assert "Give it cleanup.policy=delete" in caplog.text
 
 
 def test_the_state_survives_as_it_is(job, by_hand, kafka):
