@@ -213,7 +213,7 @@ def _look(task: Task, config: CollectorConfig) -> Outcome:
             topic=task.topic.topic,
             listed_ms=seen.listed_ms,
             generation=seen.generation,
-            store_generation=store_generation,
+            store_generation=seen.store_generation or store_generation,  # rather what was fed than what answers now
             partitions=seen.partitions,
             rules=task.topic.rules,
         ),

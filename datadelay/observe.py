@@ -26,11 +26,15 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A topic at `listed_ms`; the generation is that of the consumer and of the topic."""
+    """A topic at `listed_ms`; the generation is that of the consumer and of the topic.
+
+    store_generation: of the store that the consumer says it has fed up to there
+    """
 
     listed_ms: int
     generation: str
     partitions: tuple[Observed, ...]
+    store_generation: str | None = None
 
 
 def observe(
@@ -66,7 +70,8 @@ def observe(
     stables = {p: one.ends.stable for p, one in seen.items() if needs_read_time(one, rules)}
     read, troubles = _asked(lambda wanted: log.newest(wanted, ceiling_ms), stables)
     seen = {p: replace(one, read_ms=read.get(p), trouble=one.trouble or troubles.get(p)) for p, one in seen.items()}
-    return Observation(listed_ms, f"{committed.generation}, topic {topic_id}", tuple(seen.values()))
+    generation = f"{committed.generation}, topic {topic_id}"
+    return Observation(listed_ms, generation, tuple(seen.values()), committed.store_generation)
 
 
 def _timeless(log: TopicLog, by_kafka_time: TopicLog, spans: Mapping[int, tuple[int, int]]) -> Mapping[int, str]:

@@ -83,27 +83,37 @@ class GroupOffsets:
 
     def read(self, spots: Iterable[Spot]) -> dict[Spot, int | None]:
         """The committed offset (the next one to read) of each partition, None where the group has none."""
+        return {spot: offset for spot, (offset, _) in self.read_with_notes(spots).items()}
+
+    def read_with_notes(self, spots: Iterable[Spot]) -> dict[Spot, tuple[int | None, str]]:
+        """As `read`, each with the note that it was committed with, empty without one."""
         asked = [TopicPartition(topic, partition) for topic, partition in spots]
         if not asked:
             return {}
 
-        def ask() -> dict[Spot, int | None]:
+        def ask() -> dict[Spot, tuple[int | None, str]]:
             try:
                 answers: list[TopicPartition] = self._reader().committed(asked, client.REQUEST_TIMEOUT_S)
             except KafkaException as error:
                 raise self._translated(error.args[0], _READ, None) from error
             self._check(answers, _READ)
-            return {(at.topic, at.partition): None if at.offset == OFFSET_INVALID else at.offset for at in answers}
+            return {
+                (at.topic, at.partition): (None if at.offset == OFFSET_INVALID else at.offset, at.metadata or "")
+                for at in answers
+            }
 
         return client.retried(ask, self._kafka)
 
-    def commit(self, offsets: Mapping[Spot, int]) -> None:
-        """Set the committed offsets; refused by Kafka while the group has members."""
+    def commit(self, offsets: Mapping[Spot, int], note: str = "") -> None:
+        """Set the committed offsets, with a note to each; refused by Kafka while the group has members."""
         if not offsets:
             return
 
         def ask() -> None:
-            wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+            wanted = [
+                TopicPartition(topic, partition, offset, metadata=note)
+                for (topic, partition), offset in offsets.items()
+            ]
             futures = self._admin.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(self.group, wanted)], request_timeout=client.REQUEST_TIMEOUT_S
             )

@@ -21,10 +21,12 @@ class Committed:
 
     positions   for each partition that was asked for; None where nothing is committed
     generation  changes when the consumer starts anew, so that its positions cannot be compared with earlier ones
+    store_generation   of the store that it has fed up to there, None where it does not say
     """
 
     positions: Mapping[int, int | None]
     generation: str
+    store_generation: str | None = None
 
 
 class Positions(Protocol):

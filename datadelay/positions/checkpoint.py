@@ -35,8 +35,9 @@ class SparkCheckpoint:
         self._options = dict(storage_options or {})
 
     def read(self, topic: str, partitions: Collection[int]) -> Committed:
-        generation, found = self._read(lambda log: positions_in(log, topic))
-        return Committed({partition: found.get(partition) for partition in partitions}, f"checkpoint {generation}")
+        generation, (found, store) = self._read(lambda log: (positions_in(log, topic), store_in(log)))
+        positions = {partition: found.get(partition) for partition in partitions}
+        return Committed(positions, f"checkpoint {generation}", store)
 
     def ends(self) -> list[Any]:
         """The end of the newest committed batch for each source that had one, as JSON values."""
@@ -76,6 +77,12 @@ def positions_in(log: str, topic: str) -> dict[int, int]:
         raise ValueError(f"no source of the query reads topic {topic!r}")
     # A partition that one of the sources does not know yet is known to none.
     return {p: min(source[p] for source in sources) for p in set.intersection(*(set(one) for one in sources))}
+
+
+def store_in(log: str) -> str | None:
+    """The generation of the store that was fed, where the query is one of our feeders."""
+    stores = {end["store_generation"] for end in ends_in(log) if isinstance(end, dict) and "store_generation" in end}
+    return str(stores.pop()) if len(stores) == 1 else None
 
 
 def ends_in(log: str) -> list[Any]:

@@ -1,15 +1,28 @@
 """Positions of a Kafka consumer group.
 
-A group does not say when it starts anew, so its name is its generation; a position that goes back shows by itself.
+A group does not say when it starts anew, so its name is its generation; a position that goes back shows by itself. A
+feeder commits its positions with a note that names the generation of the store that it has fed up to there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from datadelay.errors import PositionsRefused
+from datadelay.errors import PositionsRefused, PositionsUnreadable
 from datadelay.positions import Committed, check_unchanged
 from kafkaio.groups import GroupOffsets
+
+_STORE = "store="
+
+
+def note_of_store(generation: str) -> str:
+    """The note that a feeder commits its positions with."""
+    return _STORE + generation
+
+
+def store_in(note: str) -> str | None:
+    """The generation in such a note, None in any other."""
+    return note.removeprefix(_STORE) if note.startswith(_STORE) else None
 
 
 class ConsumerGroup:
@@ -19,8 +32,15 @@ class ConsumerGroup:
         self._offsets = GroupOffsets(group, kafka)
 
     def read(self, topic: str, partitions: Collection[int]) -> Committed:
-        found = self._offsets.read((topic, partition) for partition in partitions)
-        return Committed({partition: found[topic, partition] for partition in partitions}, self._name)
+        found = self._offsets.read_with_notes((topic, partition) for partition in partitions)
+        stores = {store_in(note) for offset, note in found.values() if offset is not None}
+        if len(stores) > 1:
+            raise PositionsUnreadable(
+                f"{self._name}: its partitions name several stores that they were fed to ({sorted(map(str, stores))}): "
+                "let one feeder alone commit to it"
+            )
+        positions = {partition: found[topic, partition][0] for partition in partitions}
+        return Committed(positions, self._name, next(iter(stores), None))
 
     def target(self) -> dict[str, str]:
         return {"kind": "group", "group": self._offsets.group}

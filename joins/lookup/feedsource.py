@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from datadelay.positions.group import note_of_store
 from joins.lookup.errors import REFUSED, refused
 from joins.lookup.feed import Fed, FeedSpec, NoRetention, Span, StoreAway, never_fed_below
 from joins.lookup.feedstage import AWAY, SUMMARY_SCHEMA, FeedTicket, feed, feed_client
@@ -268,10 +269,11 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
 
 
 def commit_fed(spec: FeedSpec, group: str, fed: Fed) -> None:
-    """Commit the positions of a batch to a consumer group; raises `KafkaIOError`."""
+    """Commit the positions of a batch, and the store that they count for, to a group; raises `KafkaIOError`."""
     offsets = GroupOffsets(group, spec.kafka)
     try:
-        offsets.commit({(spec.right.topic, p): span.end for p, span in fed.spans.items()})
+        positions = {(spec.right.topic, p): span.end for p, span in fed.spans.items()}
+        offsets.commit(positions, note_of_store(fed.store_generation))
     finally:
         offsets.close()
 

@@ -200,7 +200,7 @@ def test_more_keys_than_the_store_takes_are_split_and_keys_it_never_takes_are_no
 
 
 def test_a_broker_that_is_away_is_waited_for_and_connected_to_anew(world, spec, look, caplog, monkeypatch, tmp_path):
-    """By the join and by the feeder; what was asked in vain is not asked again through a connection that was given up."""
+    """By the join and by the feeder; what was asked in vain is asked through a new connection."""
     world.publish("stored", now_ms() - 1_000)
     with Broker(tmp_path / "broker") as own:
         kafka = {"bootstrap.servers": own.bootstrap}

@@ -1,0 +1,153 @@
+"""Feeder, store, collector, Data Delay API and join together: what one of them loses, the others notice.
+
+All on a real broker and real servers; the sources of feeder and join are driven without Spark, batch by batch.
+"""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from datadelay.collector import run as collect
+from datadelay.collectorconfig import CollectorConfig
+from datadelay.positions.group import note_of_store
+from joins.lookup.feed import FeedSpec, FeedStorage, StoreWiped
+from joins.lookup.feedsource import FeedReader
+from joins.lookup.source import LookupReader
+from joins.spec import Side
+from joins.window.source import Gate
+from kafkaio.groups import GroupOffsets
+from tests.joins.lookup.conftest import now_ms
+from tests.joins.spark import Put, produce
+from tests.joins.storage.storage_process import TOKEN, client
+
+MINUTE_MS = 60_000
+
+
+class Feeding:
+    """A feeder with a checkpoint in memory."""
+
+    def __init__(self, spec):
+        self.reader, self.at = FeedReader(spec, Gate(commit_group="feeder-group")), {}
+
+    def feed(self):
+        """All that is there."""
+        while (end := self.reader.latestOffset(self.at, ReadAllAvailable())) != self.at:
+            for ticket in self.reader.partitions(self.at, end):
+                list(self.reader.read(ticket))
+            self.reader.commit(end)
+            self.at = end
+        self.reader.stop()
+
+
+@pytest.fixture
+def chain(world, join, topic_factory, broker, tmp_path):
+    return Chain(world, join, topic_factory(1, prefix="right"), {"bootstrap.servers": broker.bootstrap}, tmp_path)
+
+
+class Chain:
+    def __init__(self, world, join, topic, kafka, folder):
+        self.world, self.kafka, self.topic = world, kafka, topic
+        self.feeder = FeedSpec(
+            name="feeder",
+            right=Side(topic=topic, disorder_ms=0),
+            storage=FeedStorage(url=world.url, namespace="right", token=TOKEN, unreachable_for_s=10),
+            kafka=kafka,
+        )
+        self.join = join(right=Side(topic=topic, disorder_ms=0), after_ms=0)
+        topic_settings = {"topic": topic, "disorder_ms": 0, "producer_delay_ms": 0}
+        positions = {"from": "group", "group": "feeder-group"}
+        self._config = CollectorConfig.model_validate(
+            {
+                "api": {"url": world.delays.url, "token": world.delays.secrets["writer"]},
+                "kafka": kafka,
+                "lock_file": str(folder / "lock"),
+                "consumers": [{"consumer": "feeder", "positions": positions, "topics": [topic_settings]}],
+            }
+        )
+
+    def put(self, key, time_ms):
+        produce(self.kafka, self.topic, [Put(0, key, time_ms)])
+
+    def collect(self):
+        self.world.delays.clock.now_ms = now_ms() + 1_000
+        collect(self._config)
+
+    def look(self, caplog, start=None):
+        """What a join admits after `start`, and what it says."""
+        reader = LookupReader(self.join, Gate())
+        caplog.clear()
+        try:
+            return reader.latestOffset(start or {}, ReadAllAvailable()), "\n".join(caplog.messages)
+        finally:
+            reader.stop()
+
+    def generation(self):
+        with client(self.world.url) as storage:
+            return storage.namespace("right").generation
+
+
+def left_read(offset):
+    (bucket,) = offset["buckets"]
+    return bucket["left"][0][2]
+
+
+def test_a_wiped_store_holds_new_joins_too_until_the_feeder_has_fed_it_anew(world, chain, caplog):
+    """Its positions say that all is consumed, but into a store that is gone: nothing is looked up in the new one."""
+    at_ms = now_ms() - MINUTE_MS
+    produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", at_ms)])
+    chain.put(b"k", at_ms)
+    feeding = Feeding(chain.feeder)
+    with world.storage_running():
+        feeding.feed()
+        chain.collect()
+        known = chain.generation()
+        assert left_read(chain.look(caplog)[0]) == 1
+
+    shutil.rmtree(world.folder / "storage" / "store")
+    with world.storage_running():
+        chain.collect()
+        after, told = chain.look(caplog)
+        assert after == {}
+        assert f"feeds a store of generation {known}, here answers {chain.generation()}" in told
+        with pytest.raises(StoreWiped, match="feed again with a new checkpoint"):
+            feeding.feed()
+        chain.join = replace(chain.join, accepted_generations=(chain.generation(),))
+        assert chain.look(caplog)[0] == {}
+
+        Feeding(chain.feeder).feed()
+        chain.collect()
+        chain.collect()
+        after, told = chain.look(caplog)
+
+    assert left_read(after) == 1
+    assert told == ""
+
+
+def test_a_feeder_that_was_rewound_holds_left_until_it_is_back_where_it_was(world, chain, caplog):
+    """What was known to be stored stays true; nothing new is believed before."""
+    at_ms = now_ms() - MINUTE_MS
+    chain.put(b"k", at_ms)
+    feeding = Feeding(chain.feeder)
+    with world.storage_running():
+        feeding.feed()
+        chain.collect()
+        produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", at_ms)])
+        begun, _ = chain.look(caplog)
+        produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", now_ms())])
+        group = GroupOffsets("feeder-group", chain.kafka)
+        group.commit({(chain.topic, 0): 0}, note_of_store(chain.generation()))
+        group.close()
+        chain.collect()
+        held, told = chain.look(caplog, begun)
+
+        Feeding(chain.feeder).feed()
+        chain.collect()
+        chain.collect()
+        after, _ = chain.look(caplog, begun)
+
+    assert left_read(begun) == 1
+    assert held == begun
+    assert "partition 0 went back from position 1 to 0" in told
+    assert left_read(after) == 2
