@@ -54,7 +54,11 @@ def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who
 
 
 def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
-    """The state as it is; with positions moved to what is left of the log under `on_data_loss: continue`."""
+    """The state as it is; with positions moved to what is left of the log under `on_data_loss: continue`.
+
+    `skipped` then counts offsets by side that were never read, and as `window` those of right that were read but
+    could not be read again.
+    """
     skipped = dict(state.skipped)
     buckets = {}
     for number, bucket in state.buckets.items():
@@ -68,7 +72,9 @@ def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
                 lost = max(ends.start - reading.end, 0)
                 if (ends.start > low and reading.end > low) or lost:
                     _refuse_loss(spec, side, p, low, reading.end, ends)
-                    skipped[side] = skipped.get(side, 0) + lost
+                    for what, offsets in ((side, lost), ("window", min(ends.start, reading.end) - low)):
+                        if offsets > 0:
+                            skipped[what] = skipped.get(what, 0) + offsets
                     reading = _moved_to(reading, ends.start)
                 sides[side][p] = reading
         buckets[number] = replace(bucket, left=sides["left"], right=sides["right"])

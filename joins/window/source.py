@@ -137,6 +137,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 time.sleep(1.0)
                 continue
             if admission is not None:
+                self._tell_skipped(start, admission)
                 self._plan_ahead(admission)
                 return admission.to_json()
             if not self._waits_for_left(start):
@@ -261,6 +262,11 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if waiting:
             self._say(f"waits: {sum(waiting.values())} left records in partitions {sorted(waiting)} wait for right")
         return bool(waiting)
+
+    def _tell_skipped(self, start: Mapping[str, Any], admission: Admission) -> None:
+        """What `on_data_loss: continue` goes on without is counted in the checkpoint, and told when it grows."""
+        if admission.skipped != (start["skipped"] if start else {}):
+            log.warning("%s goes on without offsets that retention deleted: %s", self._spec.name, admission.skipped)
 
     def _told_to_stop(self) -> bool:
         return self._gate.stop_file is not None and self._gate.stop_file.exists()
