@@ -31,6 +31,20 @@ def test_what_was_committed_is_read_at_once(kafka: dict[str, str], topic_factory
     assert group.read([]) == {}
 
 
+def test_a_note_is_kept_with_the_offset_that_it_was_committed_with(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """The next commit replaces it."""
+    topic = topic_factory(2)
+    group = GroupOffsets(f"group-{uuid.uuid4().hex}", kafka)
+
+    group.commit({(topic, 0): 5, (topic, 1): 6}, "store=a")
+    group.commit({(topic, 1): 7})
+
+    assert group.read_with_notes([(topic, 0), (topic, 1)]) == {(topic, 0): (5, "store=a"), (topic, 1): (7, "")}
+    group.close()
+
+
 def test_a_commit_to_a_partition_that_does_not_exist_fails(kafka: dict[str, str]) -> None:
     """The call as a whole succeeds; the partition's own error is looked at."""
     with pytest.raises(TopicMissing):

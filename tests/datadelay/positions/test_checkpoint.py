@@ -100,6 +100,18 @@ def test_our_own_jobs_have_the_ends_of_their_admission(tmp_path: Path) -> None:
     assert checkpoint.read("impressions", [0, 1, 2]).positions == {0: 40, 1: 41, 2: None}
 
 
+def test_a_feeder_says_which_store_it_has_fed(tmp_path: Path) -> None:
+    """The generation that stands in its batches; other jobs name none."""
+    end = {**admission(bucket(0, {}, {0: (10, 40)})), "store_generation": "store-1"}
+    for folder, ends in ((tmp_path / "feeder", end), (tmp_path / "join", admission(bucket(0, {}, {0: (1, 2)})))):
+        write(str(folder), {0: v1(ends)}, [0])
+
+    fed, joined = (SparkCheckpoint(str(tmp_path / name)).read("impressions", [0]) for name in ("feeder", "join"))
+
+    assert (fed.positions, fed.store_generation) == ({0: 40}, "store-1")
+    assert joined.store_generation is None
+
+
 def test_other_file_systems_are_read_by_url() -> None:
     """Whatever fsspec knows; here the one in memory. A newer commit is seen by the same object."""
     url = "memory://checkpoints/one"
