@@ -2,7 +2,7 @@
 
 What was found becomes a slice, so that the very policies of the in-memory join choose from it. Left records whose
 window begins before what the store still keeps are told apart *after* the answers came: nothing can have expired in
-between. Rows leave in left's order.
+between. So are those whose right record may have been replaced by a newer one of its key. Rows leave in left's order.
 
 A late left record finds whatever is stored, unless the join's right records are judged (`joins.lookup.unjoined`): then
 nothing below the expiry of the batch before, as in the in-memory join, so that no verdict is made false.
@@ -39,10 +39,14 @@ ReadLeft = Callable[[int, int, int], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """right: the live records of the keys asked for (`records.RECORD`); below `retained_from_ms` some may be gone."""
+    """right: the live records of the keys asked for (`records.RECORD`); below `retained_from_ms` some may be gone.
+
+    latest_only: of each key no other than the newest is kept
+    """
 
     right: pl.DataFrame
     retained_from_ms: int
+    latest_only: bool = False
 
 
 LookUp = Callable[[pl.Series], Stored]
@@ -179,21 +183,33 @@ def match(
 
     expiry_ms   right records below it match nothing any more
     """
-    gone = pl.Series(left["time"] - spec.before_ms < stored.retained_from_ms) & left["key"].is_not_null()
+    expired = pl.Series(left["time"] - spec.before_ms < stored.retained_from_ms) & left["key"].is_not_null()
+    replaced = _replaced(spec, left, stored)
+    gone = expired | replaced
     if not gone.any():
         yield from _join(spec, left, late, stored.right, stalled_from_ms, expiry_ms)
         return
     if spec.on_expired == "stop":
-        raise DataLoss(_too_late(spec, left.filter(gone), stored.retained_from_ms))
+        if not expired.any():
+            raise DataLoss(_only_latest(spec, left.filter(replaced)))
+        raise DataLoss(_too_late(spec, left.filter(expired), stored.retained_from_ms))
     # Without their keys they match nothing and still leave in their order; the keys are put back then.
     keyless = left.with_columns(key=pl.when(gone).then(None).otherwise(left["key"]))
     for rows in _join(spec, keyless, late, stored.right, stalled_from_ms, expiry_ms):
         row = np.searchsorted(left["offset"].to_numpy(), rows["left_offset"].to_numpy())
-        expired = gone.gather(row)
         yield rows.with_columns(
             key=left["key"].gather(row),
-            reason=pl.when(expired).then(pl.lit("no_longer_stored")).otherwise(rows["reason"]),
+            reason=pl.when(gone.gather(row)).then(pl.lit("no_longer_stored")).otherwise(rows["reason"]),
         )
+
+
+def _replaced(spec: LookupSpec, left: pl.DataFrame, stored: Stored) -> pl.Series:
+    """Whether a newer right record, beyond what a left record may match, stands where one that it matches may have."""
+    if not stored.latest_only:
+        return pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
+    newest = stored.right.group_by("key").agg(newest=pl.col("time").max())
+    beside = left.select("key", "time").join(newest, on="key", how="left", maintain_order="left")
+    return (beside["newest"] > beside["time"] + spec.after_ms).fill_null(False)
 
 
 def _join(
@@ -223,4 +239,14 @@ def _too_late(spec: LookupSpec, left: pl.DataFrame, retained_from_ms: int) -> st
         f"{at(retained_from_ms)} on: their right records may be gone. Lengthen the namespace's retention, rewind the "
         "feeder and start a new checkpoint; or start later (`start: TIME`); or let them go out unmatched "
         "(`on_expired: unmatched`, reason no_longer_stored)"
+    )
+
+
+def _only_latest(spec: LookupSpec, left: pl.DataFrame) -> str:
+    partition, offset = left["partition"][0], left["offset"][0]
+    return (
+        f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, have keys of which "
+        f"namespace {spec.storage.namespace!r} holds a right record later than they may match: it keeps the latest "
+        "only (`keep: latest`), and the one that they look for may have been replaced. Feed a namespace with `keep: "
+        "all`; or let them go out unmatched (`on_expired: unmatched`, reason no_longer_stored)"
     )

@@ -22,6 +22,7 @@ from joins.lookup.spec import LookupSpec
 from joins.spec import SpecError
 from joins.storage.client import StorageClient
 from joins.storage.errors import StorageError
+from joins.storage.model import Keep
 from joins.storage.wire import NamespaceBody
 from joins.window.records import RECORD
 
@@ -83,7 +84,7 @@ class Store:
                 f"{' or '.join(sorted(generations))}: the store was wiped or replaced. Bring the old one back, or "
                 "fill the new one and start a new checkpoint at a time (`start: TIME`)"
             )
-        return Stored(right, retained_from(namespace))
+        return Stored(right, retained_from(namespace), namespace.keep is Keep.LATEST)
 
     def _read(self, keys: pl.Series) -> pl.DataFrame:
         asked = keys.to_arrow()

@@ -1,6 +1,8 @@
 """What a store keeps about a namespace, and what follows from it. Pure.
 
-    retained_from = the largest of: now - retention, the raised floor, the horizon
+    retained_from = the largest of: now - retention + 1, the raised floor, the horizon
+
+An item of version now - retention may expire now, and is not found any more: hence the 1.
 
 The horizon is the largest that was ever published, or below which anything was freed: a clock that goes back does not
 bring back what is gone. Settings may change as long as what was promised is kept: `keep` never; `bound` at will (what
@@ -61,8 +63,8 @@ class Stored:
         """With the horizon of this moment."""
         if self.retention_ms is None:
             return self
-        gone = now_ms - self.retention_ms
-        return self if self.horizon is not None and self.horizon >= gone else replace(self, horizon=gone)
+        first = now_ms - self.retention_ms + 1
+        return self if self.horizon is not None and self.horizon >= first else replace(self, horizon=first)
 
     def raised(self, version: int) -> Stored:
         """With a floor of at least this."""

@@ -390,9 +390,9 @@ def test_the_generation_stays_and_retained_from_never_goes_back(open_store: Open
         raised = store.state(space, NOW - 5_000)
         later = store.state(space, NOW + 2_000)
 
-    assert first.retained_from == NOW - 1_000
+    assert first.retained_from == NOW - 1_000 + 1
     assert raised.retained_from == NOW + 300
-    assert later.retained_from == NOW + 1_000
+    assert later.retained_from == NOW + 1_000 + 1
     assert {first.generation, raised.generation, later.generation} == {first.generation}
 
 
