@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import admin as kafka_admin
 
 from kafkaio import client
@@ -45,7 +45,8 @@ class BrokerLog:
         self._topic = topic
         self._time_of = time_of or TimeOf()
         self._kafka = dict(kafka)
-        self._admin = client.admin(kafka)
+        self._trouble: KafkaError | None = None
+        self._admin = client.admin(kafka, self._on_error)
         self._points = PointReader(topic, kafka)
         self._partitions: int | None = None
 
@@ -230,7 +231,11 @@ class BrokerLog:
         try:
             return future.result()
         except KafkaException as error:
-            raise client.translate(error.args[0], "look-up", self._topic, partition) from error
+            self._admin.poll(0)
+            raise client.translate(error.args[0], "look-up", self._topic, partition, self._trouble) from error
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._trouble = error
 
 
 @dataclass

@@ -119,9 +119,9 @@ def producer(
     return _make(Producer, kafka, {**_PRODUCER, **tuning}, fixed)
 
 
-def admin(kafka: Mapping[str, str]) -> AdminClient:
-    """An admin client; what it cannot reach shows in its answers, not on standard error."""
-    return _make(AdminClient, kafka, {}, {"error_cb": lambda error: log.debug("%s", error)})
+def admin(kafka: Mapping[str, str], on_error: Callable[[KafkaError], None] = lambda _: None) -> AdminClient:
+    """An admin client; what it cannot reach shows in its answers, and to `on_error` when it is polled."""
+    return _make(AdminClient, kafka, {}, {"error_cb": on_error})
 
 
 def _make(kind: Callable[..., T], kafka: Mapping[str, str], ours: Mapping[str, Any], fixed: Mapping[str, Any]) -> T:
@@ -176,11 +176,21 @@ def is_transient(error: KafkaError) -> bool:
     return bool(error.retriable()) or error.code() in _TRANSIENT
 
 
-def translate(error: KafkaError, doing: str, topic: str, partition: int | None = None) -> KafkaIOError:
-    """The error of ours that stands for one of librdkafka's."""
+_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+
+
+def translate(
+    error: KafkaError, doing: str, topic: str, partition: int | None = None, trouble: KafkaError | None = None
+) -> KafkaIOError:
+    """The error of ours that stands for one of librdkafka's.
+
+    trouble   what the client's `on_error` was told last: a call that only timed out may not have been let in at all
+    """
     if is_missing(error):
         return TopicMissing(topic, partition)
     where = topic if partition is None else f"{topic}-{partition}"
+    if trouble is not None and trouble.code() in _NOT_LET_IN:
+        return KafkaIOError(f"{doing} of {where} failed: {trouble.str()} ({trouble.name()})")
     kind = KafkaUnavailable if is_transient(error) else KafkaIOError
     return kind(f"{doing} of {where} failed: {error.str()} ({error.name()})")
 

@@ -1,0 +1,106 @@
+"""A broker that asks for TLS and SASL: every kind of client reaches it by librdkafka's own properties."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from deploy.broker import Broker, free_port
+from deploy.brokerjars import find_java
+from kafkaio import client
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.delivery import Bucket, ExactlyOnce, settle
+from kafkaio.errors import KafkaIOError
+from kafkaio.groups import GroupOffsets
+from kafkaio.rangereader import RangeReader
+from kafkaio.writer import TopicWriter
+
+PASSWORD = "correct horse"
+STORE = "battery staple"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What reaches a broker's SASL_SSL listener, with a certificate made here."""
+    folder = tmp_path_factory.mktemp("secured")
+    keys, authority, port = folder / "broker.p12", folder / "ca.pem", free_port()
+    keytool = [str(Path(find_java()).resolve().parent / "keytool"), "-alias", "broker", "-storepass", STORE]
+    made = ["-genkeypair", "-keyalg", "RSA", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", "-storetype", "PKCS12"]
+    for arguments in ([*made, "-validity", "2"], ["-exportcert", "-rfc", "-file", str(authority)]):
+        subprocess.run([*keytool, *arguments, "-keystore", str(keys)], check=True, capture_output=True)
+    broker = Broker(folder / "broker")
+    plain, controller = (folder / "broker" / "ports").read_text().split()
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    broker = Broker(
+        folder / "broker",
+        {
+            "listeners": f"PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},SAFE://127.0.0.1:{port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{plain},SAFE://127.0.0.1:{port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SAFE:SASL_SSL",
+            "ssl.keystore.location": str(keys),
+            "ssl.keystore.password": STORE,
+            "ssl.keystore.type": "PKCS12",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.safe.plain.sasl.jaas.config": f'{login} user_teacup="{PASSWORD}";',
+        },
+    )
+    with broker:
+        yield {
+            "bootstrap.servers": f"127.0.0.1:{port}",
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(authority),
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "teacup",
+            "sasl.password": PASSWORD,
+        }
+
+
+def test_every_client_takes_tls_and_sasl(secured: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    """Admin, writer, transactions, reader, positions; and no log shows the password."""
+    caplog.set_level(logging.DEBUG)
+    admin = client.admin(secured)  # kept: its calls end with it
+    admin.create_topics([NewTopic("safe", 1, 1)])["safe"].result(60)
+    writer = TopicWriter(secured)
+    writer.write("safe", [b"k"], [b"at least once"], timestamps=[1])
+    writer.flush()
+    writer.close()
+    bucket = Bucket("job", 0, "safe")
+    settle(secured, [bucket])
+    delivery = ExactlyOnce(secured, bucket, "g", 1)
+    delivery.standing()
+    delivery.write("safe", None, [b"exactly once"], None, [2])
+    delivery.commit(1, {"safe": 1}, done=True)
+    delivery.abandon()
+    log, reader, group = BrokerLog("safe", secured), RangeReader("safe", secured), GroupOffsets("g", secured)
+    end = log.ends()[0].stable
+
+    values = [v for batch in reader.read(0, 0, end) for v in batch.column("value").to_pylist()]
+    group.commit({("safe", 0): 1})
+
+    assert values == [b"at least once", b"exactly once"]
+    assert group.read([("safe", 0)]) == {("safe", 0): 1}
+    assert PASSWORD not in caplog.text
+    log.close()
+    reader.close()
+    group.close()
+
+
+def test_a_wrong_password_is_told_and_not_shown(
+    secured: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the broker's address, and not asked again: no other answer is to be expected."""
+    monkeypatch.setattr(client, "REQUEST_TIMEOUT_S", 2.0)
+    log = BrokerLog("safe", {**secured, "sasl.password": "wrong-one"})
+
+    with pytest.raises(KafkaIOError) as error:
+        log.ends()
+
+    assert secured["bootstrap.servers"] in str(error.value)
+    assert "uthentication" in caplog.text + str(error.value)
+    assert "wrong-one" not in caplog.text + str(error.value)
+    log.close()
