@@ -109,8 +109,20 @@ def told(kafka, topic):
     return sorted((int(p), int(offset)) for p, _, offset in found)
 
 
-def test_a_join_and_the_job_beside_it_give_each_right_record_one_verdict(kafka, content, tmp_path):
-    """With a `select`, as the headers stay; what may still be joined waits, and a second run has nothing to do."""
+def killed_after_its_first_commit(folder, content, monkeypatch):
+    """A run that has delivered a part of its slice, and nobody knows."""
+    points = folder / "points"
+    points.mkdir()
+    (points / "armed").write_text("after_commit")
+    with monkeypatch.context() as patched:
+        patched.setenv("TEACUP_FAILPOINTS", str(points))
+        process = JobProcess(folder, content, UNJOINED)
+    process.until((points / "reached").exists, "a part of the slice is delivered")
+    process.kill()
+
+
+def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka, content, tmp_path, monkeypatch):
+    """With a `select`, as the headers stay; what may still be joined waits, and a last run has nothing to do."""
     content["output"]["select"] = {"key": "key", "value": "left_value", "headers": {"mine": "outcome"}}
     left = [Put(i % 2, b"%d" % (i % 10), START_MS + 40 * i) for i in range(300)]
     right = [Put(i % 2, None if i % 50 == 0 else b"%d" % (i % 30), START_MS + 55 * i, b"r%d" % i) for i in range(300)]
@@ -131,6 +143,7 @@ def test_a_join_and_the_job_beside_it_give_each_right_record_one_verdict(kafka, 
         feed(url, [*right, *newer])
         publish(delays, content["right"]["topic"])
         joined = JobProcess(tmp_path, content).ended()
+        killed_after_its_first_commit(tmp_path, content, monkeypatch)
         first = JobProcess(tmp_path, content, UNJOINED)
         codes = first.ended(), run_unjoined(load_job(tmp_path / "job.yaml"), say=said.append)
 
