@@ -27,7 +27,7 @@ from dedup.worker import Setup, discard_deduplicator, open_deduplicator
 from deploy.envelope import envelopes
 from deploy.job import Deduplicate, Output
 from joins.lookup.spec import LookupSpec
-from joins.spec import JoinError, JoinSpec
+from joins.spec import JoinError, JoinSpec, Policy
 from joins.window.records import SIDE_COLUMNS
 from joins.window.stage import SUMMARY, TICKET
 from kafkaio.delivery import AtLeastOnce, Bucket, Delivery, ExactlyOnce
@@ -190,8 +190,11 @@ class BucketSink:
 
 
 def _repeats(spec: JoinSpec) -> bool:
-    """Whether a batch that runs again surely has the same rows: right records that come late change a look-up."""
-    return not isinstance(spec, LookupSpec)
+    """Whether a batch that runs again surely has as many rows, about the same left records in the same order.
+
+    With every policy but `all` a left record has one row, whatever right records have come late to a store meanwhile.
+    """
+    return not (isinstance(spec, LookupSpec) and spec.policy is Policy.ALL)
 
 
 def identity_of(asked: Deduplicate) -> Identity:

@@ -36,6 +36,7 @@ from kafkaio.writer import Column, Delivered, TopicWriter, discard_writer, open_
 log = logging.getLogger("kafkaio.delivery")
 
 PART_BYTES = 64 << 20
+WHOLE_BATCH_TIMEOUT_MS = 300_000
 OPEN_PRODUCERS = 128  # a process that has more buckets opens one anew for each batch, which costs more than the batch
 INIT_TIMEOUT_S = 60.0
 _GRACE_S = 2.0
@@ -119,8 +120,8 @@ class AtLeastOnce:
 class ExactlyOnce:
     """Begins to open its producer at once, in the background: it takes as long as fetching the first records.
 
-    in_parts   a large batch goes in several transactions. Its rows must then be the same, in the same order, whenever
-               it runs again; without it they may differ, as all or none of them are in
+    in_parts   a large batch goes in several transactions. Whenever it runs again it must then have as many rows, in the
+               same order; without it they may differ, as all or none of them are in, and its one transaction may last
     """
 
     def __init__(
@@ -191,7 +192,8 @@ class ExactlyOnce:
             self._opening.set_exception(error)
 
     def _make(self) -> TransactionalWriter:
-        return TransactionalWriter(self._kafka, self._bucket)
+        timeout_ms = client.TRANSACTION_TIMEOUT_MS if self._in_parts else WHOLE_BATCH_TIMEOUT_MS
+        return TransactionalWriter({"transaction.timeout.ms": str(timeout_ms), **self._kafka}, self._bucket)
 
 
 class TransactionalWriter:
