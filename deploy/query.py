@@ -37,6 +37,7 @@ CAUSES: tuple[tuple[str, ExitCode], ...] = (
     ("StoreAway", ExitCode.UNREACHABLE),
     ("StoreWiped", ExitCode.CHECKPOINT),
     ("CallRefused", ExitCode.FAILED),
+    ("SpecError", ExitCode.FAILED),
     ("NoRetention", ExitCode.FAILED),
     ("NoDeadLetterTopic", ExitCode.FAILED),
     ("ForeignRow", ExitCode.FAILED),

@@ -27,6 +27,7 @@ from joins.lookup.errors import REFUSED, refused
 from joins.lookup.feed import Fed, FeedSpec, NoRetention, Span, StoreAway, never_fed_below
 from joins.lookup.feedstage import AWAY, SUMMARY_SCHEMA, FeedTicket, feed, feed_client
 from joins.storage.client import StorageClient
+from joins.storage.errors import AnswerNotUnderstood
 from joins.storage.wire import NamespaceBody
 from joins.window.guard import LONGEST_DOWNTIME_MS, refuse_compaction
 from joins.window.source import SAY_EVERY_S, Gate
@@ -86,7 +87,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while self._gate.stop_file is None or not self._gate.stop_file.exists():
             try:
                 planned = self._plan(start)
-            except (KafkaUnavailable, *AWAY) as error:
+            except (KafkaUnavailable, AnswerNotUnderstood, *AWAY) as error:  # a balancer's page is no answer either
                 away_since_s = away_since_s or time.monotonic()
                 waited_s = time.monotonic() - away_since_s
                 gives_up_s = self._gate.unreachable_for_s

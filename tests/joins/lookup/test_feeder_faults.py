@@ -168,8 +168,11 @@ def test_times_in_the_payload_decide_and_records_without_one_are_put_aside(
     assert sorted(one["key"] for one in records(spec.kafka, spec.dead_letter or "")) == [b"k2", b"k3", b"k4"]
 
 
-def test_a_compacted_topic_is_refused_unless_told_to_go_on(broker: Any, topic_factory: Any, port: int) -> None:
+def test_a_compacted_topic_is_refused_unless_told_to_go_on(
+    broker: Any, topic_factory: Any, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What compaction removes before it is read would never be stored: a lag of a day, or by choice."""
+    monkeypatch.setattr("joins.lookup.feedsource.ONE_TRY_S", 0.1)
     made = {
         "name": "feeder",
         "storage": FeedStorage(url=f"http://127.0.0.1:{port}", namespace="right", token=TOKEN, unreachable_for_s=0.1),
@@ -185,10 +188,26 @@ def test_a_compacted_topic_is_refused_unless_told_to_go_on(broker: Any, topic_fa
         reader.stop()
         return f"{type(raised.value).__name__}: {raised.value}"
 
-    assert look(compacted).startswith("DataLoss: topic ")
-    assert "records would be removed that the feeder still needs. Set it to 86400000 or more" in look(compacted)
+    refusal = look(compacted)
+    assert refusal.startswith("DataLoss: topic ")
+    assert "records would be removed that the feeder still needs. Set it to 86400000 or more" in refusal
     assert look(patient).startswith("StoreAway")
     assert look(compacted, on_data_loss="continue").startswith("StoreAway")
+
+
+def test_a_page_of_something_else_is_waited_out_before_the_first_batch(
+    spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
+) -> None:
+    """A balancer that has no API behind it for a moment answers 404, and in HTML."""
+    proxy.only, proxy.faults = "namespaces", [status(404), nonsense, status(502)]
+    reader = FeedReader(spec, Gate())
+
+    with server_process(tmp_path / "store", port, namespaces=NAMESPACES):
+        begun = reader.latestOffset({}, ReadAllAvailable())
+    reader.stop()
+
+    assert not proxy.faults
+    assert begun["number"] == 0
 
 
 def test_a_wrong_token_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_path: Path) -> None:

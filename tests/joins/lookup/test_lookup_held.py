@@ -199,6 +199,17 @@ def test_more_keys_than_the_store_takes_are_split_and_keys_it_never_takes_are_no
     store.close()
 
 
+def test_a_look_up_knows_whether_the_store_keeps_the_latest_only(spec, backend):
+    """As the namespace says."""
+    backend.raise_retained_from(Namespace("kept"), 0)
+    latest = replace(spec, storage=replace(spec.storage, namespace="kept"))
+
+    for one, latest_only in ((spec, False), (latest, True)):
+        store = Store(one, storage_client(one))
+        assert store.look_up(pl.Series([b"k"]), ()).latest_only is latest_only
+        store.close()
+
+
 def test_a_broker_that_is_away_is_waited_for_and_connected_to_anew(world, spec, look, caplog, monkeypatch, tmp_path):
     """By the join and by the feeder; what was asked in vain is asked through a new connection."""
     world.publish("stored", now_ms() - 1_000)
