@@ -40,13 +40,13 @@ PROMISED_PER_S = 60_000
 EXPECTED_RATIO = 20
 TASKS = 2
 ONE_BY_ONE_S = 5.0
-SCALE = 0.2
-MOST_IN_A_BATCH = 200_000
+SCALE = 0.3
+MOST_IN_A_BATCH = 150_000
 AGES_MS = 10 * 365 * 86_400_000  # the work's times lie in the past, whenever it is run
 
 
 def plan_of(work: Work, joined: str, workers: int) -> LookupPlan:
-    most = min(MOST_IN_A_BATCH, work.left // 6)
+    most = min(MOST_IN_A_BATCH, work.left // 8)
     shared: dict[str, Any] = {"trigger": "available_now"}
     return LookupPlan(
         name="bench",
