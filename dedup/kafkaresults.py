@@ -17,7 +17,7 @@ from dedup.results import Loaded
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.rangereader import RangeReader
-from kafkaio.topiclog import Ends, TimeQuery
+from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 
 log = logging.getLogger("dedup")
 
@@ -45,10 +45,11 @@ class KafkaResults:
         self._positions: dict[int, int] = {}
 
     def load(self, bounds: Bounds) -> Iterator[Loaded]:
-        ends = self._settled_ends()
+        ends = readable_ends(self._log, self._timeout_s)
         starts = self._positions or self._first_starts(ends, bounds)
-        spans = {p: (starts.get(p, one.start), one.stable) for p, one in ends.items()}
-        total = sum(end - start for start, end in spans.values())
+        # Retention may have deleted what was read before.
+        spans = {p: (max(starts.get(p, one.start), one.start), one.stable) for p, one in ends.items()}
+        total = sum(max(end - start, 0) for start, end in spans.values())
         read, said = 0, time.monotonic()
         log.warning("loads recent results of %s: %d records", self._topic, total)
         for p, (start, end) in spans.items():
@@ -66,20 +67,6 @@ class KafkaResults:
         self._log.close()
         self._reader.close()
 
-    def _settled_ends(self) -> dict[int, Ends]:
-        """Where the partitions end now, once everything before that can be read."""
-        first = self._log.ends()
-        deadline, ends = time.monotonic() + self._timeout_s, first
-        while hidden := [p for p, one in first.items() if ends[p].stable < one.high]:
-            if time.monotonic() > deadline:
-                raise KafkaUnavailable(
-                    f"partitions {hidden} of {self._topic!r} have had an open transaction for {self._timeout_s:g} s, "
-                    "behind which results may stand; end it, or let another writer's transactions be shorter"
-                )
-            time.sleep(_POLL_S)
-            ends = self._log.ends()
-        return ends
-
     def _first_starts(self, ends: Mapping[int, Ends], bounds: Bounds) -> dict[int, int]:
         starts = {p: one.start for p, one in ends.items()}
         if bounds.since_ms is not None:
@@ -96,6 +83,26 @@ class KafkaResults:
                 bounds.limit,
             )
         return {p: max(starts[p], one.stable - quota) for p, one in ends.items()}
+
+
+def readable_ends(topic: TopicLog, timeout_s: float = TRANSACTION_TIMEOUT_S) -> dict[int, Ends]:
+    """Where the partitions end now, once everything before that can be read. Raises `KafkaUnavailable`."""
+    first = topic.ends()
+    started = said = time.monotonic()
+    ends = first
+    while hidden := [p for p, one in first.items() if ends[p].stable < one.high]:
+        now = time.monotonic()
+        if now - started > timeout_s:
+            raise KafkaUnavailable(
+                f"partitions {hidden} of {topic.topic!r} have had an open transaction for {timeout_s:g} s, "
+                "behind which results may stand; end it, or let another writer's transactions be shorter"
+            )
+        if now - said > SAY_EVERY_S:
+            said = now
+            log.warning("waits for another writer's transaction in partitions %s of %s", hidden, topic.topic)
+        time.sleep(_POLL_S)
+        ends = topic.ends()
+    return ends
 
 
 def share(sizes: Iterable[int], limit: int) -> int:

@@ -5,7 +5,9 @@ output have the same number of partitions, and a record keeps its own, so that a
 output. What is known of it is what is read back from it: before each range the records that were added since, by
 whichever worker. So nothing counts as seen that is not durable, and no worker has to tell another.
 
-A range that may have been tried before is begun only after the earlier writes are settled.
+A range that may have been tried before is begun only after the earlier writes are settled. Records behind another
+writer's open transaction cannot be read back yet: it is waited for. A time from the future is taken for now, as the
+window would otherwise end for everything else.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import pyarrow.compute as pc
 from dedup.errors import RowsLost
 from dedup.hashing import Mask, first_ones, hashes_of
 from dedup.identity import Identity
+from dedup.kafkaresults import readable_ends
 from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.seen import SeenIds
 from dedup.spark import current_attempt
@@ -32,12 +35,13 @@ from dedup.window import SeenWindow
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import RangeReader, open_reader
-from kafkaio.topiclog import TimeQuery
+from kafkaio.topiclog import Ends, TimeQuery
 from kafkaio.writer import discard_writer, open_writer
 
 log = logging.getLogger("dedup")
 
-_ANY_TIME = 1 << 62
+FUTURE_SKEW_MS = 60_000
+OPEN_WINDOWS = 64  # of partitions, in each process: one that has more reads their windows anew for each batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,29 +72,44 @@ class OutputWindow:
     def catch_up(self) -> int:
         """Read what was added to the output; how many ids that brought."""
         p = self._partition
-        ends = self._log.ends()[p]
+        ends = readable_ends(self._log)[p]
+        now_ms = time.time_ns() // 1_000_000
+        if self._position is not None and ends.stable < self._position:
+            log.warning(
+                "%s-%d ends at offset %d, and was read up to %d: it was truncated, or made again; its ids are "
+                "forgotten and read anew",
+                self._job.output,
+                p,
+                ends.stable,
+                self._position,
+            )
+            self.seen, self._position = SeenWindow(self._job.window_ms, self._job.config.limit), None
         if self._position is None:
-            newest = self._log.newest({p: ends.stable}, _ANY_TIME)[p]
-            start = ends.stable
-            if newest is not None:
-                query = TimeQuery(newest - self._job.window_ms, ends.start, ends.stable)
-                start = self._log.first_at_or_after({p: query}, _ANY_TIME)[p].offset
-            self._position = max(start, ends.stable - self._job.config.limit)
+            self._position = self._start(ends, now_ms)
         loaded = 0
-        for batch in self._reader.read(p, self._position, ends.stable):
+        for batch in self._reader.read(p, max(self._position, ends.start), ends.stable):
             ids = self._job.identity.of_records(batch)
             loaded += len(ids) - ids.null_count()
-            times = pc.min_max(batch.column("timestamp")).as_py()
-            self.seen.add(hashes_of(ids.drop_nulls()), times["min"], times["max"])
+            self.seen.add(hashes_of(ids.drop_nulls()), min(pc.max(batch.column("timestamp")).as_py(), now_ms))
         self._position = ends.stable
         return loaded
+
+    def _start(self, ends: Ends, now_ms: int) -> int:
+        """Where the window begins in the output."""
+        p, window_ms, latest_ms = self._partition, self._job.window_ms, now_ms + FUTURE_SKEW_MS
+        newest = self._log.newest({p: ends.stable}, latest_ms)[p]
+        if newest is None:
+            return max(ends.start, ends.stable - self._job.config.limit)  # no record has a time to go by
+        query = TimeQuery(min(newest, now_ms) - window_ms, ends.start, ends.stable, margin_ms=window_ms)
+        start = self._log.first_at_or_after({p: query}, latest_ms)[p].offset
+        return max(start, ends.stable - self._job.config.limit)
 
     def close(self) -> None:
         self._log.close()
         self._reader.close()
 
 
-_windows: PerProcess[tuple[str, str, int], OutputWindow] = PerProcess(16, OutputWindow.close)
+_windows: PerProcess[tuple[str, str, int], OutputWindow] = PerProcess(OPEN_WINDOWS, OutputWindow.close)
 
 
 def topic_stage(job: TopicJob) -> Stage:

@@ -156,6 +156,11 @@ def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends],
                 f"offset {at[p]} of {ranges.topic}-{p} is to be read next, and the log begins at {one.start}: "
                 "retention was faster than the job; give a new checkpoint to go on from what is left"
             )
+        if at[p] > one.high:
+            raise DataLoss(
+                f"{ranges.topic}-{p} ends at offset {one.high}, and the checkpoint has read up to {at[p]}: it was "
+                "truncated (an unclean leader election, or records deleted by hand); give a new checkpoint"
+            )
     rests = {p: max(one.stable - at[p], 0) for p, one in ends.items()}
     quota = share(rests.values(), ranges.max_records)
     spans = {str(p): [at[p], at[p] + min(rests[p], quota)] for p in sorted(ends)}

@@ -1,7 +1,8 @@
 """Ids seen within a window of time: generations, each with the newest time in it; old ones are dropped whole. Pure.
 
-An id is known at least for the window, and at most a quarter longer. Where the limit is reached, the oldest
-generations go, whatever their age.
+An id is known at least for the window, and at most a quarter longer than that. Where the limit is reached, the oldest
+generations go, whatever their age. A generation begins when the newest time is a quarter of the window past the newest
+one at which the last generation began: old records in between do not matter.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _GENERATIONS = 4
 
 @dataclass(slots=True)
 class _Generation:
-    oldest_ms: int
+    begun_ms: int
     newest_ms: int
     seen: SeenIds = field(default_factory=SeenIds)
 
@@ -33,17 +34,17 @@ class SeenWindow:
     def __len__(self) -> int:
         return sum(len(one.seen) for one in self._generations)
 
-    def add(self, hashes: Hashes, oldest_ms: int, newest_ms: int) -> None:
-        """Ids of records with times in [oldest_ms, newest_ms]."""
+    def add(self, hashes: Hashes, newest_ms: int) -> None:
+        """Ids of records with times up to `newest_ms`; a time from the future would end the window for all others."""
         last = self._generations[-1] if self._generations else None
         full = last is not None and (
-            newest_ms - last.oldest_ms > self._window_ms // _GENERATIONS
+            newest_ms - last.begun_ms > self._window_ms // _GENERATIONS
             or len(last.seen) >= max(self._limit // _GENERATIONS, 1)
         )
         if last is None or full:
-            last = _Generation(oldest_ms, newest_ms)
+            last = _Generation(newest_ms, newest_ms)
             self._generations.append(last)
-        last.oldest_ms, last.newest_ms = min(last.oldest_ms, oldest_ms), max(last.newest_ms, newest_ms)
+        last.newest_ms = max(last.newest_ms, newest_ms)
         last.seen.add(hashes)
         newest = max(one.newest_ms for one in self._generations)
         self._generations = [one for one in self._generations if one.newest_ms >= newest - self._window_ms]

@@ -16,7 +16,7 @@ def test_ids_are_known_for_the_window_and_not_much_longer():
     """A quarter longer at most."""
     window = SeenWindow(1_000, 1_000_000)
     for time_ms in range(0, 5_000, 10):
-        window.add(one(time_ms), time_ms, time_ms)
+        window.add(one(time_ms), time_ms)
 
         assert window.contains(one(max(time_ms - 1_000, 0)))[0]
         assert not window.contains(one(time_ms - 1_270))[0]
@@ -26,7 +26,18 @@ def test_the_oldest_are_forgotten_at_the_limit():
     """The newest three quarters of it are always known."""
     window = SeenWindow(1_000_000, 100)
     for number in range(1_000):
-        window.add(one(number), number, number)
+        window.add(one(number), number)
 
         assert len(window) <= 100
         assert all(window.contains(one(i))[0] for i in range(max(number - 70, 0), number + 1, 10))
+
+
+def test_old_records_in_between_do_not_end_a_generation():
+    """Or each piece with one old record in it would make a generation, and all of them are looked through."""
+    window = SeenWindow(1_000, 1_000_000)
+
+    for number in range(500):
+        window.add(one(number), 5_000 - 4_000 * (number % 2))
+
+    assert len(window._generations) == 1
+    assert all(window.contains(one(number))[0] for number in range(500))

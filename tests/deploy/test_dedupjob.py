@@ -147,6 +147,7 @@ def test_the_next_offset_reads_within_the_limit_and_stands_still_without_news():
     ("ends", "topic_id", "ranges", "error"),
     [
         ({0: Ends(8, 9, 9)}, "t", RANGES, DataLoss),
+        ({0: Ends(0, 6, 6)}, "t", RANGES, DataLoss),
         ({0: Ends(0, 9, 9)}, "other", RANGES, DataLoss),
         ({0: Ends(0, 9, 9)}, "t", Ranges("elsewhere", {}, 10, "earliest", Path("none")), SpecChanged),
     ],

@@ -1,0 +1,116 @@
+"""What is known of one partition of the output: read back from a real topic that others write to as well."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import polars as pl
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from dedup.hashing import hashes_of
+from dedup.identity import Identity
+from dedup.replayrange import DedupConfig, ReplayRange
+from dedup.topicjob import OutputWindow, TopicJob
+from kafkaio.writer import TopicWriter
+
+WINDOW_MS = 10_000
+
+
+def put(kafka, topic, ids, at_ms):
+    """Records with these ids as keys."""
+    writer = TopicWriter(kafka)
+    writer.write(topic, [one.encode() for one in ids], None, timestamps=[at_ms] * len(ids), partitions=[0] * len(ids))
+    writer.flush()
+    writer.close()
+
+
+def known(window, *ids):
+    return window.seen.contains(hashes_of(pl.Series(ids))).tolist()
+
+
+@pytest.fixture
+def output_window(kafka):
+    """`output_window(topic)`: the window of its partition 0, closed in the end."""
+    opened = []
+
+    def make(topic):
+        job = TopicJob("job", "in", topic, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
+        opened.append(OutputWindow(job, 0))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+def now_ms():
+    return time.time_ns() // 1_000_000
+
+
+def test_results_behind_another_writers_transaction_are_waited_for(kafka, topic_factory, output_window):
+    """They stand in the output, and would be written again."""
+    topic = topic_factory()
+    window = output_window(topic)
+    put(kafka, topic, ["a"], now_ms())
+    other = Producer({**kafka, "transactional.id": topic})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(topic, key=b"x", partition=0)
+    other.flush()
+    put(kafka, topic, ["b"], now_ms())
+    reading = threading.Thread(target=window.catch_up)
+
+    reading.start()
+    waits = reading.is_alive()
+    other.commit_transaction(30)
+    reading.join()
+
+    assert waits
+    assert known(window, "a", "b", "x", "c") == [True, True, True, False]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_record_from_the_future_does_not_end_the_window(kafka, topic_factory, output_window, restarted):
+    """One bad clock would switch the job off, silently; also for a worker that begins behind it."""
+    topic, ahead_ms = topic_factory(), 50 * 60_000  # brokers take an hour by default
+    window = output_window(topic)
+    put(kafka, topic, ["a"], now_ms())
+    put(kafka, topic, ["future"], now_ms() + ahead_ms)
+    window.catch_up()
+    put(kafka, topic, ["b"], now_ms())
+    put(kafka, topic, ["c"], now_ms())
+
+    window = output_window(topic) if restarted else window
+    window.catch_up()
+
+    assert known(window, "a", "b", "c", "future") == [True, True, True, True]
+
+
+def test_what_retention_has_deleted_meanwhile_is_passed_over(kafka, topic_factory, output_window):
+    """Its records are gone; those behind it are known."""
+    topic = topic_factory()
+    window = output_window(topic)
+    put(kafka, topic, ["a"], now_ms())
+    window.catch_up()
+    put(kafka, topic, ["b", "c"], now_ms())
+    admin = AdminClient(kafka)
+    for future in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
+        future.result(30)
+
+    window.catch_up()
+
+    assert known(window, "a", "b", "c") == [True, False, True]
+
+
+def test_only_the_window_is_read_back(kafka, topic_factory, output_window):
+    """Older ids are not loaded at a start."""
+    topic = topic_factory()
+    put(kafka, topic, ["old"], now_ms() - 10 * WINDOW_MS)
+    put(kafka, topic, ["new"], now_ms())
+    window = output_window(topic)
+
+    assert window.catch_up() == 1
+    assert known(window, "old", "new") == [False, True]
