@@ -10,4 +10,57 @@ worker.py        the deduplicator in a worker process: waits, loads, says so
 spark.py         Spark: attempts and the replay range; `restart_deduplicator` for any streaming DataFrame
 topicsource.py, topicjob.py   one topic deduplicated into another
 keyed.py         values by key that survive replays                          (pure)
+
+What needs Spark, Kafka or Arrow is imported when it is first asked for, as the pure parts need none of them.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dedup.errors import DedupError
+    from dedup.identity import Identity
+    from dedup.kafkaresults import KafkaResults
+    from dedup.keyed import KeyedResults, KeyValue, add_int
+    from dedup.lakeresults import LakeResults
+    from dedup.replayrange import Bounds, DedupConfig
+    from dedup.results import Loaded, RecentResults
+    from dedup.spark import restart_deduplicator
+
+__all__ = [
+    "Bounds",
+    "DedupConfig",
+    "DedupError",
+    "Identity",
+    "KafkaResults",
+    "KeyValue",
+    "KeyedResults",
+    "LakeResults",
+    "Loaded",
+    "RecentResults",
+    "add_int",
+    "restart_deduplicator",
+]
+
+_LATER = {
+    "Bounds": "dedup.replayrange",
+    "DedupConfig": "dedup.replayrange",
+    "DedupError": "dedup.errors",
+    "Identity": "dedup.identity",
+    "KafkaResults": "dedup.kafkaresults",
+    "KeyValue": "dedup.keyed",
+    "KeyedResults": "dedup.keyed",
+    "LakeResults": "dedup.lakeresults",
+    "Loaded": "dedup.results",
+    "RecentResults": "dedup.results",
+    "add_int": "dedup.keyed",
+    "restart_deduplicator": "dedup.spark",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,6 +5,7 @@ DedupError
   +- SpecChanged         the checkpoint belongs to another job
   +- DataLoss            records that were not read yet are gone from the topic
   +- IdMissing           a row has no id, and ids are needed
+  +- ResultsUnreadable   what stands in the output cannot be read
   +- RowsLost            rows read, dropped, sent and acknowledged do not add up
   +- CommitOrder         a transaction came out of its order
   +- StoredValueInvalid  a stored value was not written by `dedup.keyed`
@@ -31,6 +32,10 @@ class DataLoss(DedupError):
 
 class IdMissing(DedupError):
     """A row has no id, and ids are needed."""
+
+
+class ResultsUnreadable(DedupError):
+    """What stands in the output cannot be read, so that what is a duplicate is not known."""
 
 
 class RowsLost(DedupError):

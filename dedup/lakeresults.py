@@ -3,6 +3,10 @@
 The newest files (by time of modification, then name) hold what was written last: they are read until the limit is
 reached. With a time column, only rows with a time >= `since_ms`. Hidden files and those of `_temporary` folders, which
 a failed attempt has left, are no part of the lake.
+
+Every other file counts as written. Where a log of the table's own says which files count (Spark's file sink, Delta,
+Iceberg, Hudi), one that a failed attempt has left would make its rows pass for duplicates, and they would be lost: such
+a folder is refused.
 """
 
 from __future__ import annotations
@@ -12,17 +16,28 @@ from collections.abc import Iterator
 
 import fsspec
 import polars as pl
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dedup.errors import ResultsUnreadable
 from dedup.replayrange import Bounds
 from dedup.results import Loaded
 
 log = logging.getLogger("dedup")
 
+# What is in the folder -> who keeps a log of the files that count.
+_LOGS = {
+    "_spark_metadata": "Spark's file sink, which writes each batch once by itself: no deduplicator is needed",
+    "_delta_log": "Delta",
+    ".hoodie": "Hudi",
+    "metadata": "Iceberg",
+}
+_TEXT_OR_BINARY = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
 
 class LakeResults:
-    """Implements `dedup.results.RecentResults`.
+    """Implements `dedup.results.RecentResults`. Raises `ResultsUnreadable`.
 
     location     a folder, or any URL that fsspec knows
     id_column    text or binary; rows where it is null are not results of ours
@@ -33,19 +48,20 @@ class LakeResults:
         self._files, self._root = fsspec.core.url_to_fs(location)
         self._id, self._time = id_column, time_column
         self._read: set[str] = set()
+        self._refuse_logs()
 
     def load(self, bounds: Bounds) -> Iterator[Loaded]:
+        self._files.invalidate_cache()
         chosen: list[str] = []
         total = 0
-        self._files.invalidate_cache()
         new = [path for path in self._data_files() if path not in self._read]
         for path in sorted(new, key=lambda path: (self._files.modified(path), path), reverse=True):
             if total >= bounds.limit:
                 log.warning("%s: only the last %d of %d new files are loaded", self._root, len(chosen), len(new))
                 break
-            with self._files.open(path) as file:
-                total += pq.read_metadata(file).num_rows
+            total += self._rows_of(path)
             chosen.append(path)
+        log.warning("loads recent results of %s: %d rows in %d files", self._root, total, len(chosen))
         read = 0
         for path in chosen:
             with self._files.open(path) as file:
@@ -54,12 +70,47 @@ class LakeResults:
                     read += len(batch)
                     if self._time is not None and bounds.since_ms is not None:
                         batch = batch.filter(pc.greater_equal(batch.column(self._time), bounds.since_ms))
-                    ids = pl.Series(pl.from_arrow(batch.column(self._id)))
+                    found = batch.column(self._id)
+                    column = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
+                    ids = pl.Series(pl.from_arrow(column))
                     yield Loaded(ids.drop_nulls().cast(pl.Binary), ids.null_count(), read, total)
         self._read.update(new)
 
     def close(self) -> None:
         """Nothing is kept open."""
+
+    def _refuse_logs(self) -> None:
+        for name, whose in _LOGS.items():
+            path = f"{self._root.rstrip('/')}/{name}"
+            if self._files.isdir(path) and (name != "metadata" or self._files.glob(f"{path}/*.metadata.json")):
+                raise ResultsUnreadable(
+                    f"{self._root} holds {name!r}, a log of which files count ({whose}): rows of a failed attempt's "
+                    "files would pass for written and be lost. Read the table itself: a class with `load` and `close` "
+                    "(`dedup.results.RecentResults`)"
+                )
+
+    def _rows_of(self, path: str) -> int:
+        """How many rows a file has; its columns are those that are needed."""
+        try:
+            with self._files.open(path) as file:
+                metadata = pq.read_metadata(file)
+        except pa.ArrowInvalid as error:
+            raise ResultsUnreadable(
+                f"{path} is no whole Parquet file ({error}): whoever wrote it was killed meanwhile, and nobody can "
+                "read it; delete it, and write files under another name first"
+            ) from error
+        schema = metadata.schema.to_arrow_schema()
+        for name in filter(None, (self._id, self._time)):
+            if name not in schema.names:
+                raise ResultsUnreadable(f"{path} has no column {name!r}, only {', '.join(schema.names)}")
+        kind = schema.field(self._id).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not any(fits(kind) for fits in _TEXT_OR_BINARY):
+            raise ResultsUnreadable(
+                f"column {self._id!r} of {path} is {kind}: ids are text or binary, as they are compared byte by byte; "
+                "write the id as text, and give `cast(... as string)` as the id of a row"
+            )
+        return int(metadata.num_rows)
 
     def _data_files(self) -> list[str]:
         if not self._files.exists(self._root):

@@ -11,6 +11,7 @@ do. (`dedup.states` knows the reason `stage_attempt` for whoever can tell.)
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -49,6 +50,11 @@ def replay_of(checkpoint: str, since_of: Callable[[str], int | None] | None = No
 
     since_of   the source's offset (JSON) that a batch ends at -> the record time below which it has no result, if known
     """
+    if re.match(r"(?!file:)[a-z][a-z0-9+.-]+:/[^/]", checkpoint):
+        raise DedupError(
+            f"checkpoint {checkpoint!r}: write it with two slashes and the host (scheme://host/path), or it would be "
+            "looked for on this machine, and no restart would be noticed"
+        )
     files, root = fsspec.core.url_to_fs(checkpoint)
 
     def numbers(log: str) -> list[int]:
@@ -77,11 +83,14 @@ def restart_deduplicator(
 
     id          Spark SQL for what identifies a row's result, cast to binary; must not be null
     results     opens a reader of recent results, in the workers: `lambda: KafkaResults("out", kafka)`
-    checkpoint  the checkpoint location that the query will be started with
+    checkpoint  the checkpoint location that the query will be started with, in full (`hdfs://host/...`)
 
     Call it anew at each start of the query, and put no shuffle between it and the sink. A row counts as seen only when
-    it stands in the output, so that of rows repeated within a run only those of one task are dropped.
+    it stands in the output, so that of rows repeated within a run only those of one task are dropped. In a
+    `foreachBatch` that uses its batch more than once, `persist()` it: after the first write a batch that may be a
+    replay would be filtered against what it has written itself.
     """
+    results().close()  # what cannot be read is told now, not after the first crash
     setup = Setup(name, config or DedupConfig(), replay_of(checkpoint), results)
     columns = frame.columns
 

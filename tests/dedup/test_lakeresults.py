@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 
 import polars as pl
+import pytest
 
+from dedup.errors import ResultsUnreadable
 from dedup.lakeresults import LakeResults
 from dedup.replayrange import Bounds
 
@@ -50,3 +52,40 @@ def test_the_newest_files_are_read_within_the_limit_and_the_time(tmp_path):
 def test_a_folder_that_is_not_there_yet_holds_nothing(tmp_path):
     """As before a job's first batch."""
     assert ids_of(LakeResults(str(tmp_path / "none"), "id"), Bounds(None, 3)) == []
+
+
+@pytest.mark.parametrize("name", ["_spark_metadata/0", "_delta_log/0.json", ".hoodie/x", "metadata/v1.metadata.json"])
+def test_a_table_with_a_log_of_its_own_is_refused(tmp_path, name):
+    """A file that no log names was left by a failed attempt: its rows would pass for written, and be lost."""
+    put(tmp_path, "left-behind.parquet", ["a"])
+    (tmp_path / name).parent.mkdir()
+    (tmp_path / name).touch()
+
+    with pytest.raises(ResultsUnreadable, match=name.partition("/")[0]):
+        LakeResults(str(tmp_path), "id")
+
+
+def test_ids_that_are_numbers_are_refused(tmp_path):
+    """Their bytes are others than Spark's: nothing would ever be recognised."""
+    pl.DataFrame({"id": [1, 2]}).write_parquet(tmp_path / "a.parquet")
+
+    with pytest.raises(ResultsUnreadable, match=r"'id' of .*a.parquet is int64"):
+        ids_of(LakeResults(str(tmp_path), "id"), Bounds(None, 100))
+
+
+def test_ids_from_a_dictionary_are_text(tmp_path):
+    """As some writers store repeated values."""
+    pl.DataFrame({"id": ["a", "b"]}, schema={"id": pl.Categorical}).write_parquet(tmp_path / "a.parquet")
+
+    assert ids_of(LakeResults(str(tmp_path), "id"), Bounds(None, 100)) == ["a", "b"]
+
+
+def test_a_torn_file_and_a_missing_column_are_named(tmp_path):
+    """A writer that was killed has left the one, a typing error makes the other."""
+    put(tmp_path, "whole.parquet", ["a"])
+    with pytest.raises(ResultsUnreadable, match=r"whole.parquet has no column 'event', only id, time"):
+        ids_of(LakeResults(str(tmp_path), "event"), Bounds(None, 100))
+    (tmp_path / "torn.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:40])
+
+    with pytest.raises(ResultsUnreadable, match=r"torn.parquet is no whole Parquet file"):
+        ids_of(LakeResults(str(tmp_path), "id"), Bounds(None, 100))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dedup.errors import DedupError, ResultsUnreadable
 from dedup.lakeresults import LakeResults
 from dedup.replayrange import DedupConfig
 from dedup.spark import replay_of, restart_deduplicator
@@ -91,6 +92,21 @@ def test_the_replay_range_is_read_from_the_checkpoint(tmp_path):
 
     assert (replay.last_batch, replay.since_ms) == (2, 5)
     assert replay_of(Path(tmp_path / "none").as_uri()).last_batch is None
+
+
+def test_a_checkpoint_that_only_spark_would_find_is_refused():
+    """It would be looked for below the working folder, be taken for new, and nothing would be filtered."""
+    with pytest.raises(DedupError, match="two slashes"):
+        replay_of("hdfs:/state/job")
+
+
+def test_results_that_cannot_be_read_are_told_at_the_start(spark, tmp_path):
+    """Not after the first crash."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out" / "_delta_log").mkdir(parents=True)
+
+    with pytest.raises(ResultsUnreadable, match="Delta"):
+        run(spark, tmp_path)
 
 
 def test_a_retried_task_drops_what_its_first_attempt_wrote(spark, tmp_path):
