@@ -84,18 +84,26 @@ def test_a_store_killed_under_way_is_waited_for_then_stops_the_join_which_goes_o
     spec = join(max_records=30, storage={"url": proxy.url, "unreachable_for_s": 0.5})
     put_left(spec, left)
 
-    with running(spec) as run:
-        with world.storage_running():
-            world.feed(right)
-            world.publish("stored", now_ms() - 1_000)
-            run.until(lambda run: len(run.results()) >= 20, "the first left records are out")
-        with pytest.raises(StreamingQueryException, match=r"StoreUnreachable: .* start the storage API, then this job"):
+    with world.storage_running() as process:
+
+        def kill(handler, forward):
+            process.kill()
+            process.wait()
+            passed_on(handler, forward)
+
+        proxy.only, proxy.faults = "items:read", [passed_on, passed_on, kill]
+        world.feed(right)
+        world.publish("stored", now_ms() - 1_000)
+        with (
+            running(spec) as run,
+            pytest.raises(StreamingQueryException, match=r"StoreUnreachable: .* start the storage API, then this job"),
+        ):
             run.until(lambda run: False, "the join gives up")
     before = run.results()
     with world.storage_running(), running(spec) as again:
         again.until_left(len(left) - len(before))
 
-    assert len(before) < len(left)
+    assert 0 < len(before) < len(left)
     assert sorted([*before, *again.results()], key=lambda r: r.left_offset) == oracle.join(
         history(spec, left, right), spec
     )
