@@ -99,7 +99,7 @@ def run_file(job_file: Path) -> ExitCode:
     job = _load(job_file)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    _log()
     from deploy.job import DedupJob, FeederJob
     from deploy.session import SessionRefused
 
@@ -125,7 +125,7 @@ def unjoined_of(job_file: Path, start: str | None) -> ExitCode:
     job = _load(job_file)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    _log()
     from deploy.job import WindowJob
     from deploy.jobvalues import start_at
     from deploy.session import SessionRefused
@@ -159,6 +159,12 @@ def _load(job_file: Path) -> Job | None:
     except JobFileError as error:
         typer.echo(str(error), err=True)
         return None
+
+
+def _log() -> None:
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("stamina").setLevel(logging.ERROR)  # that a call is repeated is no news; its failure is told
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch failed with is told once the query has ended
 
 
 def _say(line: str) -> None:

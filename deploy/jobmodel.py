@@ -234,6 +234,12 @@ class DedupKeys(Keys):
         default="people", description="a line a batch for people, or a JSON object a line"
     )
 
+    @model_validator(mode="after")
+    def _topics_differ(self) -> DedupKeys:
+        if self.source.topic == self.output.topic:
+            raise at_keys([("output.topic", f"{self.output.topic!r} is also the source: give another topic")])
+        return self
+
 
 class WindowJoinKeys(Keys):
     """An in-memory join of two topics, co-partitioned by key, to a third."""

@@ -40,8 +40,15 @@ CAUSES: tuple[tuple[str, ExitCode], ...] = (
     ("SpecError", ExitCode.FAILED),
     ("NoRetention", ExitCode.FAILED),
     ("NoDeadLetterTopic", ExitCode.FAILED),
+    ("IdMissing", ExitCode.FAILED),
+    ("RowsLost", ExitCode.FAILED),
+    ("DeliveryFailed", ExitCode.FAILED),
     ("ForeignRow", ExitCode.FAILED),
     ("PositionsUnreadable", ExitCode.FAILED),
+    ("TopicsMissing", ExitCode.FAILED),
+    ("TopicMissing", ExitCode.FAILED),
+    ("ConfigError", ExitCode.FAILED),
+    ("KafkaIOError", ExitCode.FAILED),
 )
 
 
@@ -84,5 +91,13 @@ def failed(error: Exception) -> ExitCode:
         if found:
             log.error("%s: %s", name, found[1])
             return code
-    log.error("the query failed: %s", text)
+    log.error("the query failed: %s", _without_java(text))
     return ExitCode.FAILED
+
+
+def _without_java(text: str) -> str:
+    """The last Python traceback in Spark's message, which has each several times, amid JVM stacks and the plan."""
+    words = text.split("\n=== Streaming Query ===")[0]
+    words = words[max(words.rfind("Traceback (most recent call last):"), 0) :]
+    lines = [line for line in words.splitlines() if not re.match(r"\s+(at |\.\.\. \d+ more| ?SQLSTATE)", line)]
+    return "\n".join(lines).strip()

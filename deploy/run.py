@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 
 from datadelay.progress import UNKNOWN
 from dedup.identity import ID
@@ -32,6 +34,7 @@ from deploy.lock import CheckpointInUse, checkpoint_lock
 from deploy.query import POLL_S, committed, failed, signals
 from deploy.session import build_session, warm_up
 from deploy.sink import SUMMARY_SCHEMA, deliver_stage, identity_of
+from deploy.topics import check_topics
 from joins import lookup
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import lookup_stage
@@ -122,6 +125,14 @@ def _literal(text: str) -> str:
 
 
 def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode:
+    try:
+        check_topics(job)
+    except KafkaIOError as error:
+        return failed(error)
+    if not job.json_log:
+        left, right = job.spec.left.topic, job.spec.right.topic
+        say(f"{job.spec.name}: joins {left} with {right} into {job.output.topic}; Spark starts, Ctrl-C stops")
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # type: ignore[no-untyped-call]
     spark = build_session(job.spec.name, job.spark, rows_in_jvm=job.output.select is not None)
     warm_up(spark)
     if job.output.exactly_once:
@@ -144,7 +155,13 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
     trigger: dict[str, Any] = (
         {"availableNow": True} if job.trigger_ms is None else {"processingTime": f"{job.trigger_ms} milliseconds"}
     )
-    writer = job_rows(spark, job, gate).writeStream.queryName(job.spec.name).foreachBatch(finish)
+    try:
+        rows = job_rows(spark, job, gate)
+    except AnalysisException as error:
+        spark.stop()
+        log.error("output.select: Spark refuses an expression: %s", str(error).split("\n", 1)[0])
+        return ExitCode.BAD_JOB_FILE
+    writer = rows.writeStream.queryName(job.spec.name).foreachBatch(finish)
     query = writer.option("checkpointLocation", job.checkpoint).trigger(**trigger).start()
     with signals(stop_file, query) as asked:
         try:

@@ -25,7 +25,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kafkaio import client, failpoint
 from kafkaio.errors import DeliveryFailed, KafkaIOError, KafkaUnavailable
@@ -40,6 +40,12 @@ WHOLE_BATCH_TIMEOUT_MS = 300_000
 OPEN_PRODUCERS = 128  # a process that has more buckets opens one anew for each batch, which costs more than the batch
 INIT_TIMEOUT_S = 60.0
 _GRACE_S = 2.0
+_TAKEN_OVER = (
+    KafkaError._FENCED,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_TXN_STATE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +302,12 @@ class TransactionalWriter:
         except KafkaException as error:
             cause = error.args[0]
             told = f"{what} of {self._bucket} failed: {cause.str()} ({cause.name()})"
+            if cause.code() in _TAKEN_OVER:
+                told += (
+                    "; another attempt at the bucket took over, or the transaction was open for longer than "
+                    f"`transaction.timeout.ms` ({self._timeout_s * 1000:.0f}): where this goes on, raise it under "
+                    "`output.kafka`, or look for a second job of this name"
+                )
             raise (KafkaUnavailable(told) if client.is_transient(cause) else KafkaIOError(told)) from error
 
 

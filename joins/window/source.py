@@ -30,6 +30,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from datadelay.progress import Idle
 from joins.spec import JoinSpec
 from joins.window import copartition
 from joins.window.admission import Listing, Watch, admit, list_ends
@@ -47,6 +48,7 @@ log = logging.getLogger("joins.window")
 
 SAY_EVERY_S = 10.0
 WAIT_S = 0.05
+STANDS_STILL_S = 10.0  # beyond what left waits for in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._left_target: dict[int, int] | None = None
         self._watch: Watch | None = None
         self._said_at = 0.0
+        self._went_on_at = time.monotonic()
         self._ahead: tuple[int, Future[Admission | None]] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -137,6 +140,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 time.sleep(1.0)
                 continue
             if admission is not None:
+                self._went_on_at = time.monotonic()
                 self._tell_skipped(start, admission)
                 self._plan_ahead(admission)
                 return admission.to_json()
@@ -223,7 +227,13 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         listing = self._frozen(list_ends(left, right, now_ms))
         state = check_ends(spec, state, listing)
         after = admit(spec, state, listing, left, right, self._watch)
-        return None if after is state else after
+        if after is not state:
+            return after
+        still_s = time.monotonic() - self._went_on_at
+        usual_ms = spec.producer_delay_ms + spec.after_ms + spec.right.disorder_ms
+        if still_s > STANDS_STILL_S + usual_ms / 1000 and (reason := held_up(spec, state, listing)):
+            self._say(f"stands still for {still_s:.0f} s: {reason}")
+        return None
 
     def _connected(self) -> tuple[BrokerLog, BrokerLog]:
         if self._logs is None:
@@ -275,6 +285,31 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if time.monotonic() - self._said_at > SAY_EVERY_S:
             self._said_at = time.monotonic()
             log.warning("%s %s", self._spec.name, line)
+
+
+def held_up(spec: JoinSpec, state: Admission, listing: Listing) -> str | None:
+    """What left waits for where nothing more may be read; None where left is read to its end. Pure."""
+    waiting = {
+        p: listing.left[p].stable - reading.end
+        for bucket in state.buckets.values()
+        for p, reading in bucket.left.items()
+        if listing.left[p].stable > reading.end
+    }
+    if not waiting:
+        return None
+    reasons = []
+    for bucket in state.buckets.values():
+        if not waiting.keys() & bucket.left.keys():
+            continue
+        p, reading = min(bucket.right.items(), key=lambda item: item[1].progress_ms)
+        if listing.right[p].stable < listing.right[p].high:
+            why = f"an open transaction holds its end at offset {listing.right[p].stable}"
+        elif spec.idle is Idle.HOLD:
+            why = "it is read to its end, and by `idle: hold` its next record is waited for"
+        else:
+            why = f"it is read to offset {reading.end} of {listing.right[p].stable}"
+        reasons.append(f"{spec.right.topic}-{p}: {why}")
+    return f"{sum(waiting.values())} left records in partitions {sorted(waiting)} wait for right; {'; '.join(reasons)}"
 
 
 def positions_of(spec: JoinSpec, admission: Admission) -> dict[Spot, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from dedup.errors import DataLoss, SpecChanged
@@ -80,6 +81,7 @@ def test_each_id_goes_out_once_across_batches_kills_and_restarts(kafka, job, tmp
     )
     if planned[-1].name == commits[-1].name:
         commits[-1].unlink()
+        commits[-1].with_name(f".{commits[-1].name}.crc").unlink(missing_ok=True)
 
     second = JobProcess(tmp_path, {**content, "records_per_batch": 1_000_000, "trigger": "available_now"})
     code = second.ended()
@@ -114,6 +116,19 @@ def test_topics_of_different_partition_counts_are_refused(job, tmp_path):
     assert process.ended() == ExitCode.NOT_CO_PARTITIONED
     assert "2 partitions" in process.told()
     assert "has 3" in process.told()
+
+
+def test_a_topic_is_not_deduplicated_into_itself(job, tmp_path):
+    """Records without an id would go round for ever."""
+    content = job()
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump({**content, "source": {"topic": content["output"]["topic"]}}))
+
+    done = CliRunner().invoke(app, ["check", str(path)])
+
+    assert done.exit_code == ExitCode.BAD_JOB_FILE
+    assert "output.topic" in done.output
+    assert "is also the source" in done.output
 
 
 def test_the_example_is_valid():

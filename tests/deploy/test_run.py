@@ -184,6 +184,33 @@ def test_what_stops_a_job_is_its_exit_code(kafka, job, tmp_path):
     refused = JobProcess(tmp_path, {**content, "topics": {}})
     assert refused.ended() == ExitCode.FAILED
     assert "topics.dead_letter" in refused.told()
+    assert "Traceback" not in refused.told()
+    assert "\tat " not in refused.told(), "Java's stacks drown what matters"
+
+
+def test_topics_that_are_not_there_are_all_told_before_spark_starts(kafka, job, tmp_path):
+    """Each with its key; a side topic too, although it may be written to only weeks later."""
+    content = job(topics={"late": "nowhere-1"}, output={"topic": "nowhere-2"})
+
+    started = JobProcess(tmp_path, content)
+
+    assert started.ended() == ExitCode.FAILED
+    (told,) = started.told().strip().splitlines()
+    assert "topics.late: Kafka has no topic 'nowhere-1'" in told
+    assert "output.topic: Kafka has no topic 'nowhere-2'" in told
+
+
+def test_an_expression_that_spark_refuses_is_a_mistake_in_the_job_file(kafka, job, tmp_path):
+    """Spark's own words for it, in one line."""
+    content = job()
+    content["output"]["select"] = {"key": "key", "value": "left_valu"}
+
+    refused = JobProcess(tmp_path, content)
+
+    assert refused.ended() == ExitCode.BAD_JOB_FILE
+    assert "output.select" in refused.told()
+    assert "`left_valu` cannot be resolved" in refused.told()
+    assert "Traceback" not in refused.told()
 
 
 def test_a_million_records_equal_a_join_by_polars(broker, topic_factory, tmp_path):

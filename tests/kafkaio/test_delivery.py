@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kafkaio.brokerlog import BrokerLog
@@ -133,11 +135,29 @@ def test_an_attempt_that_is_still_writing_is_fenced(kafka, bucket):
 
     attempt(kafka, bucket, 1, [b"row"])
 
-    with pytest.raises(KafkaIOError):
+    with pytest.raises(KafkaIOError, match="another attempt at the bucket took over"):
         zombie.commit(Receipt("g", 1, 1, True), {})
     zombie.close()
     assert committed(kafka, bucket.topic) == [b"row"]
     assert is_settled(kafka, bucket.topic)
+
+
+def test_a_transaction_that_lasts_too_long_is_told_with_its_remedy(kafka, bucket):
+    """The broker aborts it; the next attempt may be as slow."""
+    slow = TransactionalWriter({**kafka, "transaction.timeout.ms": "1000"}, bucket)
+    slow.begin()
+    slow.writer.write(bucket.topic, None, [b"row"], None, [0])
+    slow.writer.flush()
+    deadline = time.monotonic() + 60
+    while not is_settled(kafka, bucket.topic):
+        assert time.monotonic() < deadline, "the broker leaves the transaction open"
+        time.sleep(0.1)
+
+    with pytest.raises(KafkaIOError, match=r"transaction.timeout.ms` \(1000\)"):
+        slow.commit(Receipt("g", 1, 1, True), {})
+
+    slow.close()
+    assert committed(kafka, bucket.topic) == []
 
 
 def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_not(kafka, bucket):

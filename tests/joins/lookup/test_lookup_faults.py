@@ -144,12 +144,13 @@ def test_without_the_delay_api_or_its_collector_left_holds_and_goes_on_by_itself
     assert run.results() == oracle.join(history(spec, left, right), spec)
 
 
-def test_a_feeder_that_stands_still_longer_than_max_wait_gives_no_false_unmatched(world, join, running):
+def test_a_feeder_that_stands_still_longer_than_max_wait_gives_no_false_unmatched(world, join, running, delay_proxy):
     """What passes without right says so; once the feeder goes on, left is joined as ever."""
     start = now_ms() - 600_000
     left, right = events(start)
     stored_until = start + 5_000
-    spec = join(max_wait_ms=1_000)
+    delay = DelayAt(url=delay_proxy.url, consumer="feeder", token=world.delays.secrets["reader"])
+    spec = join(max_wait_ms=1_000, delay=delay)
     put_left(spec, left)
 
     with world.storage_running(), running(spec) as run:
@@ -158,9 +159,10 @@ def test_a_feeder_that_stands_still_longer_than_max_wait_gives_no_false_unmatche
         run.until_left(len(left))
         stalled = run.results()
         world.feed(right)
+        world.publish("stored", now_ms() - 1_000)
+        run.until(asked_more(delay_proxy, 2), "it has heard that the feeder goes on")
         later = [Put(0, put.key, put.time_ms + 1) for put in left]
         put_left(spec, later)
-        world.publish("stored", now_ms() - 1_000)
         run.until_left(len(left) + len(later))
 
     expected = oracle.join(history(spec, [*left, *later], right), spec)

@@ -1,0 +1,48 @@
+"""Whether the topics of a job are there, looked up before Spark starts.
+
+A topic for late records or dead letters may be written to for the first time weeks later, and a transaction that meets
+a missing topic ends in Kafka's words for it: neither is a good moment to learn of a mistyped name. So it is refused
+also where the brokers would create topics by themselves, with one partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from deploy.job import WindowJob
+from joins.lookup.spec import LookupSpec
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.errors import KafkaIOError, TopicMissing
+
+_SIDE_OUTPUTS = ("dead_letter", "late", "unmatched", "unjoined")
+
+
+class TopicsMissing(KafkaIOError):
+    """Topics that the job file names are not there; the message has them all, each with its key."""
+
+
+def check_topics(job: WindowJob) -> None:
+    """Raises `TopicsMissing`, or `KafkaUnavailable` where no broker answers."""
+    read, written = job.spec.kafka, {**job.spec.kafka, **job.output.kafka}
+    asked: list[tuple[str, str, Mapping[str, str]]] = [("left.topic", job.spec.left.topic, read)]
+    if not isinstance(job.spec, LookupSpec):  # whose right topic is the feeder's
+        asked.append(("right.topic", job.spec.right.topic, read))
+    asked.append(("output.topic", job.output.topic, written))
+    asked += [(f"topics.{name}", topic, written) for name in _SIDE_OUTPUTS if (topic := getattr(job.output, name))]
+    with ThreadPoolExecutor(len(asked)) as pool:
+        told = [one for one in pool.map(_missing, asked) if one is not None]
+    if told:
+        raise TopicsMissing("; ".join(told))
+
+
+def _missing(asked: tuple[str, str, Mapping[str, str]]) -> str | None:
+    key, topic, kafka = asked
+    log = BrokerLog(topic, kafka)
+    try:
+        log.partition_count()
+    except TopicMissing as error:
+        return f"{key}: {error}"
+    finally:
+        log.close()
+    return None
