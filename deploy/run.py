@@ -132,7 +132,7 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
     if not job.json_log:
         left, right = job.spec.left.topic, job.spec.right.topic
         say(f"{job.spec.name}: joins {left} with {right} into {job.output.topic}; Spark starts, Ctrl-C stops")
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # type: ignore[no-untyped-call]
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     spark = build_session(job.spec.name, job.spark, rows_in_jvm=job.output.select is not None)
     warm_up(spark)
     if job.output.exactly_once:
