@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deploy.broker import Broker
 
 TopicFactory = Callable[..., str]
+
+SLOW = ("crash", "deploy")  # folders whose tests start jobs as processes of their own
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, so that no worker is left alone with it in the end."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in SLOW)
 
 
 @pytest.fixture(scope="session")

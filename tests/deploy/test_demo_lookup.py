@@ -29,7 +29,13 @@ def start(bootstrap: str, folder: Path, *arguments: str) -> subprocess.Popen[str
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=_hear_ctrl_c,
     )
+
+
+def _hear_ctrl_c() -> None:
+    """Also where these tests run in the background of a script, which ignores it and hands that down."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def parts_of(folder: Path) -> list[psutil.Process]:
