@@ -78,6 +78,14 @@ def test_names_the_line_of_a_tokens_file_that_is_wrong(line: str, message: str) 
     assert "my-secret-token" not in str(raised.value)
 
 
+def test_the_example_is_valid() -> None:
+    """As it is shipped; the environment says where the database is."""
+    example = Path(__file__).parents[3] / "deploy" / "jobs" / "delay.yaml"
+
+    assert ServeConfig.load(example, {}).database == "sqlite:///delay.db"
+    assert ServeConfig.load(example, {"TEACUP_DELAY_DATABASE": DATABASE}).database == DATABASE
+
+
 def test_the_documented_configuration_and_tokens_file_are_valid(tmp_path: Path) -> None:
     """The blocks that people copy from docs/data-delay.md; each setting that they name has its default there."""
     page = (Path(__file__).parents[3] / "docs" / "data-delay.md").read_text()
