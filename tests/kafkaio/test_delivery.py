@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -160,32 +161,57 @@ def test_a_transaction_that_lasts_too_long_is_told_with_its_remedy(kafka, bucket
     assert committed(kafka, bucket.topic) == []
 
 
-def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_not(kafka, bucket):
+@pytest.mark.parametrize(("fences_first", "rows"), [(True, [b"row"]), (False, [b"row", b"row"])])
+def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_not(kafka, bucket, fences_first, rows):
     """The obvious way is wrong: what is read first may be followed by a commit of the attempt before."""
-
-    def deliver(receipt, writer):
-        """What a task does with the receipt that it has seen."""
-        if not standing(receipt, "g", 1, "bucket").done:
-            writer.begin()
-            writer.writer.write(bucket.topic, None, [b"row"], None, [0])
-            writer.commit(Receipt("g", 1, 1, True), {bucket.topic: 1})
-        writer.close()
-
     earlier = TransactionalWriter(kafka, bucket)
     earlier.begin()
     earlier.writer.write(bucket.topic, None, [b"row"], None, [0])
-    looked_up, _ = earlier._read_receipt()  # by the next attempt, without fencing
-    earlier.commit(Receipt("g", 1, 1, True), {bucket.topic: 1})
+
+    def earlier_goes_on():
+        """It commits at the worst moment: when the next attempt has just read the receipt."""
+        with suppress(KafkaIOError):  # it is fenced
+            earlier.commit(Receipt("g", 1, 1, True), {bucket.topic: 1})
+
+    class Overtaken(TransactionalWriter):
+        def _read_receipt(self):
+            read = super()._read_receipt()
+            earlier_goes_on()
+            return read
+
+    if fences_first:
+        writer = Overtaken(kafka, bucket)
+        receipt = writer.receipt
+    else:
+        receipt, _ = earlier._read_receipt()
+        earlier_goes_on()
+        writer = TransactionalWriter(kafka, bucket)
+
+    if not standing(receipt, "g", 1, "bucket").done:
+        writer.begin()
+        writer.writer.write(bucket.topic, None, [b"row"], None, [0])
+        writer.commit(Receipt("g", 1, 1, True), {bucket.topic: 1})
+
+    writer.close()
     earlier.close()
-    fencing_after = TransactionalWriter(kafka, bucket)
-    after_fencing = fencing_after.receipt
+    assert committed(kafka, bucket.topic) == rows
 
-    deliver(after_fencing, fencing_after)
-    ours = committed(kafka, bucket.topic)
-    deliver(looked_up, TransactionalWriter(kafka, bucket))
 
-    assert ours == [b"row"]
-    assert committed(kafka, bucket.topic) == [b"row", b"row"]
+def test_rows_of_several_topics_are_in_together_or_not_at_all(kafka, bucket, topic_factory):
+    """Side topics stand in the same transaction."""
+    aside = topic_factory(1, prefix="aside")
+    given_up = ExactlyOnce(kafka, bucket, "g", 1)
+    for topic in (bucket.topic, aside):
+        given_up.write(topic, None, [b"given up"], None, [0])
+    given_up.abandon()
+    delivery = ExactlyOnce(kafka, bucket, "g", 1)
+    for topic in (bucket.topic, aside):
+        delivery.write(topic, None, [b"row"], None, [0])
+
+    sent = delivery.commit(2, {bucket.topic: 1, aside: 1}, done=True)
+
+    assert sent == {bucket.topic: 1, aside: 1}
+    assert committed(kafka, bucket.topic) == committed(kafka, aside) == [b"row"]
 
 
 def test_an_earlier_checkpoints_receipt_does_not_hide_the_first_batch(kafka, bucket):
