@@ -27,7 +27,7 @@ def test_the_example_is_valid() -> None:
     """As it stands beside the others."""
     config = ServeConfig.load(ROOT / "deploy" / "jobs" / "storage.yaml", {})
 
-    assert config.namespaces[0].namespace == Namespace("impressions", Keep.ALL, 32, 3_600_000)
+    assert config.namespaces[0].namespace == Namespace("impressions", Keep.ALL, 32, 172_800_000)
 
 
 def test_every_setting_is_documented() -> None:

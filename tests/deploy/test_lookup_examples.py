@@ -1,0 +1,65 @@
+"""The example files of a lookup join's parts are those of one join: whoever copies them has a chain that works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from datadelay.collectorconfig import CollectorConfig
+from deploy.job import FeederJob, WindowJob
+from deploy.jobfile import load_job
+from joins.lookup.spec import LookupSpec
+from joins.storage.api.config import ServeConfig
+
+JOBS = Path(__file__).parents[2] / "deploy" / "jobs"
+
+
+def example_join() -> LookupSpec:
+    job = load_job(JOBS / "lookup.yaml", {})
+    assert isinstance(job, WindowJob)
+    assert isinstance(job.spec, LookupSpec)
+    return job.spec
+
+
+def example_feeder() -> FeederJob:
+    job = load_job(JOBS / "feeder.yaml", {})
+    assert isinstance(job, FeederJob)
+    return job
+
+
+def test_the_feeder_stores_what_the_join_looks_up() -> None:
+    """The same topic, times and format, into the same namespace."""
+    join, feeder = example_join(), example_feeder().spec
+
+    assert feeder.right == join.right
+    assert (feeder.storage.url, feeder.storage.namespace) == (join.storage.url, join.storage.namespace)
+
+
+def test_the_namespace_keeps_right_longer_than_the_window() -> None:
+    """Else the join stops at its first batch."""
+    join = example_join()
+    namespaces = {one.name: one for one in ServeConfig.load(JOBS / "storage.yaml", {}).namespaces}
+
+    retention_ms = namespaces[join.storage.namespace].retention_ms
+    assert retention_ms is not None
+    assert retention_ms > join.before_ms + join.after_ms
+
+
+def test_the_collector_tells_the_join_how_far_the_feeder_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the name that the join asks for, by the times and the disorder that it has."""
+    join, feeder = example_join(), example_feeder().spec
+    monkeypatch.setenv("TEACUP_DELAY_WRITE_TOKEN", "w" * 16)
+    config = CollectorConfig.load(JOBS / "collector.yaml")
+
+    (consumer,) = (one for one in config.consumers if one.consumer == join.delay.consumer)
+    (topic,) = consumer.topics
+    assert consumer.positions.model_dump(by_alias=True) == {"from": "group", "group": feeder.name}
+    assert (topic.topic, topic.time, topic.disorder_ms) == (join.right.topic, join.right.time, join.right.disorder_ms)
+
+
+def test_no_token_is_made_up() -> None:
+    """A token that is not known is refused, also where reading is open to everybody."""
+    join = example_join()
+
+    assert (join.storage.token, join.delay.token, example_feeder().spec.storage.token) == (None, None, None)
