@@ -66,11 +66,6 @@ class Tokens:
     anonymous: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if not self.tokens and not self.anonymous:
-            raise ConfigInvalid(
-                "no token is configured and nothing is open: name a tokens_file, put a token into the environment "
-                f"(as {READ_TOKEN_VARIABLE}), or open scopes to everybody with `anonymous: [read, write]`"
-            )
         names = [token.name for token in self.tokens]
         if len(set(names)) != len(names):
             raise ConfigInvalid(f"token names must differ, found {sorted(names)}")
@@ -112,6 +107,11 @@ def load_tokens(
         except OSError as error:
             raise ConfigInvalid(f"tokens_file {tokens_file} cannot be read: {error}") from error
         tokens += parse_tokens(text, str(tokens_file), allowed)
+    if not tokens and not anonymous:
+        raise ConfigInvalid(
+            "no token is configured and nothing is open: name a tokens_file, put a token into the environment "
+            f"(as {variables[0]}), or open scopes to everybody with `anonymous: [read, write]`"
+        )
     return Tokens(tokens, frozenset(anonymous))
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from datadelay.api.auth import new_token
-from joins.storage.api.config import WRITE_TOKEN_VARIABLE, NamespaceSettings, ServeConfig
+from joins.storage.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, NamespaceSettings, ServeConfig
 from joins.storage.errors import StorageConfigInvalid
 from joins.storage.model import Keep, Namespace
 
@@ -71,6 +71,6 @@ def test_scopes_of_tokens_are_those_of_the_namespaces(tmp_path: Path) -> None:
     assert principal.scopes == {"a:write", "b:read"}
     with pytest.raises(StorageConfigInvalid, match="line 1: scopes 'c:write' must be of"):
         loaded(tmp_path, tokens_file=str(tmp_path / "bad")).load_tokens({})
-    with pytest.raises(StorageConfigInvalid, match="no token is configured"):
+    with pytest.raises(StorageConfigInvalid, match=rf"no token is configured .*\(as {READ_TOKEN_VARIABLE}\)"):
         loaded(tmp_path).load_tokens({})
     assert loaded(tmp_path).load_tokens({WRITE_TOKEN_VARIABLE: "long-enough-to-be-one"}).tokens
