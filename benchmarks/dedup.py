@@ -58,7 +58,7 @@ def measure(bootstrap: str, ids: int) -> None:
     core.begin(Attempt(0), 0)
     results = KafkaResults(topic, kafka)
     began = time.perf_counter()
-    core.load(results.load(Bounds(None, 2 * ids)), 0)
+    core.load(results.load(Bounds(None, 2 * ids)), lambda: 0)
     took = time.perf_counter() - began
     results.close()
     print(f"load    {core.seen / took:,.0f} ids/s ({core.seen:,} in {took:.2f} s)")

@@ -11,7 +11,7 @@ While it is off nothing but `begin` is called, and in tasks tried for the first 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import polars as pl
 
@@ -63,8 +63,8 @@ class Deduplicator:
         ended_ms = self.replay.started_ms if reason is Reason.DRIVER_RESTART else now_ms
         return self.config.settled_at_ms(ended_ms)
 
-    def load(self, pieces: Iterable[Loaded], now_ms: int) -> None:
-        """Take in what the output holds."""
+    def load(self, pieces: Iterable[Loaded], now_ms: Callable[[], int]) -> None:
+        """Take in what the output holds; the clock is asked when all of it is there."""
         self.loads += 1
         ids = 0
         for piece in pieces:
@@ -72,7 +72,7 @@ class Deduplicator:
             self.foreign += piece.foreign
             ids += len(piece.ids)
         self.loaded += ids
-        self._switch.count_loaded(ids, now_ms)
+        self._switch.count_loaded(ids, now_ms())
 
     def keep(self, ids: pl.Series, now_ms: int) -> Mask:
         """Which rows have no result yet. Raises `IdMissing` where a row has no id."""

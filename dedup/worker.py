@@ -62,7 +62,7 @@ class WorkerDeduplicator:
             self._results = self._results or self._setup.results()
             bounds = self._core.config.bounds(self._core.replay)
             began = time.monotonic()
-            self._core.load(self._results.load(bounds), _now_ms())
+            self._core.load(self._results.load(bounds), _now_ms)
             took = time.monotonic() - began
             log.warning("%s: %d ids are known after %.1f s", self._setup.name, self._core.seen, took)
         if not self._core.filtering:

@@ -53,7 +53,7 @@ class Worker:
         if not self.dedup.dormant(attempt):
             if self.dedup.begin(attempt, now_ms) is not None:
                 self.reader = self.reader or self.output.reader()
-                self.dedup.load(self.reader.load(self.dedup.config.bounds(self.dedup.replay)), now_ms)
+                self.dedup.load(self.reader.load(self.dedup.config.bounds(self.dedup.replay)), lambda: now_ms)
             if self.dedup.filtering:
                 mask = self.dedup.keep(pl.Series(rows, dtype=pl.String), now_ms)
                 kept = [row for row, fresh in zip(rows, mask, strict=True) if fresh]
@@ -140,6 +140,27 @@ def test_it_ends_when_the_range_has_passed_and_the_quiet_period_too():
     assert (ended.state, ended.reason, ended.loaded, ended.dropped) == (State.OFF, Reason.QUIET, 2, 4)
     assert worker.dedup.foreign == 1
     assert output.log == ["a", None, "b", "c", "d", "e", "f"]
+
+
+def test_the_quiet_period_begins_when_the_load_has_ended():
+    """Loading may take longer than the period, and nothing can come meanwhile."""
+    clock_ms = 0
+
+    def slow():
+        nonlocal clock_ms
+        clock_ms = 5 * CONFIG.quiet_ms
+        yield Loaded(pl.Series(["a"]), 0, 1, 1)
+
+    dedup = Deduplicator(CONFIG, ReplayRange(last_batch=0))
+    dedup.begin(Attempt(0), 0)
+    dedup.load(slow(), lambda: clock_ms)
+
+    dedup.begin(Attempt(1), clock_ms + 1)
+    just_loaded = dedup.filtering
+    dedup.begin(Attempt(2), clock_ms + CONFIG.quiet_ms)
+
+    assert just_loaded
+    assert not dedup.filtering
 
 
 def test_a_failed_attempt_adds_nothing():
