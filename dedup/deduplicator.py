@@ -45,8 +45,14 @@ class Deduplicator:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Since it was made: loads, ids loaded, rows dropped, records of other writers met."""
-        return {"loads": self.loads, "loaded": self.loaded, "dropped": self.dropped, "foreign": self.foreign}
+        """Since it was made: loads, calls of the filter, ids loaded, rows dropped, records of other writers met."""
+        return {
+            "loads": self.loads,
+            "filter_calls": self.filter_calls,
+            "loaded": self.loaded,
+            "dropped": self.dropped,
+            "foreign": self.foreign,
+        }
 
     def dormant(self, attempt: Attempt) -> bool:
         """Off, and this attempt is no reason to change that."""

@@ -48,7 +48,7 @@ class WorkerDeduplicator:
         self._setup = setup
         self._core = Deduplicator(setup.config, setup.replay)
         self._results: RecentResults | None = None
-        self._reported = {"loads": 0, "loaded": 0, "dropped": 0, "foreign": 0}
+        self._reported = dict.fromkeys(self._core.totals, 0)
         self._changes: list[dict[str, Any]] = []
 
     def begin(self, attempt: Attempt) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from dedup.errors import DedupError, ResultsUnreadable
 from dedup.lakeresults import LakeResults
 from dedup.replayrange import DedupConfig
-from dedup.spark import replay_of, restart_deduplicator
-from dedup.worker import Setup, WorkerDeduplicator
+from dedup.spark import filtered, replay_of, restart_deduplicator
+from dedup.states import Attempt
+from dedup.worker import Setup, WorkerDeduplicator, open_deduplicator
 
 
 def source_of(spark, folder):
@@ -65,8 +67,6 @@ def test_off_loads_nothing_and_filters_nothing(tmp_path, monkeypatch):
     opened = []
     setup = Setup("job", DedupConfig(), replay_of(str(tmp_path)), lambda: opened.append(1))
     worker = WorkerDeduplicator(setup)
-    from dedup.states import Attempt
-
     filtering = [worker.begin(Attempt(number)) for number in range(20)]
 
     assert not any(filtering)
@@ -75,10 +75,27 @@ def test_off_loads_nothing_and_filters_nothing(tmp_path, monkeypatch):
         "filtering": False,
         "changes": [],
         "loads": 0,
+        "filter_calls": 0,
         "loaded": 0,
         "dropped": 0,
         "foreign": 0,
     }
+
+
+@pytest.mark.parametrize(
+    ("attempt", "loads", "filter_calls"), [(Attempt(0), 0, 0), (Attempt(0, task=1), 1, 3)], ids=["off", "filtering"]
+)
+def test_a_stage_that_is_off_passes_its_batches_on(tmp_path, attempt, loads, filter_calls):
+    """Neither a load nor a call of the filter, whatever comes; in a task that is tried again there are both."""
+    results = LakeResults(str(tmp_path / "out"), "value")
+    setup = Setup("stage", DedupConfig(settle_ms=0), replay_of(str(tmp_path)), lambda: results)
+    batches = [pa.record_batch({"value": [f"{i}"], "__teacup_id": pa.array([b"%d" % i])}) for i in range(3)]
+
+    passed = list(filtered(setup, batches, ["value"], lambda: attempt))
+
+    report = open_deduplicator(setup).report()
+    assert [batch.to_pydict() for batch in passed] == [{"value": ["0"]}, {"value": ["1"]}, {"value": ["2"]}]
+    assert (report["loads"], report["filter_calls"]) == (loads, filter_calls)
 
 
 def test_the_replay_range_is_read_from_the_checkpoint(tmp_path):
