@@ -8,7 +8,7 @@ from pydantic import Field
 
 from deploy.job import FeederJob
 from deploy.jobmodel import EveryKeys, Keys, SideKeys, Trigger, as_written
-from deploy.jobvalues import Duration, KafkaProperties, Name, SparkProperties, Start, Text, Topic
+from deploy.jobvalues import ApiUrl, Duration, KafkaProperties, Name, Namespace, SparkProperties, Start, Text, Topic
 from deploy.sparkconf import DEFAULT_MASTER
 from joins.lookup.feed import FeedSpec, FeedStorage
 from joins.spec import Side
@@ -17,8 +17,8 @@ from joins.spec import Side
 class FeedStorageKeys(Keys):
     """The storage API that right records go to."""
 
-    url: Text = Field(description="`http(s)://host:port` of the storage API")
-    namespace: Text = Field(description="namespace of this feeder alone; it needs a retention")
+    url: ApiUrl = Field(description="`http(s)://host:port` of the storage API")
+    namespace: Namespace = Field(description="namespace of this feeder alone; it needs a retention")
     token: Text | None = Field(default=None, description="bearer token; write `${NAME}`, never the token itself")
     connect_timeout: Annotated[Duration, Field(gt=0)] = Field(default=as_written("2s"), description="for a connection")
     read_timeout: Annotated[Duration, Field(gt=0)] = Field(

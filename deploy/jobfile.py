@@ -253,6 +253,9 @@ def _allowed(error: ErrorDetails) -> str:
         "int_from_float": "give a whole number",
         "greater_than_equal": "give {ge} or more",
         "greater_than": "give more than {gt}",
+        "less_than_equal": "give {le} or less",
+        "tuple_type": "give a list",
+        "none_required": "leave it out",
     }
     template = in_our_words.get(error["type"])
     return template.format(**context).replace("'", "") if template else error["msg"].removeprefix("Value error, ")

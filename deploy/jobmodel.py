@@ -13,9 +13,11 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 
 from datadelay.progress import Idle
 from deploy.jobvalues import (
+    ApiUrl,
     Duration,
     KafkaProperties,
     Name,
+    Namespace,
     ProducerProperties,
     SparkProperties,
     Start,
@@ -304,8 +306,8 @@ class WindowJoinKeys(Keys):
 class StorageKeys(Keys):
     """The storage API that the feeder writes to."""
 
-    url: Text = Field(description="`http(s)://host:port` of the storage API")
-    namespace: Text = Field(description="where the feeder writes right records; it needs a retention")
+    url: ApiUrl = Field(description="`http(s)://host:port` of the storage API")
+    namespace: Namespace = Field(description="where the feeder writes right records; it needs a retention")
     token: Text | None = Field(default=None, description="bearer token; write `${NAME}`, never the token itself")
     connect_timeout: Annotated[Duration, Field(gt=0)] = Field(default=as_written("2s"), description="for a connection")
     read_timeout: Annotated[Duration, Field(gt=0)] = Field(
@@ -321,7 +323,7 @@ class StorageKeys(Keys):
 class DelayKeys(Keys):
     """The Data Delay API that says how far the feeder is."""
 
-    url: Text = Field(description="`http(s)://host:port` of the Data Delay API")
+    url: ApiUrl = Field(description="`http(s)://host:port` of the Data Delay API")
     consumer: Text = Field(description="name of the feeder there; its topic is right.topic")
     token: Text | None = Field(default=None, description="bearer token; write `${NAME}`, never the token itself")
     connect_timeout: Annotated[Duration, Field(gt=0)] = Field(default=as_written("2s"), description="for a connection")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -59,6 +60,18 @@ def time_path(value: str) -> str:
     """`kafka`, or a JSON path."""
     if value != "kafka" and not value.startswith("$"):
         raise ValueError("give kafka, or a JSON path into the value such as $.event.time")
+    return value
+
+
+def api_url(value: str) -> str:
+    """The address of an API; a path is allowed, as a proxy may put it anywhere."""
+    try:
+        parts = urlsplit(value)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError("give http(s)://host:port")
     return value
 
 
@@ -140,6 +153,8 @@ Start = Annotated[
 Text = Annotated[str, Field(min_length=1)]
 Topic = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$")]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
+Namespace = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
+ApiUrl = Annotated[Text, AfterValidator(api_url)]
 TimePath = Annotated[str, AfterValidator(time_path)]
 KafkaProperties = Annotated[dict[str, str], BeforeValidator(kafka_properties)]
 ProducerProperties = Annotated[dict[str, str], BeforeValidator(producer_properties)]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from datadelay.collectorconfig import CollectorConfig
 from deploy.job import FeederJob, WindowJob
-from deploy.jobfile import load_job
+from deploy.jobfile import JobFileError, load_job
 from joins.lookup.spec import LookupSpec
 from joins.storage.api.config import ServeConfig
 
@@ -63,3 +64,56 @@ def test_no_token_is_made_up() -> None:
     join = example_join()
 
     assert (join.storage.token, join.delay.token, example_feeder().spec.storage.token) == (None, None, None)
+
+
+@pytest.mark.parametrize("kind", ["lookup", "feeder"])
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("url", "localhost:8720", "storage.url: 'localhost:8720' is not allowed: give http(s)://host:port"),
+        ("url", "ftp://localhost", "storage.url: 'ftp://localhost' is not allowed: give http(s)://host:port"),
+        ("url", "http://", "storage.url: 'http://' is not allowed: give http(s)://host:port"),
+        ("url", "http://host:1?a=b", "storage.url: 'http://host:1?a=b' is not allowed: give http(s)://host:port"),
+        ("namespace", "a b", "storage.namespace: 'a b' is not allowed: only letters, digits, dot,"),
+        ("namespace", "n" * 65, "is not allowed: give at most 64 characters"),
+        ("token", 12345678, "storage.token: '***' is not allowed: give a text; quote what YAML takes"),
+    ],
+)
+def test_a_wrong_address_of_the_store_is_told_by_check(
+    tmp_path: Path, kind: str, key: str, value: object, told: str
+) -> None:
+    """And not by the job, once Spark has started."""
+    document = yaml.safe_load((JOBS / f"{kind}.yaml").read_text())
+    document["storage"][key] = value
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
+
+    with pytest.raises(JobFileError) as raised:
+        load_job(tmp_path / "job.yaml", {})
+
+    (problem,) = raised.value.problems
+    assert told in problem
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"delay": {"url": "localhost:8710", "consumer": "c"}},
+            "delay.url: 'localhost:8710' is not allowed: ",
+        ),
+        ({"accept_generations": "abc"}, "accept_generations: 'abc' is not allowed: give a list"),
+        ({"window_folder": "/tmp"}, "window_folder: '/tmp' is not allowed: leave it out"),
+    ],
+)
+def test_wrong_keys_of_a_lookup_join_are_told_with_what_is_allowed(
+    tmp_path: Path, change: dict[str, object], told: str
+) -> None:
+    """In words for people."""
+    document = yaml.safe_load((JOBS / "lookup.yaml").read_text()) | change
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
+
+    with pytest.raises(JobFileError) as raised:
+        load_job(tmp_path / "job.yaml", {})
+
+    (problem,) = raised.value.problems
+    assert told in problem
