@@ -151,3 +151,35 @@ def test_a_feeder_that_was_rewound_holds_left_until_it_is_back_where_it_was(worl
     assert held == begun
     assert "partition 0 went back from position 1 to 0" in told
     assert left_read(after) == 2
+
+
+def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(world, chain, caplog, monkeypatch):
+    """Left up to where the feeder came goes; what right has got since then, unread by the feeder, is waited for."""
+    monkeypatch.setattr("joins.lookup.source.STANDS_STILL_MS", 0)
+    at_ms = now_ms() - MINUTE_MS
+    chain.put(b"k", at_ms)
+    produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", at_ms)])
+    feeding = Feeding(chain.feeder)
+    with world.storage_running():
+        feeding.feed()
+        chain.collect()
+        begun, _ = chain.look(caplog)
+
+        while_stopped_ms = now_ms() + 1_000
+        chain.put(b"k", while_stopped_ms)
+        produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", while_stopped_ms)])
+        chain.collect()
+        held, told = chain.look(caplog, begun)
+        chain.collect()
+        still_held, _ = chain.look(caplog, held)
+
+        feeding.feed()
+        chain.put(b"other", while_stopped_ms + 1)
+        chain.collect()
+        after, _ = chain.look(caplog, still_held)
+
+    assert left_read(begun) == 1
+    assert held == still_held == begun
+    assert "1 left records wait, as 'feeder' has stored" in told
+    assert "does the feeder run?" in told
+    assert left_read(after) == 2
