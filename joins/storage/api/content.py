@@ -51,7 +51,7 @@ def request_encoding(content_encoding: str | None) -> str | None:
         return None
     if name not in ENCODINGS:
         headers = {"Accept-Encoding": ", ".join(ENCODINGS)}
-        raise HTTPException(415, f"Content-Encoding {name!r} is not understood; send {ENCODINGS}", headers)
+        raise HTTPException(415, f"Content-Encoding {name!r} is not understood; send {' or '.join(ENCODINGS)}", headers)
     return name
 
 

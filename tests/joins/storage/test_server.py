@@ -219,7 +219,8 @@ def test_bodies_may_be_compressed_in_both_directions(server: RunningServer, enco
     assert len(ArrowCodec().decode_outcomes(written.content)) == 100
     assert read.headers["Content-Encoding"] == encoding
     assert int(read.headers["Content-Length"]) < 90_000
-    assert_problem(batch(server, "write", body, ARROW, Content_Encoding="br"), 415, "media-type")
+    other = assert_problem(batch(server, "write", body, ARROW, Content_Encoding="br"), 415, "media-type")
+    assert other["detail"] == "Content-Encoding 'br' is not understood; send zstd or gzip"
 
 
 def test_too_much_is_refused(store: DictBackend) -> None:
