@@ -43,6 +43,7 @@ CAUSES: tuple[tuple[str, ExitCode], ...] = (
     ("IdMissing", ExitCode.FAILED),
     ("RowsLost", ExitCode.FAILED),
     ("DeliveryFailed", ExitCode.FAILED),
+    ("ProducerFailed", ExitCode.FAILED),
     ("ForeignRow", ExitCode.FAILED),
     ("PositionsUnreadable", ExitCode.FAILED),
     ("TopicsMissing", ExitCode.FAILED),

@@ -75,5 +75,9 @@ class DeliveryFailed(KafkaIOError):
         )
 
 
+class ProducerFailed(KafkaIOError):
+    """librdkafka has given a producer up: fenced by a newer one, say. What it had not delivered is not delivered."""
+
+
 class ReceiptRefused(KafkaIOError):
     """A receipt is missing, is none, or is of a later batch; the message says which, and what to do."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, TypeAlias
@@ -18,7 +19,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafkaio import client
-from kafkaio.errors import DeliveryFailed, KafkaUnavailable
+from kafkaio.errors import DeliveryFailed, KafkaUnavailable, ProducerFailed
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.perprocess import PerProcess
 
@@ -77,7 +78,7 @@ class TopicWriter:
         is given). keys, values   binary (or strings) headers        list<struct<key, value>> as
         `RangeReader` gives them, or lists of (key, value); null: none timestamps     int64 milliseconds;
         null: now partitions     int32; null: by the partitioner (murmur2 of the key, as in the Java client)
-        Raises `DeliveryFailed` when an earlier record of this writer failed.
+        Raises `DeliveryFailed` when an earlier record of this writer failed, `ProducerFailed` when none can follow.
         """
         count = next(len(column) for column in (values, keys) if column is not None)
         with no_garbage_collection():
@@ -91,14 +92,18 @@ class TopicWriter:
         self._check_failures()
         self._produce(topic, zip(*columns, strict=True))
         self._sent += count
-        self._producer.poll(0)
+        with _fatal_error_told():
+            self._producer.poll(0)
         self._check_failures()
         return count
 
     def flush(self) -> Delivered:
-        """Wait until every record is acknowledged or failed; raises `DeliveryFailed`, `KafkaUnavailable`."""
+        """Wait until every record is acknowledged or failed.
+
+        Raises `DeliveryFailed`, `ProducerFailed`, `KafkaUnavailable`.
+        """
         deadline = time.monotonic() + self._flush_timeout_s
-        while self._producer.flush(1.0):
+        while self._flushed(1.0):
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(
                     f"{len(self._producer)} records were neither acknowledged nor failed within "
@@ -109,6 +114,10 @@ class TopicWriter:
         self._sent = self._failed = 0
         return delivered
 
+    def _flushed(self, timeout_s: float) -> int:
+        with _fatal_error_told():
+            return self._producer.flush(timeout_s)
+
     @property
     def producer(self) -> Producer:
         """The producer itself, for what concerns its transactions."""
@@ -118,10 +127,11 @@ class TopicWriter:
         """Let go of the producer; records that were not flushed are given up."""
         self._producer.purge()
         try:
-            self._producer.flush(5.0)
-            self._producer.close()  # which also aborts a transaction that is open
-        except KafkaException as error:
-            log.info("a producer was let go of with its transaction open: %s", error.args[0].str())
+            with _fatal_error_told():
+                self._producer.flush(5.0)
+                self._producer.close()  # which also aborts a transaction that is open
+        except ProducerFailed as error:
+            log.info("a producer was let go of with its transaction open: %s", error)
 
     def _produce(self, topic: str, records: Iterable[tuple[Any, Any, int, Any, int]]) -> None:
         produce = self._producer.produce
@@ -137,7 +147,8 @@ class TopicWriter:
         self, topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any
     ) -> None:
         while True:
-            self._producer.poll(_FULL_QUEUE_WAIT_S)
+            with _fatal_error_told():
+                self._producer.poll(_FULL_QUEUE_WAIT_S)
             self._check_failures()
             try:
                 self._producer.produce(topic, value, key, partition, None, None, timestamp, headers)
@@ -167,6 +178,23 @@ class TopicWriter:
 
     def _last_trouble(self) -> str:
         return f"; the last error: {self._trouble.str()}" if self._trouble else ""
+
+
+@contextmanager
+def _fatal_error_told() -> Iterator[None]:
+    """Raises `ProducerFailed` for an error that ends the producer.
+
+    confluent-kafka raises it from whatever serves callbacks, and goes on calling back with it pending: Python then has
+    a SystemError, of which it is the cause, or has been lost.
+    """
+    try:
+        yield
+    except (KafkaException, SystemError) as error:
+        cause: BaseException | None = error
+        while isinstance(cause, SystemError):
+            cause = cause.__cause__
+        told = f"{cause.args[0].str()} ({cause.args[0].name()})" if isinstance(cause, KafkaException) else str(error)
+        raise ProducerFailed(f"the producer cannot go on: {told}") from error
 
 
 def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery import PART_BYTES, AtLeastOnce, Bucket, ExactlyOnce, TransactionalWriter, settle
-from kafkaio.errors import DeliveryFailed, KafkaIOError, ReceiptRefused
+from kafkaio.errors import DeliveryFailed, KafkaIOError, ProducerFailed, ReceiptRefused
 from kafkaio.rangereader import RangeReader
 from kafkaio.receipt import Receipt, standing
 
@@ -141,6 +141,26 @@ def test_an_attempt_that_is_still_writing_is_fenced(kafka, bucket):
     zombie.close()
     assert committed(kafka, bucket.topic) == [b"row"]
     assert is_settled(kafka, bucket.topic)
+
+
+def test_an_attempt_that_is_fenced_amid_its_records_says_so(kafka, bucket):
+    """Whatever it is doing: handing records over, waiting for them, closing."""
+    zombie = TransactionalWriter(kafka, bucket)
+    zombie.begin()
+    zombie.writer.write(bucket.topic, None, [b"zombie"] * 1_000, None, [0] * 1_000)
+
+    attempt(kafka, bucket, 1, [b"row"])
+
+    def go_on():
+        for _ in range(20):
+            zombie.writer.write(bucket.topic, None, [b"zombie"] * 100_000, None, [0] * 100_000)
+            zombie.writer.flush()
+
+    for _ in range(2):
+        with pytest.raises((ProducerFailed, DeliveryFailed)):
+            go_on()
+    zombie.close()
+    assert committed(kafka, bucket.topic) == [b"row"]
 
 
 def test_a_transaction_that_lasts_too_long_is_told_with_its_remedy(kafka, bucket):
