@@ -236,9 +236,9 @@ def _too_late(spec: LookupSpec, left: pl.DataFrame, retained_from_ms: int) -> st
     return (
         f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, look for right records "
         f"from {at(first - spec.before_ms)} on, but namespace {spec.storage.namespace!r} keeps them only from "
-        f"{at(retained_from_ms)} on: their right records may be gone. Lengthen the namespace's retention, rewind the "
-        "feeder and start a new checkpoint; or start later (`start: TIME`); or let them go out unmatched "
-        "(`on_expired: unmatched`, reason no_longer_stored)"
+        f"{at(retained_from_ms)} on: their right records may be gone. Feed a namespace of another name with a longer "
+        "`retention_ms` from as far back, and start a new checkpoint; or start later (`start: TIME`); or let them "
+        "go out unmatched (`on_expired: unmatched`, reason no_longer_stored)"
     )
 
 

@@ -287,6 +287,6 @@ def _retention(namespace: NamespaceBody) -> int:
     if namespace.retention_ms is None:
         raise NoRetention(
             f"namespace {namespace.name!r} has no retention_ms: how long right records live would be unknown to joins; "
-            "give it one in the configuration of the storage API"
+            "configure one of another name with `retention_ms` at the storage API, and feed that"
         )
     return namespace.retention_ms

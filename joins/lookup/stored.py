@@ -98,6 +98,6 @@ def retained_from(namespace: NamespaceBody) -> int:
     if namespace.retained_from is None:
         raise SpecError(
             f"namespace {namespace.name!r} promises no retention: a missing right record could have expired unseen; "
-            "give the namespace a `retention` in the configuration of the storage API"
+            "configure one of another name with `retention_ms` at the storage API, and feed that"
         )
     return namespace.retained_from

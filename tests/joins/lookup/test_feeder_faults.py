@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.lookup.errors import CallRefused
-from joins.lookup.feed import FeedSpec, FeedStorage
+from joins.lookup.feed import FeedSpec, FeedStorage, NoRetention
 from joins.lookup.feedsource import FeedReader
 from joins.spec import Format, Side
 from joins.window.source import Gate
@@ -216,5 +216,17 @@ def test_a_wrong_token_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_pa
     reader = FeedReader(wrong, Gate())
 
     with server_process(tmp_path / "store", port, namespaces=NAMESPACES), pytest.raises(CallRefused, match=r" 401 "):
+        reader.latestOffset({}, ReadAllAvailable())
+    reader.stop()
+
+
+def test_a_namespace_without_retention_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_path: Path) -> None:
+    """With a remedy that the store accepts: the retention of a namespace that is there cannot be raised."""
+    reader = FeedReader(spec, Gate())
+
+    with (
+        server_process(tmp_path / "store", port, namespaces=[{"name": "right"}]),
+        pytest.raises(NoRetention, match=r"'right' has no retention_ms.* one of another name with `retention_ms`"),
+    ):
         reader.latestOffset({}, ReadAllAvailable())
     reader.stop()

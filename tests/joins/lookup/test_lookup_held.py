@@ -154,7 +154,12 @@ def test_other_generations_hold_wholly_and_say_the_remedy(world, spec, look, bac
         ({"token": "wrong"}, {}, CallRefused, r"storage API refuses 'test'.* 401 .*correct `storage`"),
         ({"token": "reads-all"}, {}, CallRefused, r"storage API refuses 'test'.* 403 "),
         ({"namespace": "none"}, {}, CallRefused, r"namespace 'none' is not in the server's configuration"),
-        ({"namespace": "without-retention"}, {}, SpecError, r"promises no retention.*give the namespace a `retention`"),
+        (
+            {"namespace": "without-retention"},
+            {},
+            SpecError,
+            r"promises no retention.*one of another name with `retention_ms`",
+        ),
         ({}, {"token": "wrong"}, CallRefused, r"Data Delay API refuses 'test'.* 401 .*correct `delay.token`"),
         ({}, {"token": None}, CallRefused, r"Data Delay API refuses 'test'.* 401 "),
     ],
