@@ -30,6 +30,7 @@ from joins.spec import JoinSpec, Side
 from joins.testing import oracle
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.groups import GroupOffsets
+from tests.crash.checks import Row, open_transaction, too_many_files, wrong_order, wrong_rows
 from tests.crash.scenarios import Scenario
 from tests.deploy.jobprocess import JobProcess
 from tests.joins.spark import Put, history, produce
@@ -44,16 +45,6 @@ EXECUTOR = "CoarseGrainedExecutorBackend"
 
 class Violation(AssertionError):
     """The output is not what it has to be; the message says which scenarios came before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row of the output, as a reader of committed records sees it."""
-
-    partition: int
-    offset: int
-    left: str
-    right: str | None
 
 
 class CommittedReader:
@@ -218,6 +209,10 @@ class Course:
             "executor": self._executor_of,
             "driver": self._driver,
         }[scenario.target]()
+        zombie = None
+        if scenario.kind == "kill" and scenario.target != "worker":
+            zombie = psutil.Process(worker)
+            pids.insert(0, zombie.ppid())  # the daemon, which would take its workers along: this one shall survive
         for pid in pids:
             os.kill(pid, number)
         if scenario.kind == "pause":
@@ -228,7 +223,13 @@ class Course:
             if scenario.kind == "stop":
                 (self.points / "go").touch()  # a clean stop finishes the batch
             self._job.ended()
-            self._job = self._start()  # an earlier worker may still stand at its point: it goes on as a zombie
+            self._job = self._start()
+        if zombie is not None:
+            self._await_all()  # by another attempt, while this one still stands at its point, its transaction open
+            if scenario.point != "committing" and not _alive(zombie):  # there nobody waits
+                raise self._violation("the worker died with its JVM: nothing was fenced")
+            (self.points / "go").touch()
+            self._until(lambda: not _alive(zombie), "the worker that outlived its JVM does not end")
 
     def _strike_broker(self, kind: str) -> None:
         if kind == "pause":
@@ -245,7 +246,7 @@ class Course:
         self.broker.start()
 
     def _driver(self) -> list[int]:
-        """The job's process and the JVM that it started, but not the Python workers. A clean stop is the process's."""
+        """The job's process and the JVM that it started. A clean stop is the process's."""
         root = psutil.Process(self._job.process.pid)
         if self.done[-1].startswith("stop"):
             return [root.pid]
@@ -294,30 +295,20 @@ class Course:
             for one in oracle.join(history(spec, self.left, self.right), spec)
         )
         rows = list(self._reader.rows)
-        found = Counter((row.left, row.right) for row in rows)
-        if found != expected:
-            raise self._violation(
-                f"{sum((found - expected).values())} rows too many {list((found - expected).items())[:5]}, "
-                f"{sum((expected - found).values())} missing {list((expected - found).items())[:5]}"
-            )
-        newest: dict[tuple[int, str], int] = {}
-        for row in rows:
-            partition, _, offset = row.left.partition(":")
-            at = (row.partition, partition)
-            if int(offset) <= newest.get(at, -1):
-                raise self._violation(
-                    f"left {row.left} came out after offset {newest[at]}, in partition {row.partition}"
-                )
-            newest[at] = int(offset)
         log = BrokerLog(self.topics["out"], self.kafka)
         try:
-            if open_in := {p: ends for p, ends in log.ends().items() if ends.stable != ends.high}:
-                raise self._violation(f"a transaction is open: {open_in}")
+            ends = log.ends()
         finally:
             log.close()
-        slices = sum(1 for _ in (self.folder / "windows").rglob("*.slice"))
-        if slices > 20 * PARTITIONS:
-            raise self._violation(f"{slices} slices are left of a window of one second")
+        files = [path.name for path in (self.folder / "windows").rglob("*") if path.is_file()]
+        for fault in (
+            wrong_rows(rows, expected),
+            wrong_order(rows),
+            open_transaction(ends),
+            too_many_files(files, PARTITIONS),
+        ):
+            if fault is not None:
+                raise self._violation(fault)
         receipts = [
             GroupOffsets(f"{self._name}.receipt.{number}", self.kafka).read([(self.topics["out"], 0)])
             for number in range(PARTITIONS)
@@ -327,6 +318,14 @@ class Course:
 
     def _violation(self, what: str) -> Violation:
         return Violation(f"seed {self.seed}, after {', then '.join(self.done) or 'nothing'}: {what}")
+
+
+def _alive(process: psutil.Process) -> bool:
+    """A dead one that nobody has waited for yet is not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager

@@ -1,0 +1,57 @@
+"""What must hold of the rows that a reader of committed records has seen, and of what is left behind. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafkaio.topiclog import Ends
+
+FILES_A_BUCKET = 12  # slices and marks of the two or three chunks that a window of a second can hold, twice over
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the output, as a reader of committed records sees it."""
+
+    partition: int
+    offset: int
+    left: str
+    right: str | None
+
+
+def wrong_rows(rows: Iterable[Row], expected: Mapping[tuple[str, str | None], int]) -> str | None:
+    """Rows that came twice, or that are none; rows that are missing."""
+    found, wanted = Counter((row.left, row.right) for row in rows), Counter(expected)
+    if found == wanted:
+        return None
+    return (
+        f"{sum((found - wanted).values())} rows too many {list((found - wanted).items())[:5]}, "
+        f"{sum((wanted - found).values())} missing {list((wanted - found).items())[:5]}"
+    )
+
+
+def wrong_order(rows: Iterable[Row]) -> str | None:
+    """A left record that came out after a later one of its partition, in the same partition of the output."""
+    newest: dict[tuple[int, str], int] = {}
+    for row in sorted(rows, key=lambda row: (row.partition, row.offset)):
+        partition, _, offset = row.left.partition(":")
+        at = (row.partition, partition)
+        if int(offset) <= newest.get(at, -1):
+            return f"left {row.left} came out after offset {newest[at]}, in partition {row.partition}"
+        newest[at] = int(offset)
+    return None
+
+
+def open_transaction(ends: Mapping[int, Ends]) -> str | None:
+    """Records that readers of committed ones cannot come to."""
+    hidden = {p: one for p, one in ends.items() if one.stable != one.high}
+    return f"a transaction is open: {hidden}" if hidden else None
+
+
+def too_many_files(names: Sequence[str], buckets: int) -> str | None:
+    """Slices, marks, and temporary files that somebody was killed over: none of them may pile up."""
+    if len(names) <= FILES_A_BUCKET * buckets:
+        return None
+    return f"{len(names)} files are left of a window of one second: {sorted(names)[:5]}"
