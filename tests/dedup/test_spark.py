@@ -8,11 +8,15 @@ import pyarrow as pa
 import pytest
 
 from dedup.errors import DedupError, ResultsUnreadable
+from dedup.identity import Identity
+from dedup.kafkaresults import KafkaResults
 from dedup.lakeresults import LakeResults
 from dedup.replayrange import DedupConfig
 from dedup.spark import filtered, replay_of, restart_deduplicator
 from dedup.states import Attempt
 from dedup.worker import Setup, WorkerDeduplicator, open_deduplicator
+from kafkaio.writer import TopicWriter
+from tests.deploy.jobprocess import records
 
 
 def source_of(spark, folder):
@@ -157,3 +161,46 @@ def test_a_retried_task_drops_what_its_first_attempt_wrote(spark, tmp_path):
     query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination(120)
 
     assert sorted(row.value for row in spark.read.parquet(str(out)).collect()) == ["a", "b", "c"]
+
+
+def test_a_topic_is_a_sink_as_well(spark, kafka, topic_factory, tmp_path):
+    """The driver ends after the rows were acknowledged; the restarted query finds them in the topic, by a header."""
+    put(tmp_path, 0, ["a", "b"])
+    topic, checkpoint = topic_factory(2), str(tmp_path / "checkpoint")
+
+    def to_topic(batches):
+        writer = TopicWriter(kafka)
+        for batch in batches:
+            ids = batch.column("value").to_pylist()
+            if ids:
+                writer.write(topic, None, ids, headers=[[("event-id", one.encode())] for one in ids])
+        writer.flush()
+        writer.close()
+        yield from ()
+
+    def start(after):
+        frame = restart_deduplicator(
+            source_of(spark, tmp_path / "in"),
+            id="value",
+            results=lambda: KafkaResults(topic, kafka, Identity(header="event-id")),
+            checkpoint=checkpoint,
+            config=DedupConfig(settle_ms=0, quiet_ms=0),
+        )
+
+        def write(batch, number):
+            batch.collect()
+            after(number)
+
+        query = frame.mapInArrow(to_topic, "value string").writeStream.foreachBatch(write)
+        query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination(120)
+
+    def crash(number):
+        raise RuntimeError("the driver dies here")
+
+    with pytest.raises(Exception, match="the driver dies here"):
+        start(crash)
+    put(tmp_path, 1, ["c"])
+
+    start(lambda number: None)
+
+    assert sorted(record["value"] for record in records(kafka, topic)) == [b"a", b"b", b"c"]
