@@ -12,6 +12,7 @@ a folder is refused.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 
 import fsspec
@@ -25,6 +26,8 @@ from dedup.replayrange import Bounds
 from dedup.results import Loaded
 
 log = logging.getLogger("dedup")
+
+SAY_EVERY_S = 5.0
 
 # What is in the folder -> who keeps a log of the files that count.
 _LOGS = {
@@ -62,7 +65,7 @@ class LakeResults:
             total += self._rows_of(path)
             chosen.append(path)
         log.warning("loads recent results of %s: %d rows in %d files", self._root, total, len(chosen))
-        read = 0
+        read, said = 0, time.monotonic()
         for path in chosen:
             with self._files.open(path) as file:
                 columns = [self._id] if self._time is None else [self._id, self._time]
@@ -74,6 +77,9 @@ class LakeResults:
                     column = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
                     ids = pl.Series(pl.from_arrow(column))
                     yield Loaded(ids.drop_nulls().cast(pl.Binary), ids.null_count(), read, total)
+                    if time.monotonic() - said > SAY_EVERY_S:
+                        said = time.monotonic()
+                        log.warning("loads recent results of %s: %d of %d rows", self._root, read, total)
         self._read.update(new)
 
     def close(self) -> None:

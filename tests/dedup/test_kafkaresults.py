@@ -76,6 +76,20 @@ def test_the_second_load_brings_what_was_added_since(kafka, topic_factory, resul
     assert ids_of(reader) == []
 
 
+def test_a_long_load_shows_how_far_it_is(kafka, topic_factory, results, monkeypatch, caplog):
+    """Every few seconds; here at every piece, of which each partition has one."""
+    topic = topic_factory(2)
+    put(kafka, topic, [result("0:1"), result("0:2")])
+    put(kafka, topic, [result("1:1")], partition=1)
+    monkeypatch.setattr("dedup.kafkaresults.SAY_EVERY_S", -1.0)
+
+    ids_of(results(topic))
+
+    said = [record.getMessage().rpartition(": ")[2] for record in caplog.records if record.name == "dedup"]
+    assert (said[0], said[-1]) == ("3 records", "3 of 3 records")
+    assert len(said) > 2
+
+
 def test_it_is_bounded_by_time_and_by_the_limit(kafka, topic_factory, results):
     """From the first record with the time on; the last ones where that is too many."""
     topic = topic_factory(2)

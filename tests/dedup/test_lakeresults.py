@@ -49,6 +49,18 @@ def test_the_newest_files_are_read_within_the_limit_and_the_time(tmp_path):
     assert ids_of(LakeResults(str(tmp_path), "id", "time"), Bounds(4, 100)) == ["4a", "4b"]
 
 
+def test_a_long_load_shows_how_far_it_is(tmp_path, monkeypatch, caplog):
+    """Every few seconds; here at every piece."""
+    for number in range(3):
+        put(tmp_path, f"{number}.parquet", ["a", "b"], modified_s=1_000 + number)
+    monkeypatch.setattr("dedup.lakeresults.SAY_EVERY_S", -1.0)
+
+    ids_of(LakeResults(str(tmp_path), "id"), Bounds(None, 100))
+
+    said = [record.getMessage().rpartition(": ")[2] for record in caplog.records]
+    assert said == ["6 rows in 3 files", "2 of 6 rows", "4 of 6 rows", "6 of 6 rows"]
+
+
 def test_a_folder_that_is_not_there_yet_holds_nothing(tmp_path):
     """As before a job's first batch."""
     assert ids_of(LakeResults(str(tmp_path / "none"), "id"), Bounds(None, 3)) == []
