@@ -32,6 +32,7 @@ from joins.window.slices import HASH_VERSION, I64, Slice
 FORMAT = 1
 ALIGNMENT = 64
 NAME = re.compile(r"(right|left)-(\d+)-(\d+)-(\d+)\.(slice|marks)")
+UNFINISHED = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]+")  # a worker was killed as it wrote
 log = logging.getLogger(__name__)
 
 
@@ -102,15 +103,15 @@ class FileStore:
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         for kind, suffix, below in (("left", "marks", left_below), ("right", "slice", right_below)):
-            for entry in self._entries(kind, suffix):
+            for entry in [*self._entries(kind, suffix), *self._entries(kind, suffix, UNFINISHED)]:
                 if entry.end <= below.get(entry.partition, 0):
                     entry.path.unlink(missing_ok=True)
 
-    def _entries(self, kind: str, suffix: str) -> Iterator[Entry]:
+    def _entries(self, kind: str, suffix: str, named: re.Pattern[str] = NAME) -> Iterator[Entry]:
         if not self.folder.is_dir():
             return
         for name in sorted(os.listdir(self.folder)):
-            match = NAME.fullmatch(name)
+            match = named.fullmatch(name)
             if match and match[1] == kind and match[5] == suffix:
                 yield Entry(self.folder / name, int(match[2]), int(match[3]), int(match[4]))
 

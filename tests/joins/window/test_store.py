@@ -107,6 +107,18 @@ def test_a_missing_file_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not caplog.records
 
 
+def test_what_a_killed_worker_left_unfinished_is_forgotten_with_its_range(tmp_path: Path):
+    """Not before: its worker may live yet."""
+    store = FileStore(tmp_path)
+    store.save_slice(a_slice(0, 4))
+    for name in (".right-0-0-4.slice.0a1b", ".right-0-4-8.slice.0a1b", ".left-0-0-4.marks.0a1b"):
+        (tmp_path / name).write_bytes(b"half")
+
+    store.forget({0: 3}, {0: 4})
+
+    assert sorted(os.listdir(tmp_path)) == [".left-0-0-4.marks.0a1b", ".right-0-4-8.slice.0a1b"]
+
+
 def break_length(content: bytes) -> bytes:
     return content[:-1]
 
