@@ -30,7 +30,8 @@ jvm-archive: $(STAMP) ## Spark's classes prepared for the JVM (160 MB in the cac
 browser: ## headless Chromium for the test of the page, where it is missing
 	@if [ -f tests/install-browser.sh ]; then sh tests/install-browser.sh; fi
 
-test: broker-jars jvm-archive browser ## all tests, on a real broker (ARGS="-k window" for some)
+test: broker-jars browser ## all tests, on a real broker (ARGS="-k window" for some)
+	@-$(BIN)/python -m deploy.jvmarchive >/dev/null  # without it the tests take longer, and that is all
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run): about 10 s a blow

@@ -65,7 +65,8 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ) -> Job:
     model = KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
         told = "is missing" if "kind" not in raw else f"{_shown(raw, ('kind',))} is not allowed"
-        raise JobFileError(path, [f"kind: {told}; give {' or '.join(KINDS)}", *_lines(missing)])
+        others = " (servers and the collector check their files as they start)" if "kind" not in raw else ""
+        raise JobFileError(path, [f"kind: {told}; give {' or '.join(KINDS)}{others}", *_lines(missing)])
     keys, problems = _validated(model, document, raw, {where for where, _ in missing})
     problems = [*missing, *problems, *_topic_clashes(document)]
     if keys is None or problems:
