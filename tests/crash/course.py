@@ -210,7 +210,7 @@ class Course:
             "driver": self._driver,
         }[scenario.target]()
         zombie = None
-        if scenario.kind == "kill" and scenario.target != "worker":
+        if scenario.kind == "kill" and scenario.target == "driver":
             zombie = psutil.Process(worker)
             pids.insert(0, zombie.ppid())  # the daemon, which would take its workers along: this one shall survive
         for pid in pids:
@@ -227,9 +227,9 @@ class Course:
         if zombie is not None:
             self._await_all()  # by another attempt, while this one still stands at its point, its transaction open
             if scenario.point != "committing" and not _alive(zombie):  # there nobody waits
-                raise self._violation("the worker died with its JVM: nothing was fenced")
+                raise self._violation("the worker died with its driver: nothing was fenced")
             (self.points / "go").touch()
-            self._until(lambda: not _alive(zombie), "the worker that outlived its JVM does not end")
+            self._until(lambda: not _alive(zombie), "the worker that outlived its driver does not end")
 
     def _strike_broker(self, kind: str) -> None:
         if kind == "pause":
