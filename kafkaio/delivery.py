@@ -198,8 +198,8 @@ class ExactlyOnce:
             self._opening.set_exception(error)
 
     def _make(self) -> TransactionalWriter:
-        timeout_ms = client.TRANSACTION_TIMEOUT_MS if self._in_parts else WHOLE_BATCH_TIMEOUT_MS
-        return TransactionalWriter({"transaction.timeout.ms": str(timeout_ms), **self._kafka}, self._bucket)
+        longer = {} if self._in_parts else {"transaction.timeout.ms": str(WHOLE_BATCH_TIMEOUT_MS)}
+        return TransactionalWriter({**longer, **self._kafka}, self._bucket)
 
 
 class TransactionalWriter:

@@ -103,20 +103,17 @@ class TopicWriter:
         Raises `DeliveryFailed`, `ProducerFailed`, `KafkaUnavailable`.
         """
         deadline = time.monotonic() + self._flush_timeout_s
-        while self._flushed(1.0):
-            if time.monotonic() > deadline:
-                raise KafkaUnavailable(
-                    f"{len(self._producer)} records were neither acknowledged nor failed within "
-                    f"{self._flush_timeout_s:g} s{self._last_trouble()}"
-                )
+        with _fatal_error_told():
+            while self._producer.flush(1.0):
+                if time.monotonic() > deadline:
+                    raise KafkaUnavailable(
+                        f"{len(self._producer)} records were neither acknowledged nor failed within "
+                        f"{self._flush_timeout_s:g} s{self._last_trouble()}"
+                    )
         self._check_failures()
         delivered = Delivered(self._sent, self._sent - self._failed)
         self._sent = self._failed = 0
         return delivered
-
-    def _flushed(self, timeout_s: float) -> int:
-        with _fatal_error_told():
-            return self._producer.flush(timeout_s)
 
     @property
     def producer(self) -> Producer:
