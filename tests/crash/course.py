@@ -206,11 +206,11 @@ class Course:
             return
         pids = {
             "worker": lambda: [worker],
-            "executor": self._executor_of,
+            "executor": lambda: self._executor_of(worker),
             "driver": self._driver,
         }[scenario.target]()
         zombie = None
-        if scenario.kind == "kill" and scenario.target == "driver":
+        if scenario.kind == "kill" and scenario.target in ("driver", "executor"):
             zombie = psutil.Process(worker)
             pids.insert(0, zombie.ppid())  # the daemon, which would take its workers along: this one shall survive
         for pid in pids:
@@ -227,9 +227,9 @@ class Course:
         if zombie is not None:
             self._await_all()  # by another attempt, while this one still stands at its point, its transaction open
             if scenario.point != "committing" and not _alive(zombie):  # there nobody waits
-                raise self._violation("the worker died with its driver: nothing was fenced")
+                raise self._violation(f"the worker died with its {scenario.target}: nothing was fenced")
             (self.points / "go").touch()
-            self._until(lambda: not _alive(zombie), "the worker that outlived its driver does not end")
+            self._until(lambda: not _alive(zombie), f"the worker that outlived its {scenario.target} does not end")
 
     def _strike_broker(self, kind: str) -> None:
         if kind == "pause":
@@ -253,15 +253,12 @@ class Course:
         jvms = [one.pid for one in root.children(recursive=True) if one.name() == "java"]
         return [root.pid, *jvms]
 
-    def _executor_of(self) -> list[int]:
-        found = [
-            one.pid
-            for one in psutil.Process(self._job.process.pid).children(recursive=True)
-            if one.name() == "java" and any(EXECUTOR in argument for argument in one.cmdline())
-        ]
+    def _executor_of(self, worker: int) -> list[int]:
+        """The JVM whose task the worker at the point carries out: another's death would leave that task as it is."""
+        found = [one.pid for one in psutil.Process(worker).parents() if any(EXECUTOR in word for word in one.cmdline())]
         if not found:
-            raise self._violation("no executor of its own is running")
-        return found[:1]
+            raise self._violation("the worker at the point belongs to no executor of its own")
+        return found
 
     def _await_all(self) -> None:
         self._until(lambda: self._reader.lefts() >= len(self.left), "left records are missing from the output")

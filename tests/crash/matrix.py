@@ -1,6 +1,6 @@
 """The long crash matrix: many blows, drawn from a seed, and a table of what came of them.
 
-make crash [RUNS=200] [SEED=7]      or      python -m tests.crash.matrix --runs 200 --seed 7
+make crash [RUNS=200] [SEED=7] [JOBS=2]      or      python -m tests.crash.matrix --runs 200 --seed 7 --jobs 2
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 
 from rich.progress import track
 
 from deploy.broker import Broker
 from kafkaio.failpoint import POINTS
-from tests.crash.course import Course, Violation
+from tests.crash.course import Course
 from tests.crash.scenarios import KINDS, TARGETS, Scenario, drawn
 
 BLOWS = 10  # to one job, before it is stopped and checked
@@ -27,6 +29,7 @@ def _main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.matrix", description="Crash tests, drawn from a seed.")
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--jobs", type=int, default=1, help="run side by side, each with a broker of its own")
     asked = parser.parse_args()
     print(f"seed {asked.seed}: repeat this run with --seed {asked.seed} --runs {asked.runs}", flush=True)
     scenarios = list(drawn(asked.seed, asked.runs))
@@ -41,14 +44,18 @@ def _main() -> int:
     held: Counter[Scenario] = Counter()
     broken: list[str] = []
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="teacup-crash-") as folder, Broker() as broker:
-        for number, (master, some) in enumerate(track(courses, description="jobs")):
-            try:
-                _course(broker, Path(folder) / str(number), asked.seed + number, master, some)
-            except Violation as violation:
-                broken.append(str(violation))
-            else:
+    with ProcessPoolExecutor(asked.jobs, get_context("spawn")) as pool:
+        running = {
+            pool.submit(_course, asked.seed + number, master, some): (number, some)
+            for number, (master, some) in enumerate(courses)
+        }
+        for ended in track(as_completed(running), description="jobs", total=len(running)):
+            number, some = running[ended]
+            fault = ended.exception()
+            if fault is None:
                 held.update(some)
+            else:
+                broken.append(f"job {number}: {fault!r}")
     print(_table(held))
     print(f"{sum(held.values())} of {len(scenarios)} blows held in {time.monotonic() - begun:.0f} s, seed {asked.seed}")
     for violation in broken:
@@ -56,16 +63,16 @@ def _main() -> int:
     return 1 if broken else 0
 
 
-def _course(broker: Broker, folder: Path, seed: int, master: str, scenarios: list[Scenario]) -> None:
-    folder.mkdir()
-    course = Course(broker, folder, seed, master)
-    try:
-        for scenario in scenarios:
-            course.run(scenario)
-    except BaseException:
-        course.close()
-        raise
-    course.finish()
+def _course(seed: int, master: str, scenarios: list[Scenario]) -> None:
+    with tempfile.TemporaryDirectory(prefix="teacup-crash-") as folder, Broker() as broker:
+        course = Course(broker, Path(folder) / "job", seed, master)
+        try:
+            for scenario in scenarios:
+                course.run(scenario)
+        except BaseException:
+            course.close()
+            raise
+        course.finish()
 
 
 def _table(held: Counter[Scenario]) -> str:

@@ -16,8 +16,8 @@ KINDS = ("kill", "pause", "stop")
 class Scenario:
     """target  driver (the job's process and its JVM) | worker (the Python process that delivers) | executor (its JVM,
                in Spark's local-cluster mode) | broker
-    kind    kill (-9; the worker at the point outlives its driver, and goes on as a zombie when another attempt has
-               delivered) | pause (SIGSTOP for 10 s, then SIGCONT) | stop (SIGTERM)
+    kind    kill (-9; the worker at the point outlives its driver or executor, and goes on as a zombie when another
+               attempt has delivered) | pause (SIGSTOP for 10 s, then SIGCONT) | stop (SIGTERM)
     point   of the delivery (`kafkaio.failpoint`) at which it happens
     """
 
@@ -58,4 +58,4 @@ SHORT = (
     Scenario("broker", "kill", "before_commit"),
     Scenario("broker", "stop", "committing"),
 )
-SHORT_ON_A_CLUSTER = (Scenario("executor", "kill", "after_commit"),)
+SHORT_ON_A_CLUSTER = (Scenario("executor", "kill", "before_commit"), Scenario("executor", "stop", "after_commit"))
