@@ -24,33 +24,23 @@ log = logging.getLogger("teacup")
 
 POLL_S = 0.2
 
-# What a failed query's message says it failed with, and the exit code for it.
-CAUSES: tuple[tuple[str, ExitCode], ...] = (
-    ("DataLoss", ExitCode.DATA_LOSS),
-    ("OffsetOutOfRange", ExitCode.DATA_LOSS),
-    ("SpecChanged", ExitCode.CHECKPOINT),
-    ("NotCoPartitioned", ExitCode.NOT_CO_PARTITIONED),
-    ("ReceiptRefused", ExitCode.CHECKPOINT),
-    ("KafkaUnavailable", ExitCode.UNREACHABLE),
-    ("StoreUnreachable", ExitCode.UNREACHABLE),
-    ("StoreChanged", ExitCode.CHECKPOINT),
-    ("StoreAway", ExitCode.UNREACHABLE),
-    ("StoreWiped", ExitCode.CHECKPOINT),
-    ("CallRefused", ExitCode.FAILED),
-    ("SpecError", ExitCode.FAILED),
-    ("NoRetention", ExitCode.FAILED),
-    ("NoDeadLetterTopic", ExitCode.FAILED),
-    ("IdMissing", ExitCode.FAILED),
-    ("RowsLost", ExitCode.FAILED),
-    ("DeliveryFailed", ExitCode.FAILED),
-    ("ProducerFailed", ExitCode.FAILED),
-    ("ForeignRow", ExitCode.FAILED),
-    ("PositionsUnreadable", ExitCode.FAILED),
-    ("TopicsMissing", ExitCode.FAILED),
-    ("TopicMissing", ExitCode.FAILED),
-    ("ConfigError", ExitCode.FAILED),
-    ("KafkaIOError", ExitCode.FAILED),
-)
+# An error of ours, as a Python traceback has it in Spark's message: its class, and the first line of what it says.
+OURS = re.compile(r"\b(?:datadelay|dedup|deploy|joins|kafkaio)(?:\.\w+)*\.([A-Z]\w*): (.+)")
+
+# The exit codes of those errors that have one of their own, the gravest first.
+CODES = {
+    "DataLoss": ExitCode.DATA_LOSS,
+    "OffsetOutOfRange": ExitCode.DATA_LOSS,
+    "SpecChanged": ExitCode.CHECKPOINT,
+    "ReceiptRefused": ExitCode.CHECKPOINT,
+    "StoreChanged": ExitCode.CHECKPOINT,
+    "StoreWiped": ExitCode.CHECKPOINT,
+    "NotCoPartitioned": ExitCode.NOT_CO_PARTITIONED,
+    "KafkaUnavailable": ExitCode.UNREACHABLE,
+    "StoreUnreachable": ExitCode.UNREACHABLE,
+    "StoreAway": ExitCode.UNREACHABLE,
+    "DelayUnreachable": ExitCode.UNREACHABLE,
+}
 
 
 def committed(query: StreamingQuery, ended: list[int]) -> bool:
@@ -85,14 +75,18 @@ def signals(stop_file: Path, query: StreamingQuery) -> Iterator[threading.Event]
 
 
 def failed(error: Exception) -> ExitCode:
-    """The message of whatever failed in a source or a task stands in Spark's, under its class name."""
-    text = f"{type(error).__name__}: {error}"
-    for name, code in CAUSES:
-        found = re.search(rf"\b{name}: (.+)", text)
-        if found:
-            log.error("%s: %s", name, found[1])
-            return code
-    log.error("the query failed: %s", _without_java(text))
+    """Tells what a query failed with, and gives its exit code.
+
+    What failed in a source or a task stands in the text of Spark's error, at times amid others of ours that it caused:
+    the gravest of those with a code of their own is told, else the last.
+    """
+    text = f"{type(error).__module__}.{type(error).__name__}: {error}"
+    ours = dict(OURS.findall(text))
+    for name in (*CODES, *reversed(ours)):
+        if name in ours:
+            log.error("%s: %s", name, ours[name])
+            return CODES.get(name, ExitCode.FAILED)
+    log.error("the query failed: %s", _without_java(f"{type(error).__name__}: {error}"))
     return ExitCode.FAILED
 
 

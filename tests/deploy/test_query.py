@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 
 import pytest
 
 from deploy.exitcodes import ExitCode
-from deploy.query import failed
+from deploy.query import CODES, failed
+from joins.lookup.errors import DelayUnreachable
 
+MODULES = ("dedup.errors", "joins.lookup.errors", "joins.lookup.feed", "joins.spec", "kafkaio.errors")
 SPARKS = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):
   File "clientserver.py", line 644, in _call_proxy
 pyspark.errors.PythonException: An exception was thrown from the Python worker:
@@ -43,3 +46,28 @@ def test_of_an_error_of_ours_its_message_is_told_alone(caplog: pytest.LogCapture
 
     assert code == ExitCode.FAILED
     assert caplog.messages == ["TopicMissing: Kafka has no topic 'out'"]
+
+
+def test_of_several_errors_of_ours_the_one_with_a_code_of_its_own_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Which is what the other came of, whichever stands first."""
+    both = ["dedup.errors.DataLoss: offsets 3 to 5 are gone", "dedup.errors.ResultsUnreadable: out: not read"]
+
+    with caplog.at_level(logging.ERROR):
+        codes = [failed(RuntimeError(SPARKS.format(error="\n".join(some)))) for some in (both, both[::-1])]
+
+    assert codes == [ExitCode.DATA_LOSS] * 2
+    assert caplog.messages == ["DataLoss: offsets 3 to 5 are gone"] * 2
+
+
+def test_an_error_raised_before_the_query_starts_has_the_same_code() -> None:
+    """It comes as itself, not in Spark's words."""
+    assert failed(DelayUnreachable("no answer")) == ExitCode.UNREACHABLE
+
+
+def test_every_named_error_is_one_of_ours() -> None:
+    """A class that is renamed would lose its exit code."""
+    found = {
+        one.__name__ for module in MODULES for one in vars(import_module(module)).values() if isinstance(one, type)
+    }
+
+    assert set(CODES) <= found
