@@ -162,7 +162,8 @@ class LookupParts:
         if not self.log(name).exists():
             return []
         lines = self.log(name).read_text(errors="replace").splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+        told = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+        return [one for one in told if one.get("event") == "batch"]  # the log has the parts' other lines, too
 
     def collect(self) -> int:
         """The collector, once; its exit code."""

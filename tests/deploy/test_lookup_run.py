@@ -35,9 +35,16 @@ def events(start_ms, count):
 
 
 @pytest.fixture
-def parts(broker, topic_factory, tmp_path):
+def asked():
+    """Keys of the join's job file besides those of every test."""
+    return {}
+
+
+@pytest.fixture
+def parts(broker, topic_factory, tmp_path, asked):
     """Everything of a lookup join but the jobs, which are started by the test."""
     joined = topic_factory(2, prefix="joined")
+    output = {"topic": joined, **asked.get("output", {})}
     plan = LookupPlan(
         name=joined,
         kafka={"bootstrap.servers": broker.bootstrap},
@@ -49,7 +56,13 @@ def parts(broker, topic_factory, tmp_path):
         disorder_ms=DISORDER_MS,
         collected_every_s=60.0,
         feeder={"trigger": "available_now"},
-        lookup={"trigger": {"every": "0s"}, "records_per_batch": 200, "producer_delay": "1s"},
+        lookup={
+            "trigger": {"every": "0s"},
+            "records_per_batch": 200,
+            "producer_delay": "1s",
+            **asked,
+            "output": output,
+        },
     )
     with LookupParts(tmp_path, plan) as running:
         running.start(STORAGE, DELAY)
@@ -95,15 +108,29 @@ def kill_9(parts, name):
     assert parts.ended(name, DEADLINE_S) == 128 + signal.SIGKILL
 
 
-def test_a_job_killed_in_mid_batch_goes_on_and_every_left_record_is_there_once(parts):
-    """kill -9 while a batch is under way; the outcome is that of the brute force, each row once."""
+def forget_last_commit(checkpoint):
+    """As if Spark had been killed before it: the batch, written whole, runs again."""
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def fed(parts, count):
+    """The events, all produced and the right ones stored, and the delay published."""
     plan = parts.plan
-    left, right = events(time.time_ns() // 1_000_000 - 300_000, 3_000)
+    left, right = events(time.time_ns() // 1_000_000 - 300_000, count)
     produce(plan.kafka, plan.right, right)
     produce(plan.kafka, plan.left, left)
     parts.start(FEEDER)
     assert parts.ended(FEEDER, DEADLINE_S) == ExitCode.DONE
     assert parts.collect() == 0
+    return left, right
+
+
+def test_a_job_killed_in_mid_batch_goes_on_and_every_left_record_is_there_once(parts):
+    """kill -9 while a batch is under way; the outcome is that of the brute force, each row once."""
+    plan = parts.plan
+    left, right = fed(parts, 3_000)
 
     def through():
         return sum(line["read"]["left"] for line in parts.batches(LOOKUP))
@@ -118,5 +145,30 @@ def test_a_job_killed_in_mid_batch_goes_on_and_every_left_record_is_there_once(p
 
     found = joined_of(plan)
     assert killed_at < len(left)
+    assert len(found) == len(left)
+    assert dict(found) == expected_of(plan, left, right)
+
+
+DEDUPLICATED = {
+    "trigger": "available_now",
+    "records_per_batch": 1_000_000,
+    "output": {"delivery": "at-least-once", "deduplicate": {"quiet": "100ms"}},
+}
+
+
+@pytest.mark.parametrize("asked", [DEDUPLICATED], ids=["deduplicate"])
+def test_a_batch_that_was_written_whole_is_dropped_whole(parts):
+    """Its commit is taken away, so that the next start runs it again, without transactions."""
+    plan = parts.plan
+    left, right = fed(parts, 400)
+    parts.start(LOOKUP)
+    assert parts.ended(LOOKUP, DEADLINE_S) == ExitCode.DONE
+    forget_last_commit(parts.folder / "lookup-join-checkpoint")
+
+    parts.start(LOOKUP)
+    assert parts.ended(LOOKUP, DEADLINE_S) == ExitCode.DONE
+
+    found = joined_of(plan)
+    assert sum(line["deduplicator"].get("dropped", 0) for line in parts.batches(LOOKUP)) == len(left)
     assert len(found) == len(left)
     assert dict(found) == expected_of(plan, left, right)
