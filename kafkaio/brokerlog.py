@@ -25,6 +25,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import admin as kafka_admin
 
 from kafkaio import client
+from kafkaio.errors import KafkaUnavailable
 from kafkaio.eventtime import TimeOf, event_times
 from kafkaio.pointread import PointReader, Record
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
@@ -214,7 +215,12 @@ class BrokerLog:
                 isolation_level=isolation,
                 request_timeout=client.REQUEST_TIMEOUT_S,
             )
-            return {at.partition: self._result(future, at.partition) for at, future in futures.items()}
+            try:
+                return {at.partition: self._result(future, at.partition) for at, future in futures.items()}
+            except KafkaUnavailable:
+                # librdkafka asks with the leader's epoch that it knows, for minutes, though the broker refuses it
+                client.learn(self._admin, self._topic, client.LEARN_TIMEOUT_S)
+                raise
 
         return client.retried(ask, self._kafka)
 

@@ -26,6 +26,7 @@ log = logging.getLogger("kafkaio.librdkafka")
 REQUEST_TIMEOUT_S = 20.0
 RETRY_TIMEOUT_S = 60.0
 MISSING_GRACE_S = 3.0
+LEARN_TIMEOUT_S = 2.0
 SAY_AFTER_S = 3.0
 _SECRET = re.compile(r"password|secret|token|sasl\.oauthbearer|key\.pem|private", re.IGNORECASE)
 
@@ -93,8 +94,8 @@ def consumer(kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Call
     return _make(Consumer, kafka, {**_CONSUMER, **tuning}, {**_CONSUMER_FIXED, "error_cb": on_error})
 
 
-def learn(client: Consumer | Producer, topic: str, timeout_s: float) -> None:
-    """Let a new client know the topic's leaders now, if the broker answers in time; its use tells where it does not.
+def learn(client: Consumer | Producer | AdminClient, topic: str, timeout_s: float) -> None:
+    """Let a client know the topic's leaders now, if the broker answers in time; its use tells where it does not.
 
     What finds no broker connected waits for librdkafka's next look around: an assignment up to a second, the first
     call of a transactional producer half of one.

@@ -40,6 +40,7 @@ CHUNK = 40  # left records, and a few right ones fewer
 START_MS = 1_700_000_000_000
 DEADLINE_S = 120.0
 PAUSE_S = 10.0
+TRANSACTION_TIMEOUT_MS = 8_000  # a transaction that is open when a pause begins is aborted within it
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
@@ -159,7 +160,13 @@ class Course:
             "join": {"before": "900ms", "after": "0s"},
             "idle": "hold",
             "records_per_batch": CHUNK,  # a chunk takes several batches
-            "output": {"topic": self.topics["out"]},
+            "output": {
+                "topic": self.topics["out"],
+                "kafka": {
+                    "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                    "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                },
+            },
             "trigger": {"every": "50ms"},
             "checkpoint": str(self.folder / "checkpoint"),
             "window_folder": str(self.folder / "windows"),

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from deploy.broker import Broker
 from kafkaio.brokerlog import BEYOND_THE_LOG, BrokerLog
 from kafkaio.errors import TopicMissing
 from kafkaio.eventtime import TimeOf
@@ -257,3 +258,21 @@ def test_every_answer_agrees_with_the_brute_force(histories: Histories, data: st
             assert not skipped or skipped[-1] < answer.time_ms
             here = [at for offset, at in records if offset == answer.offset]
             assert not answer.reached or here[0] >= answer.time_ms
+
+
+def test_a_leader_of_a_new_epoch_is_looked_up_again() -> None:
+    """librdkafka's admin client keeps to the epoch that it knows, although the broker refuses it."""
+    with Broker() as broker:
+        kafka = {"bootstrap.servers": broker.bootstrap}
+        admin = AdminClient(kafka)
+        admin.create_topics([NewTopic("again", 1, 1)])["again"].result(20)
+        broker.stop()
+        broker.start()  # a new epoch of the leader
+        log = BrokerLog("again", kafka)
+        before = log.ends()[0]
+        admin.delete_topics(["again"])["again"].result(20)
+        admin.create_topics([NewTopic("again", 1, 1)])["again"].result(20)  # the same connection, an epoch of its own
+
+        after = log.ends()[0]
+
+    assert (before.epoch > 0, after.epoch) == (True, 0)
