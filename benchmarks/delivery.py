@@ -71,7 +71,8 @@ def batch_of(bucket: int, number: int, rows: pl.DataFrame) -> Iterator[pa.Record
     """What the join stage gives for one ticket."""
     tables = [about(TICKET, {"bucket": bucket, "number": number, "generation": "bench"})]
     tables += [part.to_arrow() for part in rows.iter_slices(50_000)]
-    tables.append(about(SUMMARY, {"bucket": bucket, "number": number, "rows": {"matched": len(rows)}}))
+    done = {"bucket": bucket, "number": number, "read": {"left": len(rows)}, "rows": {"matched": len(rows)}}
+    tables.append(about(SUMMARY, done))
     for table in tables:
         yield from table.to_batches()
 

@@ -24,6 +24,7 @@ from dedup.hashing import Mask
 from dedup.identity import ID, Identity
 from dedup.spark import current_attempt
 from dedup.worker import Setup, discard_deduplicator, open_deduplicator
+from deploy.accounts import Accounts
 from deploy.envelope import envelopes
 from deploy.job import Deduplicate, Output
 from joins.lookup.spec import LookupSpec
@@ -89,10 +90,7 @@ def _split(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
 
 
 class BucketSink:
-    """Delivers the rows of one ticket, and keeps its accounts.
-
-    Rows joined, received, written, sent and acknowledged must add up before anything counts.
-    """
+    """Delivers the rows of one ticket, and keeps its accounts: they must add up before anything counts."""
 
     def __init__(self, spec: JoinSpec, output: Output, ticket: Mapping[str, Any], setup: Setup | None = None) -> None:
         self._spec, self._output = spec, output
@@ -103,7 +101,7 @@ class BucketSink:
             if output.exactly_once
             else AtLeastOnce(kafka)
         )
-        self._received = 0
+        self._accounts = Accounts(str(bucket))
         self._written: dict[str, int] = {}  # by topic, since the last commit
         self._setup = setup
         self._deduplicator = None if setup is None else open_deduplicator(setup)
@@ -115,7 +113,8 @@ class BucketSink:
 
     def take(self, rows: pl.DataFrame) -> None:
         """Write those of the rows that are not in yet."""
-        before, self._received = self._received, self._received + len(rows)
+        before = self._accounts.received
+        self._accounts.receive(rows)
         skip = self._delivery.standing().rows - before
         if self._delivery.standing().done or skip >= len(rows):
             return
@@ -125,18 +124,13 @@ class BucketSink:
 
     def close(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Check the accounts and make the last rows durable; the summary with the rows sent, by topic."""
-        joined = sum(summary["rows"].values())
-        if joined != self._received:
-            raise JoinError(
-                f"bucket {summary['bucket']}, batch {summary['number']}: {joined} rows were joined and "
-                f"{self._received} came to be delivered; these must be the same, and the batch is not committed"
-            )
+        self._accounts.check_joined(summary)
         standing = self._delivery.standing()
         summary["sent"] = dict(self._commit(done=True))
         if self._deduplicator is not None:
             self._deduplicator.durable()
             summary["deduplicator"] = self._deduplicator.report()
-        summary["delivered_before"] = self._received if standing.done else standing.rows
+        summary["delivered_before"] = self._accounts.received if standing.done else standing.rows
         return summary
 
     def abandon(self) -> None:
@@ -145,13 +139,15 @@ class BucketSink:
             discard_deduplicator(self._setup)
 
     def _commit(self, *, done: bool) -> Mapping[str, int]:
-        sent = self._delivery.commit(self._received, self._written, done=done)
+        self._accounts.check_written()
+        sent = self._delivery.commit(self._accounts.received, self._written, done=done)
         self._written = {}
         return sent
 
-    def _write(self, topic: str, keys: Any, values: Any, headers: Any, timestamps: pl.Series) -> None:
+    def _write(self, topic: str, keys: Any, values: Any, headers: Any, timestamps: pl.Series) -> int:
         count = self._delivery.write(topic, keys, values, headers, timestamps.to_list())
         self._written[topic] = self._written.get(topic, 0) + count
+        return count
 
     def _fresh(self, results: pl.DataFrame) -> Mask:
         """Which results are not in the output yet."""
@@ -166,18 +162,21 @@ class BucketSink:
         spec, output = self._spec, self._output
         main = rows["outcome"].is_in(["matched", "unmatched"])
         results = rows if main.all() else rows.filter(main)
+        accounts = self._accounts
         if len(results):
+            accounts.results += len(results)
             keys, values, more = _output_of(spec, output, results)
             headers = _position_headers(results, more)
             if self._filters:
                 fresh = self._fresh(results)
+                accounts.dropped += int(np.count_nonzero(~fresh))
                 if fresh.any():
                     some = np.flatnonzero(fresh)
                     new_keys, new_values, new_headers = ([c[i] for i in some] for c in (keys, values, headers))
                     times = results["left_time"].filter(pl.Series(fresh))
-                    self._write(output.topic, new_keys, new_values, new_headers, times)
+                    accounts.written += self._write(output.topic, new_keys, new_values, new_headers, times)
             else:
-                self._write(output.topic, keys, values, headers, results["left_time"])
+                accounts.written += self._write(output.topic, keys, values, headers, results["left_time"])
             if output.unmatched is not None:
                 at = results["outcome"] == "unmatched"
                 picked = at.arg_true().to_list()
@@ -233,7 +232,7 @@ def _position_headers(rows: pl.DataFrame, more: list[Any] | None) -> list[Any]:
     return headers
 
 
-Write = Callable[[str, Any, Any, Any, pl.Series], None]
+Write = Callable[[str, Any, Any, Any, pl.Series], int]
 
 
 def _write_aside(spec: JoinSpec, output: Output, rows: pl.DataFrame, write: Write) -> None:

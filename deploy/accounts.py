@@ -1,0 +1,67 @@
+"""The accounts of one bucket's batch: what was read, joined, received, dropped and written must add up. Pure.
+
+    records of left that were read = those that a row came for     (every left record goes out)
+    rows that were joined          = rows that came here
+    results that are not in yet    = results written + results dropped as duplicates
+
+What was sent and what was acknowledged is compared by `kafkaio.delivery`. The counts are taken where the rows arrive,
+not by those who made them: a row that gets lost between the two shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from joins.spec import JoinError
+
+
+class AccountsDiffer(JoinError):
+    """Rows were lost or doubled on their way; the batch is not committed."""
+
+
+@dataclass(slots=True)
+class Accounts:
+    """received: rows of the ticket so far; lefts: left records that they are about; the others: of the output topic."""
+
+    bucket: str
+    received: int = 0
+    lefts: int = 0
+    results: int = 0
+    dropped: int = 0
+    written: int = 0
+    _last: tuple[int, int] = (-1, -1)
+
+    def receive(self, rows: pl.DataFrame) -> None:
+        """Rows in the schema of `joins.window.records.ROW`; those about one left record stand one after the other."""
+        self.received += len(rows)
+        about = rows.select("left_partition", "left_offset").drop_nulls()
+        if len(about):
+            partitions, offsets = about["left_partition"].to_numpy(), about["left_offset"].to_numpy()
+            partition, offset = self._last
+            differs = np.diff(offsets, prepend=offset) != 0
+            differs |= np.diff(partitions, prepend=partition) != 0
+            self.lefts += int(np.count_nonzero(differs))
+            self._last = int(partitions[-1]), int(offsets[-1])
+
+    def check_written(self) -> None:
+        """Before any part is committed. Raises `AccountsDiffer`."""
+        if self.results != self.written + self.dropped:
+            raise AccountsDiffer(
+                f"{self.bucket}: of {self.results} results {self.written} were written and {self.dropped} dropped; "
+                "these must add up, and nothing more is committed"
+            )
+
+    def check_joined(self, summary: Mapping[str, Any]) -> None:
+        """Before the batch counts as done. Raises `AccountsDiffer`."""
+        joined, read = sum(summary["rows"].values()), summary["read"]["left"]
+        if (joined, read) != (self.received, self.lefts):
+            raise AccountsDiffer(
+                f"{self.bucket}, batch {summary['number']}: {read} left records were read, {joined} rows joined, but "
+                f"{self.received} rows about {self.lefts} left records came to be delivered; these must be the same, "
+                "and the batch is not committed"
+            )
