@@ -10,7 +10,7 @@ its transaction, so that the receipt read afterwards is the last word. Read befo
 the earlier attempt, and its rows are written twice. The id holds no generation and no batch number: it must fence
 attempts of every earlier one.
 
-A producer that committed the batch before this one, in this process, is used again without asking: had another one
+A producer that had the batch before this one, in this process, is used again without asking: had another one
 been initialised since, its next transaction would fail. After any failure the producer is let go, never tried again:
 whether a commit that was not answered took place is seen from the receipt by the next one.
 """
@@ -171,10 +171,12 @@ class ExactlyOnce:
         _add(sent, written)
         now_ms = self._now_ms()
         empty = not transactions.begun and rows == was.rows
-        if was.done or (empty and rows == 0 and not needed(transactions.receipt, self._generation, now_ms)):
-            return sent
-        transactions.commit(Receipt(self._generation, self._number, rows, done, sent, now_ms), written)
-        self._bytes = 0
+        nothing_to_say = empty and rows == 0 and not needed(transactions.receipt, self._generation, now_ms)
+        if not was.done and not nothing_to_say:
+            transactions.commit(Receipt(self._generation, self._number, rows, done, sent, now_ms), written)
+            self._bytes = 0
+        if done:
+            transactions.handled = (self._generation, self._number)
         return sent
 
     def abandon(self) -> None:
@@ -187,12 +189,10 @@ class ExactlyOnce:
     def _open(self) -> None:
         try:
             made = _transactions.get(self._key, self._make)
-            last = made.receipt
-            just_before = last is not None and (last.generation, last.number) == (self._generation, self._number - 1)
-            if made.used and not just_before:  # another process may have delivered since
+            if made.used and made.handled != (self._generation, self._number - 1):  # another process may have, since
                 _transactions.discard(self._key)
                 made = _transactions.get(self._key, self._make)
-            made.used = True
+            made.used, made.handled = True, None
             self._opening.set_result(made)
         except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
             self._opening.set_exception(error)
@@ -205,12 +205,15 @@ class ExactlyOnce:
 class TransactionalWriter:
     """A producer that has fenced all earlier ones of its bucket, and the receipt that stood then.
 
+    used, handled   whether a batch has had it; generation and number of the last one, once that is done
+
     Raises `KafkaUnavailable`, `ReceiptRefused`, `KafkaIOError`. After any error it must be closed.
     """
 
     def __init__(self, kafka: Mapping[str, str], bucket: Bucket) -> None:
         self._kafka, self._bucket = kafka, bucket
         self.used = False
+        self.handled: tuple[str, int] | None = None
         self.begun = False
         self._stuck = False
         properties = transactional(kafka)

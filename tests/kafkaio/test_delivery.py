@@ -256,15 +256,19 @@ def test_a_lost_receipt_stops_the_bucket(kafka, bucket):
         attempt(kafka, bucket, 2, [b"row"])
 
 
-def test_later_batches_without_rows_open_no_transaction(kafka, bucket):
+def test_later_batches_without_rows_open_no_transaction(kafka, bucket, monkeypatch):
     """A quiet bucket costs nothing; the log ends where it ended."""
     attempt(kafka, bucket, 1, [b"row"])
     log = BrokerLog(bucket.topic, kafka)
     before = log.ends()
+    opened = []
+    monkeypatch.setattr(TransactionalWriter, "_read_receipt", lambda self: opened.append(self))
 
-    attempt(kafka, bucket, 2, [])
+    for number in range(2, 6):
+        attempt(kafka, bucket, number, [])
 
     assert log.ends() == before
+    assert opened == []  # nor another producer
     log.close()
 
 
