@@ -2,7 +2,8 @@
 
 Which records: those from the first with a time >= `since_ms` on (every earlier one has a smaller time), at most the
 last `limit` of the topic, shared by its partitions as evenly as they allow. Records behind an open transaction cannot
-be read yet: it is waited for, as results of ours may stand behind it.
+be read yet: it is waited for, as results of ours may stand behind it. Those of aborted transactions are no results,
+also where the job itself reads uncommitted records: rows that pass for them would be lost.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dedup.identity import Identity
 from dedup.replayrange import Bounds
 from dedup.results import Loaded
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.client import committed_only
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.rangereader import RangeReader
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
@@ -40,8 +42,8 @@ class KafkaResults:
         self._topic = topic
         self._identity = identity or Identity()
         self._timeout_s = transaction_timeout_s
-        self._log = BrokerLog(topic, kafka)
-        self._reader = RangeReader(topic, kafka)
+        self._log = BrokerLog(topic, committed_only(kafka))
+        self._reader = RangeReader(topic, committed_only(kafka))
         self._positions: dict[int, int] = {}
 
     def load(self, bounds: Bounds) -> Iterator[Loaded]:

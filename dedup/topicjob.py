@@ -33,6 +33,7 @@ from dedup.states import Attempt
 from dedup.topicsource import Span, Stage, summary_batch
 from dedup.window import SeenWindow
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.client import committed_only
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import RangeReader, open_reader
 from kafkaio.topiclog import Ends, TimeQuery
@@ -64,8 +65,9 @@ class OutputWindow:
 
     def __init__(self, job: TopicJob, partition: int) -> None:
         self._job, self._partition = job, partition
-        self._log = BrokerLog(job.output, job.kafka)
-        self._reader = RangeReader(job.output, job.kafka)
+        kafka = committed_only(job.kafka)  # an aborted record is no result, also for a job that reads aborted ones
+        self._log = BrokerLog(job.output, kafka)
+        self._reader = RangeReader(job.output, kafka)
         self._position: int | None = None
         self.seen = SeenWindow(job.window_ms, job.config.limit)
 

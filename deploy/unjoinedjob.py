@@ -30,13 +30,14 @@ from deploy.job import WindowJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
 from deploy.query import failed
 from deploy.session import build_session
-from deploy.unjoinedstage import Work, carry_out, committed_only
+from deploy.unjoinedstage import Work, carry_out
 from deploy.unjoinedstate import folder_of, load, save
 from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
 from joins.spec import DataLoss, JoinError, SpecChanged
 from joins.window.guard import check_compaction
 from joins.window.state import Admission
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.client import committed_only
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.eventtime import TimeOf
 

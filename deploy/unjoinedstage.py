@@ -25,6 +25,7 @@ from deploy.sink import BucketSink
 from joins.lookup.unjoined import RightSlice, Verdicts
 from joins.lookup.verdicts import Joined, PartitionVerdicts
 from joins.spec import JoinError, JoinSpec
+from kafkaio.client import committed_only
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.rangereader import open_reader
 
@@ -57,10 +58,6 @@ class Work:
         spec = JoinSpec(**{f.name: getattr(job.spec, f.name) for f in fields(JoinSpec)})
         spec = replace(spec, name=f"{spec.name}.unjoined", kafka=committed_only(spec.kafka))
         return cls(spec, job, state.under_way, state.generation, state.begin_ms)
-
-
-def committed_only(kafka: Mapping[str, str]) -> dict[str, str]:
-    return {**kafka, "isolation.level": "read_committed"}
 
 
 def carry_out(spark: SparkSession, work: Work) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ def results(kafka):
     """`results(topic, ...)`: a reader that is closed in the end."""
     opened = []
 
-    def make(topic, *more, **options):
+    def make(topic, *more, kafka=kafka, **options):
         opened.append(KafkaResults(topic, kafka, *more, **options))
         return opened[-1]
 
@@ -134,6 +134,20 @@ def test_results_behind_an_open_transaction_are_waited_for(kafka, topic_factory,
     other.abort_transaction(30)
 
     assert ids_of(results(topic)) == ["0:1|"]
+
+
+def test_aborted_records_are_no_results(kafka, topic_factory, results):
+    """What they name is still to be written, also by a job that reads uncommitted records itself."""
+    topic = topic_factory()
+    aborted = Producer({**kafka, "transactional.id": topic})
+    aborted.init_transactions(30)
+    aborted.begin_transaction()
+    aborted.produce(topic, b"x", headers=result("0:1"))
+    aborted.flush()
+    aborted.abort_transaction(30)
+    put(kafka, topic, [result("0:2")])
+
+    assert ids_of(results(topic, kafka={**kafka, "isolation.level": "read_uncommitted"})) == ["0:2|"]
 
 
 def test_positions_in_columns_and_in_headers_are_the_same_ids():

@@ -36,7 +36,7 @@ def output_window(kafka):
     """`output_window(topic)`: the window of its partition 0, closed in the end."""
     opened = []
 
-    def make(topic):
+    def make(topic, kafka=kafka):
         job = TopicJob("job", "in", topic, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
         opened.append(OutputWindow(job, 0))
         return opened[-1]
@@ -70,6 +70,23 @@ def test_results_behind_another_writers_transaction_are_waited_for(kafka, topic_
 
     assert waits
     assert known(window, "a", "b", "x", "c") == [True, True, True, False]
+
+
+def test_aborted_records_are_not_known(kafka, topic_factory, output_window):
+    """A record dropped for one of them would be lost; also in a job that reads uncommitted records itself."""
+    topic = topic_factory()
+    aborted = Producer({**kafka, "transactional.id": topic})
+    aborted.init_transactions(30)
+    aborted.begin_transaction()
+    aborted.produce(topic, key=b"a", partition=0)
+    aborted.flush()
+    aborted.abort_transaction(30)
+    put(kafka, topic, ["b"], now_ms())
+    window = output_window(topic, {**kafka, "isolation.level": "read_uncommitted"})
+
+    window.catch_up()
+
+    assert known(window, "a", "b") == [False, True]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
