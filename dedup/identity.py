@@ -2,6 +2,8 @@
 
     positions   `partition:offset|partition:offset` of the left and the right record, from the headers `teacup.left` and
                 `teacup.right`; nothing after the bar where there is no right record
+    left        `partition:offset` of the left record alone (the header `teacup.left`): where a left record has one
+                result, it is the same one whatever right record the replay finds
     a header    its value
     the key     of the record; a null key is no id
 
@@ -23,7 +25,7 @@ LEFT, RIGHT, ID = "teacup.left", "teacup.right", "teacup.id"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """header   whose value is the id; None: the positions of both records
+    """header   whose value is the id; None: the positions of both records; `LEFT`: that of the left one
 
     key      the record's key is the id
     """
@@ -42,14 +44,16 @@ class Identity:
         pair = pl.DataFrame({"left": _series(_header(headers, LEFT)), "right": _series(_header(headers, RIGHT))})
         return _paired(pair.select(pl.all().cast(pl.String)))
 
+    @property
+    def by_position(self) -> bool:
+        return not self.key and self.header in (None, LEFT)
+
     def of_positions(self, rows: pl.DataFrame) -> pl.Series:
-        """The same ids from columns left_partition, left_offset, right_partition, right_offset."""
-        return _paired(
-            rows.select(
-                left=pl.format("{}:{}", "left_partition", "left_offset"),
-                right=pl.format("{}:{}", "right_partition", "right_offset"),
-            )
-        )
+        """The same ids, where they are `by_position`, from columns {left,right}_{partition,offset}."""
+        left = pl.format("{}:{}", "left_partition", "left_offset")
+        if self.header is not None:
+            return rows.select(left=left)["left"].cast(pl.Binary)
+        return _paired(rows.select(left=left, right=pl.format("{}:{}", "right_partition", "right_offset")))
 
 
 def _paired(pair: pl.DataFrame) -> pl.Series:

@@ -25,7 +25,7 @@ class Select:
 class Deduplicate:
     """How results that a replay repeats are recognised in the output.
 
-    header      whose value identifies a result; None: the positions of both records
+    header      whose value identifies a result; None: the left record's position, under the policy `all` both positions
     expression  Spark SQL whose value is written as the header `teacup.id`, and identifies a result
     """
 

@@ -104,8 +104,8 @@ class DeduplicateKeys(Keys):
 
     header: Text | None = Field(
         default=None,
-        description="header whose value identifies a result (one of `select.headers`); without it the positions of "
-        "the left and the right record do",
+        description="header whose value identifies a result (one of `select.headers`); without it the position of the "
+        "left record does, with `policy: all` those of both records",
     )
     expression: Text | None = Field(
         default=None,

@@ -107,7 +107,7 @@ def deduplication(job: WindowJob) -> Setup | None:
     asked = job.output.deduplicate
     if asked is None:
         return None
-    topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, identity_of(asked)
+    topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, identity_of(job.spec, asked)
     replay = replay_of(job.checkpoint, _left_since_ms)
     return Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity))
 

@@ -21,7 +21,7 @@ import polars as pl
 import pyarrow as pa
 
 from dedup.hashing import Mask
-from dedup.identity import ID, Identity
+from dedup.identity import ID, LEFT, Identity
 from dedup.spark import current_attempt
 from dedup.worker import Setup, discard_deduplicator, open_deduplicator
 from deploy.accounts import Accounts
@@ -154,8 +154,8 @@ class BucketSink:
         assert self._deduplicator is not None
         assert self._output.deduplicate is not None
         asked = self._output.deduplicate
-        identity = identity_of(asked)
-        ids = identity.of_positions(results) if identity.header is None else _header_ids(identity, results)
+        identity = identity_of(self._spec, asked)
+        ids = identity.of_positions(results) if identity.by_position else _header_ids(identity, results)
         return self._deduplicator.keep(ids)
 
     def _route(self, rows: pl.DataFrame) -> None:
@@ -196,9 +196,15 @@ def _repeats(spec: JoinSpec) -> bool:
     return not (isinstance(spec, LookupSpec) and spec.policy is Policy.ALL)
 
 
-def identity_of(asked: Deduplicate) -> Identity:
-    """What identifies a result in the output topic."""
-    return Identity(ID if asked.expression is not None else asked.header)
+def identity_of(spec: JoinSpec, asked: Deduplicate) -> Identity:
+    """What identifies a result in the output topic.
+
+    A replay of a lookup join may find another right record, or one where there was none. With every policy but `all`
+    a left record has one row, so that its position alone is the id.
+    """
+    if asked.expression is not None:
+        return Identity(ID)
+    return Identity(asked.header or (None if spec.policy is Policy.ALL else LEFT))
 
 
 def _header_ids(identity: Identity, results: pl.DataFrame) -> pl.Series:

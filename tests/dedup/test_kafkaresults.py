@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from dedup.identity import Identity
+from dedup.identity import LEFT, Identity
 from dedup.kafkaresults import KafkaResults, share
 from dedup.replayrange import Bounds
 from kafkaio.errors import KafkaUnavailable
@@ -157,6 +157,7 @@ def test_positions_in_columns_and_in_headers_are_the_same_ids():
     )
     headers = pa.array([None, [("x", b"y"), *result("0:5", "1:9")], result("3:6")], HEADERS)
 
-    found = Identity().of_headers(headers.slice(1))
+    both, left = (one.of_headers(headers.slice(1)).to_list() for one in (Identity(), Identity(LEFT)))
 
-    assert found.to_list() == Identity().of_positions(rows).to_list() == [b"0:5|1:9", b"3:6|"]
+    assert both == Identity().of_positions(rows).to_list() == [b"0:5|1:9", b"3:6|"]
+    assert left == Identity(LEFT).of_positions(rows).to_list() == [b"0:5", b"3:6"]

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
+import polars as pl
 import pytest
+import yaml
 
+from dedup.replayrange import ReplayRange
+from dedup.states import Attempt
+from deploy import sink
 from deploy.exitcodes import ExitCode
 from deploy.jobfile import JobFileError, load_job
+from deploy.run import deduplication
 from tests.deploy.jobprocess import JobProcess, records
+from tests.deploy.test_sink import rows_about, ticket_with
 from tests.joins.spark import Put, produce
 
 START_MS = 1_700_000_000_000
@@ -115,6 +123,29 @@ def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path, o
     assert set(seen.values()) == {1}
 
 
+@pytest.mark.parametrize(("policy", "rights"), [("nearest", [None]), ("all", [None, "0:9"])])
+def test_a_replay_that_finds_another_right_record(kafka, job, tmp_path, monkeypatch, policy, rights):
+    """A lookup join's row went out alone, and in the replay right has come: where left has one row, it is the same."""
+    path, content = tmp_path / "job.yaml", job()
+    path.write_text(yaml.safe_dump({**content, "join": {"before": "2s", "policy": policy}}))
+    made = load_job(path)
+    monkeypatch.setattr(sink, "current_attempt", lambda: Attempt(0))
+    again = replace(deduplication(made), replay=ReplayRange(last_batch=0, run=f"again-{made.spec.name}"))
+    alone = rows_about([5])
+    matched = alone.with_columns(
+        pl.lit("matched").alias("outcome"),
+        pl.lit(0).cast(alone.schema["right_partition"]).alias("right_partition"),
+        pl.lit(9).cast(alone.schema["right_offset"]).alias("right_offset"),
+    )
+
+    for rows, setup in ((alone, deduplication(made)), (matched, again)):
+        list(sink.deliver_stage(made.spec, made.output, setup)(ticket_with(rows, 1, 1)))
+
+    found = [record["headers"] for record in records(kafka, content["output"]["topic"])]
+    assert [one["teacup.left"] for one in found] == ["0:5"] * len(rights)
+    assert [one.get("teacup.right") for one in found] == rights
+
+
 @pytest.mark.parametrize(
     ("output", "told"),
     [
@@ -130,8 +161,6 @@ def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path, o
 )
 def test_what_cannot_work_is_refused(job, tmp_path, output, told):
     """Before anything connects."""
-    import yaml
-
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(job(**output)))
 
