@@ -32,6 +32,7 @@ from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery, TopicLog
 NEVER_CAPPED = 2**62
 SHARE_MET = 0.6  # a target that fills this part of the share is not searched for any longer
 SEARCH_ROUNDS = 5
+RENEW_EVERY_MS = 24 * 3_600_000  # without a record to read: offsets of groups last seven days
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +150,18 @@ def carry_out(
     logs: Mapping[str, TopicLog],
     watch: Watch,
 ) -> Admission:
-    """Make the plans with the logs' answers; `state` itself where they read nothing and expire nothing."""
+    """Make the plans with the logs' answers; `state` itself where they read nothing and expire nothing.
+
+    Once begun, they are carried out once a day all the same: it renews receipts and positions, which Kafka forgets.
+    """
     buckets = _in_lockstep(plans, logs, listing.listed_ms + spec.max_future_skew_ms)
     watch.saw(state.buckets, buckets, listing.listed_ms)
     reads = any(bucket.reads for bucket in buckets.values())
     expires = listing.listed_ms - state.listed_ms >= spec.frontier_every_ms and any(
         bucket.expires_records for bucket in buckets.values()
     )
-    if not reads and not expires:
+    renews = state.number > 0 and listing.listed_ms - state.listed_ms >= RENEW_EVERY_MS
+    if not (reads or expires or renews):
         return state
     return replace(state, number=state.number + 1, listed_ms=listing.listed_ms, buckets=buckets)
 

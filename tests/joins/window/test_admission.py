@@ -375,6 +375,20 @@ def test_two_empty_topics_admit_nothing_ever():
     assert run.state.number == 0
 
 
+def test_a_job_without_records_has_a_batch_a_day():
+    """It renews the receipts of its buckets, which Kafka forgets after a week."""
+    run = live()
+    run.clock.advance(DAY_MS // 2)
+    batches(run)
+    number = run.state.number
+
+    for _ in range(10):
+        run.clock.advance(DAY_MS // 2)
+        run.admit()
+
+    assert run.state.number == number + 5
+
+
 def test_right_is_listed_before_left():
     """A left record that came after right was listed would otherwise pass by a clock that right has not seen."""
     asked = []
