@@ -45,7 +45,7 @@ _CONSUMER_FIXED: Mapping[str, Any] = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
 }
-TRANSACTION_TIMEOUT_MS = 10_000  # readers wait so long for what a dead writer left open; a transaction lasts about a second
+TRANSACTION_TIMEOUT_MS = 10_000  # readers wait so long for what a dead writer left open
 _PRODUCER: Mapping[str, Any] = {"partitioner": "murmur2_random"}
 _PRODUCER_FIXED: Mapping[str, Any] = {
     "enable.idempotence": True,

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -313,15 +313,15 @@ class Course:
         ):
             if fault is not None:
                 raise self._violation(fault)
-        receipts = [
-            GroupOffsets(f"{self._name}.receipt.{number}", self.kafka).read([(self.topics["out"], 0)])
-            for number in range(PARTITIONS)
-        ]
+        receipts = []
+        for number in range(PARTITIONS):
+            with closing(GroupOffsets(f"{self._name}.receipt.{number}", self.kafka)) as group:
+                receipts.append(group.read([(self.topics["out"], 0)]))
         if "output" not in self.changes and not all(all(one.values()) for one in receipts):
             raise self._violation(f"a receipt is missing: {receipts}")
 
     def _violation(self, what: str) -> Violation:
-        return Violation(f"seed {self.seed}, after {', then '.join(self.done) or 'nothing'}: {what}")
+        return Violation(f"history {self.seed}, after {', then '.join(self.done) or 'nothing'}: {what}")
 
 
 def _alive(process: psutil.Process) -> bool:
