@@ -56,6 +56,7 @@ def replay_of(checkpoint: str, since_of: Callable[[str], int | None] | None = No
             "looked for on this machine, and no restart would be noticed"
         )
     files, root = fsspec.core.url_to_fs(checkpoint)
+    files.invalidate_cache()  # fsspec has one instance for the whole process, which remembers listings
 
     def numbers(log: str) -> list[int]:
         folder = f"{root}/{log}"

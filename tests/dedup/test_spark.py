@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fsspec
 import pyarrow as pa
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from dedup.errors import DedupError, ResultsUnreadable
 from dedup.identity import Identity
@@ -113,6 +115,38 @@ def test_the_replay_range_is_read_from_the_checkpoint(tmp_path):
 
     assert (replay.last_batch, replay.since_ms) == (2, 5)
     assert replay_of(Path(tmp_path / "none").as_uri()).last_batch is None
+
+
+class RememberedFiles(LocalFileSystem):
+    """Files whose listings are remembered until they are invalidated, as fsspec does for object stores."""
+
+    protocol = "remembered"
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return path.removeprefix("remembered://")
+
+    def ls(self, path, detail=False, **options):
+        if path not in self.dircache:
+            self.dircache[path] = super().ls(path, detail=True, **options)
+        return [one if detail else one["name"] for one in self.dircache[path]]
+
+    def invalidate_cache(self, path=None):
+        self.dircache.clear()
+        super().invalidate_cache(path)
+
+
+def test_a_second_start_in_one_process_sees_what_was_planned_meanwhile(tmp_path):
+    """Also where the file system remembers what it listed at the first one."""
+    fsspec.register_implementation("remembered", RememberedFiles, clobber=True)
+    for log in ("offsets", "commits"):
+        (tmp_path / log).mkdir()
+    first = replay_of(f"remembered://{tmp_path}")
+    (tmp_path / "offsets" / "0").touch()
+
+    second = replay_of(f"remembered://{tmp_path}")
+
+    assert (first.last_batch, second.last_batch) == (None, 0)
 
 
 def test_a_checkpoint_that_only_spark_would_find_is_refused():
