@@ -5,7 +5,8 @@
       +- KafkaUnavailable   the broker is away, or did not answer in time: worth another try later
       +- TopicMissing       the topic or partition does not exist
       +- OffsetOutOfRange   the offset was deleted by retention, or truncated: records are gone
-      +- DeliveryFailed     a record was not acknowledged, or its transaction did not commit
+      +- DeliveryFailed     a record was not acknowledged
+      +- ProducerFailed     librdkafka has given a producer up, as one that was fenced
       +- ReceiptRefused     what was delivered before is not known: nothing may be written
 
 Each keeps its values as attributes and passes unharmed between processes (they are the exception's `args`).
