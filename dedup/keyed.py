@@ -10,7 +10,8 @@ A failed attempt may have written a part of its keys, and its replay need not to
 happened. So opaque updates first store which keys they touch (the *intent*), and a replay puts the keys that it does
 not touch itself back to their previous values. Order of writes: intent, values, committed txid; each is complete
 before the next begins. Intents of odd and even transactions lie apart, so that one is never overwritten while its
-transaction may still be repeated; within one transaction intents only grow.
+transaction may still be repeated; within one transaction intents only grow. The very first transaction is noted before
+anything else, as nothing is committed yet that tells which one has to be repeated.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class KeyedResults:
         self._combine = combine
         self._opaque = opaque
         self._committed_key = _RESERVED + scope + b"/committed"
+        self._first_key = _RESERVED + scope + b"/first"
         self._intent_key = _RESERVED + scope + b"/intent/"
 
     def committed(self) -> int | None:
@@ -103,24 +105,27 @@ class KeyedResults:
 
         changes   by key what the whole batch adds to it: combine the batch's records before
         """
-        self._check_order(txid)
+        last = self.committed()
+        _check_order(txid, last)
         for key in changes:
             if key.startswith(_RESERVED):
                 raise CommitOrder(f"key {key!r}: keys that begin with {_RESERVED!r} are reserved; give another")
+        if last is None:
+            self._begin_first(txid)
         values = self._opaque_values(txid, changes) if self._opaque else self._transactional_values(txid, changes)
         if values:
             self._store.put_many({key: one.packed() for key, one in values.items()})
         self._store.put_many({self._committed_key: b"%d" % txid})
 
-    def _check_order(self, txid: int) -> None:
-        if txid < 0:
-            raise CommitOrder(f"txid {txid} is not allowed; give 0 or more")
-        last = self.committed()
-        if last is not None and txid not in (last, last + 1):
-            why = "a later one is committed already" if txid < last else f"{last + 1} was not committed"
+    def _begin_first(self, txid: int) -> None:
+        """Nothing is committed: an attempt of another transaction may have left values that only it can mend."""
+        (data,) = self._store.get_many([self._first_key])
+        if data is None:
+            self._store.put_many({self._first_key: b"%d" % txid})
+        elif (first := _number(self._first_key, data)) != txid:
             raise CommitOrder(
-                f"transaction {txid} is out of order: {why} (the last one is {last}). Batches commit one after the "
-                "other; if the batches were numbered anew (a new checkpoint), give this writer a new scope and new keys"
+                f"transaction {txid} is out of order: {first} was begun, and nothing is committed: repeat it before "
+                "any other; if the batches were numbered anew, give this writer a new scope and new keys"
             )
 
     def _transactional_values(self, txid: int, changes: Mapping[bytes, bytes]) -> dict[bytes, _Stored]:
@@ -173,6 +178,17 @@ class KeyedResults:
                 f"key {key!r} holds a value of transaction {before.txid}, but {txid} is being applied: "
                 "another writer has the same key; give each writer keys of its own"
             )
+
+
+def _check_order(txid: int, last: int | None) -> None:
+    if txid < 0:
+        raise CommitOrder(f"txid {txid} is not allowed; give 0 or more")
+    if last is not None and txid not in (last, last + 1):
+        why = "a later one is committed already" if txid < last else f"{last + 1} was not committed"
+        raise CommitOrder(
+            f"transaction {txid} is out of order: {why} (the last one is {last}). Batches commit one after the "
+            "other; if the batches were numbered anew (a new checkpoint), give this writer a new scope and new keys"
+        )
 
 
 def _pieces(keys: Iterator[bytes]) -> Iterator[bytes]:

@@ -105,6 +105,23 @@ def test_transactions_out_of_order_are_refused(opaque, txid, why):
     assert store.items == before
 
 
+@pytest.mark.parametrize("opaque", [True, False])
+def test_the_first_transaction_is_repeated_before_any_other(opaque):
+    """It failed in the midst of its values: another one would leave what it wrote for ever."""
+    store = Memory()
+    results = KeyedResults(store, add_int, opaque=opaque)
+    store.puts_left = 4 if opaque else 2  # the first value is in, the second one is not
+    with pytest.raises(Broken):
+        results.apply(0, {b"a": b"1", b"b": b"1"})
+    store.puts_left = None
+
+    with pytest.raises(CommitOrder, match="0 was begun, and nothing is committed"):
+        results.apply(1, {b"b": b"1"})
+    results.apply(0, {b"a": b"1", b"b": b"1"})
+
+    assert results.read([b"a", b"b"]) == [b"1", b"1"]
+
+
 def test_many_keys_are_intended_in_pieces():
     """An intent larger than one value of the store is kept in several."""
     store = Memory()
