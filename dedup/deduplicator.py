@@ -2,7 +2,7 @@
 
     begin(attempt)   -> when the output may be loaded (an earlier attempt's writes are settled by then), None: no need
     load(pieces)     the ids of the output become seen
-    keep(ids)        which rows have no result yet: neither seen, nor earlier in this attempt
+    keep(ids)        which rows have no result yet: neither seen, nor earlier in this attempt; also those without an id
     durable()        this attempt's rows are acknowledged: they are seen
     (nothing)        an attempt that failed adds nothing: the next one begins without its rows
 
@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable
 
 import polars as pl
 
-from dedup.errors import IdMissing
-from dedup.hashing import Mask, first_ones, hashes_of
+from dedup.hashing import Mask, hashes_of
 from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.results import Loaded
-from dedup.seen import SeenIds
+from dedup.seen import SeenIds, fresh_rows
 from dedup.states import Attempt, Change, Reason, State, Switch
 
 
@@ -30,7 +29,7 @@ class Deduplicator:
         self.config = config
         self.replay = replay
         self.loads = self.filter_calls = 0
-        self.loaded = self.dropped = self.foreign = 0
+        self.loaded = self.dropped = self.without_id = self.foreign = 0
         self._switch = Switch(replay, config.quiet_ms)
         self._seen = SeenIds()
         self._under_way = SeenIds()
@@ -45,12 +44,14 @@ class Deduplicator:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Since it was made: loads, calls of the filter, ids loaded, rows dropped, records of other writers met."""
+        """Since it was made: loads, calls of the filter, ids loaded, rows dropped, rows let through as they have no id,
+        records of other writers met."""
         return {
             "loads": self.loads,
             "filter_calls": self.filter_calls,
             "loaded": self.loaded,
             "dropped": self.dropped,
+            "without_id": self.without_id,
             "foreign": self.foreign,
         }
 
@@ -81,19 +82,13 @@ class Deduplicator:
         self._switch.count_loaded(ids, now_ms())
 
     def keep(self, ids: pl.Series, now_ms: int) -> Mask:
-        """Which rows have no result yet. Raises `IdMissing` where a row has no id."""
+        """Which rows have no result yet."""
         self.filter_calls += 1
-        if ids.null_count():
-            raise IdMissing(
-                f"{ids.null_count()} of {len(ids)} rows have no id, the first is row {ids.is_null().arg_true()[0]}: "
-                "give every row one, or filter such rows out before"
-            )
-        hashes = hashes_of(ids)
-        fresh = ~self._seen.contains(hashes) & ~self._under_way.contains(hashes) & first_ones(hashes)
-        self._under_way.add(hashes.at(fresh))
-        dropped = len(hashes) - int(fresh.sum())
+        fresh = fresh_rows(ids, self._seen, self._under_way)
+        dropped = len(ids) - int(fresh.sum())
         self.dropped += dropped
-        self._switch.count_dropped(dropped, now_ms)
+        self.without_id += ids.null_count()
+        self._switch.count_rows(dropped, ids.null_count(), now_ms)
         return fresh
 
     def durable(self) -> None:

@@ -4,7 +4,6 @@ DedupError
   +- DedupConfigInvalid  a value of the configuration is not allowed
   +- SpecChanged         the checkpoint belongs to another job
   +- DataLoss            records that were not read yet are gone from the topic
-  +- IdMissing           a row has no id, and ids are needed
   +- ResultsUnreadable   what stands in the output cannot be read
   +- RowsLost            rows read, dropped, sent and acknowledged do not add up
   +- CommitOrder         a transaction came out of its order
@@ -28,10 +27,6 @@ class SpecChanged(DedupError):
 
 class DataLoss(DedupError):
     """Records that were not read yet are gone: deleted by retention, truncated, or the topic was made again."""
-
-
-class IdMissing(DedupError):
-    """A row has no id, and ids are needed."""
 
 
 class ResultsUnreadable(DedupError):

@@ -11,13 +11,22 @@ A column is looked up in sorted order, which makes neighbouring look-ups touch t
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Protocol
 
-from dedup.hashing import Hashes, Mask, joined
+import numpy as np
+import polars as pl
+
+from dedup.hashing import Hashes, Mask, first_ones, hashes_of, joined
 
 _GROWTH = 8
 _SLICES_FROM = 1 << 18  # merges smaller than this are done in one go
 _SLICES = 32
+
+
+class Known(Protocol):
+    """Ids that were seen, however they are kept."""
+
+    def contains(self, hashes: Hashes) -> Mask: ...
 
 
 class SeenIds:
@@ -58,6 +67,20 @@ class SeenIds:
             present |= _in_tier(tier, asked)
         found[order] = present
         return found
+
+
+def fresh_rows(ids: pl.Series, seen: Known, under_way: SeenIds) -> Mask:
+    """Which rows have no result yet: neither seen nor under way, where the new ones are put.
+
+    Rows without an id cannot be told apart: they are fresh.
+    """
+    has_id = ids.is_not_null().to_numpy()
+    hashes = hashes_of(ids.drop_nulls())
+    new = ~seen.contains(hashes) & ~under_way.contains(hashes) & first_ones(hashes)
+    under_way.add(hashes.at(new))
+    fresh = np.ones(len(ids), np.bool_)
+    fresh[has_id] = new
+    return fresh
 
 
 def _in_tier(tier: Hashes, asked: Hashes) -> Mask:

@@ -82,7 +82,7 @@ def restart_deduplicator(
 ) -> DataFrame:
     """The rows of a streaming DataFrame that have no result yet, for whatever sink comes behind.
 
-    id          Spark SQL for what identifies a row's result, cast to binary; must not be null
+    id          Spark SQL for what identifies a row's result, cast to binary; where it is null, a row goes through
     results     opens a reader of recent results, in the workers: `lambda: KafkaResults("out", kafka)`
     checkpoint  the checkpoint location that the query will be started with, in full (`hdfs://host/...`)
 

@@ -39,7 +39,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of state; loaded and dropped are counts since filtering began."""
+    """A change of state; loaded, dropped and without_id (rows let through) are counts since filtering began."""
 
     at_ms: int
     state: State
@@ -47,6 +47,7 @@ class Change:
     batch: int
     loaded: int = 0
     dropped: int = 0
+    without_id: int = 0
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -57,6 +58,7 @@ class Change:
             "batch": self.batch,
             "loaded": self.loaded,
             "dropped": self.dropped,
+            "without_id": self.without_id,
         }
 
 
@@ -66,7 +68,7 @@ class Switch:
     def __init__(self, replay: ReplayRange, quiet_ms: int) -> None:
         self.state = State.OFF
         self.changes: list[Change] = []
-        self.loaded = self.dropped = 0
+        self.loaded = self.dropped = self.without_id = 0
         self._replay = replay
         self._quiet_ms = quiet_ms
         self._met_restart = False
@@ -94,7 +96,8 @@ class Switch:
         self._until_batch = max(self._until_batch, attempt.batch, -1 if last is None else last)
         self._quiet_since_ms = now_ms
         if self.state is State.OFF:
-            self.state, self.loaded, self.dropped = State.FILTERING, 0, 0
+            self.state = State.FILTERING
+            self.loaded = self.dropped = self.without_id = 0
             self._changed(reason, attempt.batch, now_ms)
         return reason
 
@@ -102,9 +105,10 @@ class Switch:
         self.loaded += ids
         self._quiet_since_ms = now_ms  # loading takes its time, in which nothing could come
 
-    def count_dropped(self, rows: int, now_ms: int) -> None:
-        self.dropped += rows
-        if rows:
+    def count_rows(self, dropped: int, without_id: int, now_ms: int) -> None:
+        self.dropped += dropped
+        self.without_id += without_id
+        if dropped:
             self._quiet_since_ms = now_ms
 
     def _rest(self, batch: int, now_ms: int) -> None:
@@ -115,4 +119,4 @@ class Switch:
             self._changed(Reason.QUIET, batch, now_ms)
 
     def _changed(self, reason: Reason, batch: int, now_ms: int) -> None:
-        self.changes.append(Change(now_ms, self.state, reason, batch, self.loaded, self.dropped))
+        self.changes.append(Change(now_ms, self.state, reason, batch, self.loaded, self.dropped, self.without_id))

@@ -17,17 +17,15 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dedup.errors import RowsLost
-from dedup.hashing import Mask, first_ones, hashes_of
+from dedup.hashing import hashes_of
 from dedup.identity import Identity
 from dedup.kafkaresults import readable_ends
 from dedup.replayrange import DedupConfig, ReplayRange
-from dedup.seen import SeenIds
+from dedup.seen import SeenIds, fresh_rows
 from dedup.spark import current_attempt
 from dedup.states import Attempt
 from dedup.topicsource import Span, Stage, summary_batch
@@ -141,7 +139,7 @@ def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBa
     read = dropped = without_id = 0
     for batch in open_reader(job.source, job.kafka).read(span.partition, span.start, span.end):
         ids = job.identity.of_records(batch)
-        fresh = _fresh(ids, window, under_way)
+        fresh = fresh_rows(ids, window.seen, under_way)
         kept = batch if fresh.all() else batch.filter(pa.array(fresh))
         read += len(batch)
         dropped += len(batch) - len(kept)
@@ -157,17 +155,6 @@ def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBa
         )
     counts = {"read": read, "written": read - dropped, "dropped": dropped, "without_id": without_id, "loaded": loaded}
     return summary_batch({"partition": span.partition, "number": span.number, "known": len(window.seen), **counts})
-
-
-def _fresh(ids: pl.Series, window: OutputWindow, under_way: SeenIds) -> Mask:
-    """Records without an id cannot be told apart: they go out."""
-    has_id = ids.is_not_null().to_numpy()
-    hashes = hashes_of(ids.drop_nulls())
-    new = ~window.seen.contains(hashes) & ~under_way.contains(hashes) & first_ones(hashes)
-    under_way.add(hashes.at(new))
-    fresh = np.ones(len(ids), np.bool_)
-    fresh[has_id] = new
-    return fresh
 
 
 def _wait_until_settled(job: TopicJob, attempt: Attempt) -> None:

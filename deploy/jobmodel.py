@@ -105,11 +105,12 @@ class DeduplicateKeys(Keys):
     header: Text | None = Field(
         default=None,
         description="header whose value identifies a result (one of `select.headers`); without it the position of the "
-        "left record does, with `policy: all` those of both records",
+        "left record does, with `policy: all` those of both records; a row where it is null goes out, and is counted",
     )
     expression: Text | None = Field(
         default=None,
-        description="Spark SQL whose value identifies a result, written as the header `teacup.id`; needs `select`",
+        description="Spark SQL whose value identifies a result, written as the header `teacup.id`; needs `select`; a "
+        "row where it is null goes out, and is counted",
     )
     limit: int = Field(default=5_000_000, ge=1, description="ids loaded at most, the last ones of the output")
     lookback: Duration = Field(

@@ -104,8 +104,9 @@ def _of(summary: Summary) -> Mapping[str, Any]:
 
 
 def _deduplicator(summaries: Sequence[Summary]) -> dict[str, int]:
-    """Buckets that filter, loads, calls of the filter, ids loaded, results dropped, others' records; {} while off."""
-    names = ("filtering", "loads", "filter_calls", "loaded", "dropped", "foreign")
+    """Buckets that filter, loads, calls of the filter, ids loaded, results dropped, results without an id, others'
+    records; {} while off."""
+    names = ("filtering", "loads", "filter_calls", "loaded", "dropped", "without_id", "foreign")
     counts = {name: sum(int(_of(s).get(name, 0)) for s in summaries) for name in names}
     return counts if any(counts.values()) else {}
 

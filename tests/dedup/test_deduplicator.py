@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dedup.deduplicator import Deduplicator
-from dedup.errors import DedupConfigInvalid, IdMissing
+from dedup.errors import DedupConfigInvalid
 from dedup.replayrange import Bounds, DedupConfig, ReplayRange, uncommitted_batch
 from dedup.results import Loaded
 from dedup.states import Attempt, Reason, State
@@ -197,13 +197,17 @@ def test_writes_of_earlier_attempts_are_waited_for():
     assert (restart, retry, fenced) == (1_500, 1_700, 1_000)
 
 
-def test_a_row_without_an_id_is_refused():
-    """It would be the same as every other one."""
+def test_rows_without_an_id_go_through_and_are_counted():
+    """As while it is off: they cannot be told apart, and a restart must not stop the job for ever."""
     dedup = Deduplicator(CONFIG, ReplayRange(last_batch=0))
     dedup.begin(Attempt(0), 0)
 
-    with pytest.raises(IdMissing, match="1 of 2 rows"):
-        dedup.keep(pl.Series(["a", None]), 0)
+    fresh = dedup.keep(pl.Series(["a", None, "a", None]), 0)
+    dedup.begin(Attempt(1), CONFIG.quiet_ms)
+
+    assert fresh.tolist() == [True, True, False, True]
+    assert (dedup.totals["dropped"], dedup.totals["without_id"]) == (1, 2)
+    assert dedup.changes()[-1].to_json()["without_id"] == 2
 
 
 @pytest.mark.parametrize(

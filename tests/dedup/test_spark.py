@@ -84,6 +84,7 @@ def test_off_loads_nothing_and_filters_nothing(tmp_path, monkeypatch):
         "filter_calls": 0,
         "loaded": 0,
         "dropped": 0,
+        "without_id": 0,
         "foreign": 0,
     }
 
