@@ -46,6 +46,9 @@ class KafkaResults:
         self._reader = RangeReader(topic, committed_only(kafka))
         self._positions: dict[int, int] = {}
 
+    def check(self) -> None:
+        self._log.ends()
+
     def load(self, bounds: Bounds) -> Iterator[Loaded]:
         ends = readable_ends(self._log, self._timeout_s)
         starts = self._positions or self._first_starts(ends, bounds)

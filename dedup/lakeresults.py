@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from datetime import datetime
 
 import fsspec
 import polars as pl
@@ -53,12 +54,17 @@ class LakeResults:
         self._read: set[str] = set()
         self._refuse_logs()
 
+    def check(self) -> None:
+        self._files.invalidate_cache()
+        for path in sorted(self._data_files(), key=self._age)[-1:]:
+            self._rows_of(path)
+
     def load(self, bounds: Bounds) -> Iterator[Loaded]:
         self._files.invalidate_cache()
         chosen: list[str] = []
         total = 0
         new = [path for path in self._data_files() if path not in self._read]
-        for path in sorted(new, key=lambda path: (self._files.modified(path), path), reverse=True):
+        for path in sorted(new, key=self._age, reverse=True):
             if total >= bounds.limit:
                 log.warning("%s: only the last %d of %d new files are loaded", self._root, len(chosen), len(new))
                 break
@@ -91,9 +97,12 @@ class LakeResults:
             if self._files.isdir(path) and (name != "metadata" or self._files.glob(f"{path}/*.metadata.json")):
                 raise ResultsUnreadable(
                     f"{self._root} holds {name!r}, a log of which files count ({whose}): rows of a failed attempt's "
-                    "files would pass for written and be lost. Read the table itself: a class with `load` and `close` "
-                    "(`dedup.results.RecentResults`)"
+                    "files would pass for written and be lost. Read the table itself: a class with `check`, `load` and "
+                    "`close` (`dedup.results.RecentResults`)"
                 )
+
+    def _age(self, path: str) -> tuple[datetime, str]:
+        return self._files.modified(path), path
 
     def _rows_of(self, path: str) -> int:
         """How many rows a file has; its columns are those that are needed."""
@@ -115,6 +124,11 @@ class LakeResults:
             raise ResultsUnreadable(
                 f"column {self._id!r} of {path} is {kind}: ids are text or binary, as they are compared byte by byte; "
                 "write the id as text, and give `cast(... as string)` as the id of a row"
+            )
+        if self._time is not None and schema.field(self._time).type != pa.int64():
+            raise ResultsUnreadable(
+                f"column {self._time!r} of {path} is {schema.field(self._time).type}: times are int64 milliseconds; "
+                "write them so, or give no time column"
             )
         return int(metadata.num_rows)
 

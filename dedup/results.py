@@ -29,6 +29,10 @@ class Loaded:
 class RecentResults(Protocol):
     """The output of a job, whatever it is kept in."""
 
+    def check(self) -> None:
+        """Raises what a load would, as far as a glance at the output shows: asked once, where a query starts."""
+        ...
+
     def load(self, bounds: Bounds) -> Iterator[Loaded]:
         """What stands in the output within the bounds; from the second call on only what was added since."""
         ...

@@ -79,20 +79,28 @@ def restart_deduplicator(
     checkpoint: str,
     name: str = "restart-deduplicator",
     config: DedupConfig | None = None,
+    since_of: Callable[[str], int | None] | None = None,
 ) -> DataFrame:
     """The rows of a streaming DataFrame that have no result yet, for whatever sink comes behind.
 
     id          Spark SQL for what identifies a row's result, cast to binary; where it is null, a row goes through
     results     opens a reader of recent results, in the workers: `lambda: KafkaResults("out", kafka)`
     checkpoint  the checkpoint location that the query will be started with, in full (`hdfs://host/...`)
+    since_of    the source's offset (JSON, of the first one where there are several) that the last planned batch ends at
+                -> the time in ms below which no result of that batch has its record time (of a topic) or time column
+                (of files), None: unknown. Older results, less `config.lookback_ms`, are then not loaded
 
     Call it anew at each start of the query, and put no shuffle between it and the sink. A row counts as seen only when
     it stands in the output, so that of rows repeated within a run only those of one task are dropped. In a
     `foreachBatch` that uses its batch more than once, `persist()` it: after the first write a batch that may be a
     replay would be filtered against what it has written itself.
     """
-    results().close()  # what cannot be read is told now, not after the first crash
-    setup = Setup(name, config or DedupConfig(), replay_of(checkpoint), results)
+    found = results()
+    try:
+        found.check()  # what cannot be read is told now, not after the first crash
+    finally:
+        found.close()
+    setup = Setup(name, config or DedupConfig(), replay_of(checkpoint, since_of), results)
     columns = frame.columns
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:

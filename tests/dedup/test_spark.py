@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import fsspec
+import polars as pl
 import pyarrow as pa
 import pytest
 from fsspec.implementations.local import LocalFileSystem
@@ -17,6 +18,7 @@ from dedup.replayrange import DedupConfig
 from dedup.spark import filtered, replay_of, restart_deduplicator
 from dedup.states import Attempt
 from dedup.worker import Setup, WorkerDeduplicator, open_deduplicator
+from kafkaio.errors import TopicMissing
 from kafkaio.writer import TopicWriter
 from tests.deploy.jobprocess import records
 
@@ -163,6 +165,43 @@ def test_results_that_cannot_be_read_are_told_at_the_start(spark, tmp_path):
 
     with pytest.raises(ResultsUnreadable, match="Delta"):
         run(spark, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("results", "error", "told"),
+    [
+        (lambda out, kafka: KafkaResults("nowhere", kafka), TopicMissing, "nowhere"),
+        (lambda out, kafka: LakeResults(out, "event"), ResultsUnreadable, "no column 'event'"),
+        (lambda out, kafka: LakeResults(out, "number"), ResultsUnreadable, "is int64: ids are text"),
+        (lambda out, kafka: LakeResults(out, "id", "id"), ResultsUnreadable, "times are int64 milliseconds"),
+    ],
+)
+def test_what_the_output_lacks_is_told_at_the_start(kafka, tmp_path, results, error, told):
+    """Before there is anything to load: a topic that is not there, a column that is not, or is of another type."""
+    pl.DataFrame({"id": ["a"], "number": [1]}).write_parquet(tmp_path / "a.parquet")
+
+    with pytest.raises(error, match=told):
+        restart_deduplicator(
+            None, id="id", checkpoint=str(tmp_path / "none"), results=lambda: results(str(tmp_path), kafka)
+        )
+
+
+def test_what_bounds_the_load_is_asked_with_the_planned_offset(spark, tmp_path):
+    """Without it a time column, and how far to look back, mean nothing."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"at": 17}')
+    (tmp_path / "in").mkdir()
+    asked = []
+
+    restart_deduplicator(
+        source_of(spark, tmp_path / "in"),
+        id="value",
+        results=lambda: LakeResults(str(tmp_path / "out"), "value"),
+        checkpoint=str(tmp_path),
+        since_of=asked.append,
+    )
+
+    assert asked == ['{"at": 17}']
 
 
 def test_a_retried_task_drops_what_its_first_attempt_wrote(spark, tmp_path):
