@@ -163,7 +163,6 @@ def _load(job_file: Path) -> Job | None:
 
 def _log() -> None:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("stamina").setLevel(logging.ERROR)  # that a call is repeated is no news; its failure is told
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch failed with is told once the query has ended
 
 

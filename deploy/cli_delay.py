@@ -158,8 +158,7 @@ def _log(level: int) -> None:
     handler = logging.StreamHandler()
     handler.addFilter(OncePerMessage("datadelay."))
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
-    for name in ("stamina", "urllib3"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # that a call is repeated is no news; its failure is told
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # that a call is repeated is no news; its failure is told
 
 
 def _wanted(

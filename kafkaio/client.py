@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import stamina
+import tenacity
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
@@ -209,7 +209,7 @@ def retried(call: Callable[[], T], kafka: Mapping[str, Any]) -> T:
     started, told = time.monotonic(), False
     brokers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
 
-    def worth_another_try(error: Exception) -> bool:
+    def worth_another_try(error: BaseException) -> bool:
         nonlocal told
         spent_s = time.monotonic() - started
         if isinstance(error, KafkaUnavailable) and not told and spent_s > SAY_AFTER_S:
@@ -217,17 +217,13 @@ def retried(call: Callable[[], T], kafka: Mapping[str, Any]) -> T:
             log.warning("brokers %s: %s; tried again for up to %d s", brokers, error, RETRY_TIMEOUT_S)
         return isinstance(error, KafkaUnavailable) or (spent_s < MISSING_GRACE_S and isinstance(error, TopicMissing))
 
+    patient = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(worth_another_try),
+        stop=tenacity.stop_after_delay(RETRY_TIMEOUT_S),
+        wait=tenacity.wait_exponential_jitter(initial=0.1, max=2.0, jitter=0.1),
+        reraise=True,
+    )
     try:
-        for attempt in stamina.retry_context(
-            on=worth_another_try,
-            attempts=None,
-            timeout=RETRY_TIMEOUT_S,
-            wait_initial=0.1,
-            wait_max=2.0,
-            wait_jitter=0.1,
-        ):
-            with attempt:
-                return call()
+        return patient(call)
     except KafkaUnavailable as error:
         raise KafkaUnavailable(f"{error}; brokers {brokers}, tried for {time.monotonic() - started:.0f} s") from error
-    raise AssertionError("stamina either returns or raises")

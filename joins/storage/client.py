@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import stamina
+import tenacity
 from pydantic import BaseModel
 from pydantic_core import to_json
 
@@ -315,17 +315,15 @@ class StorageClient:
 
     def _repeat(self, attempt: Callable[[], None]) -> None:
         """Make the attempt until it raises no `Again`, or the last one's error."""
+        patient = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Again),
+            stop=tenacity.stop_after_attempt(self._attempts) | tenacity.stop_after_delay(self._give_up_after_s),
+            wait=_pause,
+            before_sleep=lambda state: logger.warning("%s", _error_of(state)),  # whoever waits wants to know for what
+            reraise=True,
+        )
         try:
-            for trial in stamina.retry_context(
-                on=_pause,
-                attempts=self._attempts,
-                timeout=self._give_up_after_s,
-                wait_initial=0.05,
-                wait_max=5.0,
-                wait_jitter=0.2,
-            ):
-                with trial:
-                    attempt()
+            patient(attempt)
         except Again as again:
             raise again.error from again.error.__cause__
 
@@ -355,11 +353,18 @@ _FOUND = pa.schema(
 )
 
 
-def _pause(error: Exception) -> bool | float:
-    if not isinstance(error, Again):
-        return False
-    logger.warning("%s", error)  # whoever waits for this call wants to know for what
-    return True if error.after_s is None else error.after_s
+_BACKOFF = tenacity.wait_exponential_jitter(initial=0.05, max=5.0, jitter=0.2)
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    after_s = _error_of(state).after_s
+    return _BACKOFF(state) if after_s is None else after_s
+
+
+def _error_of(state: tenacity.RetryCallState) -> Again:
+    error = state.outcome.exception() if state.outcome is not None else None
+    assert isinstance(error, Again)
+    return error
 
 
 def _unsettled(count: int, reason: str | None) -> ItemsUnsettled:
