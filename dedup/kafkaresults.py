@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from dedup.identity import Identity
 from dedup.replayrange import Bounds
@@ -62,7 +62,7 @@ class KafkaResults:
                 ids = self._identity.of_records(batch)
                 foreign = ids.null_count()
                 read += len(ids)
-                yield Loaded(ids.drop_nulls() if foreign else ids, foreign, read, total)
+                yield Loaded(ids.drop_nulls() if foreign else ids, foreign)
                 if time.monotonic() - said > SAY_EVERY_S:
                     said = time.monotonic()
                     log.warning("loads recent results of %s: %d of %d records", self._topic, read, total)
@@ -90,9 +90,14 @@ class KafkaResults:
         return {p: max(starts[p], one.stable - quota) for p, one in ends.items()}
 
 
-def readable_ends(topic: TopicLog, timeout_s: float = TRANSACTION_TIMEOUT_S) -> dict[int, Ends]:
-    """Where the partitions end now, once everything before that can be read. Raises `KafkaUnavailable`."""
-    first = topic.ends()
+def readable_ends(
+    topic: TopicLog, timeout_s: float = TRANSACTION_TIMEOUT_S, of: Collection[int] | None = None
+) -> dict[int, Ends]:
+    """Where the partitions (those `of`; None: all) end now, once everything before that can be read.
+
+    Raises `KafkaUnavailable`.
+    """
+    first = {p: one for p, one in topic.ends().items() if of is None or p in of}
     started = said = time.monotonic()
     ends = first
     while hidden := [p for p, one in first.items() if ends[p].stable < one.high]:
@@ -106,7 +111,7 @@ def readable_ends(topic: TopicLog, timeout_s: float = TRANSACTION_TIMEOUT_S) -> 
             said = now
             log.warning("waits for another writer's transaction in partitions %s of %s", hidden, topic.topic)
         time.sleep(_POLL_S)
-        ends = topic.ends()
+        ends = {p: one for p, one in topic.ends().items() if p in first}
     return ends
 
 

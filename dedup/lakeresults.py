@@ -82,7 +82,7 @@ class LakeResults:
                     found = batch.column(self._id)
                     column = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
                     ids = pl.Series(pl.from_arrow(column))
-                    yield Loaded(ids.drop_nulls().cast(pl.Binary), ids.null_count(), read, total)
+                    yield Loaded(ids.drop_nulls().cast(pl.Binary), ids.null_count())
                     if time.monotonic() - said > SAY_EVERY_S:
                         said = time.monotonic()
                         log.warning("loads recent results of %s: %d of %d rows", self._root, read, total)

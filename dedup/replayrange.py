@@ -7,7 +7,7 @@ without its number in the commit log. Only that one can have written results bef
     output    results of the replay have a record time >= `since_ms` (None: unknown), and stand among the last `limit`
               results of the output: what was appended last is kept where the limit cuts
     settled   the earlier attempt's writes can still arrive until its producer gave up, `delivery.timeout.ms` after it
-              was known to have ended; a fenced one cannot write any more
+              was known to have ended
 """
 
 from __future__ import annotations
@@ -57,14 +57,12 @@ class DedupConfig:
     lookback_ms  how much further back than the replay range the output is looked through
     quiet_ms     how long no duplicate must have come before filtering ends
     settle_ms    how long an earlier attempt's writes may still arrive: its producer's `delivery.timeout.ms`
-    fenced       earlier attempts are fenced before they are looked for: nothing is waited for
     """
 
     limit: int = 5_000_000
     lookback_ms: int = 60_000
     quiet_ms: int = 60_000
     settle_ms: int = 30_000
-    fenced: bool = False
 
     def __post_init__(self) -> None:
         if self.limit < 1:
@@ -80,4 +78,4 @@ class DedupConfig:
 
     def settled_at_ms(self, ended_ms: int) -> int:
         """When nothing of an attempt that had ended by `ended_ms` can arrive any more."""
-        return ended_ms if self.fenced else ended_ms + self.settle_ms
+        return ended_ms + self.settle_ms

@@ -17,13 +17,10 @@ class Loaded:
 
     ids      binary or text, those of results alone
     foreign  records without an id, as other writers leave them
-    read     records of this load read so far; of `total`, as far as that is known beforehand
     """
 
     ids: pl.Series
     foreign: int
-    read: int
-    total: int
 
 
 class RecentResults(Protocol):

@@ -72,7 +72,7 @@ class OutputWindow:
     def catch_up(self) -> int:
         """Read what was added to the output; how many ids that brought."""
         p = self._partition
-        ends = readable_ends(self._log)[p]
+        ends = readable_ends(self._log, of=[p])[p]
         now_ms = time.time_ns() // 1_000_000
         if self._position is not None and ends.stable < self._position:
             log.warning(
@@ -154,7 +154,8 @@ def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBa
             f"{delivered.sent} sent, {delivered.acknowledged} acknowledged; these must add up, nothing is committed"
         )
     counts = {"read": read, "written": read - dropped, "dropped": dropped, "without_id": without_id, "loaded": loaded}
-    return summary_batch({"partition": span.partition, "number": span.number, "known": len(window.seen), **counts})
+    about = {"partition": span.partition, "number": span.number, "parts": span.parts, "known": len(window.seen)}
+    return summary_batch({**about, **counts})
 
 
 def _wait_until_settled(job: TopicJob, attempt: Attempt) -> None:

@@ -26,15 +26,15 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.topiclog import Ends
 
-WAIT_S = 0.05
 FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Records in [start, end) of one partition, the part of a batch that one task does."""
+    """Records in [start, end) of one partition, the part of a batch that one task does: one of so many `parts`."""
 
     number: int
+    parts: int
     partition: int
     start: int
     end: int
@@ -110,7 +110,7 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not end:
             return []
         spans = [(int(p), a, b) for p, (a, b) in end["ranges"].items() if b > a]
-        return [InputPartition((end["number"], *span)) for span in spans]
+        return [InputPartition((end["number"], len(spans), *span)) for span in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         stage: Stage = cloudpickle.loads(self._stage)

@@ -35,7 +35,7 @@ class Reader:
         self.at = len(self.output.log)
         part = self.output.log[start : self.at]
         ids = [one for one in part if one is not None]
-        yield Loaded(pl.Series(ids, dtype=pl.String), len(part) - len(ids), len(part), len(part))
+        yield Loaded(pl.Series(ids, dtype=pl.String), len(part) - len(ids))
 
     def close(self):
         pass
@@ -149,7 +149,7 @@ def test_the_quiet_period_begins_when_the_load_has_ended():
     def slow():
         nonlocal clock_ms
         clock_ms = 5 * CONFIG.quiet_ms
-        yield Loaded(pl.Series(["a"]), 0, 1, 1)
+        yield Loaded(pl.Series(["a"]), 0)
 
     dedup = Deduplicator(CONFIG, ReplayRange(last_batch=0))
     dedup.begin(Attempt(0), 0)
@@ -187,14 +187,13 @@ def test_what_is_acknowledged_is_seen():
 
 
 def test_writes_of_earlier_attempts_are_waited_for():
-    """A restarted driver counts from its start, a retry from its own; a fenced attempt cannot write any more."""
+    """A restarted driver counts from its start, a retry from its own."""
     replay = ReplayRange(last_batch=3, started_ms=1_000)
 
     restart = Deduplicator(CONFIG, replay).begin(Attempt(3), 1_200)
     retry = Deduplicator(CONFIG, replay).begin(Attempt(3, task=1), 1_200)
-    fenced = Deduplicator(DedupConfig(fenced=True), replay).begin(Attempt(3), 1_200)
 
-    assert (restart, retry, fenced) == (1_500, 1_700, 1_000)
+    assert (restart, retry) == (1_500, 1_700)
 
 
 def test_rows_without_an_id_go_through_and_are_counted():

@@ -10,10 +10,14 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from dedup import kafkaresults, topicjob
+from dedup.errors import RowsLost
 from dedup.hashing import hashes_of
 from dedup.identity import Identity
 from dedup.replayrange import DedupConfig, ReplayRange
-from dedup.topicjob import OutputWindow, TopicJob
+from dedup.states import Attempt
+from dedup.topicjob import OutputWindow, TopicJob, topic_stage
+from dedup.topicsource import Span
 from kafkaio.writer import TopicWriter
 
 WINDOW_MS = 10_000
@@ -46,11 +50,21 @@ def output_window(kafka):
         one.close()
 
 
+def until(condition):
+    """Wait for it; a test fails that waits for too long."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def now_ms():
     return time.time_ns() // 1_000_000
 
 
-def test_results_behind_another_writers_transaction_are_waited_for(kafka, topic_factory, output_window):
+def test_results_behind_another_writers_transaction_are_waited_for(
+    kafka, topic_factory, output_window, monkeypatch, caplog
+):
     """They stand in the output, and would be written again."""
     topic = topic_factory()
     window = output_window(topic)
@@ -63,13 +77,49 @@ def test_results_behind_another_writers_transaction_are_waited_for(kafka, topic_
     put(kafka, topic, ["b"], now_ms())
     reading = threading.Thread(target=window.catch_up)
 
+    monkeypatch.setattr(kafkaresults, "SAY_EVERY_S", -1.0)  # it says so at every look
     reading.start()
-    waits = reading.is_alive()
+    until(lambda: "waits for another writer's transaction in partitions [0]" in caplog.text)
+    knew_nothing = len(window.seen) == 0
     other.commit_transaction(30)
     reading.join()
 
-    assert waits
+    assert knew_nothing
     assert known(window, "a", "b", "x", "c") == [True, True, True, False]
+
+
+def test_open_transactions_in_other_partitions_are_not_waited_for(
+    kafka, topic_factory, output_window, monkeypatch, caplog
+):
+    """What stands there is another task's matter."""
+    topic = topic_factory(2)
+    put(kafka, topic, ["a"], now_ms())
+    other = Producer({**kafka, "transactional.id": topic, "transaction.timeout.ms": 3_000})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(topic, key=b"x", partition=1)
+    other.flush()
+
+    monkeypatch.setattr(kafkaresults, "SAY_EVERY_S", -1.0)
+    loaded = output_window(topic).catch_up()
+    other.abort_transaction(30)
+
+    assert loaded == 1
+    assert "waits for" not in caplog.text
+
+
+def test_a_record_that_is_not_written_fails_the_batch(kafka, topic_factory, monkeypatch):
+    """As if the job itself had lost one: what was read, dropped and sent must add up."""
+    source, out, really = topic_factory(), topic_factory(), TopicWriter.write
+    put(kafka, source, ["a", "b", "b"], now_ms())
+    job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
+    monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
+    monkeypatch.setattr(
+        TopicWriter, "write", lambda self, topic, *columns: really(self, topic, *(column[1:] for column in columns))
+    )
+
+    with pytest.raises(RowsLost, match=r"3 records read, 1 dropped, 1 sent, 1 acknowledged"):
+        list(topic_stage(job)(Span(1, 1, 0, 0, 3)))
 
 
 def test_aborted_records_are_not_known(kafka, topic_factory, output_window):

@@ -8,9 +8,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from dedup.errors import DataLoss, SpecChanged
+from dedup.errors import DataLoss, RowsLost, SpecChanged
 from dedup.topicsource import Ranges, following
 from deploy.cli import app
+from deploy.dedupjob import gathered
 from deploy.exitcodes import ExitCode
 from kafkaio.topiclog import Ends
 from kafkaio.writer import TopicWriter
@@ -144,6 +145,26 @@ def test_the_schema_of_the_kind_is_printed():
 
     assert "| `window` | `10m` |" in table.stdout
     assert CliRunner().invoke(app, ["schema", "--kind", "x"]).exit_code == ExitCode.BAD_JOB_FILE
+
+
+def summary(partition, parts):
+    counts = dict.fromkeys(("read", "written", "dropped", "without_id", "loaded", "known"), 2)
+    return {"partition": partition, "number": 7, "parts": parts, **counts}
+
+
+def test_summaries_are_put_together():
+    """A batch in which there was nothing to read has none."""
+    whole = gathered([summary(0, 2), summary(3, 2)], 0.5)
+
+    assert (whole["number"], whole["read"], whole["known"]) == (7, 4, 4)
+    assert gathered([], 0.5)["read"] == 0
+
+
+@pytest.mark.parametrize("partitions", [[0], [0, 0], [0, 1, 2]])
+def test_a_summary_that_is_missing_or_too_many_fails_the_batch(partitions):
+    """Of two ranges; what they stand for may be missing too."""
+    with pytest.raises(RowsLost, match=r"2 were expected"):
+        gathered([summary(partition, 2) for partition in partitions], 0.5)
 
 
 RANGES = Ranges("in", {}, 10, "earliest", Path("none"))
