@@ -220,7 +220,7 @@ def retried(call: Callable[[], T], kafka: Mapping[str, Any]) -> T:
     patient = tenacity.Retrying(
         retry=tenacity.retry_if_exception(worth_another_try),
         stop=tenacity.stop_after_delay(RETRY_TIMEOUT_S),
-        wait=tenacity.wait_exponential_jitter(initial=0.1, max=2.0, jitter=0.1),
+        wait=tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1),
         reraise=True,
     )
     try:

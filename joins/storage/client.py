@@ -353,7 +353,7 @@ _FOUND = pa.schema(
 )
 
 
-_BACKOFF = tenacity.wait_exponential_jitter(initial=0.05, max=5.0, jitter=0.2)
+_BACKOFF = tenacity.wait_exponential_jitter(multiplier=0.05, max=5.0, jitter=0.2)
 
 
 def _pause(state: tenacity.RetryCallState) -> float:
