@@ -8,6 +8,7 @@ writer is broken: librdkafka may have given up the order of what follows, so a n
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ TUNING: Mapping[str, Any] = {
 _ANY_PARTITION = -1
 _NOW = 0
 _FULL_QUEUE_WAIT_S = 0.05
+_CLOSE_WITHIN_S = 5.0
 _DEFAULT_DELIVERY_TIMEOUT_MS = 300_000  # librdkafka's
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray | Sequence[Any] | None"
@@ -121,11 +123,22 @@ class TopicWriter:
         return self._producer
 
     def close(self) -> None:
-        """Let go of the producer; records that were not flushed are given up."""
+        """Let go of the producer; records that were not flushed are given up.
+
+        It aborts a transaction that is open, for which librdkafka has no time-out, and at times no end where the broker
+        was away meanwhile. What does not close in time is left alone; the next producer of its id aborts it.
+        """
+        closing = threading.Thread(target=self._close, daemon=True)
+        closing.start()
+        closing.join(_CLOSE_WITHIN_S)
+        if closing.is_alive():
+            log.warning("a producer did not close within %g s, and is left alone", _CLOSE_WITHIN_S)
+
+    def _close(self) -> None:
         self._producer.purge()
         try:
             with _fatal_error_told():
-                self._producer.flush(5.0)
+                self._producer.flush(_CLOSE_WITHIN_S)
                 self._producer.close()  # which also aborts a transaction that is open
         except ProducerFailed as error:
             log.info("a producer was let go of with its transaction open: %s", error)

@@ -6,7 +6,9 @@ import time
 from contextlib import suppress
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery import PART_BYTES, AtLeastOnce, Bucket, ExactlyOnce, TransactionalWriter, settle
 from kafkaio.errors import DeliveryFailed, KafkaIOError, ProducerFailed, ReceiptRefused
@@ -309,3 +311,24 @@ def test_at_least_once_writes_again_what_is_tried_again(kafka, bucket):
         assert delivery.commit(1, {bucket.topic: 1}, done=True) == {bucket.topic: 1}
 
     assert committed(kafka, bucket.topic) == [b"row", b"row"]
+
+
+def test_a_producer_is_let_go_of_though_no_broker_answers():
+    """Else the task that failed would never be tried again; the next producer of the bucket aborts what it left."""
+    with Broker() as broker:
+        kafka = {"bootstrap.servers": broker.bootstrap}
+        admin = AdminClient(kafka)
+        admin.create_topics([NewTopic("out", 1, 1)])["out"].result(30)
+        bucket = Bucket("job", 0, "out")
+        writer = TransactionalWriter({**kafka, "transaction.timeout.ms": "60000"}, bucket)
+        writer.begin()
+        writer.writer.write("out", None, [b"half"], None, [0])
+        writer.writer.flush()
+
+        broker.pause()
+        writer.close()
+        broker.resume()
+
+        settle(kafka, [bucket])
+        assert committed(kafka, "out") == []
+        assert is_settled(kafka, "out")
