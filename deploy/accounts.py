@@ -10,9 +10,7 @@ not by those who made them: a row that gets lost between the two shows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -56,12 +54,10 @@ class Accounts:
                 "these must add up, and nothing more is committed"
             )
 
-    def check_joined(self, summary: Mapping[str, Any]) -> None:
-        """Before the batch counts as done. Raises `AccountsDiffer`."""
-        joined, read = sum(summary["rows"].values()), summary["read"]["left"]
-        if (joined, read) != (self.received, self.lefts):
+    def check_joined(self, read: int, joined: int) -> None:
+        """Before the batch counts as done: left records read, and rows joined. Raises `AccountsDiffer`."""
+        if (read, joined) != (self.lefts, self.received):
             raise AccountsDiffer(
-                f"{self.bucket}, batch {summary['number']}: {read} left records were read, {joined} rows joined, but "
-                f"{self.received} rows about {self.lefts} left records came to be delivered; these must be the same, "
-                "and the batch is not committed"
+                f"{self.bucket}: {read} left records were read, {joined} rows joined, but {self.received} rows about "
+                f"{self.lefts} left records were delivered; these must be the same, and the batch is not committed"
             )

@@ -62,7 +62,8 @@ def deliver_stage(
                 elif bucket is None:
                     raise JoinError(f"rows of outcome {outcome!r} came before their ticket: this is a defect")
                 elif outcome == SUMMARY:
-                    summary = bucket.close(json.loads(rows["reason"][0]))
+                    summary = json.loads(rows["reason"][0])
+                    summary = bucket.close(summary, summary["read"]["left"])
                     bucket = None
                     yield pa.record_batch({"summary": [json.dumps(summary)]})
                 else:
@@ -122,9 +123,9 @@ class BucketSink:
         if self._delivery.part_is_full():
             self._commit(done=False)
 
-    def close(self, summary: dict[str, Any]) -> dict[str, Any]:
+    def close(self, summary: dict[str, Any], lefts_read: int) -> dict[str, Any]:
         """Check the accounts and make the last rows durable; the summary with the rows sent, by topic."""
-        self._accounts.check_joined(summary)
+        self._accounts.check_joined(lefts_read, sum(summary["rows"].values()))
         standing = self._delivery.standing()
         summary["sent"] = dict(self._commit(done=True))
         if self._deduplicator is not None:

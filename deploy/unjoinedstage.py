@@ -137,7 +137,7 @@ def judged(work: Work, partition: int, joined: Joined) -> dict[str, Any]:
         for rows in verdicts.rows(reader.read(partition, share.start, share.end)):
             with no_garbage_collection():
                 sink.take(rows)
-        return sink.close(verdicts.summary.to_json())
+        return sink.close(verdicts.summary.to_json(), lefts_read=0)
     except BaseException:
         sink.abandon()
         raise
