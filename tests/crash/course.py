@@ -122,7 +122,14 @@ class Course:
         self._await_all()
 
     def run(self, scenario: Scenario) -> None:
-        """One blow, and everything after it: all of the chunk comes out."""
+        """One blow, and everything after it: all of the chunk comes out. Whatever fails closes the course."""
+        try:
+            self._run(scenario)
+        except BaseException:
+            self.close()
+            raise
+
+    def _run(self, scenario: Scenario) -> None:
         self.done.append(str(scenario))
         for name in ("reached", "go", "armed"):
             (self.points / name).unlink(missing_ok=True)

@@ -66,12 +66,8 @@ def _main() -> int:
 def _course(seed: int, master: str, scenarios: list[Scenario]) -> None:
     with tempfile.TemporaryDirectory(prefix="teacup-crash-") as folder, Broker() as broker:
         course = Course(broker, Path(folder) / "job", seed, master)
-        try:
-            for scenario in scenarios:
-                course.run(scenario)
-        except BaseException:
-            course.close()
-            raise
+        for scenario in scenarios:
+            course.run(scenario)
         course.finish()
 
 

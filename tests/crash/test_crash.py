@@ -25,24 +25,16 @@ def own_broker():
 def test_every_left_record_comes_out_once_whatever_is_killed(own_broker: Broker, tmp_path: Path) -> None:
     """Twelve blows to one job, one after the other."""
     course = Course(own_broker, tmp_path, seed=1)
-    try:
-        for scenario in SHORT:
-            course.run(scenario)
-    except BaseException:
-        course.close()
-        raise
+    for scenario in SHORT:
+        course.run(scenario)
     course.finish()
 
 
 def test_an_executor_may_be_killed(own_broker: Broker, tmp_path: Path) -> None:
     """In Spark's local-cluster mode, where it is a JVM of its own."""
     course = Course(own_broker, tmp_path, seed=2, master="local-cluster[2,1,1024]")
-    try:
-        for scenario in SHORT_ON_A_CLUSTER:
-            course.run(scenario)
-    except BaseException:
-        course.close()
-        raise
+    for scenario in SHORT_ON_A_CLUSTER:
+        course.run(scenario)
     course.finish()
 
 
@@ -54,11 +46,7 @@ def test_without_its_protection_the_same_blow_makes_duplicates(
     changes = {"output": {"delivery": "at-least-once"}} if protection == "transactions" else {}
     environment = receipts_ignored(tmp_path / "off") if protection == "receipts" else {}
     course = Course(own_broker, tmp_path, seed=3, changes=changes, environment=environment)
-    try:
-        course.run(AFTER_COMMIT)
-    except BaseException:
-        course.close()
-        raise
+    course.run(AFTER_COMMIT)
 
     with pytest.raises(Violation, match="rows too many"):
         course.finish()
