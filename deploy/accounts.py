@@ -1,4 +1,4 @@
-"""The accounts of one bucket's batch: what was read, joined, received, dropped and written must add up. Pure.
+"""The accounts of a batch: what was read, joined, received, dropped and written must add up, in each bucket. Pure.
 
     records of left that were read = those that a row came for     (every left record goes out)
     rows that were joined          = rows that came here
@@ -10,15 +10,14 @@ not by those who made them: a row that gets lost between the two shows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from joins.spec import JoinError
 
-
-class AccountsDiffer(JoinError):
+class AccountsDiffer(Exception):
     """Rows were lost or doubled on their way; the batch is not committed."""
 
 
@@ -61,3 +60,12 @@ class Accounts:
                 f"{self.bucket}: {read} left records were read, {joined} rows joined, but {self.received} rows about "
                 f"{self.lefts} left records were delivered; these must be the same, and the batch is not committed"
             )
+
+
+def check_whole(parts: Sequence[int], expected: int, what: str) -> None:
+    """Before Spark commits: each part of the batch has told what became of its rows, once. Raises `AccountsDiffer`."""
+    if len(set(parts)) != len(parts) or len(parts) != expected:
+        raise AccountsDiffer(
+            f"summaries came from {what} {sorted(parts)}, and {expected} were expected: rows may be missing, and the "
+            "batch is not committed"
+        )

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dedup.errors import RowsLost
 from dedup.spark import replay_of
 from dedup.topicjob import TopicJob, check_partitions, topic_stage
 from dedup.topicsource import Ranges, range_source
+from deploy.accounts import check_whole
 from deploy.exitcodes import ExitCode
 from deploy.job import DedupJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
@@ -94,14 +94,8 @@ def _run(job: DedupJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode
 
 
 def gathered(summaries: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
-    """One batch over all its partitions. Raises `RowsLost` where a summary is missing or stands twice. Pure."""
-    partitions = sorted(one["partition"] for one in summaries)
-    expected = summaries[0]["parts"] if summaries else 0
-    if len(set(partitions)) != len(partitions) or len(partitions) != expected:
-        raise RowsLost(
-            f"summaries came from partitions {partitions}, and {expected} were expected: rows may be missing, and the "
-            "batch is not committed"
-        )
+    """One batch over all its partitions. Raises `AccountsDiffer` where a summary is missing or stands twice. Pure."""
+    check_whole([one["partition"] for one in summaries], summaries[0]["parts"] if summaries else 0, "partitions")
     counts = {name: sum(one[name] for one in summaries) for name in _COUNTS}
     number = max((one["number"] for one in summaries), default=0)
     return {"event": "batch", "number": number, "seconds": round(seconds, 6), **counts}

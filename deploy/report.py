@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from datadelay.progress import UNKNOWN
+from deploy.accounts import check_whole
 from joins.spec import JoinSpec
 
 Summary = Mapping[str, Any]
@@ -57,13 +58,8 @@ class BatchReport:
 
 
 def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: int) -> BatchReport:
-    """Put the summaries of a batch together; ValueError where one is missing or stands twice."""
-    buckets = sorted(s["bucket"] for s in summaries)
-    expected = summaries[0]["buckets"] if summaries else 0
-    if len(set(buckets)) != len(buckets) or len(buckets) != expected:
-        raise ValueError(
-            f"summaries came from buckets {buckets}, {expected or 'some'} were expected: rows may be missing"
-        )
+    """Put the summaries of a batch together. Raises `AccountsDiffer` where one is missing or stands twice."""
+    check_whole([s["bucket"] for s in summaries], summaries[0]["buckets"] if summaries else 1, "buckets")
 
     def total(name: str) -> dict[str, int]:
         counter: Counter[str] = Counter()

@@ -28,6 +28,7 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kafkaio import client, failpoint
+from kafkaio.bounded import within
 from kafkaio.errors import DeliveryFailed, KafkaIOError, KafkaUnavailable
 from kafkaio.perprocess import PerProcess
 from kafkaio.receipt import Receipt, Standing, needed, standing
@@ -222,10 +223,10 @@ class TransactionalWriter:
         self.writer = TopicWriter(properties, bucket.transactional_id)
         try:
             _connect(self.writer, bucket.topic)
-            self._call("init_transactions", lambda: self.writer.producer.init_transactions(INIT_TIMEOUT_S))
+            self._in_time("init_transactions", INIT_TIMEOUT_S, self.writer.producer.init_transactions)
             self.receipt, self._group = self._read_receipt()
         except BaseException:
-            self.writer.close()
+            self.close()
             raise
 
     def begin(self) -> None:
@@ -244,10 +245,11 @@ class TransactionalWriter:
         producer = self.writer.producer
         self._in_time(
             "send_offsets_to_transaction",
-            lambda: producer.send_offsets_to_transaction([spot], self._group, self._timeout_s),
+            self._timeout_s,
+            lambda timeout_s: producer.send_offsets_to_transaction([spot], self._group, timeout_s),
         )
         failpoint.begin("committing")
-        self._in_time("commit_transaction", lambda: producer.commit_transaction(self._timeout_s))
+        self._in_time("commit_transaction", self._timeout_s, producer.commit_transaction)
         self.begun = False
         self.receipt = receipt
         failpoint.reach("after_commit")
@@ -277,27 +279,17 @@ class TransactionalWriter:
         finally:
             consumer.close()
 
-    def _in_time(self, what: str, call: Callable[[], object]) -> None:
+    def _in_time(self, what: str, timeout_s: float, call: Callable[[float], object]) -> None:
         """As `_call`, and it returns: librdkafka's own time-out is not kept to where the broker restarts meanwhile.
 
         A producer that is stuck in such a call cannot be closed either, nor freed: it is left alone.
         """
-        done: Future[None] = Future()
-
-        def run() -> None:
-            try:
-                self._call(what, call)
-                done.set_result(None)
-            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-                done.set_exception(error)
-
-        threading.Thread(target=run, daemon=True).start()
         try:
-            done.result(self._timeout_s + _GRACE_S)
+            within(timeout_s + _GRACE_S, lambda: self._call(what, lambda: call(timeout_s)))
         except TimeoutError:
             self._stuck = True
             _left_alone.append(self.writer)
-            raise KafkaUnavailable(f"{what} of {self._bucket} was not answered in {self._timeout_s:g} s") from None
+            raise KafkaUnavailable(f"{what} of {self._bucket} was not answered in {timeout_s:g} s") from None
 
     def _call(self, what: str, call: Callable[[], object]) -> None:
         try:

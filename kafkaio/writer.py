@@ -8,7 +8,6 @@ writer is broken: librdkafka may have given up the order of what follows, so a n
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafkaio import client
+from kafkaio.bounded import within
 from kafkaio.errors import DeliveryFailed, KafkaUnavailable, ProducerFailed
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.perprocess import PerProcess
@@ -128,10 +128,9 @@ class TopicWriter:
         It aborts a transaction that is open, for which librdkafka has no time-out, and at times no end where the broker
         was away meanwhile. What does not close in time is left alone; the next producer of its id aborts it.
         """
-        closing = threading.Thread(target=self._close, daemon=True)
-        closing.start()
-        closing.join(_CLOSE_WITHIN_S)
-        if closing.is_alive():
+        try:
+            within(_CLOSE_WITHIN_S, self._close)
+        except TimeoutError:
             log.warning("a producer did not close within %g s, and is left alone", _CLOSE_WITHIN_S)
 
     def _close(self) -> None:

@@ -8,8 +8,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from dedup.errors import DataLoss, RowsLost, SpecChanged
+from dedup.errors import DataLoss, SpecChanged
 from dedup.topicsource import Ranges, following
+from deploy.accounts import AccountsDiffer
 from deploy.cli import app
 from deploy.dedupjob import gathered
 from deploy.exitcodes import ExitCode
@@ -163,7 +164,7 @@ def test_summaries_are_put_together():
 @pytest.mark.parametrize("partitions", [[0], [0, 0], [0, 1, 2]])
 def test_a_summary_that_is_missing_or_too_many_fails_the_batch(partitions):
     """Of two ranges; what they stand for may be missing too."""
-    with pytest.raises(RowsLost, match=r"2 were expected"):
+    with pytest.raises(AccountsDiffer, match=r"2 were expected"):
         gathered([summary(partition, 2) for partition in partitions], 0.5)
 
 

@@ -118,24 +118,6 @@ def test_select_writes_what_its_expressions_say(kafka, job, tmp_path):
     assert all(b"}r" in r["value"] for r in out if r["headers"]["what's"] == "matched")
 
 
-def test_a_killed_driver_loses_nothing(kafka, job, tmp_path):
-    """kill -9 in the midst of batches, then a restart: every left record has its row, and has it once."""
-    content = job(records_per_batch=400, trigger={"every": "0s"})
-    left, _ = fill(kafka, content, 6_000)
-    first = JobProcess(tmp_path, content)
-    first.until(lambda: sum(line["read"]["left"] for line in first.lines) > 1_000, "a thousand records are through")
-    first.kill()
-
-    second = JobProcess(tmp_path, {**content, "trigger": "available_now"})
-    code = second.ended()
-
-    assert code == ExitCode.DONE, second.told()
-    counts = Counter(r["headers"]["teacup.left"] for r in records(kafka, content["output"]["topic"]))
-    assert len(counts) == len(left)
-    assert set(counts.values()) == {1}
-    assert sum(line["read"]["left"] for line in second.lines) < len(left)
-
-
 def test_sigterm_finishes_the_batch(kafka, job, tmp_path):
     """A clean stop leaves nothing to repeat: the next run goes on, and no record stands twice."""
     content = job(records_per_batch=400, trigger={"every": "0s"})
