@@ -155,6 +155,7 @@ _TRANSIENT = (
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
     KafkaError._WAIT_COORD,
+    KafkaError._NOENT,  # of `list_offsets`: no broker is there that could tell the leaders
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,

@@ -4,8 +4,8 @@ Lag tools see a job through such a group; collectors read the group of a feeder.
 positions while a commit is on its way unless told otherwise (`require_stable`), and partition by partition
 may fail where the whole call succeeds: every answer is looked at.
 
-They are read through a consumer that joins nothing, not through the admin client's `list_consumer_group_offsets`:
-whenever the coordinator moves, or its topic is just being made, that one ends the process (librdkafka issue 5040).
+They are read and written through a consumer that joins nothing, not through the admin client's calls for groups:
+whenever the coordinator moves, or its topic is just being made, those end the process (librdkafka issue 5040).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from confluent_kafka import (
     OFFSET_INVALID,
     Consumer,
     ConsumerGroupState,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     TopicPartition,
 )
 
 from kafkaio import client
-from kafkaio.errors import KafkaIOError
+from kafkaio.bounded import within
+from kafkaio.errors import KafkaIOError, KafkaUnavailable
 
 log = logging.getLogger("kafkaio.groups")
 
@@ -93,7 +93,7 @@ class GroupOffsets:
 
         def ask() -> dict[Spot, tuple[int | None, str]]:
             try:
-                answers: list[TopicPartition] = self._reader().committed(asked, client.REQUEST_TIMEOUT_S)
+                answers: list[TopicPartition] = self._own_consumer().committed(asked, client.REQUEST_TIMEOUT_S)
             except KafkaException as error:
                 raise self._translated(error.args[0], _READ, None) from error
             self._check(answers, _READ)
@@ -114,14 +114,17 @@ class GroupOffsets:
                 TopicPartition(topic, partition, offset, metadata=note)
                 for (topic, partition), offset in offsets.items()
             ]
-            futures = self._admin.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(self.group, wanted)], request_timeout=client.REQUEST_TIMEOUT_S
-            )
-            doing = "commit of offsets"
+            consumer, doing = self._own_consumer(), "commit of offsets"
             try:
-                answers: list[TopicPartition] = futures[self.group].result().topic_partitions
+                answers = within(client.REQUEST_TIMEOUT_S, lambda: consumer.commit(offsets=wanted, asynchronous=False))
             except KafkaException as error:
                 raise self._translated(error.args[0], doing, None) from error
+            except TimeoutError:
+                with self._lock:
+                    self._consumer = None  # it is stuck in the call, and cannot be closed
+                raise KafkaUnavailable(
+                    f"{doing} of group {self.group!r} was not answered in {client.REQUEST_TIMEOUT_S:g} s"
+                ) from None
             self._check(answers, doing)
 
         client.retried(ask, self._kafka)
@@ -145,13 +148,13 @@ class GroupOffsets:
         return client.retried(ask, self._kafka)
 
     def close(self) -> None:
-        """Close what reads; a later read opens it again."""
+        """Close the consumer; a later call opens it again."""
         with self._lock:
             if self._consumer is not None:
                 self._consumer.close()
                 self._consumer = None
 
-    def _reader(self) -> Consumer:
+    def _own_consumer(self) -> Consumer:
         with self._lock:
             if self._consumer is None:
                 # Read committed is what asks for stable offsets.

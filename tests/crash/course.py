@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.broker import Broker
@@ -40,6 +40,7 @@ CHUNK = 40  # left records, and a few right ones fewer
 START_MS = 1_700_000_000_000
 DEADLINE_S = 240.0  # a job alone takes seconds; beside the other tests it may take a minute
 PAUSE_S = 10.0
+SILENCE_S = 15.0
 TRANSACTION_TIMEOUT_MS = 8_000  # a transaction that is open when a pause begins is aborted within it
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
@@ -49,22 +50,26 @@ class Violation(AssertionError):
 
 
 class CommittedReader:
-    """Reads the output from its beginning, all the time; goes on when the broker comes back."""
+    """Reads the output from its beginning, all the time; goes on when the broker comes back.
+
+    After a silence it connects anew: a consumer of librdkafka at times never finds back to a broker that was restarted.
+    """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.rows: list[Row] = []
+        self.trouble: KafkaError | None = None
+        self._topic = topic
+        self._properties = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "crash-reader",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "reconnect.backoff.max.ms": 500,
+            "log_level": 0,
+        }
+        self._next = dict.fromkeys(range(PARTITIONS), 0)
         self._ended = threading.Event()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "crash-reader",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "reconnect.backoff.max.ms": 500,
-                "log_level": 0,
-            }
-        )
-        self._consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -75,18 +80,26 @@ class CommittedReader:
     def close(self) -> None:
         self._ended.set()
         self._thread.join()
-        self._consumer.close()
 
     def _read(self) -> None:
         while not self._ended.is_set():
-            message = self._consumer.poll(0.1)
-            if message is None or message.error() is not None:
-                continue  # the broker is away; librdkafka connects again by itself
-            headers = dict(message.headers() or ())
-            right = headers.get("teacup.right")
-            self.rows.append(
-                Row(message.partition(), message.offset(), headers["teacup.left"].decode(), right and right.decode())
-            )
+            consumer = Consumer(self._properties)
+            consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in self._next.items()])
+            silent_from = time.monotonic()
+            while not self._ended.is_set() and time.monotonic() - silent_from < SILENCE_S:
+                message = consumer.poll(0.1)
+                if message is None:
+                    continue
+                if message.error() is not None:
+                    self.trouble = message.error()  # the broker is away
+                    continue
+                silent_from = time.monotonic()
+                self._next[message.partition()] = message.offset() + 1
+                headers = dict(message.headers() or ())
+                right = headers.get("teacup.right")
+                left = headers["teacup.left"].decode()
+                self.rows.append(Row(message.partition(), message.offset(), left, right and right.decode()))
+            consumer.close()
 
 
 @dataclass
@@ -287,10 +300,17 @@ class Course:
                 restarts += 1
                 self._job = self._start()  # as whatever runs the job would
             if time.monotonic() > deadline:
-                raise self._violation(
-                    f"{what}: {self._reader.lefts()} of {len(self.left)} after {DEADLINE_S:g} s\n{self._job.told()}"
-                )
+                raise self._violation(f"{what}: {self._standing()}\n{self._job.told()}")
             time.sleep(0.02)
+
+    def _standing(self) -> str:
+        """How far reader and topics are, after a wait that was too long."""
+        told = [f"{self._reader.lefts()} of {len(self.left)} after {DEADLINE_S:g} s"]
+        told.append(f"the reader's last error: {self._reader.trouble}")
+        for side, topic in self.topics.items():
+            with closing(BrokerLog(topic, self.kafka)) as log:
+                told.append(f"{side}: {log.ends()}")
+        return "\n".join(told)
 
     def _check(self) -> None:
         spec = JoinSpec(

@@ -110,3 +110,12 @@ def records(kafka: Mapping[str, str], topic: str) -> list[dict[str, Any]]:
     finally:
         log.close()
         reader.close()
+
+
+def uncommitted(checkpoint: Path) -> bool:
+    """Whether Spark has planned a batch that it would run again."""
+
+    def last(log: str) -> int:
+        return max((int(path.name) for path in (checkpoint / log).glob("[0-9]*")), default=-1)
+
+    return last("offsets") > last("commits")

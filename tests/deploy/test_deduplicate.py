@@ -15,7 +15,7 @@ from deploy import sink
 from deploy.exitcodes import ExitCode
 from deploy.jobfile import JobFileError, load_job
 from deploy.run import deduplication
-from tests.deploy.jobprocess import JobProcess, records
+from tests.deploy.jobprocess import JobProcess, records, uncommitted
 from tests.deploy.test_sink import rows_about, ticket_with
 from tests.joins.spark import Put, produce
 
@@ -60,13 +60,6 @@ def job(kafka, topic_factory, tmp_path):
 def fill(kafka, content, count):
     produce(kafka, content["left"]["topic"], [Put(i % 2, b"%d" % (i % 10), START_MS + i * 100) for i in range(count)])
     produce(kafka, content["right"]["topic"], [Put(i % 2, b"%d" % (i % 10), START_MS + i * 100) for i in range(count)])
-
-
-def uncommitted(folder):
-    def numbers(log):
-        return [int(p.name) for p in (folder / log).glob("[0-9]*")]
-
-    return max(numbers("offsets"), default=-1) > max(numbers("commits"), default=-1)
 
 
 def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):

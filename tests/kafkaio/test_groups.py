@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
@@ -66,6 +67,36 @@ def test_a_group_with_members_refuses(kafka: dict[str, str], topic_factory: Topi
             GroupOffsets(name, kafka).commit({(topic, 0): 1})
     finally:
         member.close()
+
+
+COMMITS = """
+import sys
+from pathlib import Path
+from kafkaio.groups import GroupOffsets
+group, number = GroupOffsets("g", {"bootstrap.servers": sys.argv[1]}), 0
+while not Path(sys.argv[2]).exists():
+    number += 1
+    group.commit({("t", 0): number})
+    print(number, flush=True)
+print(group.read([("t", 0)]) == {("t", 0): number})
+"""
+
+
+def test_commits_go_on_when_the_broker_was_restarted(tmp_path: Path) -> None:
+    """In a process of its own: with the admin client's call librdkafka ends it, or never finds back."""
+    with Broker() as own:
+        admin = AdminClient({"bootstrap.servers": own.bootstrap})
+        admin.create_topics([NewTopic("t", 1, 1)], operation_timeout=30)["t"].result(30)
+        command = [sys.executable, "-c", COMMITS, own.bootstrap, str(tmp_path / "end")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as commits:
+            assert commits.stdout is not None
+            assert commits.stdout.readline() == "1\n"
+            own.stop()
+            own.start()
+            (tmp_path / "end").touch()
+            told, errors = commits.communicate(timeout=120)
+
+    assert (commits.returncode, told.splitlines()[-1:]) == (0, ["True"]), errors
 
 
 def test_the_first_read_of_a_new_cluster_survives_that_its_coordinator_is_not_there_yet() -> None:
