@@ -16,9 +16,9 @@ All partitions advance in lockstep, so that the rounds cost and not the partitio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -34,8 +34,11 @@ from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
 OffsetSpec: Any = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
 ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
 
+T = TypeVar("T")
+
 BEYOND_THE_LOG = 1 << 62  # an offset that no log reaches: the index knows no record at or after the time
 
+_ANSWERED_WITHIN_S = 5.0  # then the client learns anew, and the call is tried again
 _TAKE_AT_MOST = 4096  # records in one go, where one after the other has no time
 
 
@@ -68,10 +71,10 @@ class BrokerLog:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
 
         def ask() -> dict[str, str]:
-            future = self._admin.describe_configs([resource], request_timeout=client.REQUEST_TIMEOUT_S)[resource]
+            future = self._admin.describe_configs([resource], request_timeout=_ANSWERED_WITHIN_S)[resource]
             return {name: entry.value for name, entry in self._result(future, None).items()}
 
-        return client.retried(ask, self._kafka)
+        return self._retried(ask)
 
     def ends(self) -> dict[int, Ends]:
         partitions = range(self._partitions if self._partitions is not None else self.partition_count())
@@ -213,25 +216,34 @@ class BrokerLog:
             futures = self._admin.list_offsets(
                 {TopicPartition(self._topic, p): spec for p, spec in specs.items()},
                 isolation_level=isolation,
-                request_timeout=client.REQUEST_TIMEOUT_S,
+                request_timeout=_ANSWERED_WITHIN_S,
             )
-            try:
-                return {at.partition: self._result(future, at.partition) for at, future in futures.items()}
-            except KafkaUnavailable:
-                # librdkafka asks with the leader's epoch that it knows, for minutes, though the broker refuses it
-                client.learn(self._admin, self._topic, client.LEARN_TIMEOUT_S)
-                raise
+            return {at.partition: self._result(future, at.partition) for at, future in futures.items()}
 
-        return client.retried(ask, self._kafka)
+        return self._retried(ask)
 
     def _describe(self) -> Any:
         def ask() -> Any:
-            futures = self._admin.describe_topics(
-                TopicCollection([self._topic]), request_timeout=client.REQUEST_TIMEOUT_S
-            )
+            futures = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=_ANSWERED_WITHIN_S)
             return self._result(futures[self._topic], None)
 
-        return client.retried(ask, self._kafka)
+        return self._retried(ask)
+
+    def _retried(self, ask: Callable[[], T]) -> T:
+        """Before it asks again, the client learns brokers and leaders anew.
+
+        By itself librdkafka asks with the leader's epoch that it knows, and waits for a controller that it does not
+        know, for minutes after a broker was restarted.
+        """
+
+        def asked() -> T:
+            try:
+                return ask()
+            except KafkaUnavailable:
+                client.learn(self._admin, self._topic, client.LEARN_TIMEOUT_S)
+                raise
+
+        return client.retried(asked, self._kafka)
 
     def _result(self, future: Any, partition: int | None) -> Any:
         try:
