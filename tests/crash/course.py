@@ -127,6 +127,7 @@ class Course:
         self.left: list[Put] = []
         self.right: list[Put] = []
         self.done: list[str] = []
+        self.ended: list[str] = []  # where the job ended though nobody struck it, and was started again
         self._chunk = 0
         self._name = name
         self._reader = CommittedReader(self.broker.bootstrap, self.topics["out"])
@@ -298,6 +299,7 @@ class Course:
                 if restarts == 3:
                     raise self._violation(f"the job does not stay up ({what}): {self._job.told()}")
                 restarts += 1
+                self.ended.append(f"{self.done[-1] if self.done else 'the start'}: {self._job.process.returncode}")
                 self._job = self._start()  # as whatever runs the job would
             if time.monotonic() > deadline:
                 raise self._violation(f"{what}: {self._standing()}\n{self._job.told()}")

@@ -43,6 +43,7 @@ def _main() -> int:
     ]
     held: Counter[Scenario] = Counter()
     broken: list[str] = []
+    restarted: list[str] = []
     begun = time.monotonic()
     with ProcessPoolExecutor(asked.jobs, get_context("spawn")) as pool:
         running = {
@@ -54,21 +55,26 @@ def _main() -> int:
             fault = ended.exception()
             if fault is None:
                 held.update(some)
+                restarted += ended.result()
             else:
                 broken.append(f"job {number}: {fault!r}")
     print(_table(held))
     print(f"{sum(held.values())} of {len(scenarios)} blows held in {time.monotonic() - begun:.0f} s, seed {asked.seed}")
+    for blow in restarted:
+        print(f"the job ended by itself, and was started again, after {blow}")
     for violation in broken:
         print(f"BROKEN  {violation}")
     return 1 if broken else 0
 
 
-def _course(seed: int, master: str, scenarios: list[Scenario]) -> None:
+def _course(seed: int, master: str, scenarios: list[Scenario]) -> list[str]:
+    """After which blows the job ended by itself, with its exit codes. Raises `Violation`."""
     with tempfile.TemporaryDirectory(prefix="teacup-crash-") as folder, Broker() as broker:
         course = Course(broker, Path(folder) / "job", seed, master)
         for scenario in scenarios:
             course.run(scenario)
         course.finish()
+        return course.ended
 
 
 def _table(held: Counter[Scenario]) -> str:
