@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 POINTS = ("before_produce", "producing", "before_commit", "committing", "after_commit")
-WAIT_AT_MOST_S = 300.0  # longer than a test waits for the attempt that takes over
+WAIT_AT_MOST_S = 660.0  # longer than a test waits for the attempt that takes over
 
 _folder = os.environ.get("TEACUP_FAILPOINTS")
 

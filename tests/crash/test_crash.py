@@ -12,7 +12,7 @@ from tests.crash.scenarios import SHORT, SHORT_ON_A_CLUSTER, Scenario, drawn, ev
 
 AFTER_COMMIT = Scenario("worker", "kill", "after_commit")
 
-pytestmark = pytest.mark.timeout(1_200)  # two minutes alone on two cores; a course that stands tells so itself
+pytestmark = pytest.mark.timeout(3_000)  # two minutes alone on two cores; a course that stands tells so itself
 
 
 @pytest.fixture(scope="module")

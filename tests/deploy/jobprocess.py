@@ -18,7 +18,7 @@ import yaml
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.rangereader import RangeReader
 
-DEADLINE_S = 240.0
+DEADLINE_S = 480.0
 
 
 class JobProcess:

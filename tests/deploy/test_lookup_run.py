@@ -17,7 +17,7 @@ from tests.deploy.jobprocess import records
 from tests.joins.spark import Put, history, produce
 
 BEFORE_MS, AFTER_MS, DISORDER_MS = 5_000, 1_000, 200
-DEADLINE_S = 240.0
+DEADLINE_S = 480.0
 
 
 def events(start_ms, count):
