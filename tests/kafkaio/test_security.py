@@ -76,6 +76,7 @@ def test_every_client_takes_tls_and_sasl(secured: dict[str, str], caplog: pytest
     delivery.write("safe", None, [b"exactly once"], None, [2])
     delivery.commit(1, {"safe": 1}, done=True)
     delivery.abandon()
+    settle(secured, [bucket])  # what is committed is readable a little later: by then it is
     log, reader, group = BrokerLog("safe", secured), RangeReader("safe", secured), GroupOffsets("g", secured)
     end = log.ends()[0].stable
 
