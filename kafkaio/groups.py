@@ -77,7 +77,6 @@ class GroupOffsets:
     def __init__(self, group: str, kafka: Mapping[str, str]) -> None:
         self.group = group
         self._kafka = dict(kafka)
-        self._admin = client.admin(kafka)
         self._lock = threading.Lock()
         self._consumer: Consumer | None = None
 
@@ -131,9 +130,10 @@ class GroupOffsets:
 
     def activity(self) -> str | None:
         """The group's state and members where it has any, None where nobody is in it, or it does not exist."""
+        admin = client.admin(self._kafka)
 
         def ask() -> str | None:
-            future = self._admin.describe_consumer_groups([self.group], request_timeout=client.REQUEST_TIMEOUT_S)
+            future = admin.describe_consumer_groups([self.group], request_timeout=client.REQUEST_TIMEOUT_S)
             try:
                 found = future[self.group].result()
             except KafkaException as error:

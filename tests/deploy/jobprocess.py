@@ -119,3 +119,10 @@ def uncommitted(checkpoint: Path) -> bool:
         return max((int(path.name) for path in (checkpoint / log).glob("[0-9]*")), default=-1)
 
     return last("offsets") > last("commits")
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """As if Spark had been killed before it: the batch, written whole, runs again."""
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink(missing_ok=True)

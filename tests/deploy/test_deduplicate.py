@@ -15,7 +15,7 @@ from deploy import sink
 from deploy.exitcodes import ExitCode
 from deploy.jobfile import JobFileError, load_job
 from deploy.run import deduplication
-from tests.deploy.jobprocess import JobProcess, records, uncommitted
+from tests.deploy.jobprocess import JobProcess, forget_last_commit, records, uncommitted
 from tests.deploy.test_sink import rows_about, ticket_with
 from tests.joins.spark import Put, produce
 
@@ -70,10 +70,8 @@ def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
     first.until(lambda: sum(line["read"]["left"] for line in first.lines) > 1_000, "a thousand records are through")
     first.kill()
     # As if it had been killed between the brokers' acknowledgement and Spark's commit: certain, and the worst case.
-    commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     if not uncommitted(tmp_path / "checkpoint"):
-        commits[-1].unlink()
-        commits[-1].with_name(f".{commits[-1].name}.crc").unlink(missing_ok=True)
+        forget_last_commit(tmp_path / "checkpoint")
 
     second = JobProcess(tmp_path, {**content, "trigger": "available_now"})
     code = second.ended()
@@ -100,10 +98,7 @@ def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
     content = {**job(**BY_EXPRESSION), "trigger": "available_now", "records_per_batch": 1_000_000}
     fill(kafka, content, 400)
     assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
-    folder = tmp_path / "checkpoint" / "commits"
-    last = max((path for path in folder.glob("[0-9]*")), key=lambda path: int(path.name))
-    last.unlink()
-    (folder / f".{last.name}.crc").unlink(missing_ok=True)
+    forget_last_commit(tmp_path / "checkpoint")
 
     again = JobProcess(tmp_path, content)
     code = again.ended()

@@ -13,7 +13,7 @@ from deploy.exitcodes import ExitCode
 from deploy.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
 from joins import JoinSpec, Side
 from joins.testing import oracle
-from tests.deploy.jobprocess import records
+from tests.deploy.jobprocess import forget_last_commit, records
 from tests.joins.spark import Put, history, produce
 
 BEFORE_MS, AFTER_MS, DISORDER_MS = 5_000, 1_000, 200
@@ -106,13 +106,6 @@ def kill_9(parts, name):
     """The driver alone, as the out-of-memory killer does: its JVM and workers find out by themselves."""
     os.kill(parts.pid(name), signal.SIGKILL)
     assert parts.ended(name, DEADLINE_S) == 128 + signal.SIGKILL
-
-
-def forget_last_commit(checkpoint):
-    """As if Spark had been killed before it: the batch, written whole, runs again."""
-    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    last.unlink()
-    last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
 def fed(parts, count):

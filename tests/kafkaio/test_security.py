@@ -95,7 +95,7 @@ def test_a_wrong_password_is_told_and_not_shown(
     secured: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the broker's address, and not asked again: no other answer is to be expected."""
-    monkeypatch.setattr(client, "REQUEST_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("kafkaio.brokerlog._ANSWERED_WITHIN_S", 2.0)
     log = BrokerLog("safe", {**secured, "sasl.password": "wrong-one"})
 
     with pytest.raises(KafkaIOError) as error:

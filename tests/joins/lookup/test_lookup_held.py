@@ -239,7 +239,7 @@ def test_a_broker_that_is_away_is_waited_for_and_connected_to_anew(world, spec, 
         ]
         with monkeypatch.context() as impatient:
             impatient.setattr("kafkaio.client.RETRY_TIMEOUT_S", 0.1)
-            impatient.setattr("kafkaio.client.REQUEST_TIMEOUT_S", 0.5)
+            impatient.setattr("kafkaio.brokerlog._ANSWERED_WITHIN_S", 0.5)
             for one in asks:
                 one.start()
             deadline = time.monotonic() + DEADLINE_S
