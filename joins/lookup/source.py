@@ -28,8 +28,9 @@ from joins.lookup.start import begin
 from joins.lookup.stored import retained_from
 from joins.storage.client import StorageClient
 from joins.storage.errors import StorageError
-from joins.window.admission import Listing, Watch, admit_by_frontier
+from joins.window.admission import Watch, admit_by_frontier
 from joins.window.guard import check_compaction, check_ends, check_topics
+from joins.window.listing import Listing
 from joins.window.source import Gate, TicketReader
 from joins.window.state import Admission
 from kafkaio.brokerlog import BrokerLog

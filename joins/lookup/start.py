@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 
 from joins.lookup.spec import LookupSpec
-from joins.window.admission import Listing
+from joins.window.listing import Listing
 from joins.window.start import left_start
 from joins.window.state import Admission, Bucket, Reading
 from kafkaio.topiclog import TopicLog

@@ -21,10 +21,11 @@ from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Position, Result
 from joins.testing.strategies import Admit, Advance, Cut, Restart, Retry
-from joins.window.admission import Watch, admit, list_ends
+from joins.window.admission import Watch, admit
 from joins.window.batch import Summary
 from joins.window.bolt import JoinBolt
 from joins.window.guard import check_ends, check_topics
+from joins.window.listing import list_ends
 from joins.window.restore import Span
 from joins.window.slices import I64, Slice
 from joins.window.start import begin

@@ -2,6 +2,7 @@
 
 source.py     Spark: a data source whose offsets are admissions and whose rows are tickets
 admission.py  what a batch may read                        (pure)
+plan.py       one bucket's part of it; readable.py: one side; target.py: how far; lockstep.py: their look-ups
 stage.py      Spark: tickets -> fetch, join -> rows, in one Python task
 bolt.py       a worker's windows; batch.py: one batch      (pure)
 window.py     the window; match.py: the policies; slices.py: the index

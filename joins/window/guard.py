@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from joins.spec import DataLoss, JoinSpec
-from joins.window.admission import Listing
+from joins.window.listing import Listing
 from joins.window.state import Admission, Reading, low_end
 from kafkaio.topiclog import Ends
 

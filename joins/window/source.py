@@ -33,8 +33,9 @@ from pyspark.sql.types import StructType
 from datadelay.progress import Idle
 from joins.spec import JoinSpec
 from joins.window import copartition
-from joins.window.admission import Listing, Watch, admit, list_ends
+from joins.window.admission import Watch, admit
 from joins.window.guard import check_compaction, check_ends, check_topics
+from joins.window.listing import Listing, list_ends
 from joins.window.start import begin
 from joins.window.state import Admission
 from joins.window.ticket import Ticket

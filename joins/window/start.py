@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from datadelay.progress import UNKNOWN, Idle
 from joins.spec import DataLoss, JoinSpec, NotCoPartitioned, Side
-from joins.window.admission import Listing
+from joins.window.listing import Listing
 from joins.window.state import Admission, Bucket, Reading
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 

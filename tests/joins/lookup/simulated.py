@@ -19,9 +19,10 @@ from joins.lookup.start import begin
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Result
-from joins.window.admission import Listing, Watch, admit_by_frontier
+from joins.window.admission import Watch, admit_by_frontier
 from joins.window.guard import check_ends
 from joins.window.intake import take_in
+from joins.window.listing import Listing
 from joins.window.records import RECORD
 from joins.window.state import Admission
 from joins.window.ticket import Ticket

@@ -16,7 +16,8 @@ from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import histories, specs
-from joins.window.admission import admit, fair_shares, list_ends
+from joins.window.admission import admit, fair_shares
+from joins.window.listing import list_ends
 from tests.joins.window.making import join_spec, topic
 
 DAY_MS = 86_400_000

@@ -8,8 +8,8 @@ import pytest
 
 from datadelay.progress import UNKNOWN
 from joins.spec import DataLoss
-from joins.window.admission import Listing
 from joins.window.guard import check_ends, check_topics
+from joins.window.listing import Listing
 from joins.window.state import Admission, Bucket, Reading, low_end
 from kafkaio.topiclog import Ends
 from tests.joins.window.making import join_spec

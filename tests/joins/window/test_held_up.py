@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from datadelay.progress import Idle
 from joins.spec import JoinSpec, Side
-from joins.window.admission import Listing
+from joins.window.listing import Listing
 from joins.window.source import held_up
 from joins.window.state import Admission, Bucket, Reading
 from kafkaio.topiclog import Ends

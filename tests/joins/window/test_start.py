@@ -10,7 +10,7 @@ from datadelay.progress import Idle
 from joins.spec import DataLoss, Format, NotCoPartitioned, Side
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
-from joins.window.admission import list_ends
+from joins.window.listing import list_ends
 from joins.window.start import begin
 from tests.joins.window.making import join_spec, topic
 
