@@ -43,8 +43,8 @@ from joins.window.source import Gate, commit_positions
 from joins.window.stage import SPARK_SCHEMA, Batches, StageOptions, for_spark, join_stage
 from joins.window.state import Admission
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.delivery import Bucket, settle
 from kafkaio.errors import KafkaIOError
+from kafkaio.fenced import Bucket, settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -31,7 +31,8 @@ from joins.lookup.spec import LookupSpec
 from joins.spec import JoinError, JoinSpec, Policy
 from joins.window.records import SIDE_COLUMNS
 from joins.window.stage import SUMMARY, TICKET
-from kafkaio.delivery import AtLeastOnce, Bucket, Delivery, ExactlyOnce
+from kafkaio.delivery import AtLeastOnce, Delivery, ExactlyOnce
+from kafkaio.fenced import Bucket
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.rangereader import HEADERS
 

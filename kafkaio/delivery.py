@@ -17,56 +17,24 @@ whether a commit that was not answered took place is seen from the receipt by th
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from kafkaio import client, failpoint
-from kafkaio.bounded import within
-from kafkaio.errors import DeliveryFailed, KafkaIOError, KafkaUnavailable
+from kafkaio.errors import DeliveryFailed
+from kafkaio.fenced import Bucket, FencedProducer
 from kafkaio.perprocess import PerProcess
 from kafkaio.receipt import Receipt, Standing, needed, standing
-from kafkaio.writer import Column, Delivered, TopicWriter, discard_writer, open_writer
-
-log = logging.getLogger("kafkaio.delivery")
+from kafkaio.writer import Column, Delivered, discard_writer, open_writer
 
 PART_BYTES = 64 << 20
 WHOLE_BATCH_TIMEOUT_MS = 300_000
 OPEN_PRODUCERS = 128  # a process that has more buckets opens one anew for each batch, which costs more than the batch
-INIT_TIMEOUT_S = 60.0
-_GRACE_S = 2.0
-_TAKEN_OVER = (
-    KafkaError._FENCED,
-    KafkaError.PRODUCER_FENCED,
-    KafkaError.INVALID_PRODUCER_EPOCH,
-    KafkaError.INVALID_TXN_STATE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """Whose rows are delivered: the bucket of a job, with the topic that its receipt is about."""
-
-    job: str
-    number: int
-    topic: str
-
-    @property
-    def transactional_id(self) -> str:
-        return f"{self.job}-{self.number}"
-
-    @property
-    def group(self) -> str:
-        return f"{self.job}.receipt.{self.number}"
-
-    def __str__(self) -> str:
-        return f"bucket {self.number} of job {self.job!r}"
 
 
 class Delivery(Protocol):
@@ -203,8 +171,8 @@ class ExactlyOnce:
         return TransactionalWriter({**longer, **self._kafka}, self._bucket)
 
 
-class TransactionalWriter:
-    """A producer that has fenced all earlier ones of its bucket, and the receipt that stood then.
+class TransactionalWriter(FencedProducer):
+    """A bucket's producer, and the receipt that stood when it had fenced all earlier ones.
 
     used, handled   whether a batch has had it; generation and number of the last one, once that is done
 
@@ -212,18 +180,11 @@ class TransactionalWriter:
     """
 
     def __init__(self, kafka: Mapping[str, str], bucket: Bucket) -> None:
-        self._kafka, self._bucket = kafka, bucket
+        super().__init__(kafka, bucket)
         self.used = False
         self.handled: tuple[str, int] | None = None
         self.begun = False
-        self._stuck = False
-        properties = transactional(kafka)
-        # After that the brokers have aborted it: a new producer learns sooner what became of it.
-        self._timeout_s = int(properties["transaction.timeout.ms"]) / 1000
-        self.writer = TopicWriter(properties, bucket.transactional_id)
         try:
-            _connect(self.writer, bucket.topic)
-            self._in_time("init_transactions", INIT_TIMEOUT_S, self.writer.producer.init_transactions)
             self.receipt, self._group = self._read_receipt()
         except BaseException:
             self.close()
@@ -254,10 +215,6 @@ class TransactionalWriter:
         self.receipt = receipt
         failpoint.reach("after_commit")
 
-    def close(self) -> None:
-        if not self._stuck:
-            self.writer.close()
-
     def _read_receipt(self) -> tuple[Receipt | None, Any]:
         """The receipt that stands now, and what a transaction needs to commit the next one."""
         mine = {"group.id": self._bucket.group, "isolation.level": "read_committed"}  # which asks for stable offsets
@@ -278,75 +235,6 @@ class TransactionalWriter:
             return receipt, consumer.consumer_group_metadata()
         finally:
             consumer.close()
-
-    def _in_time(self, what: str, timeout_s: float, call: Callable[[float], object]) -> None:
-        """As `_call`, and it returns: librdkafka's own time-out is not kept to where the broker restarts meanwhile.
-
-        A producer that is stuck in such a call cannot be closed either, nor freed: it is left alone.
-        """
-        try:
-            within(timeout_s + _GRACE_S, lambda: self._call(what, lambda: call(timeout_s)))
-        except TimeoutError:
-            self._stuck = True
-            _left_alone.append(self.writer)
-            raise KafkaUnavailable(f"{what} of {self._bucket} was not answered in {timeout_s:g} s") from None
-
-    def _call(self, what: str, call: Callable[[], object]) -> None:
-        try:
-            call()
-        except KafkaException as error:
-            cause = error.args[0]
-            told = f"{what} of {self._bucket} failed: {cause.str()} ({cause.name()})"
-            if cause.code() in _TAKEN_OVER:
-                told += (
-                    "; another attempt at the bucket took over, or the transaction was open for longer than "
-                    f"`transaction.timeout.ms` ({self._timeout_s * 1000:.0f}): where this goes on, raise it under "
-                    "`output.kafka`, or look for a second job of this name"
-                )
-            raise (KafkaUnavailable(told) if client.is_transient(cause) else KafkaIOError(told)) from error
-
-
-def settle(kafka: Mapping[str, str], buckets: list[Bucket]) -> None:
-    """Fence every earlier writer of these buckets and abort what it left open, as a job does before it begins.
-
-    Readers of committed records wait for an open transaction; without this until it times out.
-    """
-
-    def initialise(bucket: Bucket) -> None:
-        writer = TopicWriter(transactional(kafka), bucket.transactional_id)
-        try:
-            _connect(writer, bucket.topic)
-            writer.producer.init_transactions(INIT_TIMEOUT_S)
-        except KafkaException as error:
-            cause = error.args[0]
-            raise client.translate(cause, f"init_transactions of {bucket}, writer", bucket.topic) from error
-        finally:
-            writer.close()
-
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        list(pool.map(initialise, buckets))
-
-
-def _connect(writer: TopicWriter, topic: str) -> None:
-    """Wait until a broker is connected: `init_transactions` that finds none looks again only half a second later.
-
-    The first answer comes from a bootstrap address, which librdkafka then drops for the brokers that it has learnt of;
-    the second one comes from one of those.
-    """
-    for _ in range(2):
-        client.learn(writer.producer, topic, INIT_TIMEOUT_S)
-
-
-def transactional(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The user's properties with a time-out for transactions; no record may outlive its transaction."""
-    timeout_ms = int(kafka.get("transaction.timeout.ms", client.TRANSACTION_TIMEOUT_MS))
-    asked_ms = kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", str(timeout_ms)))
-    rest = {key: value for key, value in kafka.items() if key not in ("delivery.timeout.ms", "message.timeout.ms")}
-    return {
-        **rest,
-        "transaction.timeout.ms": str(timeout_ms),
-        "message.timeout.ms": str(min(int(asked_ms), timeout_ms)),
-    }
 
 
 def _check(delivered: Delivered, written: Mapping[str, int]) -> None:
@@ -376,4 +264,3 @@ def _size(values: Column) -> int:
 _transactions: PerProcess[tuple[frozenset[tuple[str, str]], Bucket], TransactionalWriter] = PerProcess(
     OPEN_PRODUCERS, TransactionalWriter.close
 )
-_left_alone: list[TopicWriter] = []

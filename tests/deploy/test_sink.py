@@ -17,7 +17,7 @@ from deploy.job import Output
 from joins.spec import JoinSpec, Side
 from joins.window.records import ROW
 from joins.window.stage import SUMMARY, TICKET
-from kafkaio.delivery import Bucket, settle
+from kafkaio.fenced import Bucket, settle
 from tests.conftest import TopicFactory
 from tests.deploy.jobprocess import records
 

@@ -25,8 +25,8 @@ from joins.lookup.unjoined import begin, carried_out, plan
 from joins.window.records import RECORD
 from joins.window.state import Admission, Bucket, Reading
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.delivery import transactional
 from kafkaio.errors import KafkaUnavailable
+from kafkaio.fenced import transactional
 from kafkaio.writer import TopicWriter
 from tests.datadelay.api import delay_server
 from tests.deploy.jobprocess import JobProcess, records

@@ -10,8 +10,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.delivery import PART_BYTES, AtLeastOnce, Bucket, ExactlyOnce, TransactionalWriter, settle
+from kafkaio.delivery import PART_BYTES, AtLeastOnce, ExactlyOnce, TransactionalWriter
 from kafkaio.errors import DeliveryFailed, KafkaIOError, ProducerFailed, ReceiptRefused
+from kafkaio.fenced import Bucket, settle
 from kafkaio.rangereader import RangeReader
 from kafkaio.receipt import Receipt, standing
 

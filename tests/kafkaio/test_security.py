@@ -14,8 +14,9 @@ from deploy.broker import Broker, free_port
 from deploy.brokerjars import find_java
 from kafkaio import client
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.delivery import Bucket, ExactlyOnce, settle
+from kafkaio.delivery import ExactlyOnce
 from kafkaio.errors import KafkaIOError
+from kafkaio.fenced import Bucket, settle
 from kafkaio.groups import GroupOffsets
 from kafkaio.rangereader import RangeReader
 from kafkaio.writer import TopicWriter

@@ -1,0 +1,129 @@
+"""A bucket's transactional producer: initialised, it has fenced every earlier one, and settled what that left open.
+
+Its calls are bounded in time. A producer that is stuck in one of them can neither be closed nor freed: it is left
+alone, and the next one of its bucket fences it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+
+from kafkaio import client
+from kafkaio.bounded import within
+from kafkaio.errors import KafkaIOError, KafkaUnavailable
+from kafkaio.writer import TopicWriter
+
+INIT_TIMEOUT_S = 60.0
+_GRACE_S = 2.0
+_TAKEN_OVER = (
+    KafkaError._FENCED,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_TXN_STATE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Whose rows are delivered: the bucket of a job, with the topic that its receipt is about."""
+
+    job: str
+    number: int
+    topic: str
+
+    @property
+    def transactional_id(self) -> str:
+        return f"{self.job}-{self.number}"
+
+    @property
+    def group(self) -> str:
+        return f"{self.job}.receipt.{self.number}"
+
+    def __str__(self) -> str:
+        return f"bucket {self.number} of job {self.job!r}"
+
+
+class FencedProducer:
+    """A producer with its bucket's transactional id, initialised: whatever had the id before can write no more.
+
+    Raises `KafkaUnavailable`, `KafkaIOError`. After any error it must be closed.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], bucket: Bucket) -> None:
+        self._kafka, self._bucket = kafka, bucket
+        self._stuck = False
+        properties = transactional(kafka)
+        # After that the brokers have aborted it: a new producer learns sooner what became of it.
+        self._timeout_s = int(properties["transaction.timeout.ms"]) / 1000
+        self.writer = TopicWriter(properties, bucket.transactional_id)
+        try:
+            self._connect()
+            self._in_time("init_transactions", INIT_TIMEOUT_S, self.writer.producer.init_transactions)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the producer, and abort what it has open."""
+        if not self._stuck:
+            self.writer.close()
+
+    def _connect(self) -> None:
+        """Wait until a broker is connected: `init_transactions` that finds none looks again only half a second later.
+
+        The first answer comes from a bootstrap address, which librdkafka then drops for the brokers that it has learnt
+        of; the second one comes from one of those.
+        """
+        for _ in range(2):
+            client.learn(self.writer.producer, self._bucket.topic, INIT_TIMEOUT_S)
+
+    def _in_time(self, what: str, timeout_s: float, call: Callable[[float], object]) -> None:
+        """As `_call`, and it returns: librdkafka's own time-out is not kept to where the broker restarts meanwhile."""
+        try:
+            within(timeout_s + _GRACE_S, lambda: self._call(what, lambda: call(timeout_s)))
+        except TimeoutError:
+            self._stuck = True
+            _left_alone.append(self.writer)
+            raise KafkaUnavailable(f"{what} of {self._bucket} was not answered in {timeout_s:g} s") from None
+
+    def _call(self, what: str, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except KafkaException as error:
+            cause = error.args[0]
+            told = f"{what} of {self._bucket} failed: {cause.str()} ({cause.name()})"
+            if cause.code() in _TAKEN_OVER:
+                told += (
+                    "; another attempt at the bucket took over, or the transaction was open for longer than "
+                    f"`transaction.timeout.ms` ({self._timeout_s * 1000:.0f}): where this goes on, raise it under "
+                    "`output.kafka`, or look for a second job of this name"
+                )
+            raise (KafkaUnavailable(told) if client.is_transient(cause) else KafkaIOError(told)) from error
+
+
+def settle(kafka: Mapping[str, str], buckets: list[Bucket]) -> None:
+    """Fence every earlier writer of these buckets and abort what it left open, as a job does before it begins.
+
+    Readers of committed records wait for an open transaction; without this until it times out.
+    """
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(lambda bucket: FencedProducer(kafka, bucket).close(), buckets))
+
+
+def transactional(kafka: Mapping[str, str]) -> dict[str, str]:
+    """The user's properties with a time-out for transactions; no record may outlive its transaction."""
+    timeout_ms = int(kafka.get("transaction.timeout.ms", client.TRANSACTION_TIMEOUT_MS))
+    asked_ms = kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", str(timeout_ms)))
+    rest = {key: value for key, value in kafka.items() if key not in ("delivery.timeout.ms", "message.timeout.ms")}
+    return {
+        **rest,
+        "transaction.timeout.ms": str(timeout_ms),
+        "message.timeout.ms": str(min(int(asked_ms), timeout_ms)),
+    }
+
+
+_left_alone: list[TopicWriter] = []
