@@ -45,16 +45,44 @@ def current_attempt() -> Attempt:
     return Attempt(int(batch), context.attemptNumber())
 
 
+def location_problem(checkpoint: str) -> str | None:
+    """Why a restart could not be noticed on a checkpoint, None where it could. Connects to nothing."""
+    if re.match(r"(?!file:)[a-z][a-z0-9+.-]+:/[^/]", checkpoint):
+        return (
+            "write it with two slashes and the host (scheme://host/path), or it would be looked for on this machine, "
+            "and no restart would be noticed"
+        )
+    protocol, _ = fsspec.core.split_protocol(checkpoint)
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except (ImportError, ValueError) as error:
+        return f"to notice a restart it is looked into from Python, by fsspec, which has no driver for it: {error}"
+    return None
+
+
 def replay_of(checkpoint: str, since_of: Callable[[str], int | None] | None = None) -> ReplayRange:
-    """What may be a replay when a query starts on this checkpoint (a folder, or a URL that fsspec knows).
+    """What may be a replay when a query starts on this checkpoint (a folder, or a URL that fsspec has a driver for).
 
     since_of   the source's offset (JSON) that a batch ends at -> the record time below which it has no result, if known
+
+    Raises `DedupError` where it cannot be looked into.
     """
-    if re.match(r"(?!file:)[a-z][a-z0-9+.-]+:/[^/]", checkpoint):
-        raise DedupError(
-            f"checkpoint {checkpoint!r}: write it with two slashes and the host (scheme://host/path), or it would be "
-            "looked for on this machine, and no restart would be noticed"
-        )
+    problem = location_problem(checkpoint)
+    if problem is not None:
+        raise DedupError(f"checkpoint {checkpoint!r}: {problem}")
+    try:
+        planned, committed, text = _logs_of(checkpoint)
+    except Exception as error:  # each file system raises errors of its own
+        told = str(error).split("\n", 1)[0]
+        raise DedupError(f"checkpoint {checkpoint!r} cannot be looked into: {type(error).__name__}: {told}") from error
+    last, since_ms = uncommitted_batch(planned, committed), None
+    if text is not None and since_of is not None:
+        since_ms = since_of(text.splitlines()[2])  # a version, Spark's own, then a line a source
+    return ReplayRange(last, since_ms, time.time_ns() // 1_000_000, uuid.uuid4().hex)
+
+
+def _logs_of(checkpoint: str) -> tuple[list[int], list[int], str | None]:
+    """The batches in Spark's two logs, and what the first says of the last batch that was planned."""
     files, root = fsspec.core.url_to_fs(checkpoint)
     files.invalidate_cache()  # fsspec has one instance for the whole process, which remembers listings
 
@@ -64,11 +92,8 @@ def replay_of(checkpoint: str, since_of: Callable[[str], int | None] | None = No
         return [int(name) for name in names if name.isdigit()]
 
     planned = numbers("offsets")
-    last, since_ms = uncommitted_batch(planned, numbers("commits")), None
-    if planned and since_of is not None:
-        text = files.cat_file(f"{root}/offsets/{max(planned)}").decode()
-        since_ms = since_of(text.splitlines()[2])  # a version, Spark's own, then a line a source
-    return ReplayRange(last, since_ms, time.time_ns() // 1_000_000, uuid.uuid4().hex)
+    text = files.cat_file(f"{root}/offsets/{max(planned)}").decode() if planned else None
+    return planned, numbers("commits"), text
 
 
 def restart_deduplicator(
