@@ -1,10 +1,15 @@
 """The deduplicator of one worker process: states, seen ids, and what is under way. Pure.
 
-    begin(attempt)   -> when the output may be loaded (an earlier attempt's writes are settled by then), None: no need
+    begin(attempt)   -> what of the output is to be loaded, and when; None: nothing
     load(pieces)     the ids of the output become seen
     keep(ids)        which rows have no result yet: neither seen, nor earlier in this attempt; also those without an id
     durable()        this attempt's rows are acknowledged: they are seen
     (nothing)        an attempt that failed adds nothing: the next one begins without its rows
+
+Once the replay range has passed, nothing is added: rows are only compared with what was loaded or delivered in the
+range. A row of a later batch is no replay, so that its own repeats are none of the deduplicator's business; and what is
+seen stays within the limit and the range, however long filtering lasts. A task that is tried again later begins a new
+range, and what was seen in the last one is forgotten.
 
 While it is off nothing but `begin` is called, and in tasks tried for the first time not even that (`dormant`).
 """
@@ -12,14 +17,28 @@ While it is off nothing but `begin` is called, and in tasks tried for the first 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import polars as pl
 
 from dedup.hashing import Mask, hashes_of
-from dedup.replayrange import DedupConfig, ReplayRange
+from dedup.replayrange import Bounds, DedupConfig, ReplayRange
 from dedup.results import Loaded
 from dedup.seen import SeenIds, fresh_rows
 from dedup.states import Attempt, Change, Reason, State, Switch
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is to be loaded before an attempt.
+
+    settled_ms  an earlier attempt's writes have arrived or were given up by then
+    anew        a new replay range: all within the bounds; otherwise what was added since the last load
+    """
+
+    settled_ms: int
+    bounds: Bounds
+    anew: bool
 
 
 class Deduplicator:
@@ -33,6 +52,7 @@ class Deduplicator:
         self._switch = Switch(replay, config.quiet_ms)
         self._seen = SeenIds()
         self._under_way = SeenIds()
+        self._in_range = False
 
     @property
     def filtering(self) -> bool:
@@ -59,16 +79,22 @@ class Deduplicator:
         """Off, and this attempt is no reason to change that."""
         return not self.filtering and self._switch.reason(attempt) is None
 
-    def begin(self, attempt: Attempt, now_ms: int) -> int | None:
-        """An attempt begins. When the output may be loaded, which must then be done; None: nothing is to be loaded."""
+    def begin(self, attempt: Attempt, now_ms: int, since_ms: int | None = None) -> Load | None:
+        """An attempt begins. What must be loaded before it; None: nothing.
+
+        since_ms   no result of its batch has a record time below it; None: what the driver knew at its start counts
+        """
         self._under_way = SeenIds()
+        anew = not self._switch.in_range(attempt.batch)
         reason = self._switch.begin(attempt, now_ms)
+        self._in_range = self._switch.in_range(attempt.batch)
+        if not self.filtering or (anew and reason is not None):
+            self._seen = SeenIds()
         if reason is None:
-            if not self.filtering:
-                self._seen = SeenIds()
             return None
         ended_ms = self.replay.started_ms if reason is Reason.DRIVER_RESTART else now_ms
-        return self.config.settled_at_ms(ended_ms)
+        bounds = self.config.bounds(self.replay.since_ms if since_ms is None else since_ms)
+        return Load(self.config.settled_at_ms(ended_ms), bounds, anew)
 
     def load(self, pieces: Iterable[Loaded], now_ms: Callable[[], int]) -> None:
         """Take in what the output holds; the clock is asked when all of it is there."""
@@ -84,7 +110,7 @@ class Deduplicator:
     def keep(self, ids: pl.Series, now_ms: int) -> Mask:
         """Which rows have no result yet."""
         self.filter_calls += 1
-        fresh = fresh_rows(ids, self._seen, self._under_way)
+        fresh = fresh_rows(ids, self._seen, self._under_way if self._in_range else None)
         dropped = len(ids) - int(fresh.sum())
         self.dropped += dropped
         self.without_id += ids.null_count()
@@ -94,7 +120,6 @@ class Deduplicator:
     def durable(self) -> None:
         """What this attempt kept is acknowledged."""
         self._seen.take_over(self._under_way)
-        self._under_way = SeenIds()
 
     def changes(self) -> list[Change]:
         """The changes of state since the last call."""

@@ -34,9 +34,6 @@ class Hashes:
         return Hashes(self.high[mask], self.low[mask])
 
 
-NO_HASHES = Hashes(np.empty(0, np.uint64), np.empty(0, np.uint64))
-
-
 def hashes_of(ids: pl.Series) -> Hashes:
     """The hash of each id (binary or text, without nulls)."""
     if ids.null_count():
@@ -44,14 +41,6 @@ def hashes_of(ids: pl.Series) -> Hashes:
     column = ids.cast(pl.Binary) if ids.dtype == pl.String else ids
     high, low = (column.hash(seed).to_numpy() for seed in SEEDS)
     return Hashes(high, low)
-
-
-def joined(parts: list[Hashes]) -> Hashes:
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        return NO_HASHES
-    return Hashes(np.concatenate([p.high for p in parts]), np.concatenate([p.low for p in parts]))
 
 
 def first_ones(hashes: Hashes) -> Mask:

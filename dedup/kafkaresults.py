@@ -81,8 +81,8 @@ class KafkaResults:
         quota = share(sizes.values(), bounds.limit)
         if sum(sizes.values()) > bounds.limit:
             log.warning(
-                "%s holds %d records that may be results of a replay, of which only the last %d are loaded: older "
-                "duplicates would not be recognised; raise the limit if a batch writes more",
+                "%s holds %d records that may be results of a replay, of which the last %d are loaded: duplicates go "
+                "out if the batch that is run again wrote more, or others wrote so much since; raise the limit then",
                 self._topic,
                 sum(sizes.values()),
                 bounds.limit,

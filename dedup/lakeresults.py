@@ -66,7 +66,14 @@ class LakeResults:
         new = [path for path in self._data_files() if path not in self._read]
         for path in sorted(new, key=self._age, reverse=True):
             if total >= bounds.limit:
-                log.warning("%s: only the last %d of %d new files are loaded", self._root, len(chosen), len(new))
+                log.warning(
+                    "%s: the last %d of %d new files are loaded: duplicates go out if the batch that is run again "
+                    "wrote more than these %d rows, or others wrote so much since; raise the limit then",
+                    self._root,
+                    len(chosen),
+                    len(new),
+                    total,
+                )
                 break
             total += self._rows_of(path)
             chosen.append(path)

@@ -72,9 +72,9 @@ class DedupConfig:
             if value < 0:
                 raise DedupConfigInvalid(f"{name}: {value} is not allowed; give 0 or more milliseconds")
 
-    def bounds(self, replay: ReplayRange) -> Bounds:
-        since = replay.since_ms
-        return Bounds(None if since is None else max(since - self.lookback_ms, 0), self.limit)
+    def bounds(self, since_ms: int | None) -> Bounds:
+        """since_ms: no result of the replay has a record time below it; None: unknown."""
+        return Bounds(None if since_ms is None else max(since_ms - self.lookback_ms, 0), self.limit)
 
     def settled_at_ms(self, ended_ms: int) -> int:
         """When nothing of an attempt that had ended by `ended_ms` can arrive any more."""

@@ -3,8 +3,8 @@
     tier   two arrays, sorted by the high half; the low half decides where high halves are equal
     add    a new tier, merged with its neighbour while that is less than eight times as large: few tiers are looked
            through, and each id is moved a few times
-    merge  a slice of the hashes' range after the other, so that beside the old and the new arrays (32 bytes an id)
-           there is little: at most 40 bytes an id in memory, and 16 between merges
+    merge  the smaller tier's places in the larger one, at most half as many as there are ids, and a byte an id beside
+           the old and the new arrays (32 bytes an id): at most 40 bytes an id in memory, and 16 between merges
 
 A column is looked up in sorted order, which makes neighbouring look-ups touch the same memory.
 """
@@ -16,11 +16,9 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
-from dedup.hashing import Hashes, Mask, first_ones, hashes_of, joined
+from dedup.hashing import Hashes, Mask, first_ones, hashes_of
 
 _GROWTH = 8
-_SLICES_FROM = 1 << 18  # merges smaller than this are done in one go
-_SLICES = 32
 
 
 class Known(Protocol):
@@ -45,15 +43,17 @@ class SeenIds:
     def add(self, hashes: Hashes) -> None:
         if not len(hashes):
             return
-        tier = _sorted(hashes)
+        self._put(hashes.at(np.argsort(hashes.high)))
+
+    def take_over(self, other: SeenIds) -> None:
+        """All of the other's hashes, which has none then: each is kept once."""
+        while other._tiers:
+            self._put(other._tiers.pop())
+
+    def _put(self, tier: Hashes) -> None:
         while self._tiers and len(self._tiers[-1]) < _GROWTH * len(tier):
             tier = _merged(self._tiers.pop(), tier)
         self._tiers.append(tier)
-
-    def take_over(self, other: SeenIds) -> None:
-        """All of the other's hashes."""
-        for tier in other._tiers:
-            self.add(tier)
 
     def contains(self, hashes: Hashes) -> Mask:
         """Of each row whether its hash was added before."""
@@ -69,15 +69,19 @@ class SeenIds:
         return found
 
 
-def fresh_rows(ids: pl.Series, seen: Known, under_way: SeenIds) -> Mask:
+def fresh_rows(ids: pl.Series, seen: Known, under_way: SeenIds | None) -> Mask:
     """Which rows have no result yet: neither seen nor under way, where the new ones are put.
+
+    under_way   None: rows are compared with what is seen alone, and repeats among them are not looked for
 
     Rows without an id cannot be told apart: they are fresh.
     """
     has_id = ids.is_not_null().to_numpy()
     hashes = hashes_of(ids.drop_nulls())
-    new = ~seen.contains(hashes) & ~under_way.contains(hashes) & first_ones(hashes)
-    under_way.add(hashes.at(new))
+    new = ~seen.contains(hashes)
+    if under_way is not None:
+        new &= ~under_way.contains(hashes) & first_ones(hashes)
+        under_way.add(hashes.at(new))
     fresh = np.ones(len(ids), np.bool_)
     fresh[has_id] = new
     return fresh
@@ -105,21 +109,14 @@ def _in_tier(tier: Hashes, asked: Hashes) -> Mask:
     return present
 
 
-def _sorted(hashes: Hashes) -> Hashes:
-    return hashes.at(np.argsort(hashes.high))
-
-
 def _merged(a: Hashes, b: Hashes) -> Hashes:
-    size = len(a) + len(b)
-    if size < _SLICES_FROM:
-        return _sorted(joined([a, b]))
-    bounds = (np.arange(1, _SLICES, dtype=np.uint64) << np.uint64(64 - 5)).astype(np.uint64)
-    cuts_a = [0, *np.searchsorted(a.high, bounds).tolist(), len(a)]
-    cuts_b = [0, *np.searchsorted(b.high, bounds).tolist(), len(b)]
-    out = Hashes(np.empty(size, np.uint64), np.empty(size, np.uint64))
-    for i in range(_SLICES):
-        of_a, of_b = slice(cuts_a[i], cuts_a[i + 1]), slice(cuts_b[i], cuts_b[i + 1])
-        to = slice(of_a.start + of_b.start, of_a.stop + of_b.stop)
-        part = _sorted(joined([Hashes(a.high[of_a], a.low[of_a]), Hashes(b.high[of_b], b.low[of_b])]))
-        out.high[to], out.low[to] = part.high, part.low
+    few, many = (a, b) if len(a) < len(b) else (b, a)
+    at = np.searchsorted(many.high, few.high)
+    at += np.arange(len(few))
+    of_many = np.ones(len(few) + len(many), np.bool_)
+    of_many[at] = False
+    out = Hashes(np.empty(len(of_many), np.uint64), np.empty(len(of_many), np.uint64))
+    for to, some, rest in ((out.high, few.high, many.high), (out.low, few.low, many.low)):
+        to[at] = some
+        to[of_many] = rest
     return out

@@ -4,6 +4,9 @@
                               before (`task_attempt`), a stage that was run before (`stage_attempt`)
     filtering --> off         the replay range has passed, and no duplicate came for the quiet period (`quiet`)
 
+The replay range ends with the batch that is run again. What is delivered in it is seen; rows of later batches are no
+replay, so that they are compared with what is seen, and add nothing to it.
+
 Each task of a batch is asked about once. One that was tried before needs what the earlier attempt wrote, perhaps a
 moment ago: the output is loaded again (its new part), also while filtering.
 """
@@ -85,6 +88,10 @@ class Switch:
             return Reason.DRIVER_RESTART
         return None
 
+    def in_range(self, batch: int) -> bool:
+        """Whether rows of this batch may be a replay."""
+        return batch <= self._until_batch
+
     def begin(self, attempt: Attempt, now_ms: int) -> Reason | None:
         """An attempt begins; why the output has to be loaded before it, if it has to."""
         reason = self.reason(attempt)
@@ -112,7 +119,7 @@ class Switch:
             self._quiet_since_ms = now_ms
 
     def _rest(self, batch: int, now_ms: int) -> None:
-        if self.state is State.OFF or batch <= self._until_batch:
+        if self.state is State.OFF or self.in_range(batch):
             return
         if now_ms - self._quiet_since_ms >= self._quiet_ms:
             self.state = State.OFF

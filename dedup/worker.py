@@ -51,18 +51,22 @@ class WorkerDeduplicator:
         self._reported = dict.fromkeys(self._core.totals, 0)
         self._changes: list[dict[str, Any]] = []
 
-    def begin(self, attempt: Attempt) -> bool:
-        """A task begins; whether its rows have to be filtered. Loads before, where that is needed."""
+    def begin(self, attempt: Attempt, since_ms: int | None = None) -> bool:
+        """A task begins; whether its rows have to be filtered. Loads before, where that is needed.
+
+        since_ms   no result of its batch has a record time below it; None: unknown here, the driver may have known
+        """
         if self._core.dormant(attempt):
             return False
-        settled_ms = self._core.begin(attempt, _now_ms())
+        load = self._core.begin(attempt, _now_ms(), since_ms)
         self._say()
-        if settled_ms is not None:
-            self._wait(settled_ms)
+        if load is not None:
+            if load.anew:
+                self.close()
+            self._wait(load.settled_ms)
             self._results = self._results or self._setup.results()
-            bounds = self._core.config.bounds(self._core.replay)
             began = time.monotonic()
-            self._core.load(self._results.load(bounds), _now_ms)
+            self._core.load(self._results.load(load.bounds), _now_ms)
             took = time.monotonic() - began
             log.warning("%s: %d ids are known after %.1f s", self._setup.name, self._core.seen, took)
         if not self._core.filtering:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
-from datadelay.progress import UNKNOWN
+from dedup.errors import DedupError
 from dedup.identity import ID
 from dedup.kafkaresults import KafkaResults
 from dedup.spark import replay_of
@@ -108,16 +108,8 @@ def deduplication(job: WindowJob) -> Setup | None:
     if asked is None:
         return None
     topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, identity_of(job.spec, asked)
-    replay = replay_of(job.checkpoint, _left_since_ms)
+    replay = replay_of(job.checkpoint)
     return Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity))
-
-
-def _left_since_ms(offset: str) -> int | None:
-    """The smallest time of a left record that the last planned batch, or a later one, can have."""
-    admission = Admission.from_json(json.loads(offset))
-    times = [left.progress_before_ms for bucket in admission.buckets.values() for left in bucket.left.values()]
-    earliest = min(times, default=UNKNOWN)
-    return None if earliest <= UNKNOWN // 2 else earliest
 
 
 def _literal(text: str) -> str:

@@ -108,7 +108,9 @@ class BucketSink:
         self._setup = setup
         self._deduplicator = None if setup is None else open_deduplicator(setup)
         try:
-            self._filters = self._deduplicator is not None and self._deduplicator.begin(current_attempt())
+            self._filters = self._deduplicator is not None and self._deduplicator.begin(
+                current_attempt(), ticket["left_since_ms"]
+            )
         except BaseException:
             self.abandon()
             raise

@@ -27,7 +27,7 @@ SUMMARY = "summary"
 """The outcome of the one row a ticket that is no result: its reason holds the bucket's `Summary` as JSON."""
 
 TICKET = "ticket"
-"""The outcome of the one row before a ticket's rows: its reason holds bucket, batch number and generation as JSON."""
+"""The outcome of the one row before a ticket's rows: its reason holds as JSON what delivery needs of the ticket."""
 
 ROWS_AT_ONCE = 50_000
 Batches = Iterator[pa.RecordBatch]
@@ -68,7 +68,12 @@ def _rows_of(spec: JoinSpec, options: StageOptions, ticket: Ticket) -> Batches:
 
 
 def ticket_row(ticket: Ticket) -> pl.DataFrame:
-    about = {"bucket": ticket.bucket.number, "number": ticket.number, "generation": ticket.generation}
+    about = {
+        "bucket": ticket.bucket.number,
+        "number": ticket.number,
+        "generation": ticket.generation,
+        "left_since_ms": ticket.left_since_ms,
+    }
     return pl.DataFrame([{"outcome": TICKET, "reason": json.dumps(about), "late": False}], schema=ROW)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -44,16 +46,17 @@ class Reader:
 class Worker:
     """A worker process: a deduplicator, and its reader while it filters."""
 
-    def __init__(self, output, replay):
-        self.output, self.dedup, self.reader = output, Deduplicator(CONFIG, replay), None
+    def __init__(self, output, replay, config=CONFIG):
+        self.output, self.dedup, self.reader = output, Deduplicator(config, replay), None
 
     def run(self, attempt, rows, writes, now_ms):
         """Try the rows; only the first `writes` of them get out before it fails (None: all, it succeeds)."""
         kept = rows
         if not self.dedup.dormant(attempt):
-            if self.dedup.begin(attempt, now_ms) is not None:
-                self.reader = self.reader or self.output.reader()
-                self.dedup.load(self.reader.load(self.dedup.config.bounds(self.dedup.replay)), lambda: now_ms)
+            load = self.dedup.begin(attempt, now_ms)
+            if load is not None:
+                self.reader = self.output.reader() if load.anew or self.reader is None else self.reader
+                self.dedup.load(self.reader.load(load.bounds), lambda: now_ms)
             if self.dedup.filtering:
                 mask = self.dedup.keep(pl.Series(rows, dtype=pl.String), now_ms)
                 kept = [row for row, fresh in zip(rows, mask, strict=True) if fresh]
@@ -186,6 +189,36 @@ def test_what_is_acknowledged_is_seen():
     assert dedup.keep(pl.Series(["a", "b", "b"]), 1).tolist() == [False, True, False]
 
 
+def test_what_is_delivered_after_the_range_is_not_seen():
+    """Rows that repeat by themselves, as keys do, go out; filtering ends, and holds what it held before."""
+    output = Output()
+    output.log = ["a"]
+    worker = Worker(output, ReplayRange(last_batch=0))
+    worker.run(Attempt(0), ["a", "b"], None, 0)
+
+    for number in range(1, 10):
+        worker.run(Attempt(number), ["k", "k", f"{number}"], None, 90 * number)
+        assert worker.dedup.filtering
+        assert worker.dedup.seen == 2
+    worker.run(Attempt(10), ["a"], None, CONFIG.quiet_ms)
+
+    assert output.log == ["a", "b", *(one for n in range(1, 10) for one in ("k", "k", f"{n}")), "a"]
+    assert not worker.dedup.filtering
+    assert worker.dedup.seen == 0
+
+
+def test_what_is_seen_stays_bounded_however_long_filtering_lasts():
+    """A duplicate in each batch, and a task that is tried again now and then: each of them begins a new range."""
+    output, limit = Output(), 10
+    worker = Worker(output, ReplayRange(last_batch=0), replace(CONFIG, limit=limit))
+
+    for number in range(100):
+        rows = [f"{number}:{i}" for i in range(5)]
+        worker.run(Attempt(number, task=int(number % 7 == 0)), [*output.log[-1:], *rows], None, number)
+        assert worker.dedup.filtering
+        assert worker.dedup.seen <= limit + 5
+
+
 def test_writes_of_earlier_attempts_are_waited_for():
     """A restarted driver counts from its start, a retry from its own."""
     replay = ReplayRange(last_batch=3, started_ms=1_000)
@@ -193,7 +226,23 @@ def test_writes_of_earlier_attempts_are_waited_for():
     restart = Deduplicator(CONFIG, replay).begin(Attempt(3), 1_200)
     retry = Deduplicator(CONFIG, replay).begin(Attempt(3, task=1), 1_200)
 
-    assert (restart, retry) == (1_500, 1_700)
+    assert restart is not None
+    assert retry is not None
+    assert (restart.settled_ms, retry.settled_ms) == (1_500, 1_700)
+
+
+def test_a_late_retry_loads_only_what_its_batch_can_have_written():
+    """Its batch's own bound, where it is known, and not that of the driver's start days before."""
+    dedup = Deduplicator(CONFIG, ReplayRange(since_ms=100_000))
+    known = dedup.begin(Attempt(9_000, task=1), 1, since_ms=500_000_000)
+    unknown = Deduplicator(CONFIG, ReplayRange(since_ms=100_000)).begin(Attempt(9_000, task=1), 1)
+
+    again = dedup.begin(Attempt(9_000, task=2), 2, since_ms=500_000_000)
+    later = dedup.begin(Attempt(9_500, task=1), 3, since_ms=600_000_000)
+
+    bounds = [None if load is None else load.bounds.since_ms for load in (known, unknown, again, later)]
+    assert bounds == [499_940_000, 40_000, 499_940_000, 599_940_000]
+    assert [load is not None and load.anew for load in (known, again, later)] == [True, False, True]
 
 
 def test_rows_without_an_id_go_through_and_are_counted():
@@ -222,8 +271,8 @@ def test_bounds_reach_back_by_the_lookback():
     """Unknown times leave the limit alone to bound what is read."""
     config = DedupConfig(limit=10, lookback_ms=100)
 
-    assert config.bounds(ReplayRange(since_ms=1_000)) == Bounds(900, 10)
-    assert config.bounds(ReplayRange()) == Bounds(None, 10)
+    assert config.bounds(1_000) == Bounds(900, 10)
+    assert config.bounds(None) == Bounds(None, 10)
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"quiet_ms": -1}, {"settle_ms": -1}, {"lookback_ms": -1}])

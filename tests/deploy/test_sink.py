@@ -34,9 +34,11 @@ def rows_about(lefts: list[int], outcome: str = "unmatched") -> pl.DataFrame:
     return frame.with_columns(**missing).select(*ROW)
 
 
-def ticket_with(rows: pl.DataFrame, read: int, joined: int) -> Iterator[pa.RecordBatch]:
+def ticket_with(
+    rows: pl.DataFrame, read: int, joined: int, left_since_ms: int | None = None
+) -> Iterator[pa.RecordBatch]:
     """What the join's stage gives for one ticket, with this summary."""
-    about = {"bucket": 0, "number": 1, "generation": "g"}
+    about = {"bucket": 0, "number": 1, "generation": "g", "left_since_ms": left_since_ms}
     summary = {**about, "read": {"left": read, "right": 0}, "rows": {"unmatched": joined}}
     for outcome, reason in ((TICKET, about), (None, {}), (SUMMARY, summary)):
         told = [{"outcome": outcome, "reason": json.dumps(reason), "late": False}]
