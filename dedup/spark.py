@@ -140,13 +140,16 @@ def filtered(
     """Batches with an id column -> those rows without it that have no result yet."""
     deduplicator = open_deduplicator(setup)
     try:
-        filtering = deduplicator.begin(attempt())
+        now = attempt()
+        filtering = deduplicator.begin(now)
         for batch in batches:
             kept = batch.select(columns)
             if filtering and len(batch):
                 fresh = deduplicator.keep(pl.Series(pl.from_arrow(batch.column(_ID))))
                 kept = kept.filter(pa.array(fresh))
             yield kept
+        if filtering:
+            deduplicator.say_task(now.batch)
     except Exception:
         discard_deduplicator(setup)
         raise

@@ -19,7 +19,7 @@ from dedup.deduplicator import Deduplicator
 from dedup.hashing import Mask
 from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.results import RecentResults
-from dedup.states import Attempt
+from dedup.states import Attempt, State
 from kafkaio.perprocess import PerProcess
 
 log = logging.getLogger("dedup")
@@ -86,6 +86,13 @@ class WorkerDeduplicator:
         since = {name: total[name] - self._reported[name] for name in total}
         changes, self._changes, self._reported = self._changes, [], total
         return {"filtering": self._core.filtering, "changes": changes, **since}
+
+    def say_task(self, batch: int) -> None:
+        """A line in the log about a task that has filtered, for whoever has no summaries: since the last one."""
+        counts = self.report()
+        told = {name: counts[name] for name in ("loaded", "dropped", "without_id")}
+        about = {"event": "deduplicator", "at_ms": _now_ms(), "name": self._setup.name, "batch": batch}
+        log.warning("%s", json.dumps({**about, "state": State.FILTERING, **told}, sort_keys=True))
 
     def close(self) -> None:
         if self._results is not None:

@@ -6,7 +6,6 @@ is behind the clock.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +37,7 @@ class BatchReport:
     window_bytes: int
     sent: dict[str, int]
     restored: dict[str, int]
-    deduplicator: dict[str, int] = field(default_factory=dict)
+    deduplicator: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -85,7 +84,6 @@ def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: 
         restored=dict(Counter(s["restored"] for s in summaries)),
         deduplicator=_deduplicator(summaries),
     )
-    report.warnings += [json.dumps(one, sort_keys=True) for s in summaries for one in _of(s).get("changes", ())]
     for side, topic in (("left", spec.left), ("right", spec.right)):
         if report.disorder_ms[side] > topic.disorder_ms:
             report.warnings.append(
@@ -95,16 +93,14 @@ def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: 
     return report
 
 
-def _of(summary: Summary) -> Mapping[str, Any]:
-    return summary.get("deduplicator", {})  # type: ignore[no-any-return]
-
-
-def _deduplicator(summaries: Sequence[Summary]) -> dict[str, int]:
+def _deduplicator(summaries: Sequence[Summary]) -> dict[str, Any]:
     """Buckets that filter, loads, calls of the filter, ids loaded, results dropped, results without an id, others'
-    records; {} while off."""
+    records, and the changes of state in any worker; {} while off."""
+    told = [s["deduplicator"] for s in summaries if "deduplicator" in s]
     names = ("filtering", "loads", "filter_calls", "loaded", "dropped", "without_id", "foreign")
-    counts = {name: sum(int(_of(s).get(name, 0)) for s in summaries) for name in names}
-    return counts if any(counts.values()) else {}
+    counts = {name: sum(int(one[name]) for one in told) for name in names}
+    changes = [change for one in told for change in one["changes"]]
+    return {**counts, "changes": changes} if changes or any(counts.values()) else {}
 
 
 def for_people(report: BatchReport) -> str:
@@ -128,6 +124,8 @@ def for_people(report: BatchReport) -> str:
             parts.append(f"{outcome} {report.rows[outcome]:,}")
     if report.deduplicator:
         parts.append(f"duplicates dropped {report.deduplicator['dropped']:,}")
+        changes = {f"{one['state']} ({one['reason']})": None for one in report.deduplicator["changes"]}
+        parts += [f"deduplicator {change}" for change in changes]
     return "  ".join(parts)
 
 

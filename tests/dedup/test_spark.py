@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import fsspec
@@ -91,20 +92,40 @@ def test_off_loads_nothing_and_filters_nothing(tmp_path, monkeypatch):
     }
 
 
-@pytest.mark.parametrize(
-    ("attempt", "loads", "filter_calls"), [(Attempt(0), 0, 0), (Attempt(0, task=1), 1, 3)], ids=["off", "filtering"]
-)
-def test_a_stage_that_is_off_passes_its_batches_on(tmp_path, attempt, loads, filter_calls):
-    """Neither a load nor a call of the filter, whatever comes; in a task that is tried again there are both."""
-    results = LakeResults(str(tmp_path / "out"), "value")
-    setup = Setup("stage", DedupConfig(settle_ms=0), replay_of(str(tmp_path)), lambda: results)
-    batches = [pa.record_batch({"value": [f"{i}"], "__teacup_id": pa.array([b"%d" % i])}) for i in range(3)]
+def passed(setup, attempt, ids):
+    """What the stage lets through of rows with these ids, a batch each."""
+    batches = [pa.record_batch({"value": [one], "__teacup_id": pa.array([one], pa.string())}) for one in ids]
+    told = filtered(setup, batches, ["value"], lambda: attempt)
+    return [value for batch in told for value in batch.column("value").to_pylist()]
 
-    passed = list(filtered(setup, batches, ["value"], lambda: attempt))
 
-    report = open_deduplicator(setup).report()
-    assert [batch.to_pydict() for batch in passed] == [{"value": ["0"]}, {"value": ["1"]}, {"value": ["2"]}]
-    assert (report["loads"], report["filter_calls"]) == (loads, filter_calls)
+def test_a_stage_that_is_off_passes_its_batches_on(tmp_path):
+    """Neither a load nor a call of the filter, whatever comes."""
+    opened = []
+    setup = Setup("stage", DedupConfig(settle_ms=0), replay_of(str(tmp_path)), lambda: opened.append(1))
+
+    assert passed(setup, Attempt(0), ["a", "a", "b"]) == ["a", "a", "b"]
+    assert open_deduplicator(setup).report()["filter_calls"] == 0
+    assert opened == []
+
+
+def test_each_task_that_filters_tells_its_counts(tmp_path, caplog):
+    """Not only the change of state that ends it: a query may end before. Each line counts its own task."""
+    pl.DataFrame({"value": ["a", "b"]}).write_parquet(tmp_path / "a.parquet")
+    results = LakeResults(str(tmp_path), "value")
+    setup = Setup("telling", DedupConfig(settle_ms=0), replay_of(str(tmp_path)), lambda: results)
+
+    first = passed(setup, Attempt(3, task=1), ["a", "c", None])
+    second = passed(setup, Attempt(3), ["b", "a"])
+
+    lines = [json.loads(record.getMessage()) for record in caplog.records if '"deduplicator"' in record.getMessage()]
+    told = [{name: line[name] for name in ("state", "batch", "loaded", "dropped", "without_id")} for line in lines]
+    assert (first, second) == (["c", None], [])
+    assert lines[0]["reason"] == "task_attempt"
+    assert told[1:] == [
+        {"state": "filtering", "batch": 3, "loaded": 2, "dropped": 1, "without_id": 1},
+        {"state": "filtering", "batch": 3, "loaded": 0, "dropped": 2, "without_id": 0},
+    ]
 
 
 def test_the_replay_range_is_read_from_the_checkpoint(tmp_path):
@@ -152,10 +173,14 @@ def test_a_second_start_in_one_process_sees_what_was_planned_meanwhile(tmp_path)
     assert (first.last_batch, second.last_batch) == (None, 0)
 
 
-def test_a_checkpoint_that_only_spark_would_find_is_refused():
+@pytest.mark.parametrize(
+    ("checkpoint", "told"),
+    [("hdfs:/state/job", "two slashes"), ("carrier-pigeon://roof/job", "Protocol not known: carrier-pigeon")],
+)
+def test_a_checkpoint_that_only_spark_would_find_is_refused(checkpoint, told):
     """It would be looked for below the working folder, be taken for new, and nothing would be filtered."""
-    with pytest.raises(DedupError, match="two slashes"):
-        replay_of("hdfs:/state/job")
+    with pytest.raises(DedupError, match=told):
+        replay_of(checkpoint)
 
 
 def test_results_that_cannot_be_read_are_told_at_the_start(spark, tmp_path):

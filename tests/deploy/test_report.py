@@ -1,0 +1,80 @@
+"""What is said about a batch, from its buckets' summaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deploy.report import BatchReport, for_machines, for_people, gather
+from joins.spec import JoinSpec, Side
+
+SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka={})
+OFF = {
+    "filtering": False,
+    "changes": [],
+    "loads": 0,
+    "filter_calls": 0,
+    "loaded": 0,
+    "dropped": 0,
+    "without_id": 0,
+    "foreign": 0,
+}
+CHANGE = {"event": "deduplicator", "name": "clicks", "state": "filtering", "reason": "task_attempt", "batch": 7}
+
+
+def batch_of(*deduplicators: dict[str, Any] | None) -> BatchReport:
+    """A batch with a bucket for each report of a deduplicator (None: the job has none)."""
+    both = {"left": 0, "right": 0}
+    summaries = [
+        {
+            "bucket": number,
+            "buckets": len(deduplicators),
+            "number": 7,
+            "read": {"left": 1, "right": 2},
+            "rows": {"matched": 1},
+            "disorder_ms": both,
+            "frontier_ms": both,
+            "slowest": both,
+            "window_records": 2,
+            "window_bytes": 200,
+            "restored": "kept",
+            **({} if told is None else {"deduplicator": told}),
+        }
+        for number, told in enumerate(deduplicators)
+    ]
+    return gather(SPEC, summaries, 0.5, 1_000)
+
+
+def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
+    """With the counts of all buckets; they are no warnings."""
+    filtering = {**OFF, "filtering": True, "loads": 1, "filter_calls": 3, "loaded": 10, "dropped": 4}
+
+    batch = batch_of({**filtering, "changes": [CHANGE]}, {**filtering, "changes": [{**CHANGE, "at_ms": 5}]}, OFF)
+
+    told = for_machines(batch)
+    assert told["deduplicator"]["changes"] == [CHANGE, {**CHANGE, "at_ms": 5}]
+    assert (told["deduplicator"]["filtering"], told["deduplicator"]["dropped"]) == (2, 8)
+    assert told["warnings"] == []
+
+
+def test_people_are_told_why_the_deduplicator_filters_and_what_it_dropped() -> None:
+    """Once, however many workers did the same."""
+    filtering = {**OFF, "filtering": True, "dropped": 4, "changes": [CHANGE]}
+
+    line = for_people(batch_of(filtering, filtering))
+
+    assert "duplicates dropped 8  deduplicator filtering (task_attempt)" in line
+    assert line.count("task_attempt") == 1
+
+
+def test_a_change_to_off_is_told_as_well() -> None:
+    """In a batch in which nothing is filtered any more."""
+    quiet = {**CHANGE, "state": "off", "reason": "quiet"}
+
+    assert batch_of({**OFF, "changes": [quiet]}).deduplicator["changes"] == [quiet]
+
+
+def test_nothing_is_said_about_a_deduplicator_that_is_off_or_not_there() -> None:
+    """Neither for machines nor for people."""
+    for batch in (batch_of(OFF, OFF), batch_of(None)):
+        assert for_machines(batch)["deduplicator"] == {}
+        assert "duplicates" not in for_people(batch)
