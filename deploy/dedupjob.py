@@ -10,9 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fsspec
+
+from datadelay.positions.checkpoint import ends_in
+from dedup.errors import DedupError
 from dedup.spark import replay_of
 from dedup.topicjob import TopicJob, check_partitions, topic_stage
-from dedup.topicsource import Ranges, range_source
+from dedup.topicsource import Ranges, range_source, ranges_of
 from deploy.accounts import check_whole
 from deploy.exitcodes import ExitCode
 from deploy.job import DedupJob
@@ -40,20 +44,20 @@ def run_dedup(job: DedupJob, say: Callable[[str], None] = print) -> ExitCode:
 
 
 def _run(job: DedupJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode:
-    topics = TopicJob(
-        name=job.name,
-        source=job.source,
-        output=job.output,
-        kafka=job.kafka,
-        producer=job.producer,
-        identity=job.identity,
-        window_ms=job.window_ms,
-        config=job.config,
-        replay=replay_of(job.checkpoint),
-    )
     try:
+        topics = TopicJob(
+            name=job.name,
+            source=job.source,
+            output=job.output,
+            kafka=job.kafka,
+            producer=job.producer,
+            identity=job.identity,
+            window_ms=job.window_ms,
+            config=job.config,
+            replay=replay_of(job.checkpoint),
+        )
         problem = check_partitions(topics)
-    except KafkaIOError as error:
+    except (DedupError, KafkaIOError) as error:
         return failed(error)
     if problem is not None:
         log.error("%s", problem)
@@ -68,7 +72,9 @@ def _run(job: DedupJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode
 
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
-        report = gathered([json.loads(row.summary) for row in frame.collect()], time.monotonic() - began)
+        summaries = [json.loads(row.summary) for row in frame.collect()]
+        parts = summaries[0]["parts"] if summaries else planned_parts(job.checkpoint, batch_id)
+        report = gathered(summaries, parts, time.monotonic() - began)
         if job.json_log:
             say(json.dumps(report, sort_keys=True))
         elif report["read"]:
@@ -93,9 +99,16 @@ def _run(job: DedupJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode
     return ExitCode.DONE
 
 
-def gathered(summaries: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
-    """One batch over all its partitions. Raises `AccountsDiffer` where a summary is missing or stands twice. Pure."""
-    check_whole([one["partition"] for one in summaries], summaries[0]["parts"] if summaries else 0, "partitions")
+def planned_parts(checkpoint: str, batch_id: int) -> int:
+    """Partitions of which a batch reads something, by Spark's offset log: only with none it may have no summary."""
+    files, root = fsspec.core.url_to_fs(checkpoint)
+    ends = ends_in(files.cat_file(f"{root}/offsets/{batch_id}").decode())
+    return sum(len(ranges_of(end)) for end in ends)
+
+
+def gathered(summaries: Sequence[Mapping[str, Any]], parts: int, seconds: float) -> dict[str, Any]:
+    """One batch over its `parts`. Raises `AccountsDiffer` where a summary is missing or stands twice. Pure."""
+    check_whole([one["partition"] for one in summaries], parts, "partitions")
     counts = {name: sum(one[name] for one in summaries) for name in _COUNTS}
     number = max((one["number"] for one in summaries), default=0)
     return {"event": "batch", "number": number, "seconds": round(seconds, 6), **counts}

@@ -9,7 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from datadelay.progress import Idle
 from deploy.jobvalues import (
@@ -25,6 +35,7 @@ from deploy.jobvalues import (
     TimePath,
     Topic,
     at_keys,
+    looked_into,
 )
 from deploy.sparkconf import DEFAULT_MASTER
 from joins.spec import Format, Policy
@@ -104,12 +115,14 @@ class DeduplicateKeys(Keys):
 
     header: Text | None = Field(
         default=None,
-        description="header whose value identifies a result (one of `select.headers`); without it the position of the "
-        "left record does, with `policy: all` those of both records; a row where it is null goes out, and is counted",
+        description="header whose value identifies a result (one of `select.headers`); it must be unique to a result, "
+        "as others with the same value are dropped while it filters; without it the position of the left record does "
+        "it, with `policy: all` those of both records; a row where it is null goes out, and is counted",
     )
     expression: Text | None = Field(
         default=None,
-        description="Spark SQL whose value identifies a result, written as the header `teacup.id`; needs `select`; a "
+        description="instead of `header`: Spark SQL whose value identifies a result and is unique to it, such as "
+        "`concat('clicks/', left_partition, ':', left_offset)`; written as the header `teacup.id`; needs `select`; a "
         "row where it is null goes out, and is counted",
     )
     limit: int = Field(default=5_000_000, ge=1, description="ids loaded at most, the last ones of the output")
@@ -228,7 +241,10 @@ class DedupKeys(Keys):
     trigger: Trigger = Field(
         default=EveryKeys(), description="`every`, or `available_now`: until the present end, then stop"
     )
-    checkpoint: Text = Field(description="folder or URL that holds positions; of this job alone")
+    checkpoint: Annotated[Text, AfterValidator(looked_into)] = Field(
+        description="folder or URL that holds positions; of this job alone; a URL needs its fsspec driver (`s3fs` for "
+        "`s3a://`), as it is looked into from Python as well"
+    )
     spark: SparkProperties = Field(
         default={"master": DEFAULT_MASTER},
         description="`master`, and any Spark property; local[n] becomes local[n,4], as tasks must be tried again",
@@ -289,7 +305,8 @@ class WindowJoinKeys(Keys):
         description="`every`, or `available_now`: until left is read to its present end, then stop",
     )
     checkpoint: Text = Field(
-        description="folder or URL that holds positions and the join's description; of this job alone"
+        description="folder or URL that holds positions and the join's description; of this job alone; with "
+        "`output.deduplicate` a URL needs its fsspec driver (`s3fs` for `s3a://`)"
     )
     window_folder: Path | None = Field(
         default=None,
@@ -302,6 +319,12 @@ class WindowJoinKeys(Keys):
     log: Literal["people", "json"] = Field(
         default="people", description="a line a batch for people, or a JSON object a line"
     )
+
+    @field_validator("checkpoint")
+    @classmethod
+    def _restarts_can_be_noticed(cls, checkpoint: str, info: ValidationInfo) -> str:
+        output = info.data.get("output")  # None where it is not valid itself
+        return checkpoint if output is None or output.deduplicate is None else looked_into(checkpoint)
 
 
 class StorageKeys(Keys):

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from dedup.spark import location_problem
 from deploy import sparkconf
 from deploy.kafkakeys import unknown_or_invalid
 from kafkaio import client
@@ -72,6 +73,13 @@ def api_url(value: str) -> str:
         good = False
     if not good:
         raise ValueError("give http(s)://host:port")
+    return value
+
+
+def looked_into(value: str) -> str:
+    """A checkpoint that is looked into from Python, to notice a restart."""
+    if problem := location_problem(value):
+        raise ValueError(problem)
     return value
 
 

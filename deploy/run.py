@@ -63,12 +63,12 @@ def run_job(job: WindowJob, say: Callable[[str], None] = print) -> ExitCode:
         return ExitCode.CHECKPOINT
 
 
-def job_rows(spark: SparkSession, job: WindowJob, gate: Gate) -> DataFrame:
+def job_rows(spark: SparkSession, job: WindowJob, gate: Gate, setup: Setup | None) -> DataFrame:
     """The streaming DataFrame of a job: one summary (JSON) a bucket and batch, its rows delivered on the way."""
     options = StageOptions(late_copies=job.output.late is not None)
     if job.window_folder is not None:
         options = StageOptions(job.window_folder, options.late_copies)
-    deliver = deliver_stage(job.spec, job.output, deduplication(job))
+    deliver = deliver_stage(job.spec, job.output, setup)
     spec = job.spec
     join = lookup_stage(spec) if isinstance(spec, LookupSpec) else join_stage(spec, options)
     select = job.output.select
@@ -103,7 +103,7 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate) -> DataFrame:
 
 
 def deduplication(job: WindowJob) -> Setup | None:
-    """What the tasks need to drop what an earlier driver, or an earlier attempt, has written."""
+    """What the tasks need to drop what an earlier driver, or an earlier attempt, has written; raises `DedupError`."""
     asked = job.output.deduplicate
     if asked is None:
         return None
@@ -118,8 +118,9 @@ def _literal(text: str) -> str:
 
 def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode:
     try:
+        setup = deduplication(job)
         check_topics(job)
-    except KafkaIOError as error:
+    except (DedupError, KafkaIOError) as error:
         return failed(error)
     if not job.json_log:
         left, right = job.spec.left.topic, job.spec.right.topic
@@ -148,7 +149,7 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
         {"availableNow": True} if job.trigger_ms is None else {"processingTime": f"{job.trigger_ms} milliseconds"}
     )
     try:
-        rows = job_rows(spark, job, gate)
+        rows = job_rows(spark, job, gate, setup)
     except AnalysisException as error:
         spark.stop()
         log.error("output.select: Spark refuses an expression: %s", str(error).split("\n", 1)[0])

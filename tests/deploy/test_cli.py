@@ -113,6 +113,31 @@ def test_a_refused_checkpoint_is_exit_code_5_before_spark_starts(tmp_path: Path)
     assert result.exit_code == ExitCode.CHECKPOINT
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        "kind: window-join\nleft: {topic: a}\nright: {topic: b}\njoin: {before: 1s}\n"
+        "output: {topic: c, delivery: at-least-once, deduplicate: {}}",
+        "kind: dedup\nsource: {topic: a}\noutput: {topic: c}",
+    ],
+    ids=["join", "dedup"],
+)
+def test_a_checkpoint_that_cannot_be_looked_into_is_one_line_before_spark_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str
+) -> None:
+    """And before a broker is asked; here what should be a file of Spark's log is a folder."""
+    (tmp_path / "state" / "offsets" / "0").mkdir(parents=True)
+    path = tmp_path / "job.yaml"
+    path.write_text(f"name: x\nkafka: {{bootstrap.servers: 'localhost:1'}}\ncheckpoint: {tmp_path}/state\n{more}\n")
+
+    result = CliRunner().invoke(app, ["run", str(path)])
+
+    assert result.exit_code == ExitCode.FAILED
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "teacup")
+    assert line.startswith(f"DedupError: checkpoint '{tmp_path}/state' cannot be looked into: IsADirectoryError")
+    assert "\n" not in line
+
+
 def test_the_main_of_spark_submit_has_the_same_exit_codes(bad_job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its arguments are the job file alone."""
     assert submit.main([str(bad_job)]) == ExitCode.BAD_JOB_FILE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,30 @@ def test_an_error_names_the_key_the_value_and_what_is_allowed(
     assert str(tmp_path / "job.yaml") in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "told"),
+    [
+        ("hdfs:/state/clicks", "'hdfs:/state/clicks' is not allowed: write it with two slashes"),
+        ("carrier-pigeon://roof/clicks", "has no driver for it: Protocol not known: carrier-pigeon"),
+    ],
+)
+def test_a_checkpoint_that_python_cannot_look_into_is_for_jobs_that_do_not_deduplicate(
+    tmp_path: Path, checkpoint: str, told: str
+) -> None:
+    """Others would not notice their restarts; Spark itself may well know it."""
+    plain = _with("checkpoint", checkpoint)
+    once = {name: GOOD[name] for name in ("name", "kafka", "output")} | {"kind": "dedup", "source": {"topic": "clicks"}}
+    output = {"topic": "joined", "delivery": "at-least-once", "deduplicate": {}}
+
+    for document in (plain | {"output": output}, once | {"checkpoint": checkpoint}):
+        with pytest.raises(JobFileError) as raised:
+            _load(tmp_path, document)
+        (problem,) = raised.value.problems
+        assert problem.startswith("checkpoint: ")
+        assert told in problem
+    assert _load(tmp_path, plain).checkpoint == checkpoint
+
+
 def test_all_errors_come_at_once(tmp_path: Path) -> None:
     """Variables, types, properties and relations between topics, in one list."""
     document = _with("left", {"topic": "clicks", "disorder": "much"})
@@ -249,6 +274,22 @@ def test_a_job_does_not_show_its_properties(tmp_path: Path) -> None:
 def test_the_examples_are_valid(path: Path) -> None:
     """As they stand, without any variable set."""
     assert load_job(path, {}).spec.left.topic == "clicks"
+
+
+@pytest.mark.parametrize("name", ["window-join.yaml", "lookup.yaml", "feeder.yaml"])
+def test_what_the_examples_leave_out_is_valid_too(name: str, tmp_path: Path) -> None:
+    """Whoever removes the `#` before all of it has a job; `deduplicate` is for the other delivery."""
+    shipped = (ROOT / "deploy" / "jobs" / name).read_text(encoding="utf-8")
+    text, count = re.subn(r"(?m)^( *)# (?= *[\w.]+:(?: |$))", r"\1", shipped)
+    path = tmp_path / name
+    path.write_text(text.replace("delivery: exactly-once", "delivery: at-least-once"), encoding="utf-8")
+
+    job = load_job(path, dict.fromkeys(re.findall(r"\$\{(\w+)}", text), "given"))
+
+    assert count > 0
+    if name == "window-join.yaml":
+        assert job.output.deduplicate.expression == "concat('clicks/', left_partition, ':', left_offset)"
+        assert job.output.select is not None
 
 
 def test_the_example_names_every_key() -> None:
