@@ -30,6 +30,7 @@ from joins.spec import JoinSpec, Side
 from joins.testing import oracle
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.groups import GroupOffsets
+from kafkaio.topiclog import Ends
 from tests.crash.checks import Row, open_transaction, too_many_files, wrong_order, wrong_rows
 from tests.crash.scenarios import Scenario
 from tests.deploy.jobprocess import JobProcess
@@ -65,6 +66,7 @@ class CommittedReader:
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
+            "enable.partition.eof": True,
             "reconnect.backoff.max.ms": 500,
             "log_level": 0,
         }
@@ -76,6 +78,10 @@ class CommittedReader:
     def lefts(self) -> int:
         """So many left records stand in the output."""
         return len({row.left for row in list(self.rows)})
+
+    def has_read(self, ends: Mapping[int, Ends]) -> bool:
+        """All that stood in the output when it ended so; markers of transactions are passed, too."""
+        return all(self._next[p] >= one.stable for p, one in ends.items())
 
     def close(self) -> None:
         self._ended.set()
@@ -90,15 +96,19 @@ class CommittedReader:
                 message = consumer.poll(0.1)
                 if message is None:
                     continue
-                if message.error() is not None:
-                    self.trouble = message.error()  # the broker is away
+                error = message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    self._next[message.partition()] = message.offset()
+                    continue
+                if error is not None:
+                    self.trouble = error  # the broker is away
                     continue
                 silent_from = time.monotonic()
-                self._next[message.partition()] = message.offset() + 1
                 headers = dict(message.headers() or ())
                 right = headers.get("teacup.right")
                 left = headers["teacup.left"].decode()
                 self.rows.append(Row(message.partition(), message.offset(), left, right and right.decode()))
+                self._next[message.partition()] = message.offset() + 1  # last: what was read stands in `rows`
             consumer.close()
 
 
@@ -307,7 +317,7 @@ class Course:
 
     def _standing(self) -> str:
         """How far reader and topics are, after a wait that was too long."""
-        told = [f"{self._reader.lefts()} of {len(self.left)} after {DEADLINE_S:g} s"]
+        told = [f"{self._reader.lefts()} of {len(self.left)} lefts are in the output"]
         told.append(f"the reader's last error: {self._reader.trouble}")
         for side, topic in self.topics.items():
             with closing(BrokerLog(topic, self.kafka)) as log:
@@ -327,12 +337,14 @@ class Course:
             (f"{one.left_partition}:{one.left_offset}", one.right and f"{one.right_partition}:{one.right_offset}")
             for one in oracle.join(history(spec, self.left, self.right), spec)
         )
-        rows = list(self._reader.rows)
-        log = BrokerLog(self.topics["out"], self.kafka)
-        try:
+        with closing(BrokerLog(self.topics["out"], self.kafka)) as log:
             ends = log.ends()
-        finally:
-            log.close()
+        deadline = time.monotonic() + DEADLINE_S
+        while not self._reader.has_read(ends):  # a duplicate may be the last thing that was committed
+            if time.monotonic() > deadline:
+                raise self._violation(f"the reader does not come to the output's end {ends}: {self._standing()}")
+            time.sleep(0.02)
+        rows = list(self._reader.rows)
         files = [path.name for path in (self.folder / "windows").rglob("*") if path.is_file()]
         for fault in (
             wrong_rows(rows, expected),

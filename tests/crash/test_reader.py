@@ -1,0 +1,67 @@
+"""The reader of the output knows when it has seen all of it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Producer
+
+from kafkaio.brokerlog import BrokerLog
+from tests.crash.course import PARTITIONS, CommittedReader
+
+
+@pytest.fixture
+def reader(broker, topic_factory):
+    """Of a new topic, with the topic's name."""
+    topic = topic_factory(PARTITIONS, prefix="read")
+    with closing(CommittedReader(broker.bootstrap, topic)) as reader:
+        yield reader, topic
+
+
+def commit(kafka, topic, lefts, *, abort=False):
+    """One transaction; a marker follows its records."""
+    producer = Producer({**kafka, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for left in lefts:
+        producer.produce(topic, b"v", partition=0, headers={"teacup.left": left})
+    producer.flush(30)
+    if abort:
+        producer.abort_transaction(30)
+    else:
+        producer.commit_transaction(30)
+
+
+def test_the_reader_has_read_the_output_when_it_is_past_the_last_marker(broker, reader):
+    """Rows, the marker behind them, and an aborted transaction at the end; the other partition is empty."""
+    read, topic = reader
+    kafka = {"bootstrap.servers": broker.bootstrap}
+    commit(kafka, topic, ["0:0", "0:1"])
+    commit(kafka, topic, ["0:1"])
+    commit(kafka, topic, ["0:2"], abort=True)
+    with closing(BrokerLog(topic, kafka)) as log:
+        ends = log.ends()
+
+    deadline = time.monotonic() + 60
+    while not read.has_read(ends):
+        assert time.monotonic() < deadline, read.trouble
+        time.sleep(0.01)
+
+    assert [row.left for row in read.rows] == ["0:0", "0:1", "0:1"]
+    assert ends[0].stable == 7
+
+
+def test_what_is_committed_later_has_not_been_read_before(broker, reader):
+    """A reader that is closed stays where it stood."""
+    read, topic = reader
+    kafka = {"bootstrap.servers": broker.bootstrap}
+    with closing(BrokerLog(topic, kafka)) as log:
+        before = log.ends()
+        read.close()
+        commit(kafka, topic, ["0:0"])
+        after = log.ends()
+
+    assert read.has_read(before)
+    assert not read.has_read(after)
