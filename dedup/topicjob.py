@@ -59,7 +59,10 @@ class TopicJob:
 
 
 class OutputWindow:
-    """The ids that stand in one partition of the output, as far as they were read back."""
+    """The ids that stand in one partition of the output, as far as they were read back.
+
+    forgotten   ids within the window that the last `catch_up` let go, or did not load, as the limit was reached
+    """
 
     def __init__(self, job: TopicJob, partition: int) -> None:
         self._job, self._partition = job, partition
@@ -67,6 +70,7 @@ class OutputWindow:
         self._log = BrokerLog(job.output, kafka)
         self._reader = RangeReader(job.output, kafka)
         self._position: int | None = None
+        self.forgotten = 0
         self.seen = SeenWindow(job.window_ms, job.config.limit)
 
     def catch_up(self) -> int:
@@ -84,13 +88,17 @@ class OutputWindow:
                 self._position,
             )
             self.seen, self._position = SeenWindow(self._job.window_ms, self._job.config.limit), None
+        self.forgotten = 0
         if self._position is None:
-            self._position = self._start(ends, now_ms)
+            start = self._start(ends, now_ms)
+            self._position = max(start, ends.stable - self._job.config.limit)
+            self.forgotten = self._position - start
         loaded = 0
         for batch in self._reader.read(p, max(self._position, ends.start), ends.stable):
             ids = self._job.identity.of_records(batch)
             loaded += len(ids) - ids.null_count()
-            self.seen.add(hashes_of(ids.drop_nulls()), min(pc.max(batch.column("timestamp")).as_py(), now_ms))
+            newest_ms = min(pc.max(batch.column("timestamp")).as_py(), now_ms)
+            self.forgotten += self.seen.add(hashes_of(ids.drop_nulls()), newest_ms)
         self._position = ends.stable
         return loaded
 
@@ -99,10 +107,9 @@ class OutputWindow:
         p, window_ms, latest_ms = self._partition, self._job.window_ms, now_ms + FUTURE_SKEW_MS
         newest = self._log.newest({p: ends.stable}, latest_ms)[p]
         if newest is None:
-            return max(ends.start, ends.stable - self._job.config.limit)  # no record has a time to go by
+            return ends.start  # no record has a time to go by
         query = TimeQuery(min(newest, now_ms) - window_ms, ends.start, ends.stable, margin_ms=window_ms)
-        start = self._log.first_at_or_after({p: query}, latest_ms)[p].offset
-        return max(start, ends.stable - self._job.config.limit)
+        return self._log.first_at_or_after({p: query}, latest_ms)[p].offset
 
     def close(self) -> None:
         self._log.close()
@@ -153,9 +160,10 @@ def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBa
             f"{job.source}-{span.partition} [{span.start}, {span.end}): {read} records read, {dropped} dropped, "
             f"{delivered.sent} sent, {delivered.acknowledged} acknowledged; these must add up, nothing is committed"
         )
-    counts = {"read": read, "written": read - dropped, "dropped": dropped, "without_id": without_id, "loaded": loaded}
-    about = {"partition": span.partition, "number": span.number, "parts": span.parts, "known": len(window.seen)}
-    return summary_batch({**about, **counts})
+    counts = {"read": read, "written": read - dropped, "dropped": dropped, "without_id": without_id}
+    of_output = {"loaded": loaded, "known": len(window.seen), "forgotten": window.forgotten}
+    about = {"partition": span.partition, "number": span.number, "parts": span.parts}
+    return summary_batch({**about, **counts, **of_output})
 
 
 def _wait_until_settled(job: TopicJob, attempt: Attempt) -> None:

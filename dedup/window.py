@@ -34,8 +34,11 @@ class SeenWindow:
     def __len__(self) -> int:
         return sum(len(one.seen) for one in self._generations)
 
-    def add(self, hashes: Hashes, newest_ms: int) -> None:
-        """Ids of records with times up to `newest_ms`; a time from the future would end the window for all others."""
+    def add(self, hashes: Hashes, newest_ms: int) -> int:
+        """Ids of records with times up to `newest_ms`; a time from the future would end the window for all others.
+
+        How many ids were forgotten before their time, as the limit was reached.
+        """
         last = self._generations[-1] if self._generations else None
         full = last is not None and (
             newest_ms - last.begun_ms > self._window_ms // _GENERATIONS
@@ -48,8 +51,10 @@ class SeenWindow:
         last.seen.add(hashes)
         newest = max(one.newest_ms for one in self._generations)
         self._generations = [one for one in self._generations if one.newest_ms >= newest - self._window_ms]
+        forgotten = 0
         while len(self) > self._limit and len(self._generations) > 1:
-            del self._generations[0]
+            forgotten += len(self._generations.pop(0).seen)
+        return forgotten
 
     def contains(self, hashes: Hashes) -> Mask:
         found = np.zeros(len(hashes), np.bool_)

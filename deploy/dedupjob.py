@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("teacup")
 
-_COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known")
+_COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known", "forgotten")
 
 
 def run_dedup(job: DedupJob, say: Callable[[str], None] = print) -> ExitCode:
@@ -79,6 +79,14 @@ def _run(job: DedupJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode
             say(json.dumps(report, sort_keys=True))
         elif report["read"]:
             say(for_people(report))
+        if report["forgotten"]:
+            log.warning(
+                "%d ids were forgotten within `window` (%d ms), as a partition had more than `limit` (%d): those that "
+                "come again go out again; raise `limit`, or give a shorter `window`",
+                report["forgotten"],
+                job.window_ms,
+                job.config.limit,
+            )
         ended.append(batch_id)
         del ended[:-1]
 

@@ -40,8 +40,9 @@ def output_window(kafka):
     """`output_window(topic)`: the window of its partition 0, closed in the end."""
     opened = []
 
-    def make(topic, kafka=kafka):
-        job = TopicJob("job", "in", topic, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
+    def make(topic, kafka=kafka, **config):
+        asked = DedupConfig(**config)
+        job = TopicJob("job", "in", topic, kafka, {}, Identity(key=True), WINDOW_MS, asked, ReplayRange())
         opened.append(OutputWindow(job, 0))
         return opened[-1]
 
@@ -170,6 +171,23 @@ def test_what_retention_has_deleted_meanwhile_is_passed_over(kafka, topic_factor
     window.catch_up()
 
     assert known(window, "a", "b", "c") == [True, False, True]
+
+
+def test_ids_that_the_limit_drives_out_of_the_window_are_counted(kafka, topic_factory, output_window):
+    """Those that a start does not load, and those that later ones drive out: their duplicates would go out."""
+    topic = topic_factory()
+    window = output_window(topic, limit=8)
+    put(kafka, topic, [f"{i}" for i in range(20)], now_ms())
+
+    window.catch_up()
+    at_start = window.forgotten
+    put(kafka, topic, ["a", "b"], now_ms())
+    window.catch_up()
+    then = window.forgotten
+    window.catch_up()
+
+    assert (at_start, then, window.forgotten) == (12, 8, 0)
+    assert known(window, "19", "a", "b") == [False, True, True]
 
 
 def test_only_the_window_is_read_back(kafka, topic_factory, output_window):

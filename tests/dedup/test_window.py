@@ -32,6 +32,18 @@ def test_the_oldest_are_forgotten_at_the_limit():
         assert all(window.contains(one(i))[0] for i in range(max(number - 70, 0), number + 1, 10))
 
 
+def test_ids_that_go_before_their_time_are_counted():
+    """Those that the limit drives out, and not those whose time is over."""
+    window = SeenWindow(1_000, 100)
+
+    in_time = sum(window.add(one(number), 20 * number) for number in range(200))
+    within_it = len(window)
+    early = sum(window.add(one(number), 4_000) for number in range(200, 400))
+
+    assert in_time == 0
+    assert early == within_it + 200 - len(window)
+
+
 def test_old_records_in_between_do_not_end_a_generation():
     """Or each piece with one old record in it would make a generation, and all of them are looked through."""
     window = SeenWindow(1_000, 1_000_000)

@@ -146,7 +146,7 @@ def test_the_schema_of_the_kind_is_printed():
 
 
 def summary(partition, parts):
-    counts = dict.fromkeys(("read", "written", "dropped", "without_id", "loaded", "known"), 2)
+    counts = dict.fromkeys(("read", "written", "dropped", "without_id", "loaded", "known", "forgotten"), 2)
     return {"partition": partition, "number": 7, "parts": parts, **counts}
 
 
