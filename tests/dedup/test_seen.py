@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import polars as pl
@@ -47,7 +48,7 @@ def test_the_first_of_equal_ids_is_told_from_the_others(pairs):
 
 
 def test_large_merges_lose_nothing():
-    """Merged slice by slice: everything is found, what was not added is not; 16 bytes an id."""
+    """Everything is found, what was not added is not; 16 bytes an id."""
     ids = pl.Series([f"{i % 64}:{i}" for i in range(700_000)])
     hashes = hashes_of(ids)
     seen = SeenIds()
@@ -60,6 +61,33 @@ def test_large_merges_lose_nothing():
     assert not found[600_000:].any()
     assert len(seen) == 600_000
     assert seen.nbytes == 16 * 600_000
+
+
+@pytest.mark.parametrize(
+    ("here", "there"), [(50_000, 300_000), (300_000, 300_000), (300_000, 50_000), (1_000, 300_000), (5_000, 3_000)]
+)
+def test_a_merge_takes_at_most_forty_bytes_an_id(here, there):
+    """At its peak, whatever the sizes: what is taken over is not held twice."""
+    random = np.random.default_rng(1)
+
+    def filled(count):
+        seen = SeenIds()
+        for start in range(0, count, 10_000):
+            halves = random.integers(0, 2**64, (2, min(10_000, count - start)), np.uint64)
+            seen.add(Hashes(halves[0].copy(), halves[1].copy()))
+        return seen
+
+    tracemalloc.start()
+    try:
+        seen, other = filled(here), filled(there)
+        tracemalloc.reset_peak()
+        seen.take_over(other)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert (len(seen), len(other)) == (here + there, 0)
+    assert peak <= 40 * len(seen)
 
 
 def test_the_halves_collide_independently():

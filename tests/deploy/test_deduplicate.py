@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -80,9 +81,11 @@ def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
     seen = Counter(record["headers"]["teacup.left"] for record in records(kafka, content["output"]["topic"]))
     assert set(seen) == {f"{p}:{i}" for p in (0, 1) for i in range(2_000)}
     assert set(seen.values()) == {1}
-    changes = [line for line in second.told().splitlines() if '"event": "deduplicator"' in line]
-    assert any('"driver_restart"' in line for line in changes)
-    assert any('"quiet"' in line for line in changes)
+    logged = [line for line in second.told().splitlines() if '"event": "deduplicator"' in line]
+    changes = [change for line in second.lines for change in line["deduplicator"].get("changes", ())]
+    for reason in ("driver_restart", "quiet"):
+        assert any(f'"{reason}"' in line for line in logged)
+        assert any(change["reason"] == reason for change in changes)
     assert sum(line["deduplicator"].get("loaded", 0) for line in second.lines) > 0
     assert first.lines[0]["deduplicator"] == {}
 
@@ -131,6 +134,29 @@ def test_a_replay_that_finds_another_right_record(kafka, job, tmp_path, monkeypa
     found = [record["headers"] for record in records(kafka, content["output"]["topic"])]
     assert [one["teacup.left"] for one in found] == ["0:5"] * len(rights)
     assert [one.get("teacup.right") for one in found] == rights
+
+
+@pytest.mark.parametrize(("left_since_ms", "loaded"), [(START_MS, 1), (None, 3)])
+def test_a_late_retry_loads_what_its_batch_can_have_written(
+    kafka, job, tmp_path, monkeypatch, caplog, left_since_ms, loaded
+):
+    """Two hours of output stand before it: the ticket says that left is past them, where it knows."""
+    path, content = tmp_path / "job.yaml", job()
+    path.write_text(yaml.safe_dump(content))
+    made, hour_ms = load_job(path), 3_600_000
+    older = [rows_about([i]).with_columns(left_time=pl.lit(START_MS - (2 - i) * hour_ms)) for i in range(2)]
+    rows = rows_about([2])
+    monkeypatch.setattr(sink, "current_attempt", lambda: Attempt(8))
+    for one in (*older, rows):
+        list(sink.deliver_stage(made.spec, made.output, deduplication(made))(ticket_with(one, 1, 1)))
+    monkeypatch.setattr(sink, "current_attempt", lambda: Attempt(9, task=1))
+
+    retry = sink.deliver_stage(made.spec, made.output, deduplication(made))
+    (batch,) = retry(ticket_with(rows, 1, 1, left_since_ms))
+
+    told = json.loads(batch.column("summary")[0].as_py())["deduplicator"]
+    assert (told["loaded"], told["dropped"]) == (loaded, 1)
+    assert f"recent results of {made.output.topic}: {loaded} records" in caplog.text
 
 
 @pytest.mark.parametrize(
