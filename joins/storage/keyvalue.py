@@ -16,8 +16,9 @@ from joins.storage.model import Item, Status
 
 
 class StorageKeyValue:
-    """`get_many` and `put_many` on a namespace. What `put_many` returned from is durable; one that raises may have put
-    a part.
+    """`get_many` and `put_many` on a namespace. What `put_many` returned from is as durable as the server's store keeps
+    it: nothing can write counts anew, so give an embedded one `sync=yes` (`lmdb:///FOLDER?sync=yes`), or they do not
+    survive a loss of power. One that raises may have put a part.
 
     lives_ms    how long a value lives after it was put
     clock_ms    the wall clock
