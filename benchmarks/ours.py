@@ -30,7 +30,7 @@ from deploy.run import run_job
 from deploy.session import build_session, warm_up
 from joins.spec import Format, JoinSpec, Side
 from joins.window import carried_out
-from joins.window.stage import SUMMARY, Batches, StageOptions, join_stage
+from joins.window.stage import SUMMARY, Batches, join_stage
 
 SUMMARY_SCHEMA = "summary string"
 
@@ -67,7 +67,7 @@ def add_up(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
     """Everything but the producer; returns the summaries."""
-    join = join_stage(spec, StageOptions(windows))
+    join = join_stage(spec, windows)
 
     def encode(batches: Iterable[pa.RecordBatch]) -> Batches:
         for batch in join(batches):

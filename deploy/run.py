@@ -40,7 +40,7 @@ from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import lookup_stage
 from joins.window import carried_out, tickets
 from joins.window.source import Gate, commit_positions
-from joins.window.stage import SPARK_SCHEMA, Batches, StageOptions, for_spark, join_stage
+from joins.window.stage import SPARK_SCHEMA, WINDOWS, Batches, for_spark, join_stage
 from joins.window.state import Admission
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError
@@ -65,12 +65,9 @@ def run_job(job: WindowJob, say: Callable[[str], None] = print) -> ExitCode:
 
 def job_rows(spark: SparkSession, job: WindowJob, gate: Gate, setup: Setup | None) -> DataFrame:
     """The streaming DataFrame of a job: one summary (JSON) a bucket and batch, its rows delivered on the way."""
-    options = StageOptions(late_copies=job.output.late is not None)
-    if job.window_folder is not None:
-        options = StageOptions(job.window_folder, options.late_copies)
     deliver = deliver_stage(job.spec, job.output, setup)
     spec = job.spec
-    join = lookup_stage(spec) if isinstance(spec, LookupSpec) else join_stage(spec, options)
+    join = lookup_stage(spec) if isinstance(spec, LookupSpec) else join_stage(spec, job.window_folder or WINDOWS)
     select = job.output.select
     if select is None:
 

@@ -35,6 +35,7 @@ from kafkaio.delivery import AtLeastOnce, Delivery, ExactlyOnce
 from kafkaio.fenced import Bucket
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.rangereader import HEADERS
+from kafkaio.receipt import Standing
 
 Batches = Iterator[pa.RecordBatch]
 SUMMARY_SCHEMA = "summary string"
@@ -105,6 +106,8 @@ class BucketSink:
         )
         self._accounts = Accounts(str(bucket))
         self._written: dict[str, int] = {}  # by topic, since the last commit
+        self._reached = ""
+        self._found: Standing | None = None  # before this attempt wrote anything
         self._setup = setup
         self._deduplicator = None if setup is None else open_deduplicator(setup)
         try:
@@ -119,22 +122,30 @@ class BucketSink:
         """Write those of the rows that are not in yet."""
         before = self._accounts.received
         self._accounts.receive(rows)
-        skip = self._delivery.standing().rows - before
-        if self._delivery.standing().done or skip >= len(rows):
+        self._reached = _about(rows[-1])
+        standing = self._delivery.standing()
+        if self._found is None:
+            self._found = standing
+        if standing.done:
             return
-        self._route(rows[skip:] if skip > 0 else rows)
+        skip = max(standing.rows - before, 0)
+        if 0 < skip <= len(rows):
+            standing.check_reached(_about(rows[skip - 1]), self._accounts.bucket)
+        if skip >= len(rows):
+            return
+        self._route(rows[skip:])
         if self._delivery.part_is_full():
             self._commit(done=False)
 
     def close(self, summary: dict[str, Any], lefts_read: int) -> dict[str, Any]:
         """Check the accounts and make the last rows durable; the summary with the rows sent, by topic."""
         self._accounts.check_joined(lefts_read, sum(summary["rows"].values()))
-        standing = self._delivery.standing()
+        found = self._found or self._delivery.standing()
         summary["sent"] = dict(self._commit(done=True))
         if self._deduplicator is not None:
             self._deduplicator.durable()
             summary["deduplicator"] = self._deduplicator.report()
-        summary["delivered_before"] = self._accounts.received if standing.done else standing.rows
+        summary["delivered_before"] = self._accounts.received if found.done else found.rows
         return summary
 
     def abandon(self) -> None:
@@ -144,7 +155,7 @@ class BucketSink:
 
     def _commit(self, *, done: bool) -> Mapping[str, int]:
         self._accounts.check_written()
-        sent = self._delivery.commit(self._accounts.received, self._written, done=done)
+        sent = self._delivery.commit(self._accounts.received, self._written, done=done, reached=self._reached)
         self._written = {}
         return sent
 
@@ -190,6 +201,12 @@ class BucketSink:
             _write_aside(spec, output, rows.filter(~main), self._write)
         if output.late is not None and (late := results["late"]).any():
             _write_records(spec, "left", output.late, results.filter(late), self._write)
+
+
+def _about(row: pl.DataFrame) -> str:
+    """What a row is about, the same whenever its batch runs: a left record, or a right one that matched none."""
+    side = "right" if row["left_offset"][0] is None else "left"
+    return f"{side} {row[f'{side}_partition'][0]}:{row[f'{side}_offset'][0]}"
 
 
 def _repeats(spec: JoinSpec) -> bool:

@@ -29,10 +29,11 @@ from kafkaio import client, failpoint
 from kafkaio.errors import DeliveryFailed
 from kafkaio.fenced import Bucket, FencedProducer
 from kafkaio.perprocess import PerProcess
-from kafkaio.receipt import Receipt, Standing, needed, standing
+from kafkaio.receipt import NOTHING_IN, Receipt, Standing, needed, standing
 from kafkaio.writer import Column, Delivered, discard_writer, open_writer
 
 PART_BYTES = 64 << 20
+PART_OF_TIMEOUT = 0.25
 WHOLE_BATCH_TIMEOUT_MS = 300_000
 OPEN_PRODUCERS = 128  # a process that has more buckets opens one anew for each batch, which costs more than the batch
 
@@ -50,10 +51,11 @@ class Delivery(Protocol):
         """It is time for `commit`, although rows will follow."""
         ...
 
-    def commit(self, rows: int, written: Mapping[str, int], *, done: bool) -> Mapping[str, int]:
+    def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
         """Make what was written since the last commit durable; returns the batch's rows by topic that are in.
 
         rows      of the batch so far, those that were in already included
+        reached   what the last of these rows is about, for `Standing.check_reached`
         written   by topic, since the last commit: checked against what was acknowledged, before anything commits
         """
         ...
@@ -72,7 +74,7 @@ class AtLeastOnce:
         self._sent: dict[str, int] = {}
 
     def standing(self) -> Standing:
-        return Standing(0, False, {})
+        return NOTHING_IN
 
     def write(self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column) -> int:
         count = self._writer.write(topic, keys, values, headers, timestamps)
@@ -82,7 +84,7 @@ class AtLeastOnce:
     def part_is_full(self) -> bool:
         return False
 
-    def commit(self, rows: int, written: Mapping[str, int], *, done: bool) -> Mapping[str, int]:
+    def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
         _check(self._writer.flush(), written)
         failpoint.reach("after_commit")
         _add(self._sent, written)
@@ -95,8 +97,9 @@ class AtLeastOnce:
 class ExactlyOnce:
     """Begins to open its producer at once, in the background: it takes as long as fetching the first records.
 
-    in_parts   a large batch goes in several transactions. Whenever it runs again it must then have as many rows, in the
-               same order; without it they may differ, as all or none of them are in, and its one transaction may last
+    in_parts   a large or slow batch goes in several transactions. Whenever it runs again it must then have as many
+               rows, in the same order; without it they may differ, as all or none of them are in, and its one
+               transaction may last
     """
 
     def __init__(
@@ -114,7 +117,7 @@ class ExactlyOnce:
         self._key = (frozenset(kafka.items()), bucket)
         self._opening: Future[TransactionalWriter] = Future()
         threading.Thread(target=self._open, daemon=True).start()
-        self._bytes = 0
+        self._bytes, self._committed_ms = 0, now_ms()
         self._sent: dict[str, int] | None = None
 
     def standing(self) -> Standing:
@@ -132,9 +135,12 @@ class ExactlyOnce:
         return count
 
     def part_is_full(self) -> bool:
-        return self._in_parts and self._bytes >= PART_BYTES
+        """By its bytes; or because rows come so slowly that the next ones might come after the time-out."""
+        since_ms = self._now_ms() - self._committed_ms
+        slow = since_ms > PART_OF_TIMEOUT * 1_000 * self._transactions.timeout_s
+        return self._in_parts and self._transactions.begun and (self._bytes >= PART_BYTES or slow)
 
-    def commit(self, rows: int, written: Mapping[str, int], *, done: bool) -> Mapping[str, int]:
+    def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
         transactions, was = self._transactions, self.standing()
         sent = self._sent = {**(self._sent or {})}
         _add(sent, written)
@@ -142,8 +148,8 @@ class ExactlyOnce:
         empty = not transactions.begun and rows == was.rows
         nothing_to_say = empty and rows == 0 and not needed(transactions.receipt, self._generation, now_ms)
         if not was.done and not nothing_to_say:
-            transactions.commit(Receipt(self._generation, self._number, rows, done, sent, now_ms), written)
-            self._bytes = 0
+            transactions.commit(Receipt(self._generation, self._number, rows, done, sent, now_ms, reached), written)
+            self._bytes, self._committed_ms = 0, self._now_ms()
         if done:
             transactions.handled = (self._generation, self._number)
         return sent
@@ -206,11 +212,11 @@ class TransactionalWriter(FencedProducer):
         producer = self.writer.producer
         self._in_time(
             "send_offsets_to_transaction",
-            self._timeout_s,
+            self.timeout_s,
             lambda timeout_s: producer.send_offsets_to_transaction([spot], self._group, timeout_s),
         )
         failpoint.begin("committing")
-        self._in_time("commit_transaction", self._timeout_s, producer.commit_transaction)
+        self._in_time("commit_transaction", self.timeout_s, producer.commit_transaction)
         self.begun = False
         self.receipt = receipt
         failpoint.reach("after_commit")

@@ -50,6 +50,8 @@ class Bucket:
 class FencedProducer:
     """A producer with its bucket's transactional id, initialised: whatever had the id before can write no more.
 
+    timeout_s   after that the brokers abort a transaction: it has to begin and end within
+
     Raises `KafkaUnavailable`, `KafkaIOError`. After any error it must be closed.
     """
 
@@ -57,8 +59,7 @@ class FencedProducer:
         self._kafka, self._bucket = kafka, bucket
         self._stuck = False
         properties = transactional(kafka)
-        # After that the brokers have aborted it: a new producer learns sooner what became of it.
-        self._timeout_s = int(properties["transaction.timeout.ms"]) / 1000
+        self.timeout_s = int(properties["transaction.timeout.ms"]) / 1000
         self.writer = TopicWriter(properties, bucket.transactional_id)
         try:
             self._connect()
@@ -99,7 +100,7 @@ class FencedProducer:
             if cause.code() in _TAKEN_OVER:
                 told += (
                     "; another attempt at the bucket took over, or the transaction was open for longer than "
-                    f"`transaction.timeout.ms` ({self._timeout_s * 1000:.0f}): where this goes on, raise it under "
+                    f"`transaction.timeout.ms` ({self.timeout_s * 1000:.0f}): where this goes on, raise it under "
                     "`output.kafka`, or look for a second job of this name"
                 )
             raise (KafkaUnavailable(told) if client.is_transient(cause) else KafkaIOError(told)) from error

@@ -3,6 +3,7 @@
     generation   of the checkpoint: batch numbers begin again with a new one
     number       of the batch that was delivered last, or is being delivered
     rows         so many of its rows are in, from the first; a batch is the same rows in the same order at each try
+    reached      what the last of these rows is about: a later try that has another row there is refused
     done         all of its rows are in
     sent         its rows by topic, as far as they are in
     at_ms        when this was written: group offsets are forgotten some days after the last commit
@@ -38,6 +39,7 @@ class Receipt:
     done: bool
     sent: Mapping[str, int] = field(default_factory=dict)
     at_ms: int = 0
+    reached: str = ""
 
     def to_text(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True, separators=(",", ":"))
@@ -59,14 +61,24 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """rows: so many are in; done: nothing is left to do; sent: what is in, by topic."""
+    """rows: so many are in, the last about `reached`; done: nothing is left to do; sent: what is in, by topic."""
 
-    rows: int
-    done: bool
-    sent: Mapping[str, int]
+    rows: int = 0
+    done: bool = False
+    sent: Mapping[str, int] = field(default_factory=dict)
+    reached: str = ""
+
+    def check_reached(self, reached: str, who: str) -> None:
+        """Raises `ReceiptRefused` where row number `rows` is another one now."""
+        if reached != self.reached:
+            raise ReceiptRefused(
+                f"{who}: {self.rows} rows of this batch are in the output, the last about {self.reached}; now it is "
+                f"about {reached}. The batch no longer gives the same rows: run it with the version and the job file "
+                "that began it, and change these after its end; or start a new checkpoint at a time (`start: TIME`)"
+            )
 
 
-NOTHING_IN = Standing(0, False, {})
+NOTHING_IN = Standing()
 
 
 def standing(receipt: Receipt | None, generation: str, number: int, who: str) -> Standing:
@@ -77,8 +89,9 @@ def standing(receipt: Receipt | None, generation: str, number: int, who: str) ->
             raise ReceiptRefused(
                 f"{who} has {found}, and batch {number} of this checkpoint is not its first: what of it is in the "
                 "output is not known. Kafka forgets a group's offsets `offsets.retention.minutes` after its last "
-                "commit; or the group was deleted; or a job of the same name ran on another checkpoint. Start a new "
-                "checkpoint at a time (`start: TIME`), or write the batch again with `delivery: at-least-once`"
+                "commit; or the group was deleted; or a job of the same name ran on another checkpoint; or this one "
+                "wrote at least once until now, or to another output topic. Start a new checkpoint at a time "
+                "(`start: TIME`), or go on with `delivery: at-least-once`, which leaves no receipts: for good"
             )
         return NOTHING_IN
     if receipt.number > number:
@@ -88,7 +101,7 @@ def standing(receipt: Receipt | None, generation: str, number: int, who: str) ->
         )
     if receipt.number < number:
         return NOTHING_IN
-    return Standing(receipt.rows, receipt.done, receipt.sent)
+    return Standing(receipt.rows, receipt.done, receipt.sent, receipt.reached)
 
 
 def needed(receipt: Receipt | None, generation: str, now_ms: int) -> bool:

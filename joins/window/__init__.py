@@ -13,6 +13,7 @@ start.py, guard.py, copartition.py   before the first batch, before each batch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from joins.spec import JoinSpec
     from joins.window.source import Gate
-    from joins.window.stage import Batches, StageOptions
+    from joins.window.stage import Batches
 
 
 def tickets(spark: SparkSession, spec: JoinSpec, gate: Gate | None = None) -> DataFrame:
@@ -60,7 +61,7 @@ def window_join(
     *,
     unjoined: bool = False,
     gate: Gate | None = None,
-    options: StageOptions | None = None,
+    windows: Path | None = None,
 ) -> DataFrame:
     """The join as a streaming DataFrame, one row a result (`joins.window.records.ROW`):
 
@@ -73,16 +74,18 @@ def window_join(
     reason                                  why unmatched, unjoined or dead_letter; null for matched
     late                                    the record came later than its disorder allows
 
+    windows     the folder on each machine where slices are kept
+
     Every left record leaves in exactly one outcome. Give the query a checkpoint location of its own: it holds the
     positions and the spec. Writing it out is the caller's: what Spark's sinks promise is what you get.
     """
-    from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, StageOptions, for_spark, join_stage
+    from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, WINDOWS, for_spark, join_stage
 
-    stage = join_stage(spec, options or StageOptions())
+    stage = join_stage(spec, windows or WINDOWS)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
         return for_spark(stage(batches))
 
     joined = tickets(spark, spec, gate).mapInArrow(rows, SPARK_SCHEMA)
-    hidden = [TICKET, SUMMARY] if unjoined else [TICKET, SUMMARY, "unjoined"]
+    hidden = [TICKET, SUMMARY, "late", *(() if unjoined else ("unjoined",))]
     return joined.where(~joined.outcome.isin(hidden))

@@ -76,11 +76,10 @@ class BatchJoin:
         number: int,
         buckets: int,
         ceiling_ms: int,
-        late_copies: bool = False,
         newest: dict[tuple[str, int], int] | None = None,
     ) -> None:
         self._spec, self._bucket, self._window, self._read = spec, bucket, window, read
-        self._ceiling_ms, self._late_copies = ceiling_ms, late_copies
+        self._ceiling_ms = ceiling_ms
         self._newest = {} if newest is None else newest
         self.summary = Summary(bucket.number, number, buckets)
         for side in ("left", "right"):
@@ -149,7 +148,7 @@ class BatchJoin:
         """Right records that some left record may still match enter the window; the others leave at once."""
         yield taken.dead
         records = taken.records
-        if self._late_copies and taken.late.any():
+        if taken.late.any():
             yield rows_about("right", records.filter(taken.late), "late", None, late=True)
         no_key = records["key"].is_null()
         expired = (records["time"] < self._bucket.expiry_before_ms) & ~no_key

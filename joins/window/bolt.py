@@ -32,11 +32,9 @@ class JoinBolt:
         read: Read,
         store_of: StoreOf,
         *,
-        late_copies: bool = False,
         buckets_kept: int = 256,
     ) -> None:
         self._spec, self._read, self._store_of = spec, read, store_of
-        self._late_copies = late_copies
         self._buckets_kept = buckets_kept
         self._windows: OrderedDict[tuple[str, int], Kept] = OrderedDict()
 
@@ -58,7 +56,6 @@ class JoinBolt:
             number=ticket.number,
             buckets=ticket.buckets,
             ceiling_ms=ticket.ceiling_ms,
-            late_copies=self._late_copies,
             newest=kept.newest,
         )
         batch.summary.restored = came_from

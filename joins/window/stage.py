@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -33,16 +32,13 @@ ROWS_AT_ONCE = 50_000
 Batches = Iterator[pa.RecordBatch]
 
 
-@dataclass(frozen=True, slots=True)
-class StageOptions:
-    """folder: where slices are kept on each machine; late_copies: late right records leave as rows of their own too."""
-
-    folder: Path = Path(tempfile.gettempdir()) / "teacup-windows"
-    late_copies: bool = False
+WINDOWS = Path(tempfile.gettempdir()) / "teacup-windows"
 
 
-def join_stage(spec: JoinSpec, options: StageOptions) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
+def join_stage(spec: JoinSpec, windows: Path = WINDOWS) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
     """Batches with a column `ticket` -> batches in `records.ROW` (Arrow view types).
+
+    windows   the folder on each machine where slices are kept
 
     The rows of each ticket stand between one of the outcome `TICKET` and one of the outcome `SUMMARY`.
     """
@@ -50,16 +46,16 @@ def join_stage(spec: JoinSpec, options: StageOptions) -> Callable[[Iterable[pa.R
     def carry_out(tickets: Iterable[pa.RecordBatch]) -> Batches:
         for batch in tickets:
             for text in batch.column("ticket").to_pylist():
-                yield from _rows_of(spec, options, Ticket.from_json(json.loads(text)))
+                yield from _rows_of(spec, windows, Ticket.from_json(json.loads(text)))
 
     return carry_out
 
 
-def _rows_of(spec: JoinSpec, options: StageOptions, ticket: Ticket) -> Batches:
+def _rows_of(spec: JoinSpec, windows: Path, ticket: Ticket) -> Batches:
     _prefetch(spec, ticket)
     summaries: list[Summary] = []
     yield from ticket_row(ticket).to_arrow().to_batches()
-    bolt = _bolts.get((spec.name, ticket.generation, options), lambda: _bolt(spec, options))
+    bolt = _bolts.get((spec.name, ticket.generation, windows), lambda: _bolt(spec, windows))
     for rows in bolt.carry_out(ticket, summaries.append):
         for part in rows.iter_slices(ROWS_AT_ONCE):
             yield from part.to_arrow().to_batches()
@@ -82,18 +78,18 @@ def summary_row(summary: Summary) -> pl.DataFrame:
     return pl.DataFrame([values], schema=ROW)
 
 
-def _bolt(spec: JoinSpec, options: StageOptions) -> JoinBolt:
+def _bolt(spec: JoinSpec, windows: Path) -> JoinBolt:
     def read(side: str, partition: int, start: int, end: int) -> Batches:
         topic = spec.left.topic if side == "left" else spec.right.topic
         return open_reader(topic, spec.kafka).read(partition, start, end)
 
     def store_of(generation: str, bucket: int) -> FileStore:
-        return FileStore(options.folder / f"{spec.name}-{generation}" / str(bucket))
+        return FileStore(windows / f"{spec.name}-{generation}" / str(bucket))
 
-    return JoinBolt(spec, read, store_of, late_copies=options.late_copies)
+    return JoinBolt(spec, read, store_of)
 
 
-_bolts: PerProcess[tuple[str, str, StageOptions], JoinBolt] = PerProcess(4, lambda bolt: None)
+_bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt: None)
 
 
 def _prefetch(spec: JoinSpec, ticket: Ticket) -> None:

@@ -17,6 +17,8 @@ from deploy.job import Output
 from joins.spec import JoinSpec, Side
 from joins.window.records import ROW
 from joins.window.stage import SUMMARY, TICKET
+from kafkaio import delivery
+from kafkaio.errors import ReceiptRefused
 from kafkaio.fenced import Bucket, settle
 from tests.conftest import TopicFactory
 from tests.deploy.jobprocess import records
@@ -109,6 +111,30 @@ def test_a_result_that_is_not_written_fails_the_batch(
         delivered(kafka, topic, ticket_with(rows_about(list(range(COUNT))), COUNT, COUNT))
 
     assert committed(kafka, topic) == []
+
+
+def test_a_batch_that_went_in_part_goes_on_behind_it(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not where it gives other rows now, as with another version: some would be lost, or written twice."""
+    topic = topic_factory()
+    monkeypatch.setattr(delivery, "PART_BYTES", 1)
+    whole = [rows_about([0, 1, 2]), rows_about([3, 4])]
+
+    with pytest.raises(ZeroDivisionError):
+        delivered(kafka, topic, failing_after(ticket_with(whole[0], 5, 5), 2))
+    with pytest.raises(ReceiptRefused, match="the last about left 0:2; now it is about left 0:1"):
+        delivered(kafka, topic, ticket_with(pl.concat([rows_about([7]), *whole]), 5, 6))
+    (summary,) = delivered(kafka, topic, ticket_with(pl.concat(whole), 5, 5))
+
+    assert summary["delivered_before"] == 3
+    assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == [f"0:{i}" for i in range(5)]
+
+
+def failing_after(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    for _ in range(count):
+        yield next(batches)
+    raise ZeroDivisionError
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), max_size=20), st.data())

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import DataFrame
+
 from joins.spec import JoinSpec
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from joins.window import tickets
 from joins.window.source import Gate
-from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, StageOptions, for_spark, join_stage
+from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark, join_stage
 from kafkaio.writer import TopicWriter
 
 DEADLINE_S = 90.0
@@ -119,10 +121,23 @@ def _dead_left(run: Running) -> int:
     return sum(1 for r in run.about("dead_letter") if r["left_offset"] is not None)
 
 
+def drained(joined: DataFrame, folder: Path) -> Running:
+    """What a streaming DataFrame gives of all that is there now, with a checkpoint below `folder`."""
+    run = Running(None)
+
+    def collect(batch: DataFrame, number: int) -> None:
+        run.rows.extend(row.asDict() for row in batch.collect())
+
+    writer = joined.writeStream.foreachBatch(collect).option("checkpointLocation", str(folder / "checkpoint"))
+    run.query = writer.trigger(availableNow=True).start()
+    assert run.query.awaitTermination(DEADLINE_S), f"not at the end within {DEADLINE_S:g} s"
+    return run
+
+
 @contextmanager
 def running(spark: Any, spec: JoinSpec, folder: Path, **trigger: Any):
     """Run the join with a checkpoint and slices below `folder`; stopped in the end."""
-    stage = join_stage(spec, StageOptions(folder / "windows"))
+    stage = join_stage(spec, folder / "windows")
     frame = tickets(spark, spec, Gate()).mapInArrow(lambda batches: for_spark(stage(batches)), SPARK_SCHEMA)
     run = Running(None)
 

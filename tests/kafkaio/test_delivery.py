@@ -116,6 +116,23 @@ def test_a_batch_that_may_differ_when_it_runs_again_goes_in_one_transaction(kafk
     delivery.abandon()
 
 
+def test_rows_that_come_slowly_go_in_several_transactions(kafka, bucket):
+    """The brokers abort one that lasts: a store that answers slowly would never get a large batch delivered."""
+    clock_ms = [0]
+    delivery = ExactlyOnce({**kafka, "transaction.timeout.ms": "10000"}, bucket, "g", 1, lambda: clock_ms[0])
+    full = []
+
+    for row in range(4):
+        clock_ms[0] += 2_000
+        delivery.write(bucket.topic, None, [b"%d" % row], None, [0])
+        full.append(delivery.part_is_full())
+        if full[-1]:
+            delivery.commit(row + 1, {bucket.topic: 2}, done=row == 3)
+
+    assert full == [False, True, False, True]
+    assert committed(kafka, bucket.topic) == [b"0", b"1", b"2", b"3"]
+
+
 def test_rows_by_topic_add_up_over_the_attempts(kafka, bucket):
     """The summary of a batch tells all that is in, whoever wrote it."""
     first = ExactlyOnce(kafka, bucket, "g", 1)

@@ -23,6 +23,7 @@ def receipt(number=5, generation="g", rows=7, done=True):
         st.booleans(),
         st.dictionaries(st.text(max_size=8), st.integers(0, 2**40), max_size=3),
         st.integers(0, 2**50),
+        st.text(max_size=8),
     )
 )
 def test_a_receipt_survives_its_text(one):
@@ -67,6 +68,16 @@ def test_the_rows_of_this_batch_that_are_in_are_told():
 
     assert (part.rows, part.done, part.sent) == (7, False, {"out": 7})
     assert (whole.rows, whole.done) == (9, True)
+
+
+def test_a_batch_that_gives_other_rows_when_it_runs_again_is_refused():
+    """Rows are skipped by their number: another one there means that some would be lost, or written twice."""
+    part = standing(Receipt("g", 5, 7, False, {"out": 7}, 1_000, "left 0:6"), "g", 5, "bucket")
+
+    part.check_reached("left 0:6", "bucket")
+
+    with pytest.raises(ReceiptRefused, match=r"7 rows of this batch are in.*left 0:6; now it is about left 0:8"):
+        part.check_reached("left 0:8", "bucket")
 
 
 def test_a_checkpoint_that_has_gone_back_is_refused():

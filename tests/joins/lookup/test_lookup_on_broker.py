@@ -7,7 +7,7 @@ import joins
 from joins import Policy
 from joins.testing import oracle
 from tests.joins.lookup.conftest import RETENTION_MS, now_ms
-from tests.joins.spark import Put, history, produce
+from tests.joins.spark import Put, drained, history, produce
 
 
 def put_left(spec, puts):
@@ -20,8 +20,8 @@ def events(start, count=300):
     return left, right
 
 
-def test_a_backlog_equals_the_oracle(world, join, running):
-    """Repeated keys, null keys and values, every candidate of a key, several batches."""
+def test_a_backlog_equals_the_oracle(spark, world, join, tmp_path):
+    """Repeated keys, null keys and values, every candidate of a key, several batches; as a library gives it."""
     left, right = events(now_ms() - 600_000)
     spec = join(policy=Policy.ALL, max_records=100, storage={"keys_per_request": 7})
     put_left(spec, left)
@@ -29,9 +29,9 @@ def test_a_backlog_equals_the_oracle(world, join, running):
     with world.storage_running():
         world.feed(right)
         world.publish("stored", now_ms() - 1_000)
-        with running(spec, availableNow=True) as run:
-            run.query.awaitTermination(90)
+        run = drained(joins.lookup_join(spark, spec), tmp_path)
 
+    assert {row["outcome"] for row in run.rows} == {"matched", "unmatched"}
     assert run.results() == oracle.join(history(spec, left, right), spec)
 
 

@@ -7,9 +7,10 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 
+from joins import window_join
 from joins.spec import Format, JoinSpec, Policy, Side
 from joins.testing import oracle
-from tests.joins.spark import Put, history, produce, running
+from tests.joins.spark import Put, drained, history, produce, running
 
 HALF_AN_HOUR_MS = 30 * 60_000
 
@@ -120,6 +121,21 @@ def test_an_idle_left_partition_lets_the_window_expire(spark, join, tmp_path):
         run.until(lambda run: len(run.about("unjoined")) == 2, "both right records are unjoined")
 
     assert [r["right_offset"] for r in run.about("unjoined")] == [1, 2]
+
+
+@pytest.mark.parametrize("unjoined", [False, True])
+def test_as_a_library_it_gives_results_alone(spark, join, tmp_path, unjoined):
+    """Right records that matched nothing only where asked for; copies of late ones, which jobs write aside, never."""
+    start = now_ms() - 600_000
+    spec = join(max_records=2)
+    left = [Put(0, b"k", start + 1_000 * i) for i in range(20)]
+    right = [Put(0, b"k", start), Put(0, b"other", start + 9_000), Put(0, b"k", start + 5_000)]  # the last one is late
+    put(spec, left, right)
+
+    run = drained(window_join(spark, spec, unjoined=unjoined, windows=tmp_path / "windows"), tmp_path)
+
+    assert len(run.results()) == len(left)
+    assert {row["outcome"] for row in run.rows} == {"matched", "unmatched", *(["unjoined"] if unjoined else [])}
 
 
 def test_a_pause_of_right_holds_left_until_right_is_there(spark, join, tmp_path):
