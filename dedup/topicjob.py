@@ -5,7 +5,8 @@ output have the same number of partitions, and a record keeps its own, so that a
 output. What is known of it is what is read back from it: before each range the records that were added since, by
 whichever worker. So nothing counts as seen that is not durable, and no worker has to tell another.
 
-A range that may have been tried before is begun only after the earlier writes are settled. Records behind another
+A range that may have been tried before is begun only after the earlier writes are settled, and with a window of its own
+that reaches back to the range's first record, as the range may span more than the window. Records behind another
 writer's open transaction cannot be read back yet: it is waited for. A time from the future is taken for now, as the
 window would otherwise end for everything else.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -61,11 +63,12 @@ class TopicJob:
 class OutputWindow:
     """The ids that stand in one partition of the output, as far as they were read back.
 
+    since_ms    the window reaches at least back to this time
     forgotten   ids within the window that the last `catch_up` let go, or did not load, as the limit was reached
     """
 
-    def __init__(self, job: TopicJob, partition: int) -> None:
-        self._job, self._partition = job, partition
+    def __init__(self, job: TopicJob, partition: int, since_ms: int | None = None) -> None:
+        self._job, self._partition, self._since_ms = job, partition, since_ms
         kafka = committed_only(job.kafka)  # an aborted record is no result, also for a job that reads aborted ones
         self._log = BrokerLog(job.output, kafka)
         self._reader = RangeReader(job.output, kafka)
@@ -77,7 +80,7 @@ class OutputWindow:
         """Read what was added to the output; how many ids that brought."""
         p = self._partition
         ends = readable_ends(self._log, of=[p])[p]
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = _now_ms()
         if self._position is not None and ends.stable < self._position:
             log.warning(
                 "%s-%d ends at offset %d, and was read up to %d: it was truncated, or made again; its ids are "
@@ -87,10 +90,11 @@ class OutputWindow:
                 ends.stable,
                 self._position,
             )
-            self.seen, self._position = SeenWindow(self._job.window_ms, self._job.config.limit), None
+            self._position = None
         self.forgotten = 0
         if self._position is None:
-            start = self._start(ends, now_ms)
+            start, window_ms = self._start(ends, now_ms)
+            self.seen = SeenWindow(window_ms, self._job.config.limit)
             self._position = max(start, ends.stable - self._job.config.limit)
             self.forgotten = self._position - start
         loaded = 0
@@ -102,14 +106,17 @@ class OutputWindow:
         self._position = ends.stable
         return loaded
 
-    def _start(self, ends: Ends, now_ms: int) -> int:
-        """Where the window begins in the output."""
+    def _start(self, ends: Ends, now_ms: int) -> tuple[int, int]:
+        """Where the window begins in the output, and how long it is."""
         p, window_ms, latest_ms = self._partition, self._job.window_ms, now_ms + FUTURE_SKEW_MS
         newest = self._log.newest({p: ends.stable}, latest_ms)[p]
         if newest is None:
-            return ends.start  # no record has a time to go by
-        query = TimeQuery(min(newest, now_ms) - window_ms, ends.start, ends.stable, margin_ms=window_ms)
-        return self._log.first_at_or_after({p: query}, latest_ms)[p].offset
+            return ends.start, window_ms  # no record has a time to go by
+        newest = min(newest, now_ms)
+        if self._since_ms is not None:
+            window_ms += max(newest - self._since_ms, 0)
+        query = TimeQuery(newest - window_ms, ends.start, ends.stable, margin_ms=self._job.window_ms)
+        return self._log.first_at_or_after({p: query}, latest_ms)[p].offset, window_ms
 
     def close(self) -> None:
         self._log.close()
@@ -131,7 +138,12 @@ def topic_stage(job: TopicJob) -> Stage:
 def _carry_out(job: TopicJob, span: Span) -> pa.RecordBatch:
     key = (job.name, job.replay.run, span.partition)
     try:
-        return _carried_out(job, span, _windows.get(key, lambda: OutputWindow(job, span.partition)))
+        settled_ms = _settled_at_ms(job, current_attempt())
+        if settled_ms is None:
+            return _carried_out(job, span, _windows.get(key, lambda: OutputWindow(job, span.partition)))
+        _wait(job, settled_ms)
+        with closing(OutputWindow(job, span.partition, _first_ms(job, span))) as window:
+            return _carried_out(job, span, window)
     except BaseException:
         _windows.discard(key)
         discard_writer({**job.kafka, **job.producer})
@@ -139,7 +151,6 @@ def _carry_out(job: TopicJob, span: Span) -> pa.RecordBatch:
 
 
 def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBatch:
-    _wait_until_settled(job, current_attempt())
     loaded = window.catch_up()
     writer = open_writer({**job.kafka, **job.producer})
     under_way = SeenIds()
@@ -166,20 +177,31 @@ def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBa
     return summary_batch({**about, **counts, **of_output})
 
 
-def _wait_until_settled(job: TopicJob, attempt: Attempt) -> None:
-    now_ms = time.time_ns() // 1_000_000
+def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
+    """When nothing of an earlier attempt can arrive any more; None: there was none."""
     if attempt.task or attempt.stage:
-        settled_ms = job.config.settled_at_ms(now_ms)
-    elif job.replay.covers(attempt.batch):
-        settled_ms = job.config.settled_at_ms(job.replay.started_ms)
-    else:
-        return
-    rest_s = (settled_ms - now_ms) / 1000
+        return job.config.settled_at_ms(_now_ms())
+    return job.config.settled_at_ms(job.replay.started_ms) if job.replay.covers(attempt.batch) else None
+
+
+def _wait(job: TopicJob, settled_ms: int) -> None:
+    rest_s = (settled_ms - _now_ms()) / 1000
     if rest_s > 0:
         log.warning(
             "%s: waits %.1f s until writes of the earlier attempt have arrived or were given up", job.name, rest_s
         )
         time.sleep(rest_s)
+
+
+def _first_ms(job: TopicJob, span: Span) -> int | None:
+    """The smallest time of the first records of a range."""
+    for batch in open_reader(job.source, job.kafka).read(span.partition, span.start, span.end):
+        return int(pc.min(batch.column("timestamp")).as_py())
+    return None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def check_partitions(job: TopicJob) -> str | None:

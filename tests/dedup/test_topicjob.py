@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 
@@ -121,6 +122,27 @@ def test_a_record_that_is_not_written_fails_the_batch(kafka, topic_factory, monk
 
     with pytest.raises(RowsLost, match=r"3 records read, 1 dropped, 1 sent, 1 acknowledged"):
         list(topic_stage(job)(Span(1, 1, 0, 0, 3)))
+
+
+def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_factory, monkeypatch):
+    """Also where its records span more than the window; a range that was not tried before knows the window alone."""
+    source, out, start_ms = topic_factory(), topic_factory(), now_ms() - 20 * WINDOW_MS
+    for i in range(10):
+        put(kafka, source, [f"{i}", f"{i}"], start_ms + i * WINDOW_MS)
+    job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(settle_ms=0), ReplayRange())
+
+    def dropped(attempt, *span):
+        monkeypatch.setattr(topicjob, "current_attempt", lambda: attempt)
+        (batch,) = topic_stage(job)(Span(1, 1, 0, *span))
+        return json.loads(batch.column("summary")[0].as_py())["dropped"]
+
+    first = dropped(Attempt(0), 0, 20)
+    again = dropped(Attempt(0, task=1), 0, 20)
+    topicjob._windows.clear()  # the next range is another process's
+    put(kafka, source, ["0", "9"], start_ms + 10 * WINDOW_MS)
+    then = dropped(Attempt(1), 20, 22)
+
+    assert (first, again, then) == (10, 20, 1)
 
 
 def test_aborted_records_are_not_known(kafka, topic_factory, output_window):
