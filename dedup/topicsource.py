@@ -107,8 +107,10 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        planned = ranges_of(end)
-        return [InputPartition((end["number"], len(planned), *one)) for one in planned]
+        if not end:
+            return []
+        spans = [(int(p), a, b) for p, (a, b) in end["ranges"].items() if b > a]
+        return [InputPartition((end["number"], len(spans), *span)) for span in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         stage: Stage = cloudpickle.loads(self._stage)
@@ -134,11 +136,6 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {
             p: Ends(one.start, min(one.stable, self._target.get(p, one.stable)), one.high) for p, one in ends.items()
         }
-
-
-def ranges_of(offset: Mapping[str, Any]) -> list[tuple[int, int, int]]:
-    """Partition, start and end of what a batch that ends at this offset reads: a part, and a summary, each."""
-    return [(int(p), a, b) for p, (a, b) in offset.get("ranges", {}).items() if b > a]
 
 
 def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], ranges: Ranges) -> dict[str, Any]:

@@ -10,18 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import fsspec
-
-from datadelay.positions.checkpoint import ends_in
 from dedup.errors import DedupError
 from dedup.spark import replay_of
 from dedup.topicjob import TopicJob, check_partitions, topic_stage
-from dedup.topicsource import Ranges, range_source, ranges_of
+from dedup.topicsource import Ranges, range_source
 from deploy.accounts import check_whole
 from deploy.exitcodes import ExitCode
 from deploy.job import DedupJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
-from deploy.query import POLL_S, committed, failed, signals
+from deploy.query import POLL_S, committed, failed, signals, summaries_of
 from deploy.session import build_session, warm_up
 from kafkaio.errors import KafkaIOError
 
@@ -72,9 +69,7 @@ def _run(job: DedupJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode
 
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
-        summaries = [json.loads(row.summary) for row in frame.collect()]
-        parts = summaries[0]["parts"] if summaries else planned_parts(job.checkpoint, batch_id)
-        report = gathered(summaries, parts, time.monotonic() - began)
+        report = gathered(summaries_of(frame), time.monotonic() - began)
         if job.json_log:
             say(json.dumps(report, sort_keys=True))
         elif report["read"]:
@@ -107,16 +102,12 @@ def _run(job: DedupJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode
     return ExitCode.DONE
 
 
-def planned_parts(checkpoint: str, batch_id: int) -> int:
-    """Partitions of which a batch reads something, by Spark's offset log: only with none it may have no summary."""
-    files, root = fsspec.core.url_to_fs(checkpoint)
-    ends = ends_in(files.cat_file(f"{root}/offsets/{batch_id}").decode())
-    return sum(len(ranges_of(end)) for end in ends)
+def gathered(summaries: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
+    """One batch over all its partitions, none where there was nothing to read (`deploy.query.summaries_of`). Pure.
 
-
-def gathered(summaries: Sequence[Mapping[str, Any]], parts: int, seconds: float) -> dict[str, Any]:
-    """One batch over its `parts`. Raises `AccountsDiffer` where a summary is missing or stands twice. Pure."""
-    check_whole([one["partition"] for one in summaries], parts, "partitions")
+    Raises `AccountsDiffer` where a summary is missing or stands twice.
+    """
+    check_whole([one["partition"] for one in summaries], summaries[0]["parts"] if summaries else 0, "partitions")
     counts = {name: sum(one[name] for one in summaries) for name in _COUNTS}
     number = max((one["number"] for one in summaries), default=0)
     return {"event": "batch", "number": number, "seconds": round(seconds, 6), **counts}

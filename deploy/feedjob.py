@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from deploy.exitcodes import ExitCode
 from deploy.job import FeederJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
-from deploy.query import POLL_S, committed, failed, signals
+from deploy.query import POLL_S, committed, failed, signals, summaries_of
 from deploy.session import build_session, warm_up
 from joins.lookup.feed import Fed
 from joins.lookup.feedsource import commit_fed, feed_source
@@ -50,8 +50,7 @@ def _run(job: FeederJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
 
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
-        summaries = [json.loads(row.summary) for row in frame.collect()]
-        report = gathered(summaries, time.monotonic() - began, time.time_ns() // 1_000_000)
+        report = gathered(summaries_of(frame), time.monotonic() - began, time.time_ns() // 1_000_000)
         if job.json_log:
             say(json.dumps(report, sort_keys=True))
         elif report["read"]:

@@ -230,8 +230,8 @@ class DedupKeys(Keys):
     )
     window: Annotated[Duration, Field(gt=0)] = Field(
         default=as_written("10m"),
-        description="how far back, in record times of the output, an id is known; within one batch an id goes out once, "
-        "whatever the times",
+        description="how far back, in record times of the output, an id is known; within one batch an id goes out "
+        "once, whatever the times",
     )
     limit: int = Field(
         default=5_000_000, ge=4, description="ids known of one partition at most; the oldest are forgotten first"

@@ -6,6 +6,7 @@ the query is stopped. A second signal stops it at once; the batch under way is t
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import signal
@@ -13,11 +14,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from deploy.accounts import check_whole
 from deploy.exitcodes import ExitCode
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("teacup")
@@ -41,6 +44,17 @@ CODES = {
     "StoreAway": ExitCode.UNREACHABLE,
     "DelayUnreachable": ExitCode.UNREACHABLE,
 }
+
+
+def summaries_of(frame: DataFrame) -> list[dict[str, Any]]:
+    """What the tasks of a batch have told. Raises `AccountsDiffer` where there were tasks, and none has told anything.
+
+    How many there must be is told by each of them; without any, only Spark's plan knows.
+    """
+    summaries = [json.loads(row.summary) for row in frame.collect()]
+    if not summaries:
+        check_whole([], frame.rdd.getNumPartitions(), "tasks")
+    return summaries
 
 
 def committed(query: StreamingQuery, ended: list[int]) -> bool:

@@ -31,7 +31,7 @@ from deploy import report
 from deploy.exitcodes import ExitCode
 from deploy.job import WindowJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
-from deploy.query import POLL_S, committed, failed, signals
+from deploy.query import POLL_S, committed, failed, signals, summaries_of
 from deploy.session import build_session, warm_up
 from deploy.sink import SUMMARY_SCHEMA, deliver_stage, identity_of
 from deploy.topics import check_topics
@@ -136,9 +136,10 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
 
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
-        summaries = [json.loads(row.summary) for row in frame.collect()]
-        now_ms = time.time_ns() // 1_000_000
-        _say(job, say, report.gather(job.spec, summaries, time.monotonic() - began, now_ms))
+        summaries = summaries_of(frame)
+        if summaries:  # there are none where it was stopped before anything was planned
+            now_ms = time.time_ns() // 1_000_000
+            _say(job, say, report.gather(job.spec, summaries, time.monotonic() - began, now_ms))
         ended.append(batch_id)
         del ended[:-1]
 

@@ -6,9 +6,11 @@ import logging
 from importlib import import_module
 
 import pytest
+from pyspark.sql import SparkSession
 
+from deploy.accounts import AccountsDiffer
 from deploy.exitcodes import ExitCode
-from deploy.query import CODES, failed
+from deploy.query import CODES, failed, summaries_of
 from joins.lookup.errors import DelayUnreachable
 
 MODULES = ("dedup.errors", "joins.lookup.errors", "joins.lookup.feed", "joins.spec", "kafkaio.errors")
@@ -71,3 +73,15 @@ def test_every_named_error_is_one_of_ours() -> None:
     }
 
     assert set(CODES) <= found
+
+
+def test_a_batch_is_without_summaries_only_where_it_has_no_tasks(spark: SparkSession) -> None:
+    """Tasks of which none tells anything have lost what they did; a batch of nothing has none."""
+    lost = spark.range(0, 3, 1, 3).mapInArrow(lambda batches: (), "summary string")
+    told = spark.range(0, 3, 1, 3).selectExpr("concat('{\"bucket\": ', id, '}') as summary")
+    nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), "summary string")
+
+    with pytest.raises(AccountsDiffer, match=r"\[\], and 3 were expected"):
+        summaries_of(lost)
+    assert summaries_of(told) == [{"bucket": i} for i in range(3)]
+    assert summaries_of(nothing) == []

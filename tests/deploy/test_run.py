@@ -132,6 +132,31 @@ def test_sigterm_finishes_the_batch(kafka, job, tmp_path):
     assert len(records(kafka, content["output"]["topic"])) == read < 4_000
 
 
+STOPPED = """
+import sys
+from pathlib import Path
+from deploy.jobfile import load_job
+from deploy.run import _run
+stop_file = Path(sys.argv[1]).with_name("stop")
+stop_file.touch()
+sys.exit(_run(load_job(Path(sys.argv[1])), stop_file, print))
+"""
+
+
+def test_a_job_that_is_stopped_before_anything_was_planned_can_be_started_again(kafka, job, tmp_path):
+    """As by Ctrl-C while the broker is away: Spark commits a batch of nothing, which is no batch that lost its rows."""
+    content = job()
+    left, _ = fill(kafka, content, 20)
+
+    stopped = JobProcess(tmp_path, content, (sys.executable, "-c", STOPPED))
+    assert stopped.ended() == ExitCode.DONE, stopped.told()
+    again = JobProcess(tmp_path, content)
+    assert again.ended() == ExitCode.DONE, again.told()
+
+    assert stopped.lines == []
+    assert len(records(kafka, content["output"]["topic"])) == len(left)
+
+
 def test_a_second_process_on_the_checkpoint_stops(kafka, job, tmp_path):
     """It says who has it."""
     content = job(trigger={"every": "100ms"})
