@@ -56,7 +56,7 @@ def location_problem(checkpoint: str) -> str | None:
     try:
         fsspec.get_filesystem_class(protocol)
     except (ImportError, ValueError) as error:
-        return f"to notice a restart it is looked into from Python, by fsspec, which has no driver for it: {error}"
+        return f"it is looked into from Python as well, by fsspec, which has no driver for it: {error}"
     return None
 
 
