@@ -1,7 +1,8 @@
 """Recent results of a Kafka topic: one or many partitions, written by us and by others.
 
-Which records: those from the first with a time >= `since_ms` on (every earlier one has a smaller time), at most the
-last `limit` of the topic, shared by its partitions as evenly as they allow. Records behind an open transaction cannot
+Which records: those from the first with a time >= `since_ms` on (every earlier one has a smaller time), and the last
+`tail` of the topic whatever their times, as a batch of records that all came late was written last; at most the last
+`limit`. Both are shared by its partitions as evenly as they allow. Records behind an open transaction cannot
 be read yet: it is waited for, as results of ours may stand behind it. Those of aborted transactions are no results,
 also where the job itself reads uncommitted records: rows that pass for them would be lost.
 """
@@ -30,7 +31,10 @@ _ANY_TIME = 1 << 62
 
 
 class KafkaResults:
-    """Implements `dedup.results.RecentResults`. Raises `KafkaUnavailable` and its like."""
+    """Implements `dedup.results.RecentResults`. Raises `KafkaUnavailable` and its like.
+
+    tail   the last so many records are loaded whatever their times, within the limit
+    """
 
     def __init__(
         self,
@@ -38,8 +42,10 @@ class KafkaResults:
         kafka: Mapping[str, str],
         identity: Identity | None = None,
         transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
+        *,
+        tail: int = 0,
     ) -> None:
-        self._topic = topic
+        self._topic, self._tail = topic, tail
         self._identity = identity or Identity()
         self._timeout_s = transaction_timeout_s
         self._log = BrokerLog(topic, committed_only(kafka))
@@ -76,7 +82,9 @@ class KafkaResults:
         starts = {p: one.start for p, one in ends.items()}
         if bounds.since_ms is not None:
             queries = {p: TimeQuery(bounds.since_ms, one.start, one.stable) for p, one in ends.items()}
-            starts = {p: at.offset for p, at in self._log.first_at_or_after(queries, _ANY_TIME).items()}
+            found = self._log.first_at_or_after(queries, _ANY_TIME)
+            tail = share((one.stable - one.start for one in ends.values()), self._tail)
+            starts = {p: max(min(found[p].offset, one.stable - tail), one.start) for p, one in ends.items()}
         sizes = {p: one.stable - starts[p] for p, one in ends.items()}
         quota = share(sizes.values(), bounds.limit)
         if sum(sizes.values()) > bounds.limit:

@@ -116,7 +116,7 @@ def restart_deduplicator(
                 (of files), None: unknown. Older results, less `config.lookback_ms`, are then not loaded
 
     Call it anew at each start of the query, and put no shuffle between it and the sink. A row counts as seen only when
-    it stands in the output, so that of rows repeated within a run only those of one task are dropped. In a
+    it stands in the output, so that of rows repeated within the replay range only those of one task are dropped. In a
     `foreachBatch` that uses its batch more than once, `persist()` it: after the first write a batch that may be a
     replay would be filtered against what it has written itself.
     """

@@ -43,6 +43,7 @@ log = logging.getLogger("dedup")
 
 FUTURE_SKEW_MS = 60_000
 OPEN_WINDOWS = 64  # of partitions, in each process: one that has more reads their windows anew for each batch
+_FOR_GOOD_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class TopicJob:
 class OutputWindow:
     """The ids that stand in one partition of the output, as far as they were read back.
 
-    since_ms    the window reaches at least back to this time
+    since_ms    a range is tried again: the window reaches a window back from this time too, and only the limit ends it
     forgotten   ids within the window that the last `catch_up` let go, or did not load, as the limit was reached
     """
 
@@ -112,11 +113,11 @@ class OutputWindow:
         newest = self._log.newest({p: ends.stable}, latest_ms)[p]
         if newest is None:
             return ends.start, window_ms  # no record has a time to go by
-        newest = min(newest, now_ms)
+        since_ms, kept_ms = min(newest, now_ms) - window_ms, window_ms
         if self._since_ms is not None:
-            window_ms += max(newest - self._since_ms, 0)
-        query = TimeQuery(newest - window_ms, ends.start, ends.stable, margin_ms=self._job.window_ms)
-        return self._log.first_at_or_after({p: query}, latest_ms)[p].offset, window_ms
+            since_ms, kept_ms = min(since_ms, self._since_ms - window_ms), _FOR_GOOD_MS
+        query = TimeQuery(since_ms, ends.start, ends.stable, margin_ms=window_ms)
+        return self._log.first_at_or_after({p: query}, latest_ms)[p].offset, kept_ms
 
     def close(self) -> None:
         self._log.close()

@@ -105,8 +105,8 @@ def deduplication(job: WindowJob) -> Setup | None:
     if asked is None:
         return None
     topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, identity_of(job.spec, asked)
-    replay = replay_of(job.checkpoint)
-    return Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity))
+    replay, tail = replay_of(job.checkpoint), 2 * job.spec.max_records  # twice, as keys may be skewed
+    return Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity, tail=tail))
 
 
 def _literal(text: str) -> str:

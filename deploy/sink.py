@@ -133,14 +133,19 @@ class BucketSink:
             standing.check_reached(_about(rows[skip - 1]), self._accounts.bucket)
         if skip >= len(rows):
             return
+        had_results = self._accounts.results
         self._route(rows[skip:])
-        if self._delivery.part_is_full():
+        # All of right may have to be read, or a store to answer, before a result follows what is put aside.
+        gap = self._accounts.results == had_results and (had_results == 0 or isinstance(self._spec, LookupSpec))
+        if self._delivery.part_is_full(gap=gap):
             self._commit(done=False)
 
     def close(self, summary: dict[str, Any], lefts_read: int) -> dict[str, Any]:
         """Check the accounts and make the last rows durable; the summary with the rows sent, by topic."""
         self._accounts.check_joined(lefts_read, sum(summary["rows"].values()))
         found = self._found or self._delivery.standing()
+        if not found.done and self._accounts.received < found.rows:
+            found.check_reached("", self._accounts.bucket)
         summary["sent"] = dict(self._commit(done=True))
         if self._deduplicator is not None:
             self._deduplicator.durable()

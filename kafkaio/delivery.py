@@ -47,8 +47,8 @@ class Delivery(Protocol):
 
     def write(self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column) -> int: ...
 
-    def part_is_full(self) -> bool:
-        """It is time for `commit`, although rows will follow."""
+    def part_is_full(self, *, gap: bool = False) -> bool:
+        """It is time for `commit`, although rows will follow; gap: perhaps a long time from now."""
         ...
 
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
@@ -81,7 +81,7 @@ class AtLeastOnce:
         failpoint.reach("producing")
         return count
 
-    def part_is_full(self) -> bool:
+    def part_is_full(self, *, gap: bool = False) -> bool:
         return False
 
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
@@ -134,11 +134,11 @@ class ExactlyOnce:
         failpoint.reach("producing")
         return count
 
-    def part_is_full(self) -> bool:
+    def part_is_full(self, *, gap: bool = False) -> bool:
         """By its bytes; or because rows come so slowly that the next ones might come after the time-out."""
         since_ms = self._now_ms() - self._committed_ms
         slow = since_ms > PART_OF_TIMEOUT * 1_000 * self._transactions.timeout_s
-        return self._in_parts and self._transactions.begun and (self._bytes >= PART_BYTES or slow)
+        return self._in_parts and self._transactions.begun and (self._bytes >= PART_BYTES or slow or gap)
 
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
         transactions, was = self._transactions, self.standing()

@@ -102,6 +102,17 @@ def test_it_is_bounded_by_time_and_by_the_limit(kafka, topic_factory, results):
     assert by_limit == ["0:7|", "0:8|", "0:9|", "1:0|"]
 
 
+def test_what_was_written_last_is_loaded_whatever_its_time(kafka, topic_factory, results):
+    """As where left stood still, and all that it then brings is late: no result reaches the time."""
+    topic = topic_factory(2)
+    put(kafka, topic, [result(f"0:{i}") for i in range(10)])
+    put(kafka, topic, [result("1:0")], partition=1)
+
+    assert ids_of(results(topic), Bounds(5_000, 100)) == []
+    assert ids_of(results(topic, tail=3), Bounds(5_000, 100)) == ["0:8|", "0:9|", "1:0|"]
+    assert ids_of(results(topic, tail=3), Bounds(1_005, 100)) == [*(f"0:{i}|" for i in range(5, 10)), "1:0|"]
+
+
 @pytest.mark.parametrize(
     ("sizes", "limit", "quota"), [([10, 1], 4, 3), ([5, 5], 4, 2), ([2, 3], 9, 3), ([], 5, 0), ([0, 7], 7, 7)]
 )

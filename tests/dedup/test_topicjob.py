@@ -41,10 +41,10 @@ def output_window(kafka):
     """`output_window(topic)`: the window of its partition 0, closed in the end."""
     opened = []
 
-    def make(topic, kafka=kafka, **config):
+    def make(topic, kafka=kafka, since_ms=None, **config):
         asked = DedupConfig(**config)
         job = TopicJob("job", "in", topic, kafka, {}, Identity(key=True), WINDOW_MS, asked, ReplayRange())
-        opened.append(OutputWindow(job, 0))
+        opened.append(OutputWindow(job, 0, since_ms))
         return opened[-1]
 
     yield make
@@ -177,6 +177,17 @@ def test_a_record_from_the_future_does_not_end_the_window(kafka, topic_factory, 
     window.catch_up()
 
     assert known(window, "a", "b", "c", "future") == [True, True, True, True]
+
+
+def test_a_range_that_is_tried_again_is_known_whatever_its_times(kafka, topic_factory, output_window):
+    """Old records, one clock that is ahead, and old ones again: all of them may have been written before."""
+    topic, start_ms = topic_factory(), now_ms() - 20 * WINDOW_MS
+    window = output_window(topic, since_ms=start_ms)
+    for one, at_ms in (("a", start_ms), ("ahead", now_ms() + 50 * 60_000), ("b", start_ms + 1)):
+        put(kafka, topic, [one], at_ms)
+        window.catch_up()
+
+    assert known(window, "a", "ahead", "b") == [True, True, True]
 
 
 def test_what_retention_has_deleted_meanwhile_is_passed_over(kafka, topic_factory, output_window):

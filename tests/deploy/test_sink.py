@@ -53,16 +53,21 @@ def kafka(broker) -> dict[str, str]:
     return {"bootstrap.servers": broker.bootstrap}
 
 
-def delivered(kafka: Mapping[str, str], topic: str, batches: Iterator[pa.RecordBatch]) -> list[dict[str, object]]:
-    """Carries a ticket's rows out, exactly once; the summaries."""
+def delivered(
+    kafka: Mapping[str, str], topic: str, batches: Iterator[pa.RecordBatch], **aside: str
+) -> list[dict[str, object]]:
+    """Carries a ticket's rows out, exactly once; the summaries. aside: topics for what is no result."""
     spec = JoinSpec(name=topic, left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka=kafka)
-    told = sink.deliver_stage(spec, Output(topic=topic))(batches)
+    told = sink.deliver_stage(spec, Output(topic=topic, **aside))(batches)
     return [json.loads(text) for batch in told for text in batch.column("summary").to_pylist()]
 
 
-def committed(kafka: dict[str, str], topic: str) -> list[dict[str, object]]:
-    """What readers of committed records see, once a transaction that was committed or left is settled."""
-    settle(kafka, [Bucket(topic, 0, topic)])
+def committed(kafka: dict[str, str], topic: str, of: str | None = None) -> list[dict[str, object]]:
+    """What readers of committed records see, once a transaction that was committed or left is settled.
+
+    of   the job's output topic, where it is another one
+    """
+    settle(kafka, [Bucket(of or topic, 0, of or topic)])
     return records(kafka, topic)
 
 
@@ -129,6 +134,36 @@ def test_a_batch_that_went_in_part_goes_on_behind_it(
 
     assert summary["delivered_before"] == 3
     assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == [f"0:{i}" for i in range(5)]
+
+
+def test_a_batch_that_has_become_shorter_than_what_is_in_is_refused(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where records were put aside and, with another job file, are not: what is missing would count as written."""
+    topic = topic_factory()
+    monkeypatch.setattr(delivery, "PART_BYTES", 1)
+
+    with pytest.raises(ZeroDivisionError):
+        delivered(kafka, topic, failing_after(ticket_with(rows_about([0, 1, 2]), 5, 5), 2))
+
+    with pytest.raises(ReceiptRefused, match="the last about left 0:2; now it is about none"):
+        delivered(kafka, topic, ticket_with(rows_about([0, 1]), 2, 2))
+
+
+def test_what_is_put_aside_before_the_first_result_does_not_wait_for_it(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """All of right is read in between: the brokers would abort a transaction that lasts as long, at every attempt."""
+    topic, aside = topic_factory(), topic_factory()
+    dead = rows_about([0], "dead_letter")
+
+    with pytest.raises(ZeroDivisionError):
+        delivered(kafka, topic, failing_after(ticket_with(dead, 3, 3), 2), dead_letter=aside)
+    in_then = len(committed(kafka, aside, topic))
+    (summary,) = delivered(kafka, topic, ticket_with(pl.concat([dead, rows_about([1, 2])]), 3, 3), dead_letter=aside)
+
+    assert (in_then, summary["delivered_before"]) == (1, 1)
+    assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == ["0:1", "0:2"]
 
 
 def failing_after(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
