@@ -34,6 +34,15 @@ def commit(kafka, topic, lefts, *, abort=False):
         producer.commit_transaction(30)
 
 
+def settled(log):
+    """Where the topic ends once the markers of what was committed are there, a moment after the commit."""
+    deadline = time.monotonic() + 60
+    while not all(one.settled for one in log.ends().values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return log.ends()
+
+
 def wait_until_read(read, ends):
     deadline = time.monotonic() + 60
     while not read.has_read(ends):
@@ -49,7 +58,7 @@ def test_the_reader_has_read_the_output_when_it_is_past_the_last_marker(broker, 
     commit(kafka, topic, ["0:1"])
     commit(kafka, topic, ["0:2"], abort=True)
     with closing(BrokerLog(topic, kafka)) as log:
-        ends = log.ends()
+        ends = settled(log)
 
     wait_until_read(read, ends)
 
@@ -66,6 +75,6 @@ def test_what_is_committed_later_has_not_been_read_before(broker, reader):
         wait_until_read(read, before)
         read.close()
         commit(kafka, topic, ["0:0"])
-        after = log.ends()
+        after = settled(log)
 
     assert not read.has_read(after)
