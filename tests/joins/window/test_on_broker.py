@@ -246,7 +246,7 @@ def test_times_in_the_payload(spark, join, tmp_path, topic_factory):
 
 def test_a_restart_goes_on_from_the_checkpoint(spark, join, tmp_path):
     """Nothing twice in the rows of committed batches, nothing lost, and a window that was lost is read again."""
-    spec = join(max_records=200, before_ms=3_600_000)
+    spec = join(max_records=200, before_ms=3_600_000, frontier_every_ms=10_000)
 
     def part(start: int) -> tuple[list[Put], list[Put]]:
         left = [Put(0, b"k%d" % (i % 40), start + i * 4) for i in range(500)]
@@ -255,7 +255,7 @@ def test_a_restart_goes_on_from_the_checkpoint(spark, join, tmp_path):
     left, right = part(now_ms() - 4_000)
     put(spec, left, right)
     with running(spark, spec, tmp_path, availableNow=True) as first:
-        first.query.awaitTermination(90)
+        assert first.query.awaitTermination(90)
 
     more_left, more_right = part(now_ms())
     put(spec, more_left, more_right)
@@ -263,7 +263,7 @@ def test_a_restart_goes_on_from_the_checkpoint(spark, join, tmp_path):
         file.unlink()
     restarted = replace(spec, name="test again")  # in this process, the windows of the name are still in memory
     with running(spark, restarted, tmp_path, availableNow=True) as second:
-        second.query.awaitTermination(90)
+        assert second.query.awaitTermination(90)
 
     results = sorted([*first.results(), *second.results()], key=lambda r: r.left_offset)
     assert results == oracle.join(history(spec, [*left, *more_left], [*right, *more_right]), spec)
