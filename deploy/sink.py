@@ -145,7 +145,7 @@ class BucketSink:
         self._accounts.check_joined(lefts_read, sum(summary["rows"].values()))
         found = self._found or self._delivery.standing()
         if not found.done and self._accounts.received < found.rows:
-            found.check_reached("", self._accounts.bucket)
+            found.check_reached("no record", self._accounts.bucket)
         summary["sent"] = dict(self._commit(done=True))
         if self._deduplicator is not None:
             self._deduplicator.durable()

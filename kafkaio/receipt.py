@@ -69,11 +69,11 @@ class Standing:
     reached: str = ""
 
     def check_reached(self, reached: str, who: str) -> None:
-        """Raises `ReceiptRefused` where row number `rows` is another one now, or there is none."""
+        """Raises `ReceiptRefused` where row number `rows` is another one now."""
         if reached != self.reached:
             raise ReceiptRefused(
                 f"{who}: {self.rows} rows of this batch are in the output, the last about "
-                f"{self.reached or 'a record that was not noted'}; now it is about {reached or 'none'}. The batch no "
+                f"{self.reached or 'a record that was not noted'}; now it is about {reached}. The batch no "
                 "longer gives the same rows: run it with the version and the job file that began it, and change these "
                 "after its end; or start a new checkpoint at a time (`start: TIME`)"
             )
