@@ -60,8 +60,9 @@ def summaries_of(frame: DataFrame) -> list[dict[str, Any]]:
 def committed(query: StreamingQuery, ended: list[int]) -> bool:
     """The last batch that ran is committed, and none is under way."""
     progress = query.lastProgress
-    idle = not query.status["isDataAvailable"] and "Processing" not in query.status["message"]
-    return idle and (not ended or (progress is not None and progress["batchId"] >= ended[-1]))
+    status = query.status
+    under_way = status["isDataAvailable"] or status["message"].startswith(("Writing offsets", "Processing"))
+    return not under_way and (not ended or (progress is not None and progress["batchId"] >= ended[-1]))
 
 
 @contextmanager

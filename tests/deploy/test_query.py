@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from importlib import import_module
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
 
 from deploy.accounts import AccountsDiffer
 from deploy.exitcodes import ExitCode
-from deploy.query import CODES, failed, summaries_of
+from deploy.query import CODES, committed, failed, summaries_of
 from joins.lookup.errors import DelayUnreachable
 
 MODULES = ("dedup.errors", "joins.lookup.errors", "joins.lookup.feed", "joins.spec", "kafkaio.errors")
@@ -73,6 +74,24 @@ def test_every_named_error_is_one_of_ours() -> None:
     }
 
     assert set(CODES) <= found
+
+
+@pytest.mark.parametrize(
+    ("message", "available", "last", "over"),
+    [
+        ("Waiting for data to arrive", False, 7, True),
+        ("Waiting for data to arrive", False, 6, False),
+        ("Getting offsets from the tickets", False, 7, True),
+        ("Writing offsets to log", False, 7, False),
+        ("Processing new data", True, 7, False),
+        ("Processing new data", False, 7, False),
+    ],
+)
+def test_a_batch_that_is_planned_is_under_way(message: str, available: bool, last: int, over: bool) -> None:
+    """Stopped while its offsets are being written, it would be left for the next start."""
+    query = Mock(status={"message": message, "isDataAvailable": available}, lastProgress={"batchId": last})
+
+    assert committed(query, [7]) == over
 
 
 def test_a_batch_is_without_summaries_only_where_it_has_no_tasks(spark: SparkSession) -> None:
