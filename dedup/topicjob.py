@@ -14,7 +14,6 @@ window would otherwise end for everything else.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from dedup.spark import current_attempt
 from dedup.states import Attempt
 from dedup.topicsource import Span, Stage, summary_batch
 from dedup.window import SeenWindow
+from dedup.worker import clock_ms, wait_until_settled
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.perprocess import PerProcess
@@ -81,7 +81,7 @@ class OutputWindow:
         """Read what was added to the output; how many ids that brought."""
         p = self._partition
         ends = readable_ends(self._log, of=[p])[p]
-        now_ms = _now_ms()
+        now_ms = clock_ms()
         if self._position is not None and ends.stable < self._position:
             log.warning(
                 "%s-%d ends at offset %d, and was read up to %d: it was truncated, or made again; its ids are "
@@ -142,7 +142,7 @@ def _carry_out(job: TopicJob, span: Span) -> pa.RecordBatch:
         settled_ms = _settled_at_ms(job, current_attempt())
         if settled_ms is None:
             return _carried_out(job, span, _windows.get(key, lambda: OutputWindow(job, span.partition)))
-        _wait(job, settled_ms)
+        wait_until_settled(job.name, settled_ms)
         with closing(OutputWindow(job, span.partition, _first_ms(job, span))) as window:
             return _carried_out(job, span, window)
     except BaseException:
@@ -181,17 +181,8 @@ def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBa
 def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
     """When nothing of an earlier attempt can arrive any more; None: there was none."""
     if attempt.task or attempt.stage:
-        return job.config.settled_at_ms(_now_ms())
+        return job.config.settled_at_ms(clock_ms())
     return job.config.settled_at_ms(job.replay.started_ms) if job.replay.covers(attempt.batch) else None
-
-
-def _wait(job: TopicJob, settled_ms: int) -> None:
-    rest_s = (settled_ms - _now_ms()) / 1000
-    if rest_s > 0:
-        log.warning(
-            "%s: waits %.1f s until writes of the earlier attempt have arrived or were given up", job.name, rest_s
-        )
-        time.sleep(rest_s)
 
 
 def _first_ms(job: TopicJob, span: Span) -> int | None:
@@ -199,10 +190,6 @@ def _first_ms(job: TopicJob, span: Span) -> int | None:
     for batch in open_reader(job.source, job.kafka).read(span.partition, span.start, span.end):
         return int(pc.min(batch.column("timestamp")).as_py())
     return None
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def check_partitions(job: TopicJob) -> str | None:

@@ -58,15 +58,15 @@ class WorkerDeduplicator:
         """
         if self._core.dormant(attempt):
             return False
-        load = self._core.begin(attempt, _now_ms(), since_ms)
+        load = self._core.begin(attempt, clock_ms(), since_ms)
         self._say()
         if load is not None:
             if load.anew:
                 self.close()
-            self._wait(load.settled_ms)
+            wait_until_settled(self._setup.name, load.settled_ms)
             self._results = self._results or self._setup.results()
             began = time.monotonic()
-            self._core.load(self._results.load(load.bounds), _now_ms)
+            self._core.load(self._results.load(load.bounds), clock_ms)
             took = time.monotonic() - began
             log.warning("%s: %d ids are known after %.1f s", self._setup.name, self._core.seen, took)
         if not self._core.filtering:
@@ -75,7 +75,7 @@ class WorkerDeduplicator:
 
     def keep(self, ids: pl.Series) -> Mask:
         """Which rows have no result yet."""
-        return self._core.keep(ids, _now_ms())
+        return self._core.keep(ids, clock_ms())
 
     def durable(self) -> None:
         self._core.durable()
@@ -91,23 +91,13 @@ class WorkerDeduplicator:
         """A line in the log about a task that has filtered, for whoever has no summaries: since the last one."""
         counts = self.report()
         told = {name: counts[name] for name in ("loaded", "dropped", "without_id")}
-        about = {"event": "deduplicator", "at_ms": _now_ms(), "name": self._setup.name, "batch": batch}
+        about = {"event": "deduplicator", "at_ms": clock_ms(), "name": self._setup.name, "batch": batch}
         log.warning("%s", json.dumps({**about, "state": State.FILTERING, **told}, sort_keys=True))
 
     def close(self) -> None:
         if self._results is not None:
             self._results.close()
             self._results = None
-
-    def _wait(self, settled_ms: int) -> None:
-        rest_s = (settled_ms - _now_ms()) / 1000
-        if rest_s > 0:
-            log.warning(
-                "%s: waits %.1f s until writes of the earlier attempt have arrived or were given up",
-                self._setup.name,
-                rest_s,
-            )
-            time.sleep(rest_s)
 
     def _say(self) -> None:
         for change in self._core.changes():
@@ -116,7 +106,15 @@ class WorkerDeduplicator:
             log.warning("%s", json.dumps(said, sort_keys=True))
 
 
-def _now_ms() -> int:
+def wait_until_settled(name: str, settled_ms: int) -> None:
+    """Until nothing of an earlier attempt of this job can arrive any more."""
+    rest_s = (settled_ms - clock_ms()) / 1000
+    if rest_s > 0:
+        log.warning("%s: waits %.1f s until writes of the earlier attempt have arrived or were given up", name, rest_s)
+        time.sleep(rest_s)
+
+
+def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
