@@ -43,7 +43,7 @@ _DEFAULTS: Mapping[str, str] = {
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FORWARDED:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
@@ -74,6 +74,9 @@ class Broker:
 
     `properties` go over our defaults, into `server.properties` in the folder. `port` is taken from the
     folder where a broker has run in it before, else free ones are chosen.
+
+    forwarded_from   a port from which something forwards to the broker (a tunnel, a proxy): the broker listens for it
+                     at `forwarded_port` as well, and clients that come that way are told to stay on `forwarded_from`
     """
 
     def __init__(
@@ -82,12 +85,15 @@ class Broker:
         properties: Mapping[str, str] | None = None,
         *,
         port: int | None = None,
+        forwarded_from: int | None = None,
     ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="teacup-broker-") if folder is None else None
         self.folder = Path(self._temporary.name) if self._temporary else Path(folder or "").absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port, self._controller_port = self._ports(port)
         self._properties = dict(properties or {})
+        self._forwarded_from = forwarded_from
+        self.forwarded_port = free_port()
         self._process: Lifeline | None = None
 
     @property
@@ -190,10 +196,11 @@ class Broker:
         return ports
 
     def _write_properties(self) -> Path:
+        listeners, advertised = self._listeners()
         settings = {
             **_DEFAULTS,
-            "listeners": f"PLAINTEXT://{_HOST}:{self.port},CONTROLLER://{_HOST}:{self._controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{_HOST}:{self.port}",
+            "listeners": _comma(listeners),
+            "advertised.listeners": _comma(advertised),
             "controller.quorum.voters": f"1@{_HOST}:{self._controller_port}",
             "log.dirs": str(self.folder / "data"),
             **self._properties,
@@ -201,6 +208,15 @@ class Broker:
         path = self.folder / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         return path
+
+    def _listeners(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Name -> port: where it listens, and what clients are told."""
+        listeners = {"PLAINTEXT": self.port, "CONTROLLER": self._controller_port}
+        advertised = {"PLAINTEXT": self.port}
+        if self._forwarded_from is not None:
+            listeners["FORWARDED"] = self.forwarded_port
+            advertised["FORWARDED"] = self._forwarded_from
+        return listeners, advertised
 
     def _java_options(self, jars: Path) -> list[str]:
         return [
@@ -255,6 +271,10 @@ class Broker:
             if path.exists():
                 lines += path.read_text(errors="replace").splitlines()[-20:]
         return f"the end of {self.log_file}:\n" + "\n".join(lines)
+
+
+def _comma(listeners: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{_HOST}:{port}" for name, port in listeners.items())
 
 
 def _is_free(port: int) -> bool:

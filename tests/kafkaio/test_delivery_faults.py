@@ -1,0 +1,262 @@
+"""The delivery over a wire that fails: nothing lost, nothing doubled, nothing partly visible to committed readers.
+
+Every test asserts that its fault fired: one that struck nothing proves nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from deploy.broker import Broker
+from kafkaio.delivery import AtLeastOnce, ExactlyOnce
+from kafkaio.errors import KafkaIOError, KafkaUnavailable
+from kafkaio.fenced import Bucket
+from tests.kafkaio.test_delivery import committed
+from tests.support.wireproxy import Action, Api, Side, WireProxy
+
+VALUES = [b"%d" % i for i in range(50)]
+FIRST, SECOND = VALUES[:30], VALUES[30:]
+
+
+class Wire:
+    """A broker, a proxy in front of it, and what each way to it needs: `faulty` for the delivery, `direct` for us."""
+
+    def __init__(self, broker: Broker, proxy: WireProxy) -> None:
+        self.proxy = proxy
+        self.direct = {"bootstrap.servers": broker.bootstrap}
+        self._admin = AdminClient(self.direct)
+        self.faulty = {
+            "bootstrap.servers": proxy.bootstrap,
+            "transaction.timeout.ms": "4000",
+            "socket.timeout.ms": "1500",  # so long a client waits for an answer that never comes
+            "request.timeout.ms": "1500",
+            "delivery.timeout.ms": "4000",
+        }
+
+    def bucket(self) -> Bucket:
+        """A bucket with an output topic of its own."""
+        topic = f"out-{uuid.uuid4().hex[:8]}"
+        self._admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(60)
+        return Bucket(f"job-{topic}", 0, topic)
+
+
+@pytest.fixture(scope="module")
+def parts() -> Iterator[Wire]:
+    with WireProxy() as proxy, Broker(forwarded_from=proxy.port) as broker:
+        proxy.forward_to(broker.forwarded_port)
+        yield Wire(broker, proxy)
+
+
+@pytest.fixture
+def wire(parts: Wire) -> Iterator[Wire]:
+    """A wire without faults, before and after."""
+    yield parts
+    parts.proxy.clear()
+
+
+class Attempt:
+    """One attempt at a batch, step by step, as a task makes it."""
+
+    def __init__(self, wire: Wire, bucket: Bucket, number: int = 1) -> None:
+        self.delivery = ExactlyOnce(wire.faulty, bucket, "g", number)
+        self._topic = bucket.topic
+        self._written = 0
+
+    def write(self, values: list[bytes]) -> None:
+        self._written += self.delivery.write(self._topic, None, values, None, [0] * len(values))
+
+    def commit(self) -> None:
+        self.delivery.commit(len(VALUES), {self._topic: self._written}, done=True)
+
+    def all(self) -> None:
+        """The whole batch, as far as it is not in."""
+        was = self.delivery.standing()
+        if not was.done:
+            self.write(VALUES[was.rows :])
+            self.commit()
+
+
+def delivered(wire: Wire, bucket: Bucket, attempts: int = 6) -> list[BaseException]:
+    """Tries the batch until it is delivered, as Spark does; returns what the failed attempts ended with."""
+    failures: list[BaseException] = []
+    for _ in range(attempts):
+        attempt = Attempt(wire, bucket)
+        try:
+            attempt.all()
+        except KafkaIOError as error:
+            failures.append(error)
+            attempt.delivery.abandon()
+            assert committed(wire.direct, bucket.topic) in ([], VALUES)  # all of it, or nothing
+        else:
+            return failures
+    raise AssertionError(f"not delivered in {attempts} attempts: {failures}")
+
+
+def test_a_commit_held_past_the_time_out_does_not_end_the_next_transaction(wire: Wire) -> None:
+    """An EndTxn that was on its way all the time arrives when the next attempt has written half of its rows."""
+    bucket = wire.bucket()
+    held = wire.proxy.inject(Api.END_TXN, Side.REQUEST, Action.HOLD)
+    first = Attempt(wire, bucket)
+    first.write(VALUES)
+    with pytest.raises(KafkaUnavailable, match="commit_transaction"):
+        first.commit()
+    first.delivery.abandon()
+
+    second = Attempt(wire, bucket)
+    assert not second.delivery.standing().done
+    second.write(FIRST)
+    second.delivery._transactions.writer.producer.flush(10)
+    passed = wire.proxy.inject(Api.END_TXN, Side.RESPONSE, Action.DELAY)  # the broker's answer to what was held
+    held.release()
+    passed.wait()
+    seen_amid = committed(wire.direct, bucket.topic)
+    second.write(SECOND)
+    second.commit()
+
+    assert (held.fired, passed.fired) == (1, 1)
+    assert seen_amid == []
+    assert committed(wire.direct, bucket.topic) == VALUES
+
+
+@pytest.mark.parametrize("action", [Action.CUT, Action.DROP])
+@pytest.mark.parametrize(
+    "api",
+    [
+        Api.INIT_PRODUCER_ID,
+        Api.ADD_PARTITIONS_TO_TXN,
+        Api.PRODUCE,
+        Api.ADD_OFFSETS_TO_TXN,
+        Api.TXN_OFFSET_COMMIT,
+        Api.END_TXN,
+        Api.OFFSET_FETCH,
+        Api.FIND_COORDINATOR,
+    ],
+)
+def test_a_lost_response_loses_and_doubles_nothing(wire: Wire, api: Api, action: Action) -> None:
+    """The broker has done what it was asked, and nobody hears of it: the connection breaks, or stays silent."""
+    bucket = wire.bucket()
+    lost = wire.proxy.inject(api, Side.RESPONSE, action)
+
+    delivered(wire, bucket)
+
+    assert lost.fired == 1
+    assert committed(wire.direct, bucket.topic) == VALUES
+
+
+@pytest.mark.parametrize("api", [Api.PRODUCE, Api.ADD_OFFSETS_TO_TXN, Api.TXN_OFFSET_COMMIT, Api.END_TXN])
+def test_a_lost_request_loses_and_doubles_nothing(wire: Wire, api: Api) -> None:
+    """The broker has not heard of it."""
+    bucket = wire.bucket()
+    lost = wire.proxy.inject(api, Side.REQUEST, Action.CUT)
+
+    delivered(wire, bucket)
+
+    assert lost.fired == 1
+    assert committed(wire.direct, bucket.topic) == VALUES
+
+
+def test_a_commit_whose_answers_are_all_lost_is_seen_from_the_receipt(wire: Wire) -> None:
+    """The attempt cannot know that its rows are in; the next one reads it, and writes nothing."""
+    bucket = wire.bucket()
+    lost = wire.proxy.inject(Api.END_TXN, Side.RESPONSE, Action.DROP, times=1_000)
+    first = Attempt(wire, bucket)
+    first.write(VALUES)
+    with pytest.raises(KafkaUnavailable):
+        first.commit()
+    first.delivery.abandon()
+    wire.proxy.clear()
+
+    second = Attempt(wire, bucket)
+
+    assert lost.fired >= 1
+    assert second.delivery.standing().done
+    assert committed(wire.direct, bucket.topic) == VALUES
+
+
+@pytest.mark.parametrize("when", ["before the rows", "amid the rows", "before the commit"])
+def test_connections_that_go_half_open_lose_and_double_nothing(wire: Wire, when: str) -> None:
+    """They stay open, and nothing is answered any more: only time-outs end them."""
+    bucket = wire.bucket()
+    before = wire.proxy.swallowed
+    attempt = Attempt(wire, bucket)
+    attempt.delivery.standing()
+    if when != "before the rows":
+        attempt.write(FIRST)
+    if when == "before the commit":
+        attempt.write(SECOND)
+        attempt.delivery._transactions.writer.producer.flush(10)
+    wire.proxy.go_silent()
+    with pytest.raises(KafkaIOError):  # noqa: PT012 - which of the steps finds out is librdkafka's matter
+        if when == "before the rows":
+            attempt.write(FIRST)
+        if when != "before the commit":
+            attempt.write(SECOND)
+        attempt.commit()
+    attempt.delivery.abandon()
+    assert wire.proxy.swallowed > before
+    assert committed(wire.direct, bucket.topic) == []
+    wire.proxy.speak()
+
+    delivered(wire, bucket)
+
+    assert committed(wire.direct, bucket.topic) == VALUES
+
+
+def test_every_third_response_lost_still_gives_every_batch_once(wire: Wire) -> None:
+    """Many small faults in a row, of all kinds, over ten batches."""
+    bucket = wire.bucket()
+    kinds = itertools.cycle([Api.PRODUCE, Api.END_TXN, Api.TXN_OFFSET_COMMIT, Api.ADD_OFFSETS_TO_TXN])
+    faults = []
+    for number, api in zip(range(1, 11), kinds, strict=False):
+        faults.append(wire.proxy.inject(api, Side.RESPONSE, Action.CUT))
+        for _ in range(5):
+            attempt = Attempt(wire, bucket, number)
+            try:
+                attempt.all()
+                break
+            except KafkaIOError:
+                attempt.delivery.abandon()
+
+    assert [one.fired for one in faults] == [1] * 10
+    assert committed(wire.direct, bucket.topic) == VALUES * 10
+
+
+@pytest.mark.parametrize("action", [Action.CUT, Action.DROP])
+def test_at_least_once_a_lost_answer_makes_no_duplicates_within_an_attempt(wire: Wire, action: Action) -> None:
+    """The producer is idempotent: the broker knows the records when they come again."""
+    bucket = wire.bucket()
+    lost = wire.proxy.inject(Api.PRODUCE, Side.RESPONSE, action)
+    delivery = AtLeastOnce(wire.faulty)
+
+    delivery.write(bucket.topic, None, VALUES, None, [0] * len(VALUES))
+    delivery.commit(len(VALUES), {bucket.topic: len(VALUES)}, done=True)
+
+    assert lost.fired == 1
+    assert committed(wire.direct, bucket.topic) == VALUES
+    delivery.abandon()
+
+
+def test_at_least_once_a_half_open_connection_fails_the_attempt_and_loses_nothing(wire: Wire) -> None:
+    """What was not acknowledged is written again by the next attempt."""
+    bucket = wire.bucket()
+    before = wire.proxy.swallowed
+    first = AtLeastOnce(wire.faulty)
+    wire.proxy.go_silent()
+    with pytest.raises(KafkaIOError):  # noqa: PT012 - either finds out
+        first.write(bucket.topic, None, VALUES, None, [0] * len(VALUES))
+        first.commit(len(VALUES), {bucket.topic: len(VALUES)}, done=True)
+    first.abandon()
+    assert wire.proxy.swallowed > before
+    wire.proxy.speak()
+
+    second = AtLeastOnce(wire.faulty)
+    second.write(bucket.topic, None, VALUES, None, [0] * len(VALUES))
+    second.commit(len(VALUES), {bucket.topic: len(VALUES)}, done=True)
+
+    assert set(committed(wire.direct, bucket.topic)) == set(VALUES)
+    second.abandon()

@@ -1,0 +1,233 @@
+"""A TCP proxy between Kafka clients and a broker that loses, delays or holds what a test names, by API key.
+
+    client --request--> [proxy] --request--> broker
+           <-response--         <-response--
+
+    with WireProxy() as proxy, Broker(forwarded_from=proxy.port) as broker:
+        proxy.forward_to(broker.forwarded_port)
+        lost = proxy.inject(Api.PRODUCE, Side.RESPONSE, Action.CUT)
+        ... Producer({"bootstrap.servers": proxy.bootstrap}) ...
+        assert lost.fired == 1
+
+It reads the length of each frame, the API key and the correlation id of a request, and the correlation id of a
+response; it changes no byte, so the broker itself must tell its clients the proxy's address. No TLS, no SASL.
+
+    DROP    the frame disappears, the connection stays open: the client waits for its time-out
+    CUT     the frame disappears, and both connections are closed: the client reconnects at once
+    DELAY   the frame goes on a while later, and all behind it on this connection, as TCP keeps their order
+    HOLD    the same, until `release`; it goes on to the broker even if the client has hung up meanwhile
+
+`go_silent` makes every connection half-open: it is accepted and read, and nothing goes on in either direction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from types import TracebackType
+from typing import Self
+
+_HOST = "127.0.0.1"
+_LENGTH, _REQUEST, _RESPONSE = struct.Struct(">i"), struct.Struct(">hhi"), struct.Struct(">i")
+
+
+class Api(IntEnum):
+    """API keys of the Kafka protocol that the delivery uses."""
+
+    PRODUCE = 0
+    METADATA = 3
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    INIT_PRODUCER_ID = 22
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+
+
+class Side(Enum):
+    """Which frame of an exchange a fault strikes."""
+
+    REQUEST = "request"
+    RESPONSE = "response"
+
+
+class Action(Enum):
+    """What happens to the frame; see the module."""
+
+    DROP = "drop"
+    CUT = "cut"
+    DELAY = "delay"
+    HOLD = "hold"
+
+
+@dataclass(eq=False)
+class Fault:
+    """One fault: it strikes the next `times` frames of its kind; `fired` counts those that it has struck."""
+
+    api: Api
+    side: Side
+    action: Action
+    times: int
+    delay_s: float
+    fired: int = 0
+    _struck: threading.Event = field(default_factory=threading.Event)
+    _released: asyncio.Event = field(default_factory=asyncio.Event)
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    def wait(self, timeout_s: float = 60.0) -> None:
+        """Until it has fired; AssertionError where that does not happen."""
+        assert self._struck.wait(timeout_s), f"no {self.side.value} {self.api.name} has come"
+
+    def release(self) -> None:
+        """Let go of what is held."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._released.set)
+
+
+class WireProxy:
+    """Listens from its construction on, at `port`; forwards after `forward_to`. Runs in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.swallowed = 0  # requests that half-open connections have taken
+        self._faults: list[Fault] = []
+        self._silent = False
+        self._upstream: int | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+
+    @property
+    def bootstrap(self) -> str:
+        """For `bootstrap.servers`."""
+        return f"{_HOST}:{self.port}"
+
+    def forward_to(self, port: int) -> None:
+        """Where the broker listens for what comes through here."""
+        self._upstream = port
+
+    def inject(
+        self, api: Api, side: Side, action: Action, *, times: int = 1, delay_s: float = 0.0
+    ) -> Fault:
+        """Strike the next `times` frames of this kind, on whatever connection."""
+        fault = Fault(api, side, action, times, delay_s, _loop=self._loop)
+        self._faults.append(fault)
+        return fault
+
+    def go_silent(self) -> None:
+        """Every connection, and each new one, is half-open from now on."""
+        self._silent = True
+
+    def speak(self) -> None:
+        """Forward again. What was swallowed stays lost; a client finds out by its time-outs."""
+        self._silent = False
+
+    def clear(self) -> None:
+        """Forget all faults; what they hold goes on."""
+        for fault in self._faults:
+            fault.release()
+        self._faults.clear()
+        self._silent = False
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._serve, _HOST, 0)
+
+    async def _shut(self) -> None:
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        try:
+            from_broker, to_broker = await asyncio.open_connection(_HOST, self._upstream)
+        except OSError:  # the broker is down: the client sees it as a connection that is closed
+            to_client.close()
+            return
+        awaited: dict[int, int] = {}  # correlation id -> API key
+
+        async def requests() -> None:
+            async for frame in _frames(from_client):
+                api, _version, correlation = _REQUEST.unpack_from(frame, _LENGTH.size)
+                awaited[correlation] = api
+                if await self._passes(api, Side.REQUEST, cut):
+                    await _send(to_broker, frame)
+            to_broker.close()
+
+        async def responses() -> None:
+            async for frame in _frames(from_broker):
+                (correlation,) = _RESPONSE.unpack_from(frame, _LENGTH.size)
+                if await self._passes(awaited.pop(correlation, -1), Side.RESPONSE, cut):
+                    await _send(to_client, frame)
+            to_client.close()
+
+        def cut() -> None:
+            to_client.transport.abort()
+            to_broker.transport.abort()
+
+        try:
+            await asyncio.gather(requests(), responses())
+        finally:
+            to_client.close()
+            to_broker.close()
+
+    async def _passes(self, api: int, side: Side, cut: Callable[[], None]) -> bool:
+        """Whether the frame goes on; waits as long as a fault delays or holds it."""
+        if self._silent:
+            self.swallowed += side is Side.REQUEST
+            return False
+        fault = next(
+            (one for one in self._faults if (one.api, one.side) == (api, side) and one.fired < one.times), None
+        )
+        if fault is None:
+            return True
+        fault.fired += 1
+        fault._struck.set()
+        match fault.action:
+            case Action.DROP:
+                return False
+            case Action.CUT:
+                cut()
+                return False
+            case Action.DELAY:
+                await asyncio.sleep(fault.delay_s)
+            case Action.HOLD:
+                await fault._released.wait()
+        return True
+
+
+async def _frames(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Whole frames, their length in front, until the connection ends."""
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            length = await reader.readexactly(_LENGTH.size)
+            yield length + await reader.readexactly(_LENGTH.unpack(length)[0])
+
+
+async def _send(writer: asyncio.StreamWriter, frame: bytes) -> None:
+    """The other side may have hung up: then the frame is lost, as on any network."""
+    with contextlib.suppress(ConnectionError):
+        writer.write(frame)
+        await writer.drain()
