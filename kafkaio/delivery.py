@@ -13,6 +13,9 @@ attempts of every earlier one.
 A producer that had the batch before this one, in this process, is used again without asking: had another one
 been initialised since, its next transaction would fail. After any failure the producer is let go, never tried again:
 whether a commit that was not answered took place is seen from the receipt by the next one.
+
+Nor is it used after a commit that librdkafka may have sent twice. A commit says which producer it is of, not which
+transaction (before KIP-890): the first of the two, late on its way, would end the next transaction amid its rows.
 """
 
 from __future__ import annotations
@@ -115,8 +118,7 @@ class ExactlyOnce:
         self._kafka, self._bucket, self._in_parts = kafka, bucket, in_parts
         self._generation, self._number, self._now_ms = generation, number, now_ms
         self._key = (frozenset(kafka.items()), bucket)
-        self._opening: Future[TransactionalWriter] = Future()
-        threading.Thread(target=self._open, daemon=True).start()
+        self._opening = self._opened()
         self._bytes, self._committed_ms = 0, now_ms()
         self._sent: dict[str, int] | None = None
 
@@ -150,7 +152,11 @@ class ExactlyOnce:
         if not was.done and not nothing_to_say:
             transactions.commit(Receipt(self._generation, self._number, rows, done, sent, now_ms, reached), written)
             self._bytes, self._committed_ms = 0, self._now_ms()
-        if done:
+        if transactions.perhaps_sent_twice:
+            _transactions.discard(self._key)
+            if not done:
+                self._opening = self._opened()
+        elif done:
             transactions.handled = (self._generation, self._number)
         return sent
 
@@ -161,16 +167,21 @@ class ExactlyOnce:
     def _transactions(self) -> TransactionalWriter:
         return self._opening.result()
 
-    def _open(self) -> None:
+    def _opened(self) -> Future[TransactionalWriter]:
+        opening: Future[TransactionalWriter] = Future()
+        threading.Thread(target=self._open, args=(opening,), daemon=True).start()
+        return opening
+
+    def _open(self, opening: Future[TransactionalWriter]) -> None:
         try:
             made = _transactions.get(self._key, self._make)
             if made.used and made.handled != (self._generation, self._number - 1):  # another process may have, since
                 _transactions.discard(self._key)
                 made = _transactions.get(self._key, self._make)
             made.used, made.handled = True, None
-            self._opening.set_result(made)
+            opening.set_result(made)
         except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
-            self._opening.set_exception(error)
+            opening.set_exception(error)
 
     def _make(self) -> TransactionalWriter:
         longer = {} if self._in_parts else {"transaction.timeout.ms": str(WHOLE_BATCH_TIMEOUT_MS)}
@@ -180,7 +191,8 @@ class ExactlyOnce:
 class TransactionalWriter(FencedProducer):
     """A bucket's producer, and the receipt that stood when it had fenced all earlier ones.
 
-    used, handled   whether a batch has had it; generation and number of the last one, once that is done
+    used, handled       whether a batch has had it; generation and number of the last one, once that is done
+    perhaps_sent_twice  a request of the last commit was: this producer must not begin another transaction
 
     Raises `KafkaUnavailable`, `ReceiptRefused`, `KafkaIOError`. After any error it must be closed.
     """
@@ -189,7 +201,7 @@ class TransactionalWriter(FencedProducer):
         super().__init__(kafka, bucket)
         self.used = False
         self.handled: tuple[str, int] | None = None
-        self.begun = False
+        self.begun = self.perhaps_sent_twice = False
         try:
             self.receipt, self._group = self._read_receipt()
         except BaseException:
@@ -210,6 +222,7 @@ class TransactionalWriter(FencedProducer):
         failpoint.reach("before_commit")
         spot = TopicPartition(self._bucket.topic, 0, receipt.number, metadata=receipt.to_text())
         producer = self.writer.producer
+        began_s = time.monotonic()
         self._in_time(
             "send_offsets_to_transaction",
             self.timeout_s,
@@ -218,6 +231,7 @@ class TransactionalWriter(FencedProducer):
         failpoint.begin("committing")
         self._in_time("commit_transaction", self.timeout_s, producer.commit_transaction)
         self.begun = False
+        self.perhaps_sent_twice = time.monotonic() - began_s > self.sent_once_for_s
         self.receipt = receipt
         failpoint.reach("after_commit")
 

@@ -18,6 +18,8 @@ from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.writer import TopicWriter
 
 INIT_TIMEOUT_S = 60.0
+RETRY_BACKOFF_MS = 250
+_LEAST_OF_BACKOFF = 0.8  # librdkafka varies it by a fifth
 _GRACE_S = 2.0
 _TAKEN_OVER = (
     KafkaError._FENCED,
@@ -50,7 +52,9 @@ class Bucket:
 class FencedProducer:
     """A producer with its bucket's transactional id, initialised: whatever had the id before can write no more.
 
-    timeout_s   after that the brokers abort a transaction: it has to begin and end within
+    timeout_s        after that the brokers abort a transaction: it has to begin and end within
+    sent_once_for_s  a request that was answered within this time was sent once: librdkafka waits longer before it
+                     repeats one
 
     Raises `KafkaUnavailable`, `KafkaIOError`. After any error it must be closed.
     """
@@ -60,6 +64,7 @@ class FencedProducer:
         self._stuck = False
         properties = transactional(kafka)
         self.timeout_s = int(properties["transaction.timeout.ms"]) / 1000
+        self.sent_once_for_s = _LEAST_OF_BACKOFF * int(properties["retry.backoff.ms"]) / 1000
         self.writer = TopicWriter(properties, bucket.transactional_id)
         try:
             self._connect()
@@ -116,11 +121,15 @@ def settle(kafka: Mapping[str, str], buckets: list[Bucket]) -> None:
 
 
 def transactional(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The user's properties with a time-out for transactions; no record may outlive its transaction."""
+    """The user's properties with a time-out for transactions; no record may outlive its transaction.
+
+    And with a pause before a request is repeated that is longer than most commits take (`FencedProducer`).
+    """
     timeout_ms = int(kafka.get("transaction.timeout.ms", client.TRANSACTION_TIMEOUT_MS))
     asked_ms = kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", str(timeout_ms)))
     rest = {key: value for key, value in kafka.items() if key not in ("delivery.timeout.ms", "message.timeout.ms")}
     return {
+        "retry.backoff.ms": str(RETRY_BACKOFF_MS),
         **rest,
         "transaction.timeout.ms": str(timeout_ms),
         "message.timeout.ms": str(min(int(asked_ms), timeout_ms)),

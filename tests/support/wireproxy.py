@@ -113,9 +113,7 @@ class WireProxy:
         """Where the broker listens for what comes through here."""
         self._upstream = port
 
-    def inject(
-        self, api: Api, side: Side, action: Action, *, times: int = 1, delay_s: float = 0.0
-    ) -> Fault:
+    def inject(self, api: Api, side: Side, action: Action, *, times: int = 1, delay_s: float = 0.0) -> Fault:
         """Strike the next `times` frames of this kind, on whatever connection."""
         fault = Fault(api, side, action, times, delay_s, _loop=self._loop)
         self._faults.append(fault)
@@ -167,20 +165,26 @@ class WireProxy:
             to_client.close()
             return
         awaited: dict[int, int] = {}  # correlation id -> API key
+        hung_up = False
 
         async def requests() -> None:
+            nonlocal hung_up
             async for frame in _frames(from_client):
                 api, _version, correlation = _REQUEST.unpack_from(frame, _LENGTH.size)
-                awaited[correlation] = api
                 if await self._passes(api, Side.REQUEST, cut):
+                    awaited[correlation] = api
                     await _send(to_broker, frame)
-            to_broker.close()
+            hung_up = True
+            if not awaited:  # else the broker's answer shows that it has worked on what was held
+                to_broker.close()
 
         async def responses() -> None:
             async for frame in _frames(from_broker):
                 (correlation,) = _RESPONSE.unpack_from(frame, _LENGTH.size)
                 if await self._passes(awaited.pop(correlation, -1), Side.RESPONSE, cut):
                     await _send(to_client, frame)
+                if hung_up and not awaited:
+                    to_broker.close()
             to_client.close()
 
         def cut() -> None:
