@@ -48,7 +48,11 @@ class Delivery(Protocol):
         """What is in of the batch already; those rows must not be written again."""
         ...
 
-    def write(self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column) -> int: ...
+    def write(
+        self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column, size: int | None = None
+    ) -> int:
+        """Hand records over; size: the bytes of their keys, values and headers; None: counted here, without headers."""
+        ...
 
     def part_is_full(self, *, gap: bool = False) -> bool:
         """It is time for `commit`, although rows will follow; gap: perhaps a long time from now."""
@@ -79,7 +83,9 @@ class AtLeastOnce:
     def standing(self) -> Standing:
         return NOTHING_IN
 
-    def write(self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column) -> int:
+    def write(
+        self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column, size: int | None = None
+    ) -> int:
         count = self._writer.write(topic, keys, values, headers, timestamps)
         failpoint.reach("producing")
         return count
@@ -128,11 +134,13 @@ class ExactlyOnce:
             self._sent = dict(found.sent)
         return found
 
-    def write(self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column) -> int:
+    def write(
+        self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column, size: int | None = None
+    ) -> int:
         transactions = self._transactions
         transactions.begin()
         count = transactions.writer.write(topic, keys, values, headers, timestamps)
-        self._bytes += _size(values)
+        self._bytes += _size(keys) + _size(values) if size is None else size
         failpoint.reach("producing")
         return count
 

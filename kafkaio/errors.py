@@ -6,6 +6,7 @@
       +- TopicMissing       the topic or partition does not exist
       +- OffsetOutOfRange   the offset was deleted by retention, or truncated: records are gone
       +- DeliveryFailed     a record was not acknowledged
+      +- RecordTooLarge     a record is above a limit of the topic that it is for, or of the producer
       +- ProducerFailed     librdkafka has given a producer up, as one that was fenced
       +- ReceiptRefused     what was delivered before is not known: nothing may be written
 
@@ -74,6 +75,20 @@ class DeliveryFailed(KafkaIOError):
             f"{self.failed} records were not delivered; the first, to topic {self.topic!r} "
             f"partition {self.partition}: {self.reason}"
         )
+
+
+class RecordTooLarge(KafkaIOError):
+    """A record is too large for where it is to be written: `what` names the record, `limit_name` whose limit it is."""
+
+    def __init__(self, what: str, size: int, limit_name: str, limit: int) -> None:
+        super().__init__(what, size, limit_name, limit)
+        self.what = what
+        self.size = size
+        self.limit_name = limit_name
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"{self.what} has {self.size:,} bytes, above the {self.limit:,} of {self.limit_name}: raise the limit"
 
 
 class ProducerFailed(KafkaIOError):

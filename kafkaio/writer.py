@@ -33,6 +33,7 @@ TUNING: Mapping[str, Any] = {
     "queue.buffering.max.messages": 200_000,
     "queue.buffering.max.kbytes": 262_144,
 }
+MESSAGE_MAX_BYTES = 1_000_000  # librdkafka's default of `message.max.bytes`
 _ANY_PARTITION = -1
 _NOW = 0
 _FULL_QUEUE_WAIT_S = 0.05

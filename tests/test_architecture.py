@@ -27,6 +27,7 @@ PURE = [
     "kafkaio.eventtime",
     "kafkaio.duck",
     "kafkaio.errors",
+    "kafkaio.producible",
     "datadelay.progress",
     "datadelay.publish",
     "datadelay.model",

@@ -1,0 +1,207 @@
+"""What a topic takes, and what becomes of a record that it would refuse. Pure.
+
+    a timestamp outside of the topic's limits    now; the record's own time stands in the header `teacup.time`
+    a copy larger than the topic's limit         without its value, then its own headers, then its key, until it fits;
+                                                 `teacup.omitted` names what is missing, the position where to find it
+
+The brokers hold a timestamp against their own clock when the record arrives, which is later than here and may be
+another clock: what lies within a minute of a limit counts as outside. No limit of time applies to a topic that is
+stamped by its brokers (`LogAppendTime`). A time of 0 cannot be produced, as librdkafka takes it for now.
+
+The limit of size is one of record batches. A record is held against it as a batch of its own, and the producer's
+`batch.size` keeps the others below it (`kafkaio.topiclimits`). With compression the batch counts as it is sent: a
+record near the limit is then compressed to see, and 5 % are left for another level of the same algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafkaio.errors import RecordTooLarge
+
+TIME = "teacup.time"
+OMITTED = "teacup.omitted"
+MARGIN_MS = 60_000
+FOR_EVER_MS = 1 << 62
+BATCH_OVERHEAD = 61
+OURS_AT_MOST = 1_024
+"""More than our own headers, and the framing of a record and its batch, ever take."""
+
+_COMPRESSED_MARGIN = 1.05
+_CODECS = {"gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
+
+I64 = npt.NDArray[np.int64]
+Header: TypeAlias = "tuple[str, str | bytes | None]"
+Headers: TypeAlias = "list[Header]"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """Of one topic, written to by a producer with given properties.
+
+    topic_bytes           the largest record batch (`max.message.bytes`)
+    producer_bytes        the largest record that librdkafka takes, before compression (`message.max.bytes`)
+    before_ms, after_ms   how far a timestamp may lie before and after the broker's clock; None: as far as it likes
+    codec                 what batches are compressed with on their way to the topic; None: nothing
+    """
+
+    topic: str
+    topic_bytes: int
+    producer_bytes: int
+    before_ms: int | None = None
+    after_ms: int | None = None
+    codec: str | None = None
+
+    @property
+    def max_bytes(self) -> int:
+        """The smaller of the two."""
+        return min(self.topic_bytes, self.producer_bytes)
+
+    def surely_takes(self, size: int) -> bool:
+        """Whether a record whose key, value and own headers have this size fits, whatever headers of ours it gets."""
+        return size + OURS_AT_MOST <= self.max_bytes
+
+    def limit_passed(self, key: Any, value: Any, headers: Headers | None) -> tuple[str, int] | None:
+        """The name and the value of the limit that a record is above; None: it is below all of them."""
+        size = record_bytes(key, value, headers)
+        if size > self.producer_bytes:
+            return f"message.max.bytes of the producer to topic {self.topic!r}", self.producer_bytes
+        if size > self.topic_bytes and self._compressed(key, value, headers) > self.topic_bytes:
+            return f"max.message.bytes of topic {self.topic!r}", self.topic_bytes
+        return None
+
+    def keeps(self, lowest_ms: int, highest_ms: int, now_ms: int) -> bool:
+        """Whether the topic takes timestamps between these two."""
+        earliest, latest = self._span(now_ms)
+        return earliest <= lowest_ms and highest_ms <= latest
+
+    def _span(self, now_ms: int) -> tuple[int, int]:
+        """The first and the last time that can be kept."""
+        before, after = (
+            FOR_EVER_MS if limit is None else limit - min(MARGIN_MS, limit // 2)
+            for limit in (self.before_ms, self.after_ms)
+        )
+        return max(now_ms - before, 1), now_ms + after
+
+    def _compressed(self, key: Any, value: Any, headers: Headers | None) -> int:
+        if self.codec is None:
+            return record_bytes(key, value, headers)
+        parts = [key, value, *(part for header in headers or () for part in header)]
+        whole = b"".join(_as_bytes(part) for part in parts if part is not None)
+        packed = len(pa.compress(whole, codec=self.codec, asbytes=True))
+        return int(packed * _COMPRESSED_MARGIN) + BATCH_OVERHEAD + OURS_AT_MOST
+
+
+def limits_from(topic: str, config: dict[str, str], producer: dict[str, str], largest: int) -> TopicLimits:
+    """The limits by a topic's configuration, as Kafka tells it, and a producer's properties.
+
+    largest   what the producer's `message.max.bytes` is where it is not set
+    """
+    stamped_there = config.get("message.timestamp.type") == "LogAppendTime"
+    before, after = (
+        None if stamped_there else int(config.get(f"message.timestamp.{side}.max.ms", FOR_EVER_MS))
+        for side in ("before", "after")
+    )
+    ours = producer.get("compression.type", producer.get("compression.codec", "none"))
+    kept = config.get("compression.type", "producer") in ("producer", ours)
+    return TopicLimits(
+        topic,
+        int(config["max.message.bytes"]),
+        int(producer.get("message.max.bytes", largest)),
+        before,
+        after,
+        _CODECS.get(ours) if kept else None,
+    )
+
+
+def restamped(
+    times: Sequence[int | None], headers: Sequence[Headers | None], limits: TopicLimits, now_ms: int
+) -> tuple[list[int], list[Headers | None]]:
+    """Timestamps that the topic takes, and headers with the times that were not kept; None: a record has no time."""
+    kept, told = [], list(headers)
+    for i, time in enumerate(times):
+        if time is not None and limits.keeps(time, time, now_ms):
+            kept.append(time)
+            continue
+        kept.append(now_ms)
+        if time is not None:
+            told[i] = [*(headers[i] or ()), (TIME, str(time))]
+    return kept, told
+
+
+def shortened(key: Any, value: Any, headers: Headers, limits: TopicLimits, what: str) -> tuple[Any, Any, Headers]:
+    """A copy of a record, without what makes it larger than its topic takes; `what` says whose copy it is.
+
+    Raises `RecordTooLarge` where our own headers alone are.
+    """
+    if limits.limit_passed(key, value, headers) is None:
+        return key, value, headers
+    ours = [header for header in headers if header[0].startswith("teacup.")]
+    left: Headers = []
+    for missing, kept_key, kept in (
+        ("value", key, headers),
+        ("value headers", key, ours),
+        ("value headers key", None, ours),
+    ):
+        left = [*kept, (OMITTED, missing)]
+        if limits.limit_passed(kept_key, None, left) is None:
+            return kept_key, None, left
+    raise RecordTooLarge(what, record_bytes(None, None, left), *(limits.limit_passed(None, None, left) or ("", 0)))
+
+
+def record_bytes(key: Any, value: Any, headers: Headers | None) -> int:
+    """A record's bytes on the wire, uncompressed, as a batch of its own (record batch format 2)."""
+    body = 3  # attributes, and the differences of its time and offset, both 0
+    for part in (key, value):
+        size = 0 if part is None else len(_as_bytes(part))
+        body += _varint(-1 if part is None else size) + size
+    body += _varint(len(headers or ()))
+    for name, content in headers or ():
+        for part in (name, content):
+            size = 0 if part is None else len(_as_bytes(part))
+            body += _varint(-1 if part is None else size) + size
+    return BATCH_OVERHEAD + _varint(body) + body
+
+
+def _varint(number: int) -> int:
+    """How many bytes a number takes in zigzag encoding."""
+    return max(((number << 1) ^ (number >> 63)).bit_length() + 6, 7) // 7
+
+
+def _as_bytes(part: str | bytes) -> bytes:
+    return part.encode() if isinstance(part, str) else part
+
+
+def batch_bytes(batch: pa.RecordBatch) -> I64:
+    """The bytes of key, value and headers of each record, in the schema of `kafkaio.rangereader`."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for name in ("key", "value"):
+        column = batch.column(name)
+        lengths = np.diff(_offsets(column))
+        sizes += lengths if column.null_count == 0 else np.where(_present(column), lengths, 0)
+    headers = batch.column("headers")
+    if headers.null_count < len(headers):
+        bounds = np.asarray(headers.offsets.to_numpy(), np.int64)
+        pairs = headers.values
+        inside = np.zeros(len(pairs) + 1, np.int64)
+        for field in (0, 1):
+            inside[1:] += np.diff(_offsets(pairs.field(field)))
+        total = np.cumsum(inside)
+        sizes += total[bounds[1:]] - total[bounds[:-1]]
+    return sizes
+
+
+def _offsets(column: pa.Array) -> I64:
+    """Where each value of a binary or string array begins, and where the last one ends."""
+    raw = np.frombuffer(column.buffers()[1], np.int32) if column.buffers()[1] is not None else np.zeros(1, np.int32)
+    return raw[column.offset : column.offset + len(column) + 1].astype(np.int64)
+
+
+def _present(column: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)

@@ -1,0 +1,188 @@
+"""What a topic takes, predicted: sizes and timestamps, held against a real broker."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkaio.errors import DeliveryFailed, RecordTooLarge
+from kafkaio.producible import (
+    OMITTED,
+    TIME,
+    TopicLimits,
+    batch_bytes,
+    record_bytes,
+    restamped,
+    shortened,
+)
+from kafkaio.rangereader import HEADERS, SCHEMA, RangeReader
+from kafkaio.topiclimits import forget_limits, limits_of, within_limits
+from kafkaio.writer import Delivered, TopicWriter
+from tests.conftest import TopicFactory
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+LIMIT = 20_000
+
+contents = st.none() | st.binary(max_size=300)
+headers = st.lists(st.tuples(st.text("abc", max_size=5), contents), max_size=4)
+records = st.tuples(contents, contents, headers)
+
+
+def limits(**given: Any) -> TopicLimits:
+    return TopicLimits(**{"topic": "t", "topic_bytes": LIMIT, "producer_bytes": 1_000_000, **given})
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize(
+    ("key", "own"), [(None, []), (b"k" * 70, [("a", b"b"), ("c", None)]), (b"", [("n" * 130, b"")])]
+)
+def test_the_size_of_a_record_is_what_the_broker_holds_it_against(
+    kafka: dict[str, str], topic_factory: TopicFactory, key: bytes | None, own: list[Any], more: int
+) -> None:
+    """A record of just the limit is taken, and one with a byte more is not."""
+    topic = topic_factory(config={"max.message.bytes": str(LIMIT)})
+    size = LIMIT - record_bytes(key, b"x" * 10_000, own) + 10_000 + more
+    value = b"x" * size
+    writer = TopicWriter(kafka)
+
+    writer.write(topic, [key], [value], [own])
+    passed = limits_of(kafka, [topic])[topic].limit_passed(key, value, own)
+
+    assert record_bytes(key, value, own) == LIMIT + more
+    if more:
+        assert passed == (f"max.message.bytes of topic {topic!r}", LIMIT)
+        with pytest.raises(DeliveryFailed, match="too large"):
+            writer.flush()
+    else:
+        assert passed is None
+        assert writer.flush() == Delivered(1, 1)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_records_count_as_they_are_sent(
+    kafka: dict[str, str], topic_factory: TopicFactory, codec: str
+) -> None:
+    """What shrinks below the limit is taken."""
+    topic = topic_factory(config={"max.message.bytes": str(LIMIT)})
+    properties = {**kafka, "compression.type": codec}
+    writer = TopicWriter(properties)
+    value = b"abcdefgh" * 12_500
+
+    passed = limits_of(properties, [topic])[topic].limit_passed(None, value, [])
+    writer.write(topic, None, [value])
+
+    assert passed is None
+    assert writer.flush() == Delivered(1, 1)
+
+
+def test_small_records_never_make_a_batch_too_large_for_a_topic(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """2,000 records of 1 KB, and a limit of 200,000: one batch of them all would be refused."""
+    topics = [topic_factory(config={"max.message.bytes": "200000"}), topic_factory()]
+    writer = TopicWriter(within_limits(kafka, limits_of(kafka, topics)))
+    for topic in topics:
+        writer.write(topic, None, [b"x" * 1_000] * 2_000)
+
+    assert writer.flush() == Delivered(4_000, 4_000)
+
+    refused = TopicWriter({**kafka, "linger.ms": "500"})
+    refused.write(topics[0], None, [b"x" * 1_000] * 2_000)
+    with pytest.raises(DeliveryFailed, match="too large"):
+        refused.flush()
+
+
+def test_limits_are_asked_again_when_forgotten(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """Until then a process keeps what it was told."""
+    topic = topic_factory(config={"max.message.bytes": "30000", "message.timestamp.before.max.ms": "60000"})
+
+    first = limits_of(kafka, [topic, None])
+    again = limits_of(kafka, [topic])
+    forget_limits(kafka, [topic])
+    anew = limits_of(kafka, [topic])
+
+    assert first[topic] == TopicLimits(topic, 30_000, 1_000_000, 60_000, HOUR_MS)
+    assert first[topic] is again[topic]
+    assert anew[topic] is not first[topic]
+
+
+@pytest.mark.parametrize("stamp", ["CreateTime", "LogAppendTime"])
+def test_whatever_the_time_of_a_record_a_broker_takes_what_was_restamped(
+    kafka: dict[str, str], topic_factory: TopicFactory, stamp: str
+) -> None:
+    """Far in the future, far in the past, negative and missing; with a limit to either side."""
+    config = {"message.timestamp.before.max.ms": "7200000", "message.timestamp.type": stamp}
+    topic = topic_factory(config=config)
+    found = limits_of(kafka, [topic])[topic]
+    now_ms = time.time_ns() // 1_000_000
+    times = [now_ms, now_ms + 5 * HOUR_MS, now_ms - 5 * HOUR_MS, -7, 0, None, (1 << 62), now_ms + HOUR_MS - 1]
+
+    stamps, own = restamped(times, [[("a", b"b")] for _ in times], found, now_ms)
+    writer = TopicWriter(kafka)
+    writer.write(topic, None, [b"v"] * len(times), own, stamps)
+
+    assert writer.flush() == Delivered(len(times), len(times))
+    rows = next(RangeReader(topic, kafka).read(0, 0, len(times))).to_pylist()
+    kept = [{one["key"]: one["value"] for one in row["headers"]}.get(TIME) for row in rows]
+    changed = [*times[1:5], None, *times[6:]]
+    if stamp == "CreateTime":
+        assert kept == [None, *(None if one is None else str(one).encode() for one in changed)]
+        assert [row["timestamp"] for row in rows] == [now_ms] * len(times)
+
+
+@given(st.integers(-(1 << 62), 1 << 62), st.integers(0, 1 << 62), st.integers(0, 1 << 62))
+def test_a_time_that_is_kept_lies_within_the_limits(time_ms: int, before: int, after: int) -> None:
+    """And where it is not kept the header has it."""
+    (stamp,), (own,) = restamped([time_ms], [None], limits(before_ms=before, after_ms=after), NOW_MS)
+
+    assert NOW_MS - before <= stamp <= NOW_MS + after
+    assert stamp == time_ms or (stamp, own) == (NOW_MS, [(TIME, str(time_ms))])
+
+
+@given(records, st.integers(200, 1_000))
+def test_a_copy_that_was_shortened_fits_and_says_what_is_missing(record: Any, limit: int) -> None:
+    """Or is as it was; our own headers always stay."""
+    key, value, own = record
+    found = limits(topic_bytes=limit)
+    told = [*own, ("teacup.left", "0:1")]
+
+    short_key, short_value, short = shortened(key, value, told, found, "the copy")
+
+    assert record_bytes(short_key, short_value, short) <= limit
+    if (short_key, short_value, short) != (key, value, told):
+        omitted = dict(short)[OMITTED].split()
+        assert "value" in omitted
+        assert short_value is None
+        assert short_key == (None if "key" in omitted else key)
+        assert [one for one in short if one[0] != OMITTED] == (told if "headers" not in omitted else told[-1:])
+
+
+def test_a_topic_too_small_for_our_own_headers_is_named() -> None:
+    """Nothing is left then that could be left out."""
+    with pytest.raises(RecordTooLarge, match=r"the copy of l-0 has .* above the 100 of max"):
+        shortened(b"k", b"v", [("teacup.left", "0" * 60)], limits(topic_bytes=100), "the copy of l-0")
+
+
+@given(st.lists(records, min_size=1, max_size=8), st.integers(0, 3), st.integers(0, 3))
+def test_the_bytes_of_a_batch_are_those_of_its_records(rows: list[Any], skip: int, drop: int) -> None:
+    """Keys, values and headers; of a slice too."""
+    columns = [pa.array([0] * len(rows), SCHEMA.field(i).type) for i in range(4)] + [
+        pa.array([row[i] for row in rows], pa.binary()) for i in (0, 1)
+    ]
+    own = [[{"key": k, "value": v} for k, v in row[2]] or None for row in rows]
+    batch = pa.RecordBatch.from_arrays([*columns, pa.array(own, HEADERS)], schema=SCHEMA)
+    cut = batch.slice(skip, max(len(rows) - skip - drop, 0))
+
+    expected = [
+        len(k or b"") + len(v or b"") + sum(len(name) + len(content or b"") for name, content in own)
+        for k, v, own in rows
+    ]
+
+    assert batch_bytes(batch).tolist() == expected
+    assert batch_bytes(cut).tolist() == expected[skip : skip + cut.num_rows]
