@@ -5,7 +5,7 @@ states.py        off -> filtering -> off, and why                            (pu
 replayrange.py   what may be a replay, and where its results may stand       (pure)
 seen.py          the ids that were seen; hashing.py: ids as 16 bytes         (pure)
 results.py       recent results, a Protocol; kafkaresults.py, lakeresults.py: of a topic, of files
-identity.py      what identifies a result
+identity.py      what identifies a result; batchtag.py: which batch of which job wrote it      (pure)
 worker.py        the deduplicator in a worker process: waits, loads, says so
 spark.py         Spark: attempts and the replay range; `restart_deduplicator` for any streaming DataFrame
 topicsource.py, topicjob.py   one topic deduplicated into another

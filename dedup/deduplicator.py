@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from dedup.batchtag import BatchTag
 from dedup.hashing import Mask, hashes_of
 from dedup.replayrange import Bounds, DedupConfig, ReplayRange
 from dedup.results import Loaded
@@ -79,10 +80,13 @@ class Deduplicator:
         """Off, and this attempt is no reason to change that."""
         return not self.filtering and self._switch.reason(attempt) is None
 
-    def begin(self, attempt: Attempt, now_ms: int, since_ms: int | None = None) -> Load | None:
+    def begin(
+        self, attempt: Attempt, now_ms: int, since_ms: int | None = None, batch: BatchTag | None = None
+    ) -> Load | None:
         """An attempt begins. What must be loaded before it; None: nothing.
 
         since_ms   no result of its batch has a record time below it; None: what the driver knew at its start counts
+        batch      that its results are tagged with; None: they have no tag
         """
         self._under_way = SeenIds()
         anew = not self._switch.in_range(attempt.batch)
@@ -93,7 +97,7 @@ class Deduplicator:
         if reason is None:
             return None
         ended_ms = self.replay.started_ms if reason is Reason.DRIVER_RESTART else now_ms
-        bounds = self.config.bounds(self.replay.since_ms if since_ms is None else since_ms)
+        bounds = self.config.bounds(self.replay.since_ms if since_ms is None else since_ms, batch)
         return Load(self.config.settled_at_ms(ended_ms), bounds, anew)
 
     def load(self, pieces: Iterable[Loaded], now_ms: Callable[[], int]) -> None:

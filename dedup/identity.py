@@ -1,4 +1,4 @@
-"""What identifies a result: where its records stood, or a header. Pure.
+"""What identifies a result: where its records stood, or a header; and within what it does. Pure.
 
     positions   `partition:offset|partition:offset` of the left and the right record, from the headers `teacup.left` and
                 `teacup.right`; nothing after the bar where there is no right record
@@ -7,6 +7,9 @@
     a header    its value
     the key     of the record; a null key is no id
 
+    within      anywhere; one generation of one job, or one batch of it: the header `teacup.batch` (`dedup.batchtag`),
+                or its origin, then stands before the id
+
 A record without these headers is not a result of ours: its id is null. Whatever else may identify a result (an
 expression) is written as a header by the job that makes it.
 """
@@ -14,13 +17,25 @@ expression) is written as a header by the job that makes it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dedup.batchtag import BATCH, BatchTag
+from kafkaio.eventtime import text_of
+
 LEFT, RIGHT, ID = "teacup.left", "teacup.right", "teacup.id"
+
+
+class Within(StrEnum):
+    """Where an id means one result only."""
+
+    ANYWHERE = "anywhere"
+    GENERATION = "generation"
+    BATCH = "batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +43,33 @@ class Identity:
     """header   whose value is the id; None: the positions of both records; `LEFT`: that of the left one
 
     key      the record's key is the id
+    within   in what the id identifies a result
     """
 
     header: str | None = None
     key: bool = False
+    within: Within = Within.ANYWHERE
 
-    def of_records(self, records: pa.RecordBatch) -> pl.Series:
-        """The id of each record (`kafkaio.rangereader.SCHEMA`), null where it has none."""
-        return _series(records.column("key")) if self.key else self.of_headers(records.column("headers"))
+    def of_records(self, records: pa.RecordBatch, since: BatchTag | None = None) -> pl.Series:
+        """The id of each record (`kafkaio.rangereader.SCHEMA`), null where it has none.
+
+        since   only results of this batch, and of later ones of its generation, have an id; None: all have
+        """
+        headers = records.column("headers")
+        ids = records.column("key") if self.key else self._plain(headers)
+        if since is None and self.within is Within.ANYWHERE:
+            return _series(ids)
+        tags = _header(headers, BATCH).dictionary_encode()
+        scopes = pa.array([self._scope(tag, since) for tag in tags.dictionary.to_pylist()], pa.binary())
+        scope = scopes.take(tags.indices)
+        if self.within is Within.ANYWHERE:
+            return _series(pc.if_else(scope.is_valid(), ids, None))
+        return _series(_scoped(scope, ids))
 
     def of_headers(self, headers: pa.Array) -> pl.Series:
-        """The id of each record (binary) from its headers (list<struct<key, value>>), null where it has none."""
-        if self.header is not None:
-            return _series(_header(headers, self.header))
-        pair = pl.DataFrame({"left": _series(_header(headers, LEFT)), "right": _series(_header(headers, RIGHT))})
-        return _paired(pair.select(pl.all().cast(pl.String)))
+        """The id of each record (binary) from its headers (list<struct<key, value>>), null where it has none; within
+        whatever it is."""
+        return _series(self._plain(headers))
 
     @property
     def by_position(self) -> bool:
@@ -55,10 +82,34 @@ class Identity:
             return rows.select(left=left)["left"].cast(pl.Binary)
         return _paired(rows.select(left=left, right=pl.format("{}:{}", "right_partition", "right_offset")))
 
+    def in_batch(self, ids: pl.Series, batch: BatchTag) -> pl.Series:
+        """The ids of rows that this batch is about to write, as `of_records` will give them."""
+        if self.within is Within.ANYWHERE:
+            return ids
+        scope = pa.scalar(self._scope(str(batch).encode(), None), pa.binary())
+        return _series(_scoped(scope, ids.to_arrow().cast(pa.binary())))
+
+    def _plain(self, headers: pa.Array) -> pa.Array:
+        if self.header is not None:
+            return _header(headers, self.header)
+        pair = {side: _series(text_of(_header(headers, name))) for side, name in (("left", LEFT), ("right", RIGHT))}
+        return _paired(pl.DataFrame(pair)).to_arrow().cast(pa.binary())
+
+    def _scope(self, value: bytes | None, since: BatchTag | None) -> bytes | None:
+        tag = BatchTag.parse(value)
+        if tag is None or (since is not None and not since.covers(tag)):
+            return None
+        return tag.origin.encode() if self.within is Within.GENERATION else str(tag).encode()
+
 
 def _paired(pair: pl.DataFrame) -> pl.Series:
     ids = pair.select(id=pl.format("{}|{}", "left", pl.col("right").fill_null("")))["id"]
     return ids.cast(pl.Binary)
+
+
+def _scoped(scope: pa.Array | pa.Scalar, ids: pa.Array) -> pa.Array:
+    """Null where one of them is; no scope has a bar in it, so that two of these are the same only where both are."""
+    return pc.binary_join_element_wise(scope, ids, pa.scalar(b"|", pa.binary()))
 
 
 def _series(values: pa.Array) -> pl.Series:

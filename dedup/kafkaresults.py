@@ -1,10 +1,14 @@
 """Recent results of a Kafka topic: one or many partitions, written by us and by others.
 
-Which records: those from the first with a time >= `since_ms` on (every earlier one has a smaller time), and the last
-`tail` of the topic whatever their times, as a batch of records that all came late was written last; at most the last
-`limit`. Both are shared by its partitions as evenly as they allow. Records behind an open transaction cannot
-be read yet: it is waited for, as results of ours may stand behind it. Those of aborted transactions are no results,
-also where the job itself reads uncommitted records: rows that pass for them would be lost.
+Which records: those from the first with a time >= `since_ms` on, and the last `tail` of the topic whatever their times,
+as a batch of records that all came late was written last; at most the last `limit`. Both are shared by its partitions
+as evenly as they allow. Where a time begins the broker's index says, unchecked: every record before its answer has a
+smaller time, whatever stands there (a record from the future only makes it answer earlier, so that more is read).
+A search over single records would not promise that: one old record that it meets hides all that stand before.
+
+Of these count those of the batch that is asked for, where one is (`Bounds.batch`). Records behind an open transaction
+cannot be read yet: it is waited for, as results of ours may stand behind it. Those of aborted transactions are no
+results, also where the job itself reads uncommitted records: rows that pass for them would be lost.
 """
 
 from __future__ import annotations
@@ -20,14 +24,13 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.rangereader import RangeReader
-from kafkaio.topiclog import Ends, TimeQuery, TopicLog
+from kafkaio.topiclog import Ends, TopicLog
 
 log = logging.getLogger("dedup")
 
 TRANSACTION_TIMEOUT_S = 120.0
 SAY_EVERY_S = 5.0
 _POLL_S = 0.05
-_ANY_TIME = 1 << 62
 
 
 class KafkaResults:
@@ -65,7 +68,7 @@ class KafkaResults:
         log.warning("loads recent results of %s: %d records", self._topic, total)
         for p, (start, end) in spans.items():
             for batch in self._reader.read(p, start, end):
-                ids = self._identity.of_records(batch)
+                ids = self._identity.of_records(batch, bounds.batch)
                 foreign = ids.null_count()
                 read += len(ids)
                 yield Loaded(ids.drop_nulls() if foreign else ids, foreign)
@@ -81,10 +84,9 @@ class KafkaResults:
     def _first_starts(self, ends: Mapping[int, Ends], bounds: Bounds) -> dict[int, int]:
         starts = {p: one.start for p, one in ends.items()}
         if bounds.since_ms is not None:
-            queries = {p: TimeQuery(bounds.since_ms, one.start, one.stable) for p, one in ends.items()}
-            found = self._log.first_at_or_after(queries, _ANY_TIME)
+            found = self._log.estimate(dict.fromkeys(ends, bounds.since_ms))
             tail = share((one.stable - one.start for one in ends.values()), self._tail)
-            starts = {p: max(min(found[p].offset, one.stable - tail), one.start) for p, one in ends.items()}
+            starts = {p: max(min(found[p], one.stable - tail), one.start) for p, one in ends.items()}
         sizes = {p: one.stable - starts[p] for p, one in ends.items()}
         quota = share(sizes.values(), bounds.limit)
         if sum(sizes.values()) > bounds.limit:

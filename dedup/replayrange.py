@@ -5,7 +5,8 @@ without its number in the commit log. Only that one can have written results bef
 
     batches   up to `last_batch`, those may be replays; None: none is
     output    results of the replay have a record time >= `since_ms` (None: unknown), and stand among the last `limit`
-              results of the output: what was appended last is kept where the limit cuts
+              results of the output: what was appended last is kept where the limit cuts. Where results carry the tag of
+              their batch, those of the batch itself (and of later ones, should the checkpoint have gone back) are it
     settled   the earlier attempt's writes can still arrive until its producer gave up, `delivery.timeout.ms` after it
               was known to have ended
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dedup.batchtag import BatchTag
 from dedup.errors import DedupConfigInvalid
 
 
@@ -44,10 +46,14 @@ def uncommitted_batch(planned: Iterable[int], committed: Iterable[int]) -> int |
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What of the output is loaded: results with a record time >= `since_ms`, at most the last `limit`."""
+    """What of the output is loaded: results with a record time >= `since_ms`, among the last `limit`.
+
+    batch   only those that this batch or a later one of its generation has written; None: whoever has
+    """
 
     since_ms: int | None
     limit: int
+    batch: BatchTag | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +78,9 @@ class DedupConfig:
             if value < 0:
                 raise DedupConfigInvalid(f"{name}: {value} is not allowed; give 0 or more milliseconds")
 
-    def bounds(self, since_ms: int | None) -> Bounds:
+    def bounds(self, since_ms: int | None, batch: BatchTag | None = None) -> Bounds:
         """since_ms: no result of the replay has a record time below it; None: unknown."""
-        return Bounds(None if since_ms is None else max(since_ms - self.lookback_ms, 0), self.limit)
+        return Bounds(None if since_ms is None else max(since_ms - self.lookback_ms, 0), self.limit, batch)
 
     def settled_at_ms(self, ended_ms: int) -> int:
         """When nothing of an attempt that had ended by `ended_ms` can arrive any more."""

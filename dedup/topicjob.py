@@ -7,8 +7,11 @@ whichever worker. So nothing counts as seen that is not durable, and no worker h
 
 A range that may have been tried before is begun only after the earlier writes are settled, and with a window of its own
 that reaches back to the range's first record, as the range may span more than the window. Records behind another
-writer's open transaction cannot be read back yet: it is waited for. A time from the future is taken for now, as the
-window would otherwise end for everything else.
+writer's open transaction cannot be read back yet: it is waited for.
+
+A time from the future is taken for now, as the window would otherwise end for everything else. Where the window begins
+in the output the broker's index says, unchecked: every record before its answer is older, and one that lies about its
+time makes it answer earlier only.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import RangeReader, open_reader
-from kafkaio.topiclog import Ends, TimeQuery
+from kafkaio.topiclog import Ends
 from kafkaio.writer import discard_writer, open_writer
 
 log = logging.getLogger("dedup")
@@ -116,8 +119,7 @@ class OutputWindow:
         since_ms, kept_ms = min(newest, now_ms) - window_ms, window_ms
         if self._since_ms is not None:
             since_ms, kept_ms = min(since_ms, self._since_ms - window_ms), _FOR_GOOD_MS
-        query = TimeQuery(since_ms, ends.start, ends.stable, margin_ms=window_ms)
-        return self._log.first_at_or_after({p: query}, latest_ms)[p].offset, kept_ms
+        return min(max(self._log.estimate({p: since_ms})[p], ends.start), ends.stable), kept_ms
 
     def close(self) -> None:
         self._log.close()
@@ -186,10 +188,9 @@ def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
 
 
 def _first_ms(job: TopicJob, span: Span) -> int | None:
-    """The smallest time of the first records of a range."""
-    for batch in open_reader(job.source, job.kafka).read(span.partition, span.start, span.end):
-        return int(pc.min(batch.column("timestamp")).as_py())
-    return None
+    """The smallest time in a range, whatever it is: from there on an earlier attempt may have written."""
+    batches = open_reader(job.source, job.kafka).read(span.partition, span.start, span.end)
+    return min((int(pc.min(batch.column("timestamp")).as_py()) for batch in batches), default=None)
 
 
 def check_partitions(job: TopicJob) -> str | None:

@@ -2,7 +2,7 @@
 
 An id is known at least for the window, and at most a quarter longer than that. Where the limit is reached, the oldest
 generations go, whatever their age. A generation begins when the newest time is a quarter of the window past the newest
-one at which the last generation began: old records in between do not matter.
+one at which the last generation began: old records in between do not matter. Those without a time count as the newest.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ class SeenWindow:
     def __len__(self) -> int:
         return sum(len(one.seen) for one in self._generations)
 
-    def add(self, hashes: Hashes, newest_ms: int) -> int:
-        """Ids of records with times up to `newest_ms`; a time from the future would end the window for all others.
+    def add(self, hashes: Hashes, newest_ms: int | None) -> int:
+        """Ids of records up to about `newest_ms`, None where they have no times; one time that is ahead of all others
+        would end the window for them, so that it must not be given.
 
         How many ids were forgotten before their time, as the limit was reached.
         """
         last = self._generations[-1] if self._generations else None
+        if newest_ms is None:
+            newest_ms = max((one.newest_ms for one in self._generations), default=0)
         full = last is not None and (
             newest_ms - last.begun_ms > self._window_ms // _GENERATIONS
             or len(last.seen) >= max(self._limit // _GENERATIONS, 1)

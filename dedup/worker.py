@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from dedup.batchtag import BatchTag
 from dedup.deduplicator import Deduplicator
 from dedup.hashing import Mask
 from dedup.replayrange import DedupConfig, ReplayRange
@@ -51,14 +52,15 @@ class WorkerDeduplicator:
         self._reported = dict.fromkeys(self._core.totals, 0)
         self._changes: list[dict[str, Any]] = []
 
-    def begin(self, attempt: Attempt, since_ms: int | None = None) -> bool:
+    def begin(self, attempt: Attempt, since_ms: int | None = None, batch: BatchTag | None = None) -> bool:
         """A task begins; whether its rows have to be filtered. Loads before, where that is needed.
 
         since_ms   no result of its batch has a record time below it; None: unknown here, the driver may have known
+        batch      that its results are tagged with; None: they have no tag
         """
         if self._core.dormant(attempt):
             return False
-        load = self._core.begin(attempt, clock_ms(), since_ms)
+        load = self._core.begin(attempt, clock_ms(), since_ms, batch)
         self._say()
         if load is not None:
             if load.anew:

@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 
 from datadelay.errors import ConfigInvalid
 from datadelay.settings import Problems, dotted, load_yaml, with_env
-from dedup.identity import Identity
+from dedup.identity import LEFT, RIGHT, Identity, Within
 from dedup.replayrange import DedupConfig
 from deploy.feedermodel import FeederKeys, feeder_job
 from deploy.job import DedupJob, Deduplicate, FeederJob, Output, Select, WindowJob
@@ -156,7 +156,7 @@ def dedup_job(keys: DedupKeys) -> DedupJob:
         output=keys.output.topic,
         kafka=keys.kafka,
         producer=_producer(keys),
-        identity=Identity(keys.id[len("header:") :] if keys.id.startswith("header:") else None, keys.id == "key"),
+        identity=_identity(keys.id),
         window_ms=keys.window,
         config=DedupConfig(limit=keys.limit, settle_ms=_settle_ms(keys)),
         start=keys.start,
@@ -175,6 +175,14 @@ def _producer(keys: WindowJoinKeys | DedupKeys) -> dict[str, str]:
     if not waits or _TIMEOUTS & {*keys.kafka, *given}:
         return given
     return {"delivery.timeout.ms": str(DedupConfig().settle_ms), **given}
+
+
+def _identity(asked: str) -> Identity:
+    """A position means one record only within one generation of the job that wrote it; other ids are the user's."""
+    if asked == "key":
+        return Identity(key=True)
+    header = None if asked == "positions" else asked.removeprefix("header:")
+    return Identity(header, within=Within.GENERATION if header in (None, LEFT, RIGHT) else Within.ANYWHERE)
 
 
 def _deduplicate(keys: WindowJoinKeys) -> Deduplicate | None:

@@ -225,8 +225,8 @@ class DedupKeys(Keys):
     output: DedupOutputKeys = Field(description="where records go")
     id: Annotated[str, Field(pattern=r"^(positions|key|header:.+)$")] = Field(
         default="positions",
-        description="`positions` (the headers `teacup.left` and `teacup.right`), `key`, or `header:NAME`; records "
-        "without an id go through and are counted",
+        description="`positions` (the headers `teacup.batch`, `teacup.left` and `teacup.right` of a join's "
+        "at-least-once output), `key`, or `header:NAME`; records without an id go through and are counted",
     )
     window: Annotated[Duration, Field(gt=0)] = Field(
         default=as_written("10m"),

@@ -3,8 +3,9 @@
     matched, unmatched   -> the output topic (envelope or `select`); unmatched also to a topic of its own
     unjoined, late, dead_letter -> topics of their own, the record as it was read, with where it stood and why
 
-Headers: `teacup.left` and `teacup.right` hold partition:offset of the two records, `teacup.late` is set on late ones,
-and the side topics have `teacup.outcome`, `teacup.reason` and, for dead letters, `teacup.topic`.
+Headers: `teacup.left` and `teacup.right` hold partition:offset of the two records, `teacup.batch` (at least once) which
+batch of which job wrote the row (`dedup.batchtag`), `teacup.late` is set on late ones, and the side topics have
+`teacup.outcome`, `teacup.reason` and, for dead letters, `teacup.topic`.
 
 A bucket's rows are durable (`kafkaio.delivery`: in transactions with its receipt, or acknowledged) before its summary
 row goes back. Whatever fails, fails the task, and Spark runs it again: the rows are the same, in the same order.
@@ -20,8 +21,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from dedup.batchtag import BATCH, BatchTag
 from dedup.hashing import Mask
-from dedup.identity import ID, LEFT, Identity
+from dedup.identity import ID, LEFT, Identity, Within
 from dedup.spark import current_attempt
 from dedup.worker import Setup, discard_deduplicator, open_deduplicator
 from deploy.accounts import Accounts
@@ -108,11 +110,12 @@ class BucketSink:
         self._written: dict[str, int] = {}  # by topic, since the last commit
         self._reached = ""
         self._found: Standing | None = None  # before this attempt wrote anything
+        self._batch = BatchTag.of(spec.name, ticket["generation"], ticket["number"])
         self._setup = setup
         self._deduplicator = None if setup is None else open_deduplicator(setup)
         try:
             self._filters = self._deduplicator is not None and self._deduplicator.begin(
-                current_attempt(), ticket["left_since_ms"]
+                current_attempt(), ticket["left_since_ms"], self._batch
             )
         except BaseException:
             self.abandon()
@@ -176,7 +179,7 @@ class BucketSink:
         asked = self._output.deduplicate
         identity = identity_of(self._spec, asked)
         ids = identity.of_positions(results) if identity.by_position else _header_ids(identity, results)
-        return self._deduplicator.keep(ids)
+        return self._deduplicator.keep(identity.in_batch(ids, self._batch))
 
     def _route(self, rows: pl.DataFrame) -> None:
         spec, output = self._spec, self._output
@@ -186,7 +189,7 @@ class BucketSink:
         if len(results):
             accounts.results += len(results)
             keys, values, more = _output_of(spec, output, results)
-            headers = _position_headers(results, more)
+            headers = _position_headers(results, more, None if output.exactly_once else self._batch)
             if self._filters:
                 fresh = self._fresh(results)
                 accounts.dropped += int(np.count_nonzero(~fresh))
@@ -226,11 +229,11 @@ def identity_of(spec: JoinSpec, asked: Deduplicate) -> Identity:
     """What identifies a result in the output topic.
 
     A replay of a lookup join may find another right record, or one where there was none. With every policy but `all`
-    a left record has one row, so that its position alone is the id.
+    a left record has one row, so that its position alone is the id; within its batch, as no other batch has the row.
     """
     if asked.expression is not None:
-        return Identity(ID)
-    return Identity(asked.header or (None if spec.policy is Policy.ALL else LEFT))
+        return Identity(ID, within=Within.BATCH)
+    return Identity(asked.header or (None if spec.policy is Policy.ALL else LEFT), within=Within.BATCH)
 
 
 def _header_ids(identity: Identity, results: pl.DataFrame) -> pl.Series:
@@ -244,15 +247,16 @@ def _output_of(spec: JoinSpec, output: Output, rows: pl.DataFrame) -> tuple[list
     return rows["out_key"].to_list(), rows["out_value"].to_list(), rows["out_headers"].to_list()
 
 
-def _position_headers(rows: pl.DataFrame, more: list[Any] | None) -> list[Any]:
-    """Where both records stood, and what the `select` adds."""
+def _position_headers(rows: pl.DataFrame, more: list[Any] | None, batch: BatchTag | None) -> list[Any]:
+    """Where both records stood, which batch writes the row, and what the `select` adds."""
     positions = rows.select(
         left=pl.format("{}:{}", "left_partition", "left_offset"),
         right=pl.format("{}:{}", "right_partition", "right_offset"),
     )
     left, right = positions["left"].to_list(), positions["right"].to_list()
+    tag = () if batch is None else ((BATCH, str(batch)),)  # one pair for all rows
     headers: list[Any] = [
-        [("teacup.left", a)] if b is None else [("teacup.left", a), ("teacup.right", b)]
+        [("teacup.left", a), *tag] if b is None else [("teacup.left", a), ("teacup.right", b), *tag]
         for a, b in zip(left, right, strict=True)
     ]
     if rows["late"].any():

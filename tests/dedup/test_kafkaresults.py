@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from dedup.identity import LEFT, Identity
+from dedup.batchtag import BATCH, BatchTag
+from dedup.identity import LEFT, Identity, Within
 from dedup.kafkaresults import KafkaResults, share
 from dedup.replayrange import Bounds
 from kafkaio.errors import KafkaUnavailable
@@ -111,6 +112,33 @@ def test_what_was_written_last_is_loaded_whatever_its_time(kafka, topic_factory,
     assert ids_of(results(topic), Bounds(5_000, 100)) == []
     assert ids_of(results(topic, tail=3), Bounds(5_000, 100)) == ["0:8|", "0:9|", "1:0|"]
     assert ids_of(results(topic, tail=3), Bounds(1_005, 100)) == [*(f"0:{i}|" for i in range(5, 10)), "1:0|"]
+
+
+def test_an_aborted_record_and_late_ones_hide_no_results(kafka, topic_factory, results):
+    """Where the time begins stands a record that cannot be read, and the newest results are older than those before."""
+    topic = topic_factory()
+    aborted = Producer({**kafka, "transactional.id": topic})
+    aborted.init_transactions(30)
+    aborted.begin_transaction()
+    aborted.produce(topic, b"x", timestamp=5_000)
+    aborted.flush()
+    aborted.abort_transaction(30)
+    put(kafka, topic, [result(f"0:{i}") for i in range(4)], start_ms=5_000)
+    put(kafka, topic, [result(f"0:{i}") for i in range(4, 12)], start_ms=10)
+
+    assert ids_of(results(topic), Bounds(4_000, 100)) == sorted(f"0:{i}|" for i in range(12))
+
+
+def test_only_results_of_the_batch_that_is_asked_for_count(kafka, topic_factory, results):
+    """The others are somebody else's, whatever positions they have."""
+    topic, tags = topic_factory(), [BatchTag.of("job", generation, 3) for generation in ("g", "h")]
+    put(kafka, topic, [[*result("0:1"), (BATCH, str(tag).encode())] for tag in tags])
+    identity = Identity(LEFT, within=Within.BATCH)
+
+    (piece,) = results(topic, identity).load(Bounds(None, 100, tags[1]))
+
+    assert piece.ids.to_list() == [str(tags[1]).encode() + b"|0:1"]
+    assert piece.foreign == 1
 
 
 @pytest.mark.parametrize(

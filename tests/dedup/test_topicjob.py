@@ -12,9 +12,10 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from dedup import kafkaresults, topicjob
+from dedup.batchtag import BatchTag
 from dedup.errors import RowsLost
 from dedup.hashing import hashes_of
-from dedup.identity import Identity
+from dedup.identity import Identity, Within
 from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.states import Attempt
 from dedup.topicjob import OutputWindow, TopicJob, topic_stage
@@ -232,3 +233,29 @@ def test_only_the_window_is_read_back(kafka, topic_factory, output_window):
 
     assert window.catch_up() == 1
     assert known(window, "old", "new") == [False, True]
+
+
+def test_positions_of_another_generation_are_other_results(kafka, topic_factory, monkeypatch):
+    """A join's at-least-once output, with repeats; its source topics were recreated, and another job writes there too:
+    each result goes out once, and none is dropped for another. What has no tag goes through."""
+    source, out = topic_factory(), topic_factory()
+    tags = [BatchTag.of(*whose) for whose in (("a", "g", 1), ("a", "g", 2), ("a", "recreated", 1), ("b", "g", 1))]
+    headers = [
+        [("teacup.left", b"0:%d" % i), ("teacup.right", b"0:1"), ("teacup.batch", str(tag).encode())]
+        for tag in tags
+        for i in (1, 2)
+    ]
+    writer = TopicWriter(kafka)
+    writer.write(source, None, [b"v"] * 20, [*headers, *headers, *([h[:2] for h in headers[:4]])], partitions=[0] * 20)
+    writer.flush()
+    writer.close()
+    identity = Identity(within=Within.GENERATION)
+    job = TopicJob(out, source, out, kafka, {}, identity, WINDOW_MS, DedupConfig(), ReplayRange())
+
+    def written(attempt, *span):
+        monkeypatch.setattr(topicjob, "current_attempt", lambda: attempt)
+        (batch,) = topic_stage(job)(Span(1, 1, 0, *span))
+        told = json.loads(batch.column("summary")[0].as_py())
+        return told["written"], told["without_id"]
+
+    assert [written(Attempt(0), 0, 8), written(Attempt(1), 8, 20)] == [(6, 0), (4, 4)]

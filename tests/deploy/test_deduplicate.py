@@ -9,7 +9,9 @@ from dataclasses import replace
 import polars as pl
 import pytest
 import yaml
+from confluent_kafka.admin import NewTopic
 
+from dedup.batchtag import BatchTag
 from dedup.replayrange import ReplayRange
 from dedup.states import Attempt
 from deploy import sink
@@ -90,6 +92,40 @@ def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
     assert first.lines[0]["deduplicator"] == {}
 
 
+def recreated(admin, *topics):
+    """Deleted and made anew under the same names, with offsets from 0."""
+    for topic in topics:
+        admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
+        admin.create_topics([NewTopic(topic, 2, 1)], operation_timeout=30)[topic].result(60)
+
+
+def test_recreated_source_topics_lose_no_rows(kafka, admin, job, tmp_path):
+    """Same names, offsets and times, a new checkpoint, the same output, one kill: what stands in the output from before
+    are other rows. None of the new ones is taken for them, and what was written before the kill is not repeated."""
+    content = job()
+    fill(kafka, content, 400)
+    assert JobProcess(tmp_path, {**content, "trigger": "available_now"}).ended() == ExitCode.DONE
+    recreated(admin, content["left"]["topic"], content["right"]["topic"])
+    fill(kafka, content, 2_000)
+    content = {**content, "checkpoint": str(tmp_path / "new"), "records_per_batch": 100}
+    killed = JobProcess(tmp_path, content)
+    killed.until(lambda: sum(line["read"]["left"] for line in killed.lines) > 300, "some hundred records are through")
+    killed.kill()
+    if not uncommitted(tmp_path / "new"):
+        forget_last_commit(tmp_path / "new")
+
+    last = JobProcess(tmp_path, {**content, "records_per_batch": 300, "trigger": "available_now"})
+    code = last.ended()
+
+    assert code == ExitCode.DONE, last.told()
+    rows = [record["headers"] for record in records(kafka, content["output"]["topic"])]
+    origins = [BatchTag.parse(row["teacup.batch"].encode()).origin for row in rows]
+    counts = Counter((origin, row["teacup.left"]) for origin, row in zip(origins, rows, strict=True))
+    assert set(counts.values()) == {1}
+    assert sorted(Counter(origins).values()) == [400, 2_000]
+    assert sum(line["deduplicator"].get("loaded", 0) for line in last.lines) > 0
+
+
 BY_EXPRESSION = {
     "deduplicate": {"quiet": "100ms", "expression": "concat(left_partition, '/', left_offset)"},
     "select": {"key": "key", "value": "outcome"},
@@ -136,12 +172,37 @@ def test_a_replay_that_finds_another_right_record(kafka, job, tmp_path, monkeypa
     assert [one.get("teacup.right") for one in found] == rights
 
 
+@pytest.mark.parametrize("other", [{"name": "other"}, {"generation": "other"}, {"number": 1}])
+def test_only_rows_of_the_batch_itself_are_duplicates(kafka, job, tmp_path, monkeypatch, other):
+    """Rows of a backfill or another job, of another checkpoint, or of an earlier batch stand in the output with the
+    same positions and times: a batch that runs again drops its own rows, and no others."""
+    path, content = tmp_path / "job.yaml", job()
+    rows, mine = rows_about(list(range(10))), {"name": content["name"], "generation": "g", "number": 2}
+
+    def deduplicated(some, name, generation, number, last_batch=None):
+        path.write_text(yaml.safe_dump({**content, "name": name}))
+        made = load_job(path)
+        monkeypatch.setattr(sink, "current_attempt", lambda: Attempt(2))
+        replay = ReplayRange(last_batch, run=f"{name}-{generation}-{number}-{last_batch}")
+        stage = sink.deliver_stage(made.spec, made.output, replace(deduplication(made), replay=replay))
+        (summary,) = stage(ticket_with(some, len(some), len(some), generation=generation, number=number))
+        return json.loads(summary.column("summary")[0].as_py())["deduplicator"]
+
+    deduplicated(rows, **{**mine, **other})
+    deduplicated(rows[:4], **mine)  # as far as it came before its driver was killed
+    told = deduplicated(rows, **mine, last_batch=2)
+
+    assert (told["loaded"], told["foreign"], told["dropped"]) == (4, 10, 4)
+    tags = Counter(record["headers"]["teacup.batch"] for record in records(kafka, content["output"]["topic"]))
+    assert list(tags.values()) == [10, 10]
+
+
 @pytest.mark.parametrize(("left_since_ms", "loaded"), [(START_MS, 2), (None, 3)])
 def test_a_late_retry_loads_what_its_batch_can_have_written(
     kafka, job, tmp_path, monkeypatch, caplog, left_since_ms, loaded
 ):
     """Two hours of output stand before it: the ticket says that left is past them, where it knows. Of the
-    rest twice a batch is loaded, whatever its time."""
+    rest twice a batch is looked through, whatever its time."""
     path, content = tmp_path / "job.yaml", {**job(), "records_per_batch": 1}
     path.write_text(yaml.safe_dump(content))
     made, hour_ms = load_job(path), 3_600_000
@@ -156,7 +217,7 @@ def test_a_late_retry_loads_what_its_batch_can_have_written(
     (batch,) = retry(ticket_with(rows, 1, 1, left_since_ms))
 
     told = json.loads(batch.column("summary")[0].as_py())["deduplicator"]
-    assert (told["loaded"], told["dropped"]) == (loaded, 1)
+    assert (told["loaded"], told["dropped"]) == (loaded, 1)  # all three are of one batch here
     assert f"recent results of {made.output.topic}: {loaded} records" in caplog.text
 
 

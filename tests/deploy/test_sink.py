@@ -37,10 +37,16 @@ def rows_about(lefts: list[int], outcome: str = "unmatched") -> pl.DataFrame:
 
 
 def ticket_with(
-    rows: pl.DataFrame, read: int, joined: int, left_since_ms: int | None = None
+    rows: pl.DataFrame,
+    read: int,
+    joined: int,
+    left_since_ms: int | None = None,
+    *,
+    generation: str = "g",
+    number: int = 1,
 ) -> Iterator[pa.RecordBatch]:
     """What the join's stage gives for one ticket, with this summary."""
-    about = {"bucket": 0, "number": 1, "generation": "g", "left_since_ms": left_since_ms}
+    about = {"bucket": 0, "number": number, "generation": generation, "left_since_ms": left_since_ms}
     summary = {**about, "read": {"left": read, "right": 0}, "rows": {"unmatched": joined}}
     for outcome, reason in ((TICKET, about), (None, {}), (SUMMARY, summary)):
         told = [{"outcome": outcome, "reason": json.dumps(reason), "late": False}]

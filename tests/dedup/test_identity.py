@@ -1,0 +1,198 @@
+"""Ids of records, and within what they identify a result: any histories of jobs, generations and recreated topics."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup.batchtag import BATCH, BatchTag
+from dedup.deduplicator import Deduplicator
+from dedup.identity import LEFT, RIGHT, Identity, Within
+from dedup.replayrange import Bounds, DedupConfig, ReplayRange
+from dedup.results import Loaded
+from dedup.states import Attempt
+from kafkaio.rangereader import HEADERS
+
+TAG = BatchTag.of("job", "generation", 7)
+
+
+def records_with(headers):
+    """Records as the reader gives them, as far as an identity looks at them."""
+    return pa.record_batch({"key": pa.nulls(len(headers), pa.binary()), "headers": pa.array(headers, HEADERS)})
+
+
+def result(tag, left, right=None):
+    tagged = [] if tag is None else [(BATCH, str(tag).encode())]
+    return [(LEFT, left.encode()), *([(RIGHT, right.encode())] if right else []), *tagged]
+
+
+@given(st.text(), st.text(), st.integers(0, 2**63))
+def test_a_tag_survives_its_header(job, generation, number):
+    """Whatever the names."""
+    tag = BatchTag.of(job, generation, number)
+
+    assert BatchTag.parse(str(tag).encode()) == tag
+    assert tag.covers(tag)
+
+
+@given(st.one_of(st.none(), st.binary(max_size=30)))
+def test_a_foreign_header_is_no_tag_or_is_written_like_one(value):
+    """Never an error: others may write into the topic what they like."""
+    tag = BatchTag.parse(value)
+
+    assert tag is None or value.split(b":")[0] == tag.origin.encode()
+
+
+def test_tags_tell_jobs_generations_and_batches_apart():
+    """Later batches of the same generation are covered, as a checkpoint may have gone back."""
+    others = [
+        BatchTag.of("other", "generation", 7),
+        BatchTag.of("job", "later", 7),
+        BatchTag.of("job", "generation", 6),
+    ]
+
+    assert [TAG.covers(other) for other in (*others, None)] == [False] * 4
+    assert TAG.covers(BatchTag.of("job", "generation", 8))
+    assert BatchTag.of("ab", "c", 1) != BatchTag.of("a", "bc", 1)
+
+
+def test_the_id_of_a_row_to_be_written_is_that_of_its_record():
+    """For positions of both records, of left alone, and a header of the user's that is no text."""
+    rows = pl.DataFrame(
+        {"left_partition": [0, 3], "left_offset": [5, 6], "right_partition": [1, None], "right_offset": [9, None]}
+    )
+    written = [result(TAG, "0:5", "1:9"), result(TAG, "3:6")]
+    for header in (None, LEFT):
+        identity = Identity(header, within=Within.BATCH)
+        ids = identity.in_batch(identity.of_positions(rows), TAG).to_list()
+        assert ids == identity.of_records(records_with(written)).to_list()
+        assert len({*ids}) == 2
+        assert all(one.startswith(str(TAG).encode()) for one in ids)
+    by_header = Identity("event", within=Within.BATCH)
+    given_ids = by_header.in_batch(pl.Series([b"\xff\x00", None]), TAG).to_list()
+
+    assert (
+        given_ids == by_header.of_records(records_with([[("event", b"\xff\x00"), *result(TAG, "0:5")], None])).to_list()
+    )
+
+
+def test_records_of_other_batches_have_no_id():
+    """Nor those without a tag, and those whose positions are no text."""
+    identity = Identity(LEFT, within=Within.BATCH)
+    tags = [
+        TAG,
+        BatchTag.of("job", "generation", 6),
+        BatchTag.of("job", "generation", 8),
+        BatchTag.of("b", "g", 7),
+        None,
+    ]
+    headers = [*(result(tag, "0:1") for tag in tags), None, [(LEFT, b"\xff"), (BATCH, str(TAG).encode())]]
+
+    ids = identity.of_records(records_with(headers), since=TAG).to_list()
+    both = Identity(within=Within.BATCH).of_records(records_with(headers), since=TAG).to_list()
+
+    assert [one is not None for one in ids] == [True, False, True, False, False, False, True]
+    assert [one is not None for one in both] == [True, False, True, False, False, False, False]
+
+
+@pytest.mark.parametrize("identity", [Identity("event"), Identity(key=True)])
+def test_ids_of_the_users_own_need_no_tag(identity):
+    """Unless a batch's results are asked for."""
+    batch = pa.record_batch(
+        {"key": pa.array([b"a", b"a"], pa.binary()), "headers": pa.array([[("event", b"a")]] * 2, HEADERS)}
+    )
+
+    assert identity.of_records(batch).to_list() == [b"a", b"a"]
+    assert identity.of_records(batch, since=TAG).to_list() == [None, None]
+
+
+def test_positions_within_a_generation():
+    """The same wherever a batch was cut; another generation's record at the same place is another result."""
+    identity = Identity(within=Within.GENERATION)
+    tags = [
+        TAG,
+        BatchTag.of("job", "generation", 8),
+        BatchTag.of("job", "recreated", 7),
+        BatchTag.of("other", "g", 7),
+        None,
+    ]
+
+    ids = identity.of_records(records_with([result(tag, "0:1", "0:2") for tag in tags])).to_list()
+
+    assert ids[0] == ids[1] == TAG.origin.encode() + b"|0:1|0:2"
+    assert len({*ids[1:]}) == 4
+    assert ids[4] is None
+
+
+class Job:
+    """A job of one name: its checkpoint's generation, what it has committed, one deduplicator a start."""
+
+    identity = Identity(LEFT, within=Within.BATCH)
+
+    def __init__(self, name, output):
+        self.name, self.output, self.expected = name, output, Counter()
+        self.new_checkpoint(0)
+
+    def new_checkpoint(self, number):
+        """Also that of recreated topics: offsets count from 0 again."""
+        self.generation, self.number, self.at, self.tried = f"{number}", 0, 0, False
+        self.start()
+
+    def start(self):
+        replay = ReplayRange(self.number if self.tried else None)
+        self.dedup = Deduplicator(DedupConfig(quiet_ms=2, settle_ms=0), replay)
+
+    def batch(self, size, writes, now_ms):
+        """Try a batch of so many records; with `writes` given only the first of them get out, and the driver dies."""
+        tag = BatchTag.of(self.name, self.generation, self.number)
+        lefts = [f"0:{self.at + i}" for i in range(size)]
+        load = self.dedup.begin(Attempt(self.number), now_ms, batch=tag)
+        if load is not None:
+            self.dedup.load(self.loaded(load.bounds), lambda: now_ms)
+        kept = lefts
+        if self.dedup.filtering:
+            ids = self.identity.in_batch(pl.Series([left.encode() for left in lefts], dtype=pl.Binary), tag)
+            kept = [left for left, fresh in zip(lefts, self.dedup.keep(ids, now_ms), strict=True) if fresh]
+        self.output.extend((self.name, self.generation, left, result(tag, left)) for left in kept[:writes])
+        if writes is not None:
+            self.tried = True
+            self.start()
+            return size
+        self.dedup.durable()
+        self.expected.update((self.name, self.generation, left) for left in lefts)
+        self.number, self.at, self.tried = self.number + 1, self.at + size, False
+        return None
+
+    def loaded(self, bounds: Bounds):
+        ids = self.identity.of_records(records_with([headers for *_, headers in self.output]), bounds.batch)
+        yield Loaded(ids.drop_nulls(), ids.null_count())
+
+
+STEP = st.tuples(st.sampled_from("ab"), st.sampled_from(["batch", "kill", "new checkpoint"]), st.integers(0, 4))
+
+
+@given(st.lists(STEP, max_size=30))
+def test_no_row_is_taken_for_one_of_another_job_or_generation(steps):
+    """Two jobs into one topic, their positions alike; kills, restarts, and new checkpoints over recreated topics."""
+    output = []
+    jobs = {name: Job(name, output) for name in "ab"}
+    unfinished = dict.fromkeys("ab")
+
+    for now_ms, (name, what, size) in enumerate(steps):
+        job, under_way = jobs[name], unfinished[name]
+        if what == "new checkpoint" and under_way is None:
+            job.new_checkpoint(now_ms + 1)
+        else:
+            unfinished[name] = job.batch(
+                size if under_way is None else under_way, size // 2 if what == "kill" else None, now_ms
+            )
+    for name, under_way in unfinished.items():
+        if under_way is not None:
+            jobs[name].batch(under_way, None, len(steps))
+
+    assert Counter(row[:3] for row in output) == jobs["a"].expected + jobs["b"].expected
