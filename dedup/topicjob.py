@@ -9,9 +9,13 @@ A range that may have been tried before is begun only after the earlier writes a
 that reaches back to the range's first record, as the range may span more than the window. Records behind another
 writer's open transaction cannot be read back yet: it is waited for.
 
-A time from the future is taken for now, as the window would otherwise end for everything else. Where the window begins
-in the output the broker's index says, unchecked: every record before its answer is older, and one that lies about its
-time makes it answer earlier only.
+The window's clock is what a block of records proves, and never a single one: one that is ahead of its neighbours would
+end the window for all others. Times from the future count for nothing. Where the window begins in the output the
+broker's index says, unchecked: every record before its answer is older, and one that lies about its time makes it
+answer earlier only.
+
+Records go out as they came. A time that the output does not take is replaced by now, and told in the header
+`teacup.time` (`kafkaio.producible`); a record that it does not take at all ends the job.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,14 +38,17 @@ from dedup.seen import SeenIds, fresh_rows
 from dedup.spark import current_attempt
 from dedup.states import Attempt
 from dedup.topicsource import Span, Stage, summary_batch
-from dedup.window import SeenWindow
+from dedup.window import SeenWindow, proven_ms
 from dedup.worker import clock_ms, wait_until_settled
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
+from kafkaio.errors import RecordTooLarge
 from kafkaio.perprocess import PerProcess
+from kafkaio.producible import TopicLimits, batch_bytes, record_bytes, restamped
 from kafkaio.rangereader import RangeReader, open_reader
+from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.topiclog import Ends
-from kafkaio.writer import discard_writer, open_writer
+from kafkaio.writer import TopicWriter, discard_writer, open_writer
 
 log = logging.getLogger("dedup")
 
@@ -62,6 +70,11 @@ class TopicJob:
     window_ms: int
     config: DedupConfig
     replay: ReplayRange
+
+    @property
+    def to_output(self) -> dict[str, str]:
+        """Properties of the producer."""
+        return {**self.kafka, **self.producer}
 
 
 class OutputWindow:
@@ -105,7 +118,8 @@ class OutputWindow:
         for batch in self._reader.read(p, max(self._position, ends.start), ends.stable):
             ids = self._job.identity.of_records(batch)
             loaded += len(ids) - ids.null_count()
-            newest_ms = min(pc.max(batch.column("timestamp")).as_py(), now_ms)
+            newest_ms = proven_ms(batch.column("timestamp").to_numpy(), now_ms + FUTURE_SKEW_MS)
+            newest_ms = None if newest_ms is None else min(newest_ms, now_ms)
             self.forgotten += self.seen.add(hashes_of(ids.drop_nulls()), newest_ms)
         self._position = ends.stable
         return loaded
@@ -149,13 +163,24 @@ def _carry_out(job: TopicJob, span: Span) -> pa.RecordBatch:
             return _carried_out(job, span, window)
     except BaseException:
         _windows.discard(key)
-        discard_writer({**job.kafka, **job.producer})
         raise
 
 
 def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBatch:
     loaded = window.catch_up()
-    writer = open_writer({**job.kafka, **job.producer})
+    limits = limits_of(job.to_output, [job.output])
+    producer = within_limits(job.to_output, limits)
+    try:
+        return _written(job, span, window, open_writer(producer), limits[job.output], loaded)
+    except BaseException:
+        discard_writer(producer)
+        forget_limits(job.to_output, limits)
+        raise
+
+
+def _written(
+    job: TopicJob, span: Span, window: OutputWindow, writer: TopicWriter, limits: TopicLimits, loaded: int
+) -> pa.RecordBatch:
     under_way = SeenIds()
     read = dropped = without_id = 0
     for batch in open_reader(job.source, job.kafka).read(span.partition, span.start, span.end):
@@ -166,8 +191,7 @@ def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBa
         dropped += len(batch) - len(kept)
         without_id += ids.null_count()
         if len(kept):
-            columns = (kept.column(name) for name in ("key", "value", "headers", "timestamp", "partition"))
-            writer.write(job.output, *columns)
+            writer.write(job.output, *_taken(job, kept, limits))
     delivered = writer.flush()
     if delivered.sent != read - dropped or delivered.acknowledged != delivered.sent:
         raise RowsLost(
@@ -178,6 +202,25 @@ def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBa
     of_output = {"loaded": loaded, "known": len(window.seen), "forgotten": window.forgotten}
     about = {"partition": span.partition, "number": span.number, "parts": span.parts}
     return summary_batch({**about, **counts, **of_output})
+
+
+def _taken(job: TopicJob, records: pa.RecordBatch, limits: TopicLimits) -> tuple[Any, ...]:
+    """Key, value, headers, timestamp and partition of records, as the output takes them; raises `RecordTooLarge`."""
+    sizes = batch_bytes(records)
+    doubtful = [] if limits.surely_takes(int(sizes.max())) else range(len(sizes))
+    for one in (records.slice(i, 1).to_pylist()[0] for i in doubtful if not limits.surely_takes(int(sizes[i]))):
+        own = [(header["key"], header["value"]) for header in one["headers"] or ()]
+        if (passed := limits.limit_passed(one["key"], one["value"], own)) is not None:
+            what = f"record {job.source}-{one['partition']}:{one['offset']}"
+            raise RecordTooLarge(what, record_bytes(one["key"], one["value"], own), *passed)
+    times, headers, now_ms = records.column("timestamp"), records.column("headers"), clock_ms()
+    if not limits.keeps(pc.min(times).as_py(), pc.max(times).as_py(), now_ms):
+        listed = [
+            None if some is None else [(one["key"], one["value"]) for one in some] for some in headers.to_pylist()
+        ]
+        known = [None if time < 0 else time for time in times.to_pylist()]
+        times, headers = restamped(known, listed, limits, now_ms)
+    return records.column("key"), records.column("value"), headers, times, records.column("partition")
 
 
 def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:

@@ -10,11 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from dedup.hashing import Hashes, Mask
 from dedup.seen import SeenIds
 
 _GENERATIONS = 4
+_BLOCK = 33
+
+
+def proven_ms(times: npt.NDArray[np.int64], ceiling_ms: int) -> int | None:
+    """How far these records have come: the median of the last valid times, of which a few may lie; None without any.
+
+    ceiling_ms   times above it, and negative ones, are not valid
+    """
+    block = times[(times >= 0) & (times <= ceiling_ms)][-_BLOCK:]
+    return int(np.sort(block)[(len(block) - 1) // 2]) if len(block) else None
 
 
 @dataclass(slots=True)

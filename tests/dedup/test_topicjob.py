@@ -20,7 +20,9 @@ from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.states import Attempt
 from dedup.topicjob import OutputWindow, TopicJob, topic_stage
 from dedup.topicsource import Span
+from kafkaio.errors import RecordTooLarge
 from kafkaio.writer import TopicWriter
+from tests.deploy.jobprocess import records
 
 WINDOW_MS = 10_000
 
@@ -259,3 +261,33 @@ def test_positions_of_another_generation_are_other_results(kafka, topic_factory,
         return told["written"], told["without_id"]
 
     assert [written(Attempt(0), 0, 8), written(Attempt(1), 8, 20)] == [(6, 0), (4, 4)]
+
+
+def test_times_that_the_output_does_not_take_are_told_in_a_header(kafka, topic_factory, monkeypatch):
+    """The record goes out all the same, with the time of its writing."""
+    source, out, old_ms = topic_factory(), topic_factory(config={"message.timestamp.before.max.ms": "3600000"}), 12_345
+    put(kafka, source, ["old"], old_ms)
+    put(kafka, source, ["new"], now_ms())
+    job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
+    monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
+
+    list(topic_stage(job)(Span(1, 1, 0, 0, 2)))
+
+    old, new = records(kafka, out)
+    assert (old["key"], old["headers"]) == (b"old", {"teacup.time": "12345"})
+    assert (new["key"], new["headers"]) == (b"new", {})
+
+
+def test_a_record_above_the_outputs_limit_is_named(kafka, topic_factory, monkeypatch):
+    """With both sizes; small records of the same range are no obstacle, however many there are."""
+    source, out = topic_factory(), topic_factory(config={"max.message.bytes": "20000"})
+    put(kafka, source, [f"{i:0500}" for i in range(100)], now_ms())
+    put(kafka, source, ["x" * 30_000], now_ms())
+    job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
+    monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
+
+    list(topic_stage(job)(Span(1, 1, 0, 0, 100)))
+    with pytest.raises(RecordTooLarge, match=rf"record {source}-0:100 has 30,0.. bytes, above the 20,000"):
+        list(topic_stage(job)(Span(2, 1, 0, 100, 101)))
+
+    assert len(records(kafka, out)) == 100

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dedup.hashing import hashes_of
-from dedup.window import SeenWindow
+from dedup.window import SeenWindow, proven_ms
 
 
 def one(number):
@@ -53,3 +56,35 @@ def test_old_records_in_between_do_not_end_a_generation():
 
     assert len(window._generations) == 1
     assert all(window.contains(one(number))[0] for number in range(500))
+
+
+def test_records_without_a_time_count_as_the_newest():
+    """They are known for the window from there on, and end it for nobody."""
+    window = SeenWindow(1_000, 1_000_000)
+    window.add(one(1), 5_000)
+    window.add(one(2), None)
+    window.add(one(3), 5_900)
+
+    assert all(window.contains(one(number))[0] for number in (1, 2, 3))
+
+
+@given(
+    true=st.lists(st.integers(1_000, 2_000), min_size=17, max_size=60),
+    lies=st.lists(st.tuples(st.integers(0, 60), st.integers(-1, 2**40)), max_size=16),
+)
+def test_a_few_records_that_lie_do_not_move_the_clock(true, lies):
+    """Sixteen in a block; times from the future, and none at all, do not even count."""
+    times = sorted(true)
+    for at, lie in lies:
+        times.insert(min(at, len(times)), lie)
+
+    proven = proven_ms(np.array(times, np.int64), 2**39)
+
+    assert proven is not None
+    assert min(true) <= proven <= max(true)
+
+
+def test_a_batch_without_a_valid_time_proves_nothing():
+    """Nor one that is empty."""
+    assert proven_ms(np.array([-1, 5_001], np.int64), 5_000) is None
+    assert proven_ms(np.array([], np.int64), 5_000) is None
