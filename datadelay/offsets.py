@@ -10,20 +10,22 @@ A record from further in the future than `max_future_skew` counts as none, as in
 (all is aborted or compacted away), or a wrong path to the time: who sets a consumer by it would skip all that is there.
 
 Kafka's time index answers exactly. Where times are in the payload, or the index is misled (by a record from the
-future, a transaction's marker), single records are searched: with a disorder of at most D every record before the
-answer has time < T, and a few from T - D on may be read again. A larger disorder than was said shows in no look at
-single records. Either way the neighbours are read: the record at the answer must have reached T (T - D), none known
-before it may. An answer that they contradict (the log changed meanwhile, the index is broken) is not `verified`, and
-nothing is to be set by it.
+future or ahead of its neighbours, a transaction's marker), blocks of records are searched: with a disorder of at most
+D every record before the answer has time < T, but those that lie (`kafkaio.blocksearch`), and a few from T - D on may
+be read again. Either way the neighbours are read: most of the last block before the answer must be below T, and some
+record of the block there must have reached T (T - D). An answer that they contradict (the log changed meanwhile, the
+index is broken) is not `verified`, and nothing is to be set by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafkaio.topiclog import Ends, TopicLog
+from kafkaio.blocksearch import Timed, block_size
+from kafkaio.eventtime import typical
+from kafkaio.topiclog import Ends, TimeAnswer, TopicLog
 from kafkaio.topiclog import TimeQuery as Query
 
 
@@ -41,8 +43,8 @@ class Found(StrEnum):
 class OffsetAt:
     """Where a time begins in one partition.
 
-    before_ms  the largest time that is cheaply known of the records before the offset, None where there is none
-    at_ms      the time of the first record from the offset on, None where there is none
+    before_ms  the time of the last valid record before the offset, None where there is none
+    at_ms      the time of the first valid record from the offset on, None where there is none
     """
 
     partition: int
@@ -74,17 +76,20 @@ def offsets_at(
     )
     offsets = {p: answer.offset for p, answer in answers.items()}
     progress(f"{log.topic}: reading the neighbours of {len(offsets)} offsets")
-    at = log.times_at({p: (offset, ends[p].stable) for p, offset in offsets.items()}, ceiling_ms)
-    before = log.newest(offsets, ceiling_ms)
+    size = block_size(log.outliers)
+    at = log.valid_times({p: (offset, ends[p].stable) for p, offset in offsets.items()}, ceiling_ms, size)
+    before = log.last_times(offsets, ceiling_ms, size)
+    at_ms = {p: block[0][1] if block else None for p, block in at.items()}
+    before_ms = {p: block[-1][1] if block else None for p, block in before.items()}
     return tuple(
         OffsetAt(
             partition=p,
             offset=offset,
-            found=_found(answers[p].reached, ends[p], at[p], before[p]),
-            before_ms=before[p],
-            at_ms=at[p],
+            found=_found(answers[p].reached, ends[p], at_ms[p], before_ms[p]),
+            before_ms=before_ms[p],
+            at_ms=at_ms[p],
             ends=ends[p],
-            verified=_verified(time_ms, answers[p].time_ms, answers[p].reached, at[p], before[p]),
+            verified=_verified(time_ms, answers[p], _times(before[p]), _times(at[p])),
         )
         for p, offset in sorted(offsets.items())
     )
@@ -98,7 +103,11 @@ def _found(reached: bool, ends: Ends, at_ms: int | None, before_ms: int | None) 
     return Found.LOG_START if before_ms is None and ends.start > 0 else Found.RECORD
 
 
-def _verified(time_ms: int, sought_ms: int, reached: bool, at_ms: int | None, before_ms: int | None) -> bool:
-    if before_ms is not None and before_ms >= time_ms:
+def _verified(time_ms: int, answer: TimeAnswer, before_ms: Sequence[int], at_ms: Sequence[int]) -> bool:
+    if before_ms and typical(before_ms) >= time_ms:
         return False
-    return at_ms is not None and at_ms >= sought_ms if reached else at_ms is None
+    return any(at >= answer.time_ms for at in at_ms) if answer.reached else not at_ms
+
+
+def _times(block: Sequence[Timed]) -> list[int]:
+    return [at for _, at in block]

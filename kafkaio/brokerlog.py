@@ -2,22 +2,20 @@
 
 A time is looked up in the broker's index first, for all partitions in one call. The index answers with the
 first record of any kind at or after the time, searched from the start of the log: a transaction's marker,
-an aborted record or one from the future answers as well. So the record at the answered offset is read, and
-the answer counts only if a readable record stands exactly there with `time_ms <= time <= ceiling_ms`.
+an aborted record, one from the future or one ahead of its neighbours answers as well. So the block of valid
+records that starts there is read, and the answer counts only if that block has reached the time. That no
+record at all reaches a time is exact.
 
-Otherwise, and where times are in the payload, single records are compared: a binary search with the invariant
-
-    the valid record before `low` has time < sought,    the valid record at `answer` has time >= sought
-
-in which a record above the ceiling, or without a time, is stepped over. Records are not sorted by time:
-what is found is *some* place where the time is passed, hence the margin that is taken off the time sought.
-All partitions advance in lockstep, so that the rounds cost and not the partitions.
+Otherwise, and where times are in the payload, blocks of records are compared (`kafkaio.blocksearch`): records
+are not sorted by time, and one that lies at a probe must not throw away what stands before it. All partitions
+advance in lockstep, so that the rounds cost and not the partitions: a block is one fetch where records are
+small, as a single record is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -25,8 +23,9 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import admin as kafka_admin
 
 from kafkaio import client
+from kafkaio.blocksearch import Probe, Timed, block_size, borne_out, search
 from kafkaio.errors import KafkaUnavailable
-from kafkaio.eventtime import TimeOf, event_times
+from kafkaio.eventtime import ANY_SKEW_MS, OUTLIERS, TimeOf, ceilings, event_times, typical, valid
 from kafkaio.pointread import PointReader, Record
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
 
@@ -43,9 +42,23 @@ _TAKE_AT_MOST = 4096  # records in one go, where one after the other has no time
 
 
 class BrokerLog:
-    """Implements `kafkaio.topiclog.TopicLog`. Every call is retried within bounds, then raises `KafkaUnavailable`."""
+    """Implements `kafkaio.topiclog.TopicLog`. Every call is retried within bounds, then raises `KafkaUnavailable`.
 
-    def __init__(self, topic: str, kafka: Mapping[str, str], time_of: TimeOf | None = None) -> None:
+    outliers            how many records of a block may lie (`kafkaio.blocksearch`)
+    max_future_skew_ms  how far above its append time, where the broker set it, a record's time is valid
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        kafka: Mapping[str, str],
+        time_of: TimeOf | None = None,
+        *,
+        outliers: int = OUTLIERS,
+        max_future_skew_ms: int = ANY_SKEW_MS,
+    ) -> None:
+        self._outliers = outliers
+        self._skew_ms = max_future_skew_ms
         self._topic = topic
         self._time_of = time_of or TimeOf()
         self._kafka = dict(kafka)
@@ -57,6 +70,10 @@ class BrokerLog:
     @property
     def topic(self) -> str:
         return self._topic
+
+    @property
+    def outliers(self) -> int:
+        return self._outliers
 
     def topic_id(self) -> str:
         return str(self._describe().topic_id)
@@ -98,106 +115,107 @@ class BrokerLog:
             return {p: _or_beyond(found.offset) for p, found in self._index(times_ms).items()}
         ends = self.ends()
         queries = {p: TimeQuery(at, ends[p].start, ends[p].stable) for p, at in times_ms.items()}
-        answers = self._search(queries, ceiling_ms=1 << 62)
+        answers = self._search(queries, 1 << 62, outliers=0)
         return {p: one.offset if one.reached else BEYOND_THE_LOG for p, one in answers.items()}
 
     def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
         answers = {} if self._time_of.in_payload else self._by_index(queries, ceiling_ms)
         rest = {p: query for p, query in queries.items() if p not in answers}
-        return answers | self._search(rest, ceiling_ms)
+        return answers | self._search(rest, ceiling_ms, self._outliers)
+
+    def valid_times(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int, count: int) -> dict[int, list[Timed]]:
+        found: dict[int, list[Timed]] = {p: [] for p in spans}
+        rest, at_once = dict(spans), count
+        while rest:
+            records = self._points.take(rest, at_once)
+            for record, at in self._valid([one for some in records.values() for one in some], ceiling_ms):
+                if len(times := found[record.partition]) < count:
+                    times.append((record.offset, at))
+            rest = {
+                p: (some[-1].offset + 1, rest[p][1])
+                for p, some in records.items()
+                if len(found[p]) < count and len(some) == at_once
+            }
+            at_once = min(at_once * 8, _TAKE_AT_MOST)
+        return found
+
+    def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[Timed]]:
+        starts = {p: found.offset for p, found in self._all(ends, OffsetSpec.earliest()).items()}
+        found: dict[int, list[Timed]] = {p: [] for p in ends}
+        back = count + 1  # a transaction's marker often stands at the end
+        spans = {p: (max(end - back, starts[p]), end) for p, end in ends.items() if end > starts[p]}
+        while spans:
+            records = self._points.take(spans, back)
+            some = self._valid([one for these in records.values() for one in these], ceiling_ms)
+            for p in spans:
+                found[p] = [(record.offset, at) for record, at in some if record.partition == p] + found[p]
+            back = min(back * 4, _TAKE_AT_MOST)
+            spans = {
+                p: (max(start - back, starts[p]), start)
+                for p, (start, _) in spans.items()
+                if len(found[p]) < count and start > starts[p]
+            }
+        return {p: times[-count:] for p, times in found.items()}
 
     def newest(self, ends: Mapping[int, int], ceiling_ms: int) -> dict[int, int | None]:
-        starts = {p: found.offset for p, found in self._all(ends, OffsetSpec.earliest()).items()}
-        times: dict[int, int | None] = {p: None for p, end in ends.items() if end <= starts[p]}
-        if not self._time_of.in_payload:
-            largest = self._all(ends, OffsetSpec.max_timestamp())
-            spots = {p: at.offset for p, at in largest.items() if starts[p] <= at.offset < ends[p]}
-            times |= self._confirmed(spots, {}, ceiling_ms)
-        back = 1
-        while rest := {p: end for p, end in ends.items() if p not in times}:
-            spans = {p: (max(end - back, starts[p]), end) for p, end in rest.items()}
-            found = self._last_valid(spans, ceiling_ms)
-            for p, (start, _) in spans.items():
-                if p in found:
-                    times[p] = found[p]
-                elif start == starts[p]:
-                    times[p] = None
-            back *= 4
-        return times
+        blocks = self.last_times(ends, ceiling_ms, block_size(self._outliers))
+        return {p: typical([at for _, at in block]) if block else None for p, block in blocks.items()}
 
     def times_at(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, int | None]:
-        found = self._first_valid(spans, ceiling_ms)
-        return {p: found[p][1] if p in found else None for p in spans}
+        found = self.valid_times(spans, ceiling_ms, 1)
+        return {p: times[0][1] if times else None for p, times in found.items()}
 
     def close(self) -> None:
         self._points.close()
 
     def _by_index(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
-        """The answers of the index that hold; a partition that it is wrong about is missing."""
+        """The answers of the index that hold; a partition that it may be wrong about is missing."""
         found = {p: _or_beyond(at.offset) for p, at in self._index({p: q.time_ms for p, q in queries.items()}).items()}
         none = {p: TimeAnswer(q.hi, q.time_ms, False) for p, q in queries.items() if found[p] >= q.hi}
-        floors = {p: q.time_ms for p, q in queries.items()}
-        spots = {p: at for p, at in found.items() if p not in none}
-        held = self._confirmed(spots, floors, ceiling_ms)
-        return none | {p: TimeAnswer(max(found[p], queries[p].lo), queries[p].time_ms, True) for p in held}
+        spans = {p: (found[p], q.hi) for p, q in queries.items() if q.lo <= found[p] < q.hi}
+        blocks = self.valid_times(spans, ceiling_ms, block_size(self._outliers))
+        begins = {p: borne_out(block, queries[p].time_ms) for p, block in blocks.items()}
+        return none | {p: TimeAnswer(at, queries[p].time_ms, True) for p, at in begins.items() if at is not None}
 
-    def _confirmed(self, spots: Mapping[int, int], floors: Mapping[int, int], ceiling_ms: int) -> dict[int, int]:
-        """The times of the readable records that stand exactly at these offsets, from the floor to the ceiling."""
-        records = self._points.take({p: (at, at + 1) for p, at in spots.items()})
-        times = self._times([record for some in records.values() for record in some])
-        return {
-            record.partition: at
-            for record, at in times
-            if at is not None and floors.get(record.partition, at) <= at <= ceiling_ms
-        }
-
-    def _first_valid(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, tuple[int, int]]:
-        """Offset and time of the first record in each span that has a time, and one not above the ceiling."""
-        found: dict[int, tuple[int, int]] = {}
-        rest, count = dict(spans), 1
-        while rest:
-            records = self._points.take(rest, count)
-            for record, at in self._times([record for some in records.values() for record in some]):
-                if at is not None and at <= ceiling_ms:
-                    found.setdefault(record.partition, (record.offset, at))
-            rest = {
-                p: (some[-1].offset + 1, rest[p][1])
-                for p, some in records.items()
-                if p not in found and len(some) == count
-            }
-            count = min(count * 8, _TAKE_AT_MOST)
-        return found
-
-    def _last_valid(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, int]:
-        """The time of the last record in each span that has one not above the ceiling: no earlier record is more than
-        the disorder above it, which an earlier one, as from behind a transaction's marker, would not promise."""
-        records = self._points.take(spans, max(end - start for start, end in spans.values()))
-        times = self._times([record for some in records.values() for record in some])
-        return {record.partition: at for record, at in times if at is not None and at <= ceiling_ms}
-
-    def _search(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
-        if not queries:
-            return {}
+    def _search(self, queries: Mapping[int, TimeQuery], ceiling_ms: int, outliers: int) -> dict[int, TimeAnswer]:
+        """All searches in lockstep: each round reads one block of every partition whose search is not over."""
         starts = self._all(queries, OffsetSpec.earliest())
         searches = {
-            p: _Search(sought_ms=query.time_ms - query.margin_ms, low=max(query.lo, starts[p].offset), high=query.hi)
+            p: search(replace(query, lo=min(max(query.lo, starts[p].offset), query.hi)), outliers)
             for p, query in queries.items()
         }
-        while spans := {p: one.span for p, one in searches.items() if one.low < one.high}:
-            found = self._first_valid(spans, ceiling_ms)
-            for p in spans:
-                searches[p].compare(found.get(p))
-        return {
-            p: TimeAnswer(query.hi, query.time_ms - query.margin_ms, False)
-            if (answer := searches[p].answer) is None
-            else TimeAnswer(answer, query.time_ms - query.margin_ms, True)
-            for p, query in queries.items()
-        }
+        answers: dict[int, TimeAnswer] = {}
+        probes: dict[int, Probe] = {}
 
-    def _times(self, records: Sequence[Record]) -> list[tuple[Record, int | None]]:
+        def step(partition: int, block: list[Timed] | None) -> None:
+            one = searches[partition]
+            try:
+                probes[partition] = next(one) if block is None else one.send(block)
+            except StopIteration as stop:
+                answers[partition] = stop.value
+
+        for p in queries:
+            step(p, None)
+        size = block_size(outliers)
+        while probes:
+            round_, probes = probes, {}
+            onward = {p: (probe.start, probe.end) for p, probe in round_.items() if probe.start is not None}
+            last = {p: probe.end for p, probe in round_.items() if probe.start is None}
+            blocks = self.valid_times(onward, ceiling_ms, size) if onward else {}
+            blocks |= self.last_times(last, ceiling_ms, size) if last else {}
+            for p, block in blocks.items():
+                step(p, block)
+        return answers
+
+    def _valid(self, records: Sequence[Record], ceiling_ms: int) -> list[tuple[Record, int]]:
+        """The records with a valid time, and this."""
         stamps = pa.array([record.timestamp_ms for record in records], pa.int64())
+        types = pa.array([record.timestamp_type for record in records], pa.int8())
         values = pa.array([record.value for record in records], pa.binary())
-        return list(zip(records, event_times(self._time_of, stamps, values).to_pylist(), strict=True))
+        times = event_times(self._time_of, stamps, values)
+        counts = valid(times, ceilings(stamps, types, ceiling_ms, self._skew_ms))
+        both = zip(records, times.to_pylist(), counts.to_pylist(), strict=True)
+        return [(record, at) for record, at, counts_ in both if counts_]
 
     def _index(self, times_ms: Mapping[int, int]) -> dict[int, Any]:
         return self._offsets({p: OffsetSpec.for_timestamp(max(at, 0)) for p, at in times_ms.items()})
@@ -254,30 +272,6 @@ class BrokerLog:
 
     def _on_error(self, error: KafkaError) -> None:
         self._trouble = error
-
-
-@dataclass
-class _Search:
-    """The binary search in one partition; see the module's docstring for its invariant."""
-
-    sought_ms: int
-    low: int
-    high: int
-    answer: int | None = None
-
-    @property
-    def span(self) -> tuple[int, int]:
-        return (self.low + self.high) // 2, self.high
-
-    def compare(self, found: tuple[int, int] | None) -> None:
-        """Take in offset and time of the first valid record of `span`."""
-        middle = self.span[0]
-        if found is None:
-            self.high = middle
-        elif found[1] >= self.sought_ms:
-            self.answer, self.high = found[0], middle
-        else:
-            self.low = found[0] + 1
 
 
 def _or_beyond(offset: int) -> int:

@@ -5,11 +5,24 @@ A payload time is an integer (milliseconds since the epoch), or a text of ISO 86
 no JSON, no such field, a fraction, a text without zone. DuckDB reads the JSON (yyjson), a batch at once.
 
 A single record goes the same way as a batch of one, so that both cannot disagree.
+
+**A valid time** is defined here once, for all that read records: not null, not negative, and not above the record's
+ceiling. A record with any other time is a dead letter, and proves nothing about the records around it. The ceiling:
+
+    listed + max_future_skew                what a clock allowed when the ends were listed
+    append time + max_future_skew           as well, where the broker set the timestamp (LogAppendTime) and the event
+                                            time stands in the payload: known in a replay too, so that live and
+                                            replay agree
+
+A valid time may still lie: a record can be late, or ahead of its neighbours. So a single record proves nothing. A
+*block* is 2m + 1 consecutive valid records, of which at most m may lie (m = `OUTLIERS`), and its `typical` time is what
+it proves: some record of it that does not lie is at or above that time, and one is at or below it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +32,12 @@ from kafkaio.duck import connection
 from kafkaio.errors import ConfigError
 
 KAFKA = "kafka"
+LOG_APPEND_TIME = 2
+"""The timestamp type of a record whose timestamp the broker set when it appended it."""
+OUTLIERS = 16
+"""How many of 2 * OUTLIERS + 1 consecutive valid records may have a time that lies."""
+ANY_SKEW_MS = 1 << 62
+"""As the skew of `ceilings`: append times bound nothing."""
 _PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"[^"]+")|\[\d+\])+')
 _ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 
@@ -41,16 +60,16 @@ class TimeOf:
 
 
 def event_times(time_of: TimeOf, timestamps: pa.Array, values: pa.Array) -> pa.Array:
-    """Event times of a batch as int64 milliseconds UTC, null where a record has none.
+    """Event times of a batch as int64 milliseconds UTC, null where a record has none, or one before 1970.
 
     `timestamps` int64 milliseconds (-1 or null: none), `values` binary.
     """
     if not time_of.in_payload:
-        return pc.if_else(pc.less(timestamps, 0), pa.scalar(None, pa.int64()), timestamps)
+        return _not_negative(timestamps)
     batch = pa.table({"value": text_of(values)})
     answer = connection().from_arrow(batch).query("batch", _query(time_of.path))
     assert answer is not None  # a select always has a result
-    return answer.to_arrow_table().column("time").combine_chunks()
+    return _not_negative(answer.to_arrow_table().column("time").combine_chunks())
 
 
 def event_time(time_of: TimeOf, timestamp_ms: int | None, value: bytes | None) -> int | None:
@@ -58,6 +77,38 @@ def event_time(time_of: TimeOf, timestamp_ms: int | None, value: bytes | None) -
     times = event_times(time_of, pa.array([timestamp_ms], pa.int64()), pa.array([value], pa.binary()))
     found: int | None = times[0].as_py()
     return found
+
+
+def ceilings(timestamps: pa.Array, timestamp_types: pa.Array, ceiling_ms: int, skew_ms: int) -> pa.Array:
+    """The largest valid time of each record of a batch, int64 milliseconds UTC.
+
+    timestamps, timestamp_types   of Kafka, as in the batches of `kafkaio.rangereader`
+    ceiling_ms                    the clock when the ends were listed, plus the skew
+    skew_ms                       `max_future_skew`: how far above its append a time may lie
+    """
+    clock = pa.scalar(ceiling_ms, pa.int64())
+    appended = pc.fill_null(pc.equal(timestamp_types, LOG_APPEND_TIME), False)
+    if skew_ms >= ANY_SKEW_MS or not pc.any(appended).as_py():
+        return pa.repeat(clock, len(timestamps))
+    by_append = pc.min_element_wise(pc.add(timestamps, pa.scalar(skew_ms, pa.int64())), clock)
+    return pc.if_else(appended, by_append, clock)
+
+
+def valid(times: pa.Array, ceilings: pa.Array) -> pa.Array:
+    """Whether each event time counts: not null, not negative, not above its ceiling. Booleans without nulls."""
+    inside = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, ceilings))
+    return pc.fill_null(inside, False)
+
+
+def typical(times: Sequence[int]) -> int:
+    """What a block of valid times proves: its lower median. ValueError without any."""
+    if not times:
+        raise ValueError("times: none are given; a block without a valid record proves nothing")
+    return sorted(times)[(len(times) - 1) // 2]
+
+
+def _not_negative(times: pa.Array) -> pa.Array:
+    return pc.if_else(pc.less(times, 0), pa.scalar(None, pa.int64()), times)
 
 
 def _query(path: str) -> str:

@@ -32,11 +32,16 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it stands in the log; `timestamp_ms` is None where it has none."""
+    """One record as it stands in the log.
+
+    timestamp_ms    None where it has none
+    timestamp_type  0 none, 1 CreateTime, 2 LogAppendTime
+    """
 
     partition: int
     offset: int
     timestamp_ms: int | None
+    timestamp_type: int
     key: bytes | None
     value: bytes | None
 
@@ -144,4 +149,5 @@ class PointReader:
 
 def _record(message: Any) -> Record:
     kind, stamp = message.timestamp()
-    return Record(message.partition(), message.offset(), stamp if kind else None, message.key(), message.value())
+    time_ms = stamp if kind else None
+    return Record(message.partition(), message.offset(), time_ms, kind, message.key(), message.value())

@@ -34,10 +34,10 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class TimeQuery:
-    """Look in [lo, hi) of one partition for the first readable record with event time >= `time_ms`.
+    """Look in [lo, hi) of one partition for the place where the time `time_ms` begins.
 
-    `margin_ms` is taken off `time_ms` where the answer has to come from a search over single, unsorted records
-    (times in the payload, an index poisoned by a future record or a transaction marker).
+    `margin_ms` is taken off `time_ms` where the answer has to come from a search over blocks of unsorted records
+    (times in the payload, an index that a record ahead of its neighbours or a transaction marker has poisoned).
     """
 
     time_ms: int
@@ -50,11 +50,15 @@ class TimeQuery:
 class TimeAnswer:
     """Where a time begins in one partition.
 
-    offset   in [lo, hi]; every record in [lo, offset) has a time below the query's `time_ms`, provided that the
-             partition's disorder is at most the query's margin (an exact answer needs no such proviso)
+    A *timely* record is at most the partition's disorder below every earlier record that is itself timely; any other
+    one lies, and at most `outliers` of a block of 2 * outliers + 1 consecutive valid records may
+    (`kafkaio.blocksearch`).
+
+    offset   in [lo, hi]; every timely record in [lo, offset) has a time below the query's `time_ms`, provided that the
+             partition's disorder is at most the query's margin (an answer of the index needs no such proviso)
     time_ms  the time that was looked for in the end: the query's, or the query's less its margin
-    reached  some readable record below `hi` (perhaps below `lo`) has a time >= `time_ms`; the first unread one from
-             `offset` on is either it, or lies behind it. False: none was found, and `offset` is `hi`
+    reached  a readable record in [offset, hi) has a time >= `time_ms`. False: none was found, and `offset` is `hi`.
+             It is a hint: among the last records below `hi` a single one, which may lie, is enough
     """
 
     offset: int
@@ -67,6 +71,10 @@ class TopicLog(Protocol):
 
     @property
     def topic(self) -> str: ...
+
+    @property
+    def outliers(self) -> int:
+        """How many of 2 * outliers + 1 consecutive valid records may lie."""
 
     def topic_id(self) -> str:
         """The id that a topic keeps until it is deleted; a topic made again under its name has another."""
@@ -83,20 +91,32 @@ class TopicLog(Protocol):
         """
 
     def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
-        """Per partition where a time begins, checked against the record found there.
+        """Per partition where a time begins: a hint for what to read, that no single record can move.
 
-        Records with times above `ceiling_ms` (from the future) and control records never answer.
+        The index's answer counts where it says that no record reaches the time, and where it lies in [lo, hi) and the
+        block of valid records that starts there bears it out (`blocksearch.borne_out`). Otherwise blocks are
+        searched.
+        """
+
+    def valid_times(
+        self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int, count: int
+    ) -> dict[int, list[tuple[int, int]]]:
+        """Per partition offset and event time of the first `count` valid records in [start, end), in offset order.
+
+        Records without a valid time (`kafkaio.eventtime`), control records and aborted ones are stepped over.
+        """
+
+    def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[tuple[int, int]]]:
+        """Per partition offset and event time of the last `count` valid records below the end, in offset order.
+
+        Fewer only where the log holds no more.
         """
 
     def newest(self, ends: Mapping[int, int], ceiling_ms: int) -> dict[int, int | None]:
-        """Per partition the event time of some readable record below the given end, the largest that is cheaply known.
+        """Per partition the typical time of the last block of valid records below the given end; None without one.
 
-        At most the disorder below the largest time below `end` (the largest itself, or the last record's), never above
-        `ceiling_ms`; None where no record is readable.
+        What was readable below `end` proves it: every timely record from `end` on is at most the disorder below it.
         """
 
     def times_at(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, int | None]:
-        """Per partition the event time of the first readable record in [position, end); None where there is none.
-
-        Records from the future (above `ceiling_ms`) and those without a time are stepped over.
-        """
+        """Per partition the event time of the first valid record in [position, end); None where there is none."""

@@ -24,6 +24,7 @@ MAY_IMPORT = {
 PURE = [
     "kafkaio.receipt",
     "kafkaio.topiclog",
+    "kafkaio.blocksearch",
     "kafkaio.eventtime",
     "kafkaio.duck",
     "kafkaio.errors",

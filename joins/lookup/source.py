@@ -218,6 +218,6 @@ class LookupReader(TicketReader):
     def _connected_left(self) -> BrokerLog:
         if self._left is None:
             side = self._spec.left
-            self._left = BrokerLog(side.topic, self._spec.kafka, TimeOf(side.time))
+            self._left = BrokerLog(side.topic, self._spec.kafka, TimeOf(side.time), outliers=0)
             check_compaction(self._spec, side.topic, self._left.config())
         return self._left

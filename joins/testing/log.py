@@ -7,12 +7,11 @@ What it does like the broker:
   transactions or of plausibility: aborted records, markers and records from the future answer as well.
 - Retention moves the start; compaction leaves gaps.
 
-What `BrokerLog` makes of such an index, done here in the same way:
+What `BrokerLog` makes of such an index, done here by the same code (`kafkaio.blocksearch`):
 
-- An answer counts only where a readable data record stands there, with a time that is not from the future.
+- An answer counts only where the block of valid records that starts there has reached the time.
 - Otherwise, and where event times are in the payload (`exact_index=False`: the index then knows append times
-  only), a binary search over single records. They are not sorted, so it finds *some* crossing of the time less
-  the margin: a record below it, with everything before that at most the disorder higher.
+  only), a search over blocks of records.
 
 What it does not do: leaders and their epochs never change, nothing is truncated, and no call takes any time.
 """
@@ -21,12 +20,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import pyarrow as pa
 
 from joins.testing.history import Event, Kind, TopicHistory
+from kafkaio.blocksearch import Timed, block_size, borne_out, search
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
+from kafkaio.eventtime import ANY_SKEW_MS, LOG_APPEND_TIME, OUTLIERS, typical
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
 
 RECORDS = pa.schema(
@@ -43,7 +45,6 @@ RECORDS = pa.schema(
 """What `fetch` gives."""
 
 CREATE_TIME = 1
-LOG_APPEND_TIME = 2
 
 
 @dataclass(slots=True)
@@ -67,12 +68,15 @@ class SimulatedLog:
     exact_index  True: event times are Kafka's timestamps. False: they are in the payload (the history's values
                  have to carry them), and Kafka's timestamps are the times of append
     identity     what `topic_id` answers; another one makes it another topic of the same name
+    outliers, max_future_skew_ms   as of `BrokerLog`; the latter bounds payload times by the time of the append
     """
 
     history: TopicHistory
     clock: Clock
     exact_index: bool = True
     identity: str = "simulated"
+    outliers: int = OUTLIERS
+    max_future_skew_ms: int = ANY_SKEW_MS
     _starts: dict[int, int] = field(default_factory=dict, init=False)
     _failures: int = field(default=0, init=False)
 
@@ -113,14 +117,21 @@ class SimulatedLog:
             for partition, query in queries.items()
         }
 
-    def newest(self, ends: Mapping[int, int], ceiling_ms: int) -> dict[int, int | None]:
+    def valid_times(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int, count: int) -> dict[int, list[Timed]]:
         self._answer()
-        return {partition: self._newest(partition, end, ceiling_ms) for partition, end in ends.items()}
+        return {p: self._valid(p, range(start, end), ceiling_ms, count) for p, (start, end) in spans.items()}
+
+    def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[Timed]]:
+        self._answer()
+        return {p: self._last(p, end, ceiling_ms, count) for p, end in ends.items()}
+
+    def newest(self, ends: Mapping[int, int], ceiling_ms: int) -> dict[int, int | None]:
+        blocks = self.last_times(ends, ceiling_ms, block_size(self.outliers))
+        return {p: typical([at for _, at in block]) if block else None for p, block in blocks.items()}
 
     def times_at(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, int | None]:
-        self._answer()
-        found = {p: self._step(p, range(start, end), ceiling_ms) for p, (start, end) in spans.items()}
-        return {p: None if event is None else event.time_ms for p, event in found.items()}
+        found = self.valid_times(spans, ceiling_ms, 1)
+        return {p: times[0][1] if times else None for p, times in found.items()}
 
     def fetch(self, partition: int, start: int, end: int) -> pa.RecordBatch:
         """The readable data records with start <= offset < end, in offset order, as `RECORDS`.
@@ -183,13 +194,15 @@ class SimulatedLog:
         hits = (event.offset for event in self._indexed(partition) if self._timestamp_ms(event) >= time_ms)
         return next(hits, self._ends(partition).high)
 
-    def _answers(self, partition: int, offset: int, ceiling_ms: int) -> Event | None:
-        """The record at an offset, if a reader gets it now and its time is not from the future."""
+    def _valid_time(self, partition: int, offset: int, ceiling_ms: int) -> int | None:
+        """The time of the record at an offset, if a reader gets it now and its time is valid."""
         ends = self._ends(partition)
         if not ends.start <= offset < ends.stable:
             return None
         event = self.history.partitions[partition][offset]
-        return event if event.kind is Kind.DATA and event.time_ms <= ceiling_ms else None
+        if not self.exact_index:
+            ceiling_ms = min(ceiling_ms, event.appended_ms + self.max_future_skew_ms)
+        return event.time_ms if event.kind is Kind.DATA and 0 <= event.time_ms <= ceiling_ms else None
 
     def _by_index(self, partition: int, query: TimeQuery, ceiling_ms: int) -> TimeAnswer | None:
         """What the index says, None where it cannot be trusted."""
@@ -198,34 +211,30 @@ class SimulatedLog:
         offset = self._index(partition, query.time_ms)
         if offset >= query.hi:
             return TimeAnswer(query.hi, query.time_ms, reached=False)
-        if self._answers(partition, offset, ceiling_ms) is None:
-            return None
-        return TimeAnswer(max(query.lo, offset), query.time_ms, reached=True)
+        block = self._valid(partition, range(offset, query.hi), ceiling_ms, block_size(self.outliers))
+        begins = borne_out(block, query.time_ms) if offset >= query.lo else None
+        return None if begins is None else TimeAnswer(begins, query.time_ms, reached=True)
 
     def _by_search(self, partition: int, query: TimeQuery, ceiling_ms: int) -> TimeAnswer:
-        """Invariant: the record below `low` is below the time sought, the first one from `high` on is not."""
-        sought_ms = query.time_ms - query.margin_ms
-        low, high = query.lo, query.hi
-        reached = False
-        while low < high:
-            middle = (low + high) // 2
-            found = self._step(partition, range(middle, high), ceiling_ms)
-            if found is not None and found.time_ms < sought_ms:
-                low = found.offset + 1
-            else:
-                high = middle
-                reached = reached or found is not None
-        return TimeAnswer(high, sought_ms, reached) if reached else TimeAnswer(query.hi, sought_ms, reached)
+        lo = min(max(query.lo, self._start(partition)), query.hi)
+        searching = search(replace(query, lo=lo), self.outliers)
+        try:
+            probe = next(searching)
+            while True:
+                if probe.start is None:
+                    block = self._last(partition, probe.end, ceiling_ms, probe.count)
+                else:
+                    block = self._valid(partition, range(probe.start, probe.end), ceiling_ms, probe.count)
+                probe = searching.send(block)
+        except StopIteration as stop:
+            answer: TimeAnswer = stop.value
+            return answer
 
-    def _step(self, partition: int, offsets: range, ceiling_ms: int) -> Event | None:
-        """The first record on the way, over gaps and whatever does not answer."""
-        on_the_way = (self._answers(partition, offset, ceiling_ms) for offset in offsets)
-        return next((event for event in on_the_way if event is not None), None)
+    def _valid(self, partition: int, offsets: range, ceiling_ms: int, count: int) -> list[Timed]:
+        """The first `count` valid records on the way, over gaps and whatever has no valid time."""
+        times = ((offset, self._valid_time(partition, offset, ceiling_ms)) for offset in offsets)
+        return list(islice(((offset, at) for offset, at in times if at is not None), count))
 
-    def _newest(self, partition: int, end: int, ceiling_ms: int) -> int | None:
-        if self.exact_index and (indexed := self._indexed(partition)):
-            top = max(indexed, key=lambda event: event.time_ms)
-            if top.offset < end and self._answers(partition, top.offset, ceiling_ms) is not None:
-                return top.time_ms
-        last = self._step(partition, range(end - 1, self._start(partition) - 1, -1), ceiling_ms)
-        return None if last is None else last.time_ms
+    def _last(self, partition: int, end: int, ceiling_ms: int, count: int) -> list[Timed]:
+        backward = range(end - 1, self._start(partition) - 1, -1)
+        return self._valid(partition, backward, ceiling_ms, count)[::-1]

@@ -106,8 +106,12 @@ class Simulation:
     def __init__(self, history: History, spec: JoinSpec) -> None:
         self.spec = spec
         self.clock = Clock(history.start_ms)
-        self.left = SimulatedLog(history.left, self.clock, exact_index=not spec.left.payload_time, identity="l")
-        self.right = SimulatedLog(history.right, self.clock, exact_index=not spec.right.payload_time, identity="r")
+        self.left = SimulatedLog(
+            history.left, self.clock, exact_index=not spec.left.payload_time, identity="l", outliers=0
+        )
+        self.right = SimulatedLog(
+            history.right, self.clock, exact_index=not spec.right.payload_time, identity="r", outliers=0
+        )
         self.run = Run()
         self.stores: dict[tuple[str, int], MemoryStore] = {}
         self.state = begin(spec, list_ends(self.left, self.right, self.clock.now_ms), self.left, self.right)

@@ -1,7 +1,8 @@
 """What of the records that were read takes part, and what goes to the dead letters, with the reason. Pure.
 
 no_time       the payload holds no time at the given path
-future_time   the time is further ahead of the clock than `max_future_skew`: it would move a frontier for ever
+future_time   the time is further ahead of the clock, or of the broker's append, than `max_future_skew`: it would
+              move a frontier for ever
 invalid_json  the topic is declared `json`, and the value is not
 invalid_text  the topic is declared `text` (or `json`), and the value is not UTF-8
 """
@@ -17,7 +18,7 @@ import pyarrow as pa
 from joins.spec import Format, Side
 from joins.window.records import RECORD, rows_about
 from kafkaio.duck import connection
-from kafkaio.eventtime import TimeOf, event_times, text_of
+from kafkaio.eventtime import ANY_SKEW_MS, TimeOf, ceilings, event_times, text_of, valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +39,22 @@ def take_in(
     ceiling_ms: int,
     progress_before_ms: int,
     newest_ms: int | None,
+    skew_ms: int = ANY_SKEW_MS,
 ) -> Intake:
     """Sort one Arrow batch of one partition, in the schema of `kafkaio.rangereader`.
 
     name        "left" or "right"
     ceiling_ms  times above it are from the future
     newest_ms   the largest time known to precede the batch in its partition, to measure the disorder
+    skew_ms     `max_future_skew`: how far above its append a time may lie
     """
-    times_read = event_times(TimeOf(side.time), batch.column("timestamp"), batch.column("value"))
+    timestamps = batch.column("timestamp")
+    times_read = event_times(TimeOf(side.time), timestamps, batch.column("value"))
+    counts = valid(times_read, ceilings(timestamps, batch.column("timestamp_type"), ceiling_ms, skew_ms))
     frame = pl.DataFrame(pl.from_arrow(batch)).select(
         "partition", "offset", pl.Series("time", times_read), "key", "value", "headers"
     )
-    reason = _reasons(frame, side, ceiling_ms)
+    reason = _reasons(frame, side, pl.Series(pl.from_arrow(counts)))
     dead = pl.DataFrame(schema=rows_about(name, frame.clear(), "", None, late=False).schema)
     if reason is not None:
         bad = reason.is_not_null()
@@ -65,21 +70,20 @@ def take_in(
     return Intake(frame.cast(RECORD), pl.Series(times < progress_before_ms), dead, disorder, newest)
 
 
-def _reasons(frame: pl.DataFrame, side: Side, ceiling_ms: int) -> pl.Series | None:
+def _reasons(frame: pl.DataFrame, side: Side, counts: pl.Series) -> pl.Series | None:
     """Why a record takes no part; None when all of them do, which is the rule and costs little."""
-    time = frame["time"]
-    bad_time = time.null_count() > 0 or bool((time > ceiling_ms).any()) or bool((time < 0).any())
+    bad_time = not counts.all()
     # A time that was found in a payload has come out of valid JSON.
-    checked = side.format is Format.BYTES or (side.payload_time and not time.null_count())
+    checked = side.format is Format.BYTES or (side.payload_time and not frame["time"].null_count())
     bad_value = None if checked else _invalid_values(frame["value"], side.format)
     if not bad_time and bad_value is None:
         return None
     no_reason = pl.repeat(None, len(frame), dtype=pl.String, eager=True)
     none_found = pl.col("time").is_null() & pl.col("bad_value").is_null()  # else it is the value that is no JSON
-    return frame.with_columns(bad_value=no_reason if bad_value is None else bad_value).select(
-        reason=pl.when(none_found | (pl.col("time") < 0))
+    return frame.with_columns(bad_value=no_reason if bad_value is None else bad_value, counts=counts).select(
+        reason=pl.when(none_found)
         .then(pl.lit("no_time"))
-        .when(pl.col("time") > ceiling_ms)
+        .when(pl.col("time").is_not_null() & ~pl.col("counts"))
         .then(pl.lit("future_time"))
         .otherwise(pl.col("bad_value"))
     )["reason"]

@@ -240,8 +240,8 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._logs is None:
             left, right = self._spec.left, self._spec.right
             self._logs = (
-                BrokerLog(left.topic, self._spec.kafka, TimeOf(left.time)),
-                BrokerLog(right.topic, self._spec.kafka, TimeOf(right.time)),
+                BrokerLog(left.topic, self._spec.kafka, TimeOf(left.time), outliers=0),
+                BrokerLog(right.topic, self._spec.kafka, TimeOf(right.time), outliers=0),
             )
             for one in self._logs:
                 check_compaction(self._spec, one.topic, one.config())

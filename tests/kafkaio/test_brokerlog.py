@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from deploy.broker import Broker
 from kafkaio.brokerlog import BEYOND_THE_LOG, BrokerLog
 from kafkaio.errors import TopicMissing
-from kafkaio.eventtime import TimeOf
+from kafkaio.eventtime import OUTLIERS, TimeOf, typical
 from kafkaio.rangereader import RangeReader
 from kafkaio.topiclog import TimeAnswer, TimeQuery
 from kafkaio.writer import TopicWriter, open_writer
@@ -35,7 +35,7 @@ def write(kafka: dict[str, str], topic: str, times_ms: list[int], partition: int
 
 
 def test_an_exact_answer_comes_from_the_index(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
-    """All partitions at once: reached, never reached, empty, already read, beyond the range asked for."""
+    """All partitions at once: reached, never reached, empty, already read (searched again), beyond the range."""
     topic = topic_factory(5)
     for partition in (0, 1, 3, 4):
         write(kafka, topic, [BASE_MS + 10 * i for i in range(10)], partition)
@@ -56,7 +56,7 @@ def test_an_exact_answer_comes_from_the_index(kafka: dict[str, str], topic_facto
         0: TimeAnswer(4, BASE_MS + 35, True),
         1: TimeAnswer(10, BASE_MS + 91, False),
         2: TimeAnswer(0, BASE_MS, False),
-        3: TimeAnswer(6, BASE_MS + 35, True),
+        3: TimeAnswer(6, BASE_MS + 35 - 1_000, True),
         4: TimeAnswer(3, BASE_MS + 35, False),
     }
 
@@ -123,13 +123,14 @@ def test_times_in_the_payload_are_searched(kafka: dict[str, str], topic_factory:
 
     assert answers == {0: TimeAnswer(202, BASE_MS + 201, True), 1: TimeAnswer(50, BASE_MS, False)}
     assert log.estimate({0: BASE_MS + 200, 1: BASE_MS}) == {0: 200, 1: BEYOND_THE_LOG}
-    assert log.newest({0: 300, 1: 50}, CEILING_MS) == {0: BASE_MS + 299, 1: None}
+    block = [BASE_MS + i for i in range(300) if i % 3][-2 * OUTLIERS - 1 :]
+    assert log.newest({0: 300, 1: 50}, CEILING_MS) == {0: typical(block), 1: None}
 
 
-def test_the_newest_time_is_readable_and_not_from_the_future(
+def test_the_newest_time_is_typical_of_the_last_records(
     kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
 ) -> None:
-    """The largest in the index; where that is no answer, the last readable record's; None for an empty partition."""
+    """One from the future does not count, one ahead of the others does not move it; None for an empty partition."""
     topic = topic_factory(4)
     write(kafka, topic, [BASE_MS, BASE_MS + 90, BASE_MS + 40], partition=0)
     write(kafka, topic, [BASE_MS, FUTURE_MS, BASE_MS + 40], partition=1)
@@ -139,25 +140,46 @@ def test_the_newest_time_is_readable_and_not_from_the_future(
 
     newest = log.newest({0: 3, 1: 3, 2: 0, 3: 2}, CEILING_MS)
 
-    assert newest == {0: BASE_MS + 90, 1: BASE_MS + 40, 2: None, 3: BASE_MS + 7}
+    assert newest == {0: BASE_MS + 40, 1: BASE_MS, 2: None, 3: BASE_MS + 7}
     assert log.newest({0: 1}, CEILING_MS) == {0: BASE_MS}
 
 
 @pytest.mark.parametrize("time", ["kafka", "$.at"])
-def test_behind_a_marker_the_newest_time_is_that_of_the_last_record(
+def test_markers_and_aborted_records_are_stepped_over(
     kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions, time: str
 ) -> None:
-    """Not of one some records before it: whoever adds the disorder to it has a bound on all times below the end."""
+    """Forward and backward, where they stand at the end, at the start, or between."""
     topic = topic_factory(1)
-    with transactions.open(topic, commit=True) as send:
-        for at in (BASE_MS, BASE_MS + 5_000, BASE_MS + 9_000):
-            send(json.dumps({"at": at}).encode(), at)
-    write(kafka, topic, [BASE_MS + 20_000])
+    for commit, times in ((False, [1]), (True, [5_000, 9_000]), (False, [2, 3]), (True, [20_000]), (False, [4])):
+        with transactions.open(topic, commit=commit) as send:
+            for at in times:
+                send(json.dumps({"at": BASE_MS + at}).encode(), BASE_MS + at)
     log = BrokerLog(topic, kafka, TimeOf(time))
+    valid = [(2, BASE_MS + 5_000), (3, BASE_MS + 9_000), (8, BASE_MS + 20_000)]
 
-    newest = log.newest({0: 4}, CEILING_MS)
+    end = log.ends()[0].stable
+    first = [log.valid_times({0: (0, end)}, CEILING_MS, count)[0] for count in (1, 2, 3, 9)]
+    last = [log.last_times({0: end}, CEILING_MS, count)[0] for count in (1, 2, 3, 9)]
 
-    assert newest == {0: BASE_MS + 9_000}
+    assert end == 12
+    assert first == [valid[:1], valid[:2], valid, valid]
+    assert last == [valid[-1:], valid[-2:], valid, valid]
+    assert log.last_times({0: 5}, CEILING_MS, 1) == {0: valid[1:2]}
+
+
+@pytest.mark.parametrize("skew_ms", [1_000, 3_600_000])
+def test_the_append_time_bounds_a_payload_time(
+    kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory, skew_ms: int
+) -> None:
+    """Where the broker sets timestamps, a record ahead of its append stays invalid when the clock reaches its time."""
+    topic = topic_factory(1, config={"message.timestamp.type": "LogAppendTime"})
+    now_ms = time.time_ns() // 1_000_000
+    write(kafka, topic, [now_ms, now_ms + 60_000, now_ms + 1])
+    log = BrokerLog(topic, kafka, TimeOf("$.at"), max_future_skew_ms=skew_ms)
+
+    found = log.valid_times({0: (0, 3)}, now_ms + 7_200_000, 3)
+
+    assert [offset for offset, _ in found[0]] == ([0, 2] if skew_ms == 1_000 else [0, 1, 2])
 
 
 def test_a_topic_made_again_has_another_id(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkaio.errors import ConfigError
-from kafkaio.eventtime import TimeOf, event_time, event_times
+from kafkaio.eventtime import ANY_SKEW_MS, TimeOf, ceilings, event_time, event_times, typical, valid
 
 PAYLOAD = TimeOf("$.event.time")
 
@@ -37,7 +37,8 @@ def test_kafka_time_is_the_timestamp_where_there_is_one() -> None:
     [
         (1_700_000_000_123, 1_700_000_000_123),
         (0, 0),
-        (-5, -5),
+        (-5, None),
+        ("1969-12-31T23:59:59Z", None),
         ("2026-01-31T12:00:00Z", 1_769_860_800_000),
         ("2026-01-31T12:00:00.1239Z", 1_769_860_800_123),
         ("2026-01-31T13:00:00+01:00", 1_769_860_800_000),
@@ -91,3 +92,34 @@ def test_a_path_that_names_not_one_field_is_refused(path: str) -> None:
     """Checked before anything connects."""
     with pytest.raises(ConfigError, match="is not allowed"):
         TimeOf(path)
+
+
+def test_a_time_is_valid_from_1970_up_to_its_ceiling() -> None:
+    """Null, a negative one and one above the ceiling are not; without append times the clock alone is the ceiling."""
+    times = pa.array([None, -1, 0, 99, 100, 101], pa.int64())
+    tops = ceilings(pa.nulls(6, pa.int64()), pa.array([0, 0, 1, 1, 1, 1], pa.int8()), 100, 10)
+
+    assert valid(times, tops).to_pylist() == [False, False, True, True, True, False]
+
+
+def test_the_append_time_is_a_ceiling_as_well() -> None:
+    """Where the broker set it: a producer's own timestamp bounds nothing, and the clock remains a bound."""
+    timestamps, types = pa.array([50, 50, 500], pa.int64()), pa.array([1, 2, 2], pa.int8())
+
+    assert ceilings(timestamps, types, 100, 10).to_pylist() == [100, 60, 100]
+    assert ceilings(timestamps, types, 100, ANY_SKEW_MS).to_pylist() == [100, 100, 100]
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=9), st.data())
+def test_a_typical_time_is_moved_by_no_minority(times: list[int], data: st.DataObject) -> None:
+    """Whatever fewer than half of the records say, it stays within what the others say."""
+    liars = data.draw(st.integers(0, (len(times) - 1) // 2))
+    lies = data.draw(st.lists(st.integers(-(10**6), 10**6), min_size=liars, max_size=liars))
+
+    assert min(times[liars:]) <= typical(lies + times[liars:]) <= max(times[liars:])
+
+
+def test_a_block_without_records_has_no_typical_time() -> None:
+    """Who asks has forgotten a case."""
+    with pytest.raises(ValueError, match="none are given"):
+        typical([])

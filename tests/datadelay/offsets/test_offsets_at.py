@@ -78,7 +78,7 @@ class Wrong(SimulatedLog):
 def test_an_answer_that_its_neighbours_contradict_is_not_verified(off_by: int, verified: bool) -> None:
     """The record before is of the time already, or the one there is not yet."""
     right = log_of([BASE_MS, BASE_MS + 10, BASE_MS + 20, BASE_MS + 30])
-    wrong = Wrong(right.history, right.clock)
+    wrong = Wrong(right.history, right.clock, outliers=0)
     wrong.off_by = off_by
 
     found = offsets_at(wrong, BASE_MS + 20, now_ms=NOW_MS, disorder_ms=0)

@@ -15,6 +15,7 @@ from joins.testing.history import Event, Kind, TopicHistory
 from joins.testing.log import RECORDS, Clock, SimulatedLog
 from joins.testing.strategies import FUTURE_MS, histories, specs
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
+from kafkaio.eventtime import OUTLIERS
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery, TopicLog
 
 CEILING_MS = 1_000_000
@@ -33,8 +34,8 @@ def event(offset: int, time_ms: int, kind: Kind = Kind.DATA, at_ms: int = 0, rea
     )
 
 
-def log_of(*events: Event, now_ms: int = 0, exact_index: bool = True) -> SimulatedLog:
-    return SimulatedLog(TopicHistory("t", (events,)), Clock(now_ms), exact_index=exact_index)
+def log_of(*events: Event, now_ms: int = 0, exact_index: bool = True, outliers: int = 0) -> SimulatedLog:
+    return SimulatedLog(TopicHistory("t", (events,)), Clock(now_ms), exact_index=exact_index, outliers=outliers)
 
 
 @st.composite
@@ -44,7 +45,8 @@ def logs(draw: st.DrawFn) -> tuple[JoinSpec, Side, SimulatedLog]:
     history = draw(histories(spec))
     first_ms = min((e.appended_ms for e in history.left.events()), default=0)
     now_ms = draw(st.integers(first_ms - 1, max(history.end_ms, first_ms)) | st.just(history.end_ms))
-    log = SimulatedLog(history.left, Clock(now_ms), exact_index=not spec.left.payload_time)
+    outliers = draw(st.sampled_from((0, 1, 2, OUTLIERS)))
+    log = SimulatedLog(history.left, Clock(now_ms), exact_index=not spec.left.payload_time, outliers=outliers)
     if draw(st.booleans()):
         log.delete_before(0, draw(st.integers(0, log.ends()[0].stable)))
     return spec, spec.left, log
@@ -118,7 +120,7 @@ def test_a_time_is_reached_where_a_readable_record_has_it(
 def test_an_exact_answer_is_the_first_record_of_all(
     drawn: tuple[JoinSpec, Side, SimulatedLog], data: st.DataObject
 ) -> None:
-    """Where the index is exact and nothing but data stands in the log: what a scan from its start finds."""
+    """Where the index is exact, nothing but data stands in the log, and what is found lies in the range."""
     _, side, log = drawn
     plain = TopicHistory(
         "t",
@@ -127,15 +129,15 @@ def test_an_exact_answer_is_the_first_record_of_all(
             for events in log.history.partitions
         ),
     )
-    log = SimulatedLog(plain, log.clock)
+    log = SimulatedLog(plain, log.clock, outliers=0)
     asked = queries(data, log, side.disorder_ms)
 
     answers = log.first_at_or_after(asked, ceiling_ms(log))
 
     for partition, query in asked.items():
         hits = [e.offset for e in readable(log, partition) if e.time_ms >= query.time_ms]
-        expected = max(query.lo, hits[0]) if hits else query.hi
-        if log.ends()[partition].settled:
+        expected = hits[0] if hits else query.hi
+        if log.ends()[partition].settled and expected >= query.lo:
             assert answers[partition] == TimeAnswer(expected, query.time_ms, bool(hits))
 
 
@@ -182,11 +184,12 @@ def test_fetch_gives_every_readable_record(drawn: tuple[JoinSpec, Side, Simulate
         assert batch["timestamp"].to_pylist() == [e.appended_ms if side.payload_time else e.time_ms for e in events]
 
 
-def test_the_index_searches_from_the_start_of_the_log() -> None:
-    """The answer lies below the reader's position: nothing is to be read, and the time is reached."""
+def test_an_answer_of_the_index_below_the_range_is_none() -> None:
+    """The index searches from the start of the log; what was read there says nothing of what is unread."""
     log = log_of(event(0, 10), event(1, 50), event(2, 30), event(3, 40))
 
-    assert log.first_at_or_after({0: TimeQuery(45, lo=2, hi=4)}, CEILING_MS) == {0: TimeAnswer(2, 45, True)}
+    assert log.estimate({0: 45}) == {0: 1}
+    assert log.first_at_or_after({0: TimeQuery(45, lo=2, hi=4)}, CEILING_MS) == {0: TimeAnswer(4, 45, False)}
 
 
 def test_the_index_does_not_look_below_what_retention_has_left() -> None:

@@ -147,3 +147,15 @@ def test_nothing_read_changes_nothing():
 
     assert (len(intake.records), len(intake.late), len(intake.dead)) == (0, 0, 0)
     assert (intake.disorder_ms, intake.newest_ms) == (0, 7)
+
+
+def test_a_time_far_above_its_append_is_from_the_future_in_a_replay_too():
+    """The clock has long passed it; the broker's append time, where it is known, has not."""
+    side = Side(topic="t", time="$.at", format=Format.JSON)
+    records = batch([1_000, 1_000], [b'{"at": 1500}', b'{"at": 1501}'])
+    appended = records.set_column(3, RECORDS.field("timestamp_type"), pa.array([2, 2], pa.int8()))
+
+    intake = take_in("left", side, appended, CEILING_MS, FAR_PAST, None, skew_ms=500)
+
+    assert intake.records["time"].to_list() == [1_500]
+    assert reasons(intake) == {11: "future_time"}

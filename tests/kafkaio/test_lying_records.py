@@ -1,0 +1,220 @@
+"""Records that lie (late, ahead, without a time, from the future) at any offset: the simulated log and a real broker
+give the same answers, and no timely record is lost by them."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from joins.testing.history import Event, TopicHistory
+from joins.testing.log import Clock, SimulatedLog
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.eventtime import TimeOf
+from kafkaio.topiclog import TimeAnswer, TimeQuery, TopicLog
+from kafkaio.writer import open_writer
+from tests.conftest import TopicFactory
+from tests.kafkaio.conftest import BASE_MS
+
+CEILING_MS = BASE_MS + 10_000
+FUTURE_MS = CEILING_MS + 5_000
+DISORDER_MS = 20
+OUTLIERS = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Lied:
+    """One partition: the time of each offset, and the offsets of the timely ones."""
+
+    times_ms: tuple[int, ...]
+    timely: frozenset[int]
+
+    def valid(self, start: int, end: int) -> list[tuple[int, int]]:
+        inside = list(enumerate(self.times_ms))[start:end]
+        return [(offset, at) for offset, at in inside if 0 <= at <= CEILING_MS]
+
+
+def lied(chance: random.Random, length: int, outliers: int) -> Lied:
+    """At most `outliers` of 2 * outliers + 1 consecutive valid records lie, and fewer than half at the log's start."""
+    times: list[int] = []
+    timely: set[int] = set()
+    liars: list[bool] = []  # of the valid records
+    now_ms = BASE_MS
+    for _ in range(length):
+        now_ms += chance.randrange(15)
+        if chance.random() < 0.1:
+            times.append(chance.choice((-1, FUTURE_MS)))
+            continue
+        window = liars[len(liars) - 2 * outliers :] if outliers else []
+        may = sum(window) < outliers and sum(liars) + 1 <= len(liars) // 2
+        if may and chance.random() < 0.4:
+            lie_ms = chance.choice((0, now_ms - 300, now_ms + 60, now_ms + 2_000, CEILING_MS))
+            times.append(lie_ms)
+            liars.append(True)
+            continue
+        timely.add(len(times))
+        times.append(now_ms - chance.randrange(DISORDER_MS + 1))
+        liars.append(False)
+    return Lied(tuple(times), frozenset(timely))
+
+
+def simulated(partitions: list[Lied], outliers: int, *, payload: bool) -> SimulatedLog:
+    events = tuple(
+        tuple(
+            Event(partition=p, offset=i, time_ms=at, key=None, value=None, appended_ms=0, readable_ms=0)
+            for i, at in enumerate(one.times_ms)
+        )
+        for p, one in enumerate(partitions)
+    )
+    return SimulatedLog(TopicHistory("t", events), Clock(1), exact_index=not payload, outliers=outliers)
+
+
+def check(one: Lied, query: TimeQuery, answer: TimeAnswer, outliers: int) -> None:
+    """What the Protocol says of an answer, by the brute force; and that it lies within a block of the best one."""
+    assert query.lo <= answer.offset <= query.hi
+    skipped = [at for offset, at in one.valid(query.lo, answer.offset) if offset in one.timely]
+    assert all(at < query.time_ms for at in skipped)
+    rest = one.valid(answer.offset, query.hi)
+    assert answer.reached == any(at >= answer.time_ms for _, at in rest) or answer.reached is False
+    assert answer.reached or answer.offset == query.hi
+    reaching = [offset for offset, at in rest if at >= answer.time_ms and offset in one.timely]
+    until = reaching[0] if reaching else query.hi
+    assert len([offset for offset, _ in rest if offset < until]) <= 2 * outliers + 1
+
+
+@settings(max_examples=300)
+@given(
+    seed=st.integers(0, 1 << 32),
+    length=st.integers(0, 120),
+    outliers=st.sampled_from((*OUTLIERS, 16)),
+    payload=st.booleans(),
+    data=st.data(),
+)
+def test_no_record_that_lies_moves_an_answer(
+    seed: int, length: int, outliers: int, payload: bool, data: st.DataObject
+) -> None:
+    """Wherever it stands, and whichever times, ranges and sizes of blocks are asked for."""
+    one = lied(random.Random(seed), length, outliers)
+    log = simulated([one], outliers, payload=payload)
+    lo = data.draw(st.integers(0, length), label="lo")
+    hi = data.draw(st.integers(lo, length), label="hi")
+    query = TimeQuery(BASE_MS + data.draw(st.integers(-5, 10 * length + 50), label="time"), lo, hi, DISORDER_MS)
+
+    answer = log.first_at_or_after({0: query}, CEILING_MS)[0]
+    newest_ms = log.newest({0: hi}, CEILING_MS)[0]
+
+    check(one, query, answer, outliers)
+    assert log.valid_times({0: (lo, hi)}, CEILING_MS, 4) == {0: one.valid(lo, hi)[:4]}
+    assert log.last_times({0: hi}, CEILING_MS, 4) == {0: one.valid(0, hi)[-4:]}
+    assert (newest_ms is None) == (not one.valid(0, hi))
+    if newest_ms is not None:
+        assert all(at >= newest_ms - DISORDER_MS for i, at in one.valid(hi, length) if i in one.timely)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One topic on the broker, and the same as a simulation."""
+
+    partitions: list[Lied]
+    outliers: int
+    logs: dict[bool, tuple[TopicLog, TopicLog]]  # whether times are in the payload -> broker, simulation
+
+
+@pytest.fixture(scope="module")
+def pairs(kafka: dict[str, str], topic_factory: TopicFactory) -> list[Pair]:
+    """For each number of outliers six random partitions, the same in each run."""
+    found = []
+    for outliers in OUTLIERS:
+        chance = random.Random(outliers)
+        partitions = [lied(chance, length, outliers) for length in (0, 1, 3, 8, 40, 300)]
+        # librdkafka takes a timestamp of 0 or less for "now": only payloads have these.
+        by_kafka = [Lied(tuple(max(at, 1) for at in one.times_ms), one.timely) for one in partitions]
+        logs: dict[bool, tuple[TopicLog, TopicLog]] = {}
+        for payload, some in ((True, partitions), (False, by_kafka)):
+            topic = topic_factory(len(some))
+            writer = open_writer(kafka)
+            for p, one in enumerate(some):
+                values = [json.dumps({"at": at}).encode() for at in one.times_ms]
+                stamps = [max(at, 1) for at in one.times_ms]
+                if values:
+                    writer.write(topic, None, values, timestamps=stamps, partitions=[p] * len(values))
+            writer.flush()
+            time_of = TimeOf("$.at") if payload else None
+            broker = BrokerLog(topic, kafka, time_of, outliers=outliers)
+            broker.partition_count()
+            logs[payload] = broker, simulated(some, outliers, payload=payload)
+        found.append(Pair(partitions, outliers, logs))
+    return found
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(which=st.sampled_from(OUTLIERS), payload=st.booleans(), count=st.integers(1, 40), data=st.data())
+def test_a_broker_and_the_simulation_agree(
+    pairs: list[Pair], which: int, payload: bool, count: int, data: st.DataObject
+) -> None:
+    """On where a time begins, on the first and the last valid times, and on the newest."""
+    pair = pairs[which]
+    broker, simulation = pair.logs[payload]
+    queries = {}
+    for p, one in enumerate(pair.partitions):
+        end = len(one.times_ms)
+        lo = data.draw(st.integers(0, end), label=f"lo {p}")
+        hi = data.draw(st.integers(lo, end), label=f"hi {p}")
+        at_ms = BASE_MS + data.draw(st.integers(-5, 8 * end + 50), label=f"time {p}")
+        queries[p] = TimeQuery(at_ms, lo, hi, DISORDER_MS)
+    spans = {p: (query.lo, query.hi) for p, query in queries.items()}
+    ends = {p: query.hi for p, query in queries.items()}
+
+    answers = broker.first_at_or_after(queries, CEILING_MS)
+
+    assert answers == simulation.first_at_or_after(queries, CEILING_MS)
+    for p, query in queries.items():
+        if payload:
+            check(pair.partitions[p], query, answers[p], pair.outliers)
+    first, last = broker.valid_times(spans, CEILING_MS, count), broker.last_times(ends, CEILING_MS, count)
+    assert first == simulation.valid_times(spans, CEILING_MS, count)
+    assert last == simulation.last_times(ends, CEILING_MS, count)
+    assert broker.newest(ends, CEILING_MS) == simulation.newest(ends, CEILING_MS)
+
+
+@pytest.mark.parametrize("lie_ms", [CEILING_MS + 1, BASE_MS + 700])
+def test_an_index_that_one_record_poisons_is_not_believed(
+    kafka: dict[str, str], topic_factory: TopicFactory, lie_ms: int
+) -> None:
+    """From the future, or only ahead of its neighbours: to the index it is the answer to every later time."""
+    topic = topic_factory()
+    times = [BASE_MS + 10 * i for i in range(100)]
+    times[20] = lie_ms
+    writer = open_writer(kafka)
+    writer.write(topic, None, [b""] * 100, timestamps=times, partitions=[0] * 100)
+    writer.flush()
+    log = BrokerLog(topic, kafka)
+
+    assert log.estimate({0: BASE_MS + 605}) == {0: 20}
+    answers = log.first_at_or_after({0: TimeQuery(BASE_MS + 605, 0, 100, 10)}, CEILING_MS)
+
+    assert answers == {0: TimeAnswer(60, BASE_MS + 595, True)}
+
+
+@pytest.mark.parametrize("time", ["kafka", "$.at"])
+@pytest.mark.parametrize("at", [50, 75, 99])
+def test_a_late_record_at_a_probe_throws_nothing_away(
+    kafka: dict[str, str], topic_factory: TopicFactory, time: str, at: int
+) -> None:
+    """Half a minute late, where the bisection looks first, second, or at the last record."""
+    topic = topic_factory()
+    times = [BASE_MS + 1_000 * i for i in range(100)]
+    times[at] = times[at] - 30_000
+    writer = open_writer(kafka)
+    values = [json.dumps({"at": one}).encode() for one in times]
+    writer.write(topic, None, values, timestamps=times, partitions=[0] * 100)
+    writer.flush()
+    log = BrokerLog(topic, kafka, TimeOf(time))
+
+    answers = log.first_at_or_after({0: TimeQuery(BASE_MS + 40_000, 0, 100, 0)}, BASE_MS + 10_000_000)
+
+    assert answers == {0: TimeAnswer(40, BASE_MS + 40_000, True)}
