@@ -212,9 +212,8 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
     over_ms, ceiling_ms = over_until(seen.admission), seen.listed_ms + spec.max_future_skew_ms
     if over_ms == UNKNOWN:
         return state
-    queries = {
-        p: TimeQuery(over_ms, at, seen.right[p].stable, spec.right.disorder_ms) for p, at in _unread(state, seen)
-    }
+    # A hint: whoever reads the slice ends it before the first record that is not over, so that no margin is needed.
+    queries = {p: TimeQuery(over_ms, at, seen.right[p].stable) for p, at in _unread(state, seen)}
     found = right.first_at_or_after(queries, ceiling_ms) if queries else {}
     ends = {p: min(answer.offset, state.positions[p] + most) for p, answer in found.items()}
     if all(end <= state.positions[p] for p, end in ends.items()):
