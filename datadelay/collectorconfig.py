@@ -27,7 +27,7 @@ from kafkaio.errors import ConfigError
 from kafkaio.eventtime import KAFKA, TimeOf
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
-Ms = Annotated[int, Field(ge=0)]
+Ms = Annotated[int, Field(ge=0, le=3_650 * 86_400_000)]  # ten years: more is a slip
 
 
 def _as_text(given: object) -> object:

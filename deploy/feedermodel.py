@@ -8,7 +8,17 @@ from pydantic import Field
 
 from deploy.job import FeederJob
 from deploy.jobmodel import EveryKeys, Keys, SideKeys, Trigger, as_written
-from deploy.jobvalues import ApiUrl, Duration, KafkaProperties, Name, Namespace, SparkProperties, Start, Text, Topic
+from deploy.jobvalues import (
+    ApiUrl,
+    Duration,
+    KafkaProperties,
+    Name,
+    Namespace,
+    SparkWithoutSpeculation,
+    Start,
+    Text,
+    Topic,
+)
 from deploy.sparkconf import DEFAULT_MASTER
 from joins.lookup.feed import FeedSpec, FeedStorage
 from joins.spec import Side
@@ -68,7 +78,7 @@ class FeederKeys(Keys):
         default=EveryKeys(), description="`every`, or `available_now`: until the present end, then stop"
     )
     checkpoint: Text = Field(description="folder or URL that holds positions; of this job alone")
-    spark: SparkProperties = Field(
+    spark: SparkWithoutSpeculation = Field(
         default={"master": DEFAULT_MASTER},
         description="`master`, and any Spark property; local[n] becomes local[n,4], as tasks must be tried again",
     )

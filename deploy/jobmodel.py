@@ -30,12 +30,14 @@ from deploy.jobvalues import (
     Namespace,
     ProducerProperties,
     SparkProperties,
+    SparkWithoutSpeculation,
     Start,
     Text,
     TimePath,
     Topic,
     at_keys,
     looked_into,
+    spark_without_speculation,
 )
 from deploy.sparkconf import DEFAULT_MASTER
 from joins.spec import Format, Policy
@@ -247,7 +249,7 @@ class DedupKeys(Keys):
         description="folder or URL that holds positions; of this job alone; a URL needs its fsspec driver (`s3fs` for "
         "`s3a://`), as it is looked into from Python as well"
     )
-    spark: SparkProperties = Field(
+    spark: SparkWithoutSpeculation = Field(
         default={"master": DEFAULT_MASTER},
         description="`master`, and any Spark property; local[n] becomes local[n,4], as tasks must be tried again",
     )
@@ -312,15 +314,23 @@ class WindowJoinKeys(Keys):
     )
     window_folder: Path | None = Field(
         default=None,
-        description="where the window's slices are cached on each machine; null: in the temporary folder",
+        description="where the window's slices are cached on each machine; null: a folder of the user's in the "
+        "temporary folder; one that cannot be written to makes restarts slower, with a warning",
     )
     spark: SparkProperties = Field(
         default={"master": DEFAULT_MASTER},
-        description="`master`, and any Spark property; local[n] becomes local[n,4], as tasks must be tried again",
+        description="`master`, and any Spark property; local[n] becomes local[n,4], as tasks must be tried again; "
+        "`spark.speculation` needs `exactly-once`, and copies a task after 30 s at the earliest",
     )
     log: Literal["people", "json"] = Field(
         default="people", description="a line a batch for people, or a JSON object a line"
     )
+
+    @field_validator("spark")
+    @classmethod
+    def _copies_of_a_task_do_no_harm(cls, spark: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        output = info.data.get("output")  # None where it is not valid itself
+        return spark if output is None or output.delivery == "exactly-once" else spark_without_speculation(spark)
 
     @field_validator("checkpoint")
     @classmethod

@@ -18,6 +18,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from dedup.spark import location_problem
 from deploy import sparkconf
 from deploy.kafkakeys import unknown_or_invalid
+from joins.spec import LONGEST_MS
 from kafkaio import client
 from kafkaio.errors import ConfigError
 
@@ -34,6 +35,8 @@ def duration_ms(value: object) -> int:
         raise ValueError(_HOW_LONG)
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", text)
     total = sum(float(number) * _UNITS_MS[unit] for number, unit in parts)
+    if total > LONGEST_MS:
+        raise ValueError("give at most 3650d")
     if total != round(total):
         raise ValueError("give whole milliseconds")
     return round(total)
@@ -96,6 +99,13 @@ def producer_properties(given: object) -> object:
 def spark_properties(given: object) -> object:
     """`master` and any Spark property."""
     return _properties(given, sparkconf.problems)
+
+
+def spark_without_speculation(given: dict[str, str]) -> dict[str, str]:
+    """The same for jobs whose output does not go out in transactions."""
+    if problems := list(sparkconf.speculation_problems(given)):
+        raise at_keys(problems)
+    return given
 
 
 def _kafka_problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -167,3 +177,4 @@ TimePath = Annotated[str, AfterValidator(time_path)]
 KafkaProperties = Annotated[dict[str, str], BeforeValidator(kafka_properties)]
 ProducerProperties = Annotated[dict[str, str], BeforeValidator(producer_properties)]
 SparkProperties = Annotated[dict[str, str], BeforeValidator(spark_properties)]
+SparkWithoutSpeculation = Annotated[SparkProperties, AfterValidator(spark_without_speculation)]

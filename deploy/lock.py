@@ -2,8 +2,11 @@
 
 In a local folder a lock on the file `teacup.lock` is held while the job runs; the kernel releases it with the process,
 `kill -9` included, so that nothing is ever left behind to clean up. A checkpoint on remote storage has no such lock:
-there two processes race until one of them finds a batch in Spark's commit log that it did not write, and fails; rows
-that both delivered meanwhile are duplicates, as after a restart.
+there two processes race, until one of them finds a batch in Spark's logs that it did not write and ends.
+
+    exactly once     no harm to the rows: the later attempt at a batch fences the earlier one's producer and reads its
+                     receipt, as a retry does; the fenced process ends with an error that names a second job
+    at least once    rows that both delivered meanwhile are duplicates, as after a restart
 """
 
 from __future__ import annotations

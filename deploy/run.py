@@ -40,7 +40,7 @@ from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import lookup_stage
 from joins.window import carried_out, tickets
 from joins.window.source import Gate, commit_positions
-from joins.window.stage import SPARK_SCHEMA, WINDOWS, Batches, for_spark, join_stage
+from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
 from joins.window.state import Admission
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError
@@ -67,7 +67,7 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate, setup: Setup | Non
     """The streaming DataFrame of a job: one summary (JSON) a bucket and batch, its rows delivered on the way."""
     deliver = deliver_stage(job.spec, job.output, setup)
     spec = job.spec
-    join = lookup_stage(spec) if isinstance(spec, LookupSpec) else join_stage(spec, job.window_folder or WINDOWS)
+    join = lookup_stage(spec) if isinstance(spec, LookupSpec) else join_stage(spec, job.window_folder)
     select = job.output.select
     if select is None:
 
@@ -123,7 +123,12 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
         left, right = job.spec.left.topic, job.spec.right.topic
         say(f"{job.spec.name}: joins {left} with {right} into {job.output.topic}; Spark starts, Ctrl-C stops")
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    spark = build_session(job.spec.name, job.spark, rows_in_jvm=job.output.select is not None)
+    spark = build_session(
+        job.spec.name,
+        job.spark,
+        rows_in_jvm=job.output.select is not None,
+        exactly_once=job.output.exactly_once,
+    )
     warm_up(spark)
     if job.output.exactly_once:
         try:

@@ -35,12 +35,15 @@ class SessionRefused(Exception):
     """A property of the session would break the join; the message names it, its value and what is allowed."""
 
 
-def build_session(name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = True) -> SparkSession:
+def build_session(
+    name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = True, exactly_once: bool = False
+) -> SparkSession:
     """A session for the job `name`; `spark` holds `master` and any `spark.*`. Raises `SessionRefused`.
 
-    rows_in_jvm  False: only tickets and summaries pass through the JVM, which is then made to start faster
+    rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then made to start faster
+    exactly_once  whether rows go out in transactions, so that `spark.speculation` does no harm
     """
-    _refuse({key: str(value) for key, value in spark.items()})
+    _refuse({key: str(value) for key, value in spark.items()}, exactly_once)
     submitted = _submitted()
     given = {**spark, **submitted}
     properties = sparkconf.effective(
@@ -50,7 +53,7 @@ def build_session(name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = Tr
         properties.setdefault("spark.log.level", "WARN")  # that JVM has read another log configuration
     properties[_JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
     _use_this_interpreter(properties)
-    if not submitted and sparkconf.is_local(properties["spark.master"]):
+    if not submitted and sparkconf.is_one_machine(properties["spark.master"]):
         use_spark_home()
     from pyspark.sql import SparkSession
 
@@ -58,7 +61,7 @@ def build_session(name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = Tr
     for key, value in properties.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    _refuse(dict(session.sparkContext.getConf().getAll()))
+    _refuse(dict(session.sparkContext.getConf().getAll()), exactly_once)
     return session
 
 
@@ -75,11 +78,10 @@ def warm_up(spark: SparkSession) -> None:
     threading.Thread(target=run, name="warm-up", daemon=True).start()
 
 
-def _refuse(properties: Mapping[str, str]) -> None:
-    problems = [
-        f"{key}={properties[key]!r}: {what}"
-        for key, what in sparkconf.problems({k: v for k, v in properties.items() if k == "master" or k[:6] == "spark."})
-    ]
+def _refuse(properties: Mapping[str, str], exactly_once: bool) -> None:
+    sparks = {k: v for k, v in properties.items() if k == "master" or k[:6] == "spark."}
+    refused = [*sparkconf.problems(sparks), *(() if exactly_once else sparkconf.speculation_problems(sparks))]
+    problems = [f"{key}={properties[key]!r}: {what}" for key, what in refused]
     master = properties.get("spark.master", "")
     if master != sparkconf.with_attempts(master) and "spark.app.id" in properties:  # of a context that runs already
         problems.append(f"spark.master={master!r}: tasks are never tried again; give {sparkconf.with_attempts(master)}")

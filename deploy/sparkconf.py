@@ -1,6 +1,10 @@
 """Spark properties of a job: ours below, the user's on top, and what would break the join refused. Pure.
 
-    speculation   the same ticket would run twice at once, and its rows go out twice
+    speculation   two attempts at a ticket run at once. Exactly once that is safe: the copy fences the attempt that it
+                  stands in for before it reads what is in, as any retry does. It also makes that attempt's work worth
+                  nothing, so that a copy is worth having only of a task that hangs: we give 30 s as the least time.
+                  Without transactions both write their rows, and it is refused. (Spark makes no copy on the host that
+                  the first attempt runs on.)
     no retries    a task that fails once (a broker that moves, a worker that dies) would end the job: a local master is
                   given its number of attempts, `local[2]` becomes `local[2,4]`
 
@@ -31,6 +35,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",  # windows and consumers live in the workers
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.task.maxFailures": str(TASK_ATTEMPTS),
+    "spark.speculation.minTaskRuntime": "30s",  # where the user has switched speculation on
 }
 _LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",  # a lookup of the host's name can take seconds, or fail
@@ -51,6 +56,11 @@ def is_local(master: str) -> bool:
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
+def is_one_machine(master: str) -> bool:
+    """Every process runs here, also those of `local-cluster`."""
+    return master.startswith("local")
+
+
 def with_attempts(master: str) -> str:
     """`local[n]` with a number of attempts for each task: without one Spark never tries again there."""
     found = _LOCAL.match(master)
@@ -64,14 +74,22 @@ def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for key, value in given.items():
         if key != "master" and not key.startswith("spark."):
             yield key, "is no Spark property: give `master`, or a name that begins with `spark.`"
-        elif key == "spark.speculation" and value.lower() != "false":
-            yield key, "only false is allowed: the same ticket would run twice at once, and its rows go out twice"
         elif key == "spark.task.maxFailures" and not (value.isdecimal() and int(value) > 1):
             yield key, "give 2 or more: a task that fails must be tried again, or one lost connection ends the job"
         elif key in ("master", "spark.master"):
             yield from _master_problems(key, value)
     if "master" in given and "spark.master" in given:
         yield "spark.master", "stands beside `master`; give one of them"
+
+
+def speculation_problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What is refused where rows do not go out in transactions."""
+    if given.get("spark.speculation", "false").lower() != "false":
+        yield (
+            "spark.speculation",
+            "only false is allowed without transactions: a task would run twice at once, and its rows go out twice; "
+            "with `delivery: exactly-once` it may be true",
+        )
 
 
 def _master_problems(key: str, master: str) -> Iterator[tuple[str, str]]:

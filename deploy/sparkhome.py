@@ -1,4 +1,4 @@
-"""A SPARK_HOME for local masters: the installed PySpark, without its zipped copy of its own Python sources.
+"""A SPARK_HOME for masters on this machine: the installed PySpark, without its zipped copy of its own Python sources.
 
 Spark puts `$SPARK_HOME/python/lib/pyspark.zip` in front of the path of every Python process it starts. The zip holds no
 compiled code, so that each of the five processes of a query's start compiles PySpark once more, half a second each, one

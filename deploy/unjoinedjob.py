@@ -103,7 +103,7 @@ def _run(job: WindowJob, logs: Logs, start: str | int | None, say: Callable[[str
                     say(_nothing(job, state))
                 return ExitCode.DONE
             began = time.monotonic()
-            spark = spark or build_session(f"{job.spec.name}.unjoined", job.spark)
+            spark = spark or build_session(f"{job.spec.name}.unjoined", job.spark, exactly_once=job.output.exactly_once)
             summaries = _carried_out(spark, job, state)
             reached = {one["bucket"]: one["reached"] for one in summaries}
             save(job.checkpoint, carried_out(state, reached))

@@ -12,6 +12,9 @@ from enum import StrEnum
 
 from datadelay.progress import Idle
 
+LONGEST_MS = 3_650 * 86_400_000
+"""Ten years: a longer duration is a slip, and the sums of absurd ones leave the 64 bits that times have."""
+
 
 class JoinError(Exception):
     """Anything that a join refuses or gives up; the message says which value, where from, and what to do.
@@ -57,6 +60,14 @@ class Format(StrEnum):
     BYTES = "bytes"
 
 
+def check_duration(name: str, value_ms: int) -> None:
+    """Raises `SpecError` for a negative duration, and for one that is longer than `LONGEST_MS`."""
+    if not 0 <= value_ms <= LONGEST_MS:
+        raise SpecError(
+            f"{name}: {value_ms} is not allowed; give 0 or more milliseconds, at most {LONGEST_MS} (ten years)"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Side:
     """One of the two topics.
@@ -75,8 +86,7 @@ class Side:
     def __post_init__(self) -> None:
         if not self.topic:
             raise SpecError("topic: '' is not allowed; name a Kafka topic")
-        if self.disorder_ms < 0:
-            raise SpecError(f"disorder_ms of {self.topic!r}: {self.disorder_ms} is not allowed; give 0 or more")
+        check_duration(f"disorder_ms of {self.topic!r}", self.disorder_ms)
         if self.time != "kafka" and not self.time.startswith("$"):
             raise SpecError(
                 f"time of {self.topic!r}: {self.time!r} is not allowed; give 'kafka' or a JSON path such as '$.time'"
@@ -120,11 +130,13 @@ class JoinSpec:
         if not self.name:
             raise SpecError("name: '' is not allowed; give the join a name")
         for name in ("before_ms", "after_ms", "producer_delay_ms", "max_future_skew_ms"):
-            value = getattr(self, name)
-            if value < 0:
-                raise SpecError(f"{name}: {value} is not allowed; give 0 or more milliseconds")
-        if self.max_wait_ms is not None and self.max_wait_ms <= 0:
-            raise SpecError(f"max_wait_ms: {self.max_wait_ms} is not allowed; give 1 or more, or leave it out to wait")
+            check_duration(name, getattr(self, name))
+        if self.max_wait_ms is not None:
+            if self.max_wait_ms <= 0:
+                raise SpecError(
+                    f"max_wait_ms: {self.max_wait_ms} is not allowed; give 1 or more, or leave it out to wait"
+                )
+            check_duration("max_wait_ms", self.max_wait_ms)
         if self.max_records < 1:
             raise SpecError(f"max_records: {self.max_records} is not allowed; give 1 or more")
         if self.left.topic == self.right.topic:

@@ -18,10 +18,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from kafkaio.errors import ConfigError, KafkaIOError, KafkaUnavailable, TopicMissing
+from kafkaio.sparselog import sparse
 
 T = TypeVar("T")
 
-log = logging.getLogger("kafkaio.librdkafka")
+log = sparse("kafkaio.librdkafka")
 
 REQUEST_TIMEOUT_S = 20.0
 RETRY_TIMEOUT_S = 60.0

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from joins.spec import DataLoss, JoinError, Side, SpecChanged, SpecError
+from joins.spec import DataLoss, JoinError, Side, SpecChanged, SpecError, check_duration
 from kafkaio.topiclog import Ends
 
 FORMAT = 1
@@ -93,8 +93,7 @@ class FeedSpec:
             raise SpecError("name: '' is not allowed; give the feeder a name")
         if self.max_records < 1:
             raise SpecError(f"max_records: {self.max_records} is not allowed; give 1 or more")
-        if self.max_future_skew_ms < 0:
-            raise SpecError(f"max_future_skew_ms: {self.max_future_skew_ms} is not allowed; give 0 or more")
+        check_duration("max_future_skew_ms", self.max_future_skew_ms)
         if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
             raise SpecError(f"start: {self.start!r} is not allowed; give 'earliest', 'latest' or epoch milliseconds")
         if self.on_data_loss not in ("stop", "continue"):

@@ -74,14 +74,14 @@ def window_join(
     reason                                  why unmatched, unjoined or dead_letter; null for matched
     late                                    the record came later than its disorder allows
 
-    windows     the folder on each machine where slices are kept
+    windows     the folder on each machine where slices are kept; None: in the temporary folder, one of the user's
 
     Every left record leaves in exactly one outcome. Give the query a checkpoint location of its own: it holds the
     positions and the spec. Writing it out is the caller's: what Spark's sinks promise is what you get.
     """
-    from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, WINDOWS, for_spark, join_stage
+    from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark, join_stage
 
-    stage = join_stage(spec, windows or WINDOWS)
+    stage = join_stage(spec, windows)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
         return for_spark(stage(batches))

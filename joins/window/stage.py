@@ -6,7 +6,6 @@ Records are fetched and joined in the same Python task; they enter the JVM only 
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from joins.spec import JoinSpec
 from joins.window.batch import Summary
 from joins.window.bolt import JoinBolt
 from joins.window.records import HEADERS, ROW
-from joins.window.store import FileStore
+from joins.window.store import FileStore, forget_other_generations, generation_folder, own_folder
 from joins.window.ticket import Ticket
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
@@ -32,13 +31,10 @@ ROWS_AT_ONCE = 50_000
 Batches = Iterator[pa.RecordBatch]
 
 
-WINDOWS = Path(tempfile.gettempdir()) / "teacup-windows"
-
-
-def join_stage(spec: JoinSpec, windows: Path = WINDOWS) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
+def join_stage(spec: JoinSpec, windows: Path | None = None) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
     """Batches with a column `ticket` -> batches in `records.ROW` (Arrow view types).
 
-    windows   the folder on each machine where slices are kept
+    windows   the folder on each machine where slices are kept; None: one of the worker's user, in the temporary folder
 
     The rows of each ticket stand between one of the outcome `TICKET` and one of the outcome `SUMMARY`.
     """
@@ -51,11 +47,12 @@ def join_stage(spec: JoinSpec, windows: Path = WINDOWS) -> Callable[[Iterable[pa
     return carry_out
 
 
-def _rows_of(spec: JoinSpec, windows: Path, ticket: Ticket) -> Batches:
+def _rows_of(spec: JoinSpec, windows: Path | None, ticket: Ticket) -> Batches:
     _prefetch(spec, ticket)
+    windows = windows or own_folder()
     summaries: list[Summary] = []
     yield from ticket_row(ticket).to_arrow().to_batches()
-    bolt = _bolts.get((spec.name, ticket.generation, windows), lambda: _bolt(spec, windows))
+    bolt = _bolts.get((spec.name, ticket.generation, windows), lambda: _bolt(spec, ticket.generation, windows))
     for rows in bolt.carry_out(ticket, summaries.append):
         for part in rows.iter_slices(ROWS_AT_ONCE):
             yield from part.to_arrow().to_batches()
@@ -78,13 +75,15 @@ def summary_row(summary: Summary) -> pl.DataFrame:
     return pl.DataFrame([values], schema=ROW)
 
 
-def _bolt(spec: JoinSpec, windows: Path) -> JoinBolt:
+def _bolt(spec: JoinSpec, generation: str, windows: Path) -> JoinBolt:
+    forget_other_generations(windows, spec.name, generation)
+
     def read(side: str, partition: int, start: int, end: int) -> Batches:
         topic = spec.left.topic if side == "left" else spec.right.topic
         return open_reader(topic, spec.kafka).read(partition, start, end)
 
     def store_of(generation: str, bucket: int) -> FileStore:
-        return FileStore(windows / f"{spec.name}-{generation}" / str(bucket))
+        return FileStore(generation_folder(windows, spec.name, generation) / str(bucket))
 
     return JoinBolt(spec, read, store_of)
 

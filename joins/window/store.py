@@ -4,20 +4,25 @@
     <folder>/left-<partition>-<start>-<end>.marks    the right records that a left range was joined with
 
 A file is written under a temporary name and renamed, so that retries and other workers may write the same one at
-once. One that is torn, or was written by another version, is recognised (length, checksum, format) and passed over;
-it is then made again from the log. Slice files are memory-mapped.
+once. One that is torn, or was written by another version, is recognised (length, checksum, format) and ignored;
+it is then rebuilt from the log. Slice files are memory-mapped.
+
+A folder that cannot be used (full, read-only, another user's) makes a job slower and never ends it: the window stays in
+the worker's memory, a worker without it reads the log again, and a warning says so once a minute.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import logging
 import os
 import re
+import shutil
+import tempfile
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +33,14 @@ import pyarrow as pa
 
 from joins.window.restore import Span
 from joins.window.slices import HASH_VERSION, I64, Slice
+from kafkaio.sparselog import sparse
 
 FORMAT = 1
 ALIGNMENT = 64
 NAME = re.compile(r"(right|left)-(\d+)-(\d+)-(\d+)\.(slice|marks)")
 UNFINISHED = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]+")  # a worker was killed as it wrote
-log = logging.getLogger(__name__)
+GENERATION = re.compile(r"[0-9a-f]{32}")
+log = sparse(__name__)
 
 
 class Torn(Exception):
@@ -48,6 +55,24 @@ class Entry:
     partition: int
     start: int
     end: int
+
+
+def own_folder() -> Path:
+    """Where windows are kept on this machine unless told: a folder of this user's, as /tmp is everybody's."""
+    return Path(tempfile.gettempdir()) / f"teacup-windows-{os.getuid()}"
+
+
+def generation_folder(windows: Path, join: str, generation: str) -> Path:
+    """Where a join keeps the window of one checkpoint's generation."""
+    return windows / f"{join}-{generation}"
+
+
+def forget_other_generations(windows: Path, join: str, generation: str) -> None:
+    """Remove what earlier checkpoints of this join have left on this machine."""
+    for folder in _listed(windows):
+        name, _, other = folder.name.rpartition("-")
+        if name == join and other != generation and GENERATION.fullmatch(other):
+            shutil.rmtree(folder, onerror=_not_removed)
 
 
 class FileStore:
@@ -78,7 +103,8 @@ class FileStore:
         ((partition, (start, end)),) = one.covers.items()
         frame = one.frame.with_columns(hash=pl.Series(one.hashes))
         name = f"right-{partition}-{start}-{end}.slice"
-        self._save(name, frame, {"ignored_bits": one.ignored_bits, "covers": [partition, start, end]})
+        if not self._save(name, frame, {"ignored_bits": one.ignored_bits, "covers": [partition, start, end]}):
+            return one
         filed = _load(self.folder / name, _slice_from)
         return one if filed is None else replace(filed, marks=one.marks)
 
@@ -105,29 +131,58 @@ class FileStore:
         for kind, suffix, below in (("left", "marks", left_below), ("right", "slice", right_below)):
             for entry in [*self._entries(kind, suffix), *self._entries(kind, suffix, UNFINISHED)]:
                 if entry.end <= below.get(entry.partition, 0):
-                    entry.path.unlink(missing_ok=True)
+                    try:
+                        entry.path.unlink(missing_ok=True)
+                    except OSError as error:
+                        log.warning("%s is of no more use, and cannot be removed: %s", entry.path, error)
 
     def _entries(self, kind: str, suffix: str, named: re.Pattern[str] = NAME) -> Iterator[Entry]:
-        if not self.folder.is_dir():
-            return
-        for name in sorted(os.listdir(self.folder)):
-            match = named.fullmatch(name)
+        for path in _listed(self.folder):
+            match = named.fullmatch(path.name)
             if match and match[1] == kind and match[5] == suffix:
-                yield Entry(self.folder / name, int(match[2]), int(match[3]), int(match[4]))
+                yield Entry(path, int(match[2]), int(match[3]), int(match[4]))
 
-    def _save(self, name: str, frame: pl.DataFrame, about: Mapping[str, Any]) -> None:
+    def _save(self, name: str, frame: pl.DataFrame, about: Mapping[str, Any]) -> bool:
+        """Whether there was room for it."""
         body = io.BytesIO()
         frame.write_ipc(body, compression="uncompressed")
         content = body.getbuffer()
         head = {"format": FORMAT, "hash": HASH_VERSION, "name": name, "length": len(content), **about}
         line = json.dumps({"crc": _checksum(head, content), **head}).encode()
         line += b" " * (-(len(line) + 1) % ALIGNMENT) + b"\n"
-        self.folder.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / f".{name}.{uuid.uuid4().hex}"
-        with temporary.open("wb") as file:
-            file.write(line)
-            file.write(content)
-        temporary.replace(self.folder / name)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(line)
+                file.write(content)
+            temporary.replace(self.folder / name)
+        except OSError as error:
+            log.warning(
+                "the window's folder %s cannot be written to (%s): the join goes on from memory, and reads the log "
+                "again where a worker is new; make room there, or name another `window_folder`",
+                self.folder,
+                error,
+            )
+            with suppress(OSError):  # what is half written takes the room that is missing
+                temporary.unlink(missing_ok=True)
+            return False
+        return True
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What is in a folder, by name; nothing where there is none yet, or where it cannot be read."""
+    try:
+        return [folder / name for name in sorted(os.listdir(folder))]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        log.warning("%s cannot be read, and what the window needs of it is read from the log again: %s", folder, error)
+        return []
+
+
+def _not_removed(_: object, path: str, error: tuple[type[BaseException], BaseException, object]) -> None:
+    log.warning("%s of an earlier checkpoint cannot be removed: %s", path, error[1])
 
 
 def _load(path: Path, decode: Any) -> Any:
@@ -140,7 +195,7 @@ def _load(path: Path, decode: Any) -> Any:
     except FileNotFoundError:
         return None
     except (Torn, OSError, pa.ArrowInvalid) as error:
-        log.warning("%s is passed over and made again from the log: %s", path, error)
+        log.warning("%s is ignored, and rebuilt from the log: %s", path, error)
         return None
 
 

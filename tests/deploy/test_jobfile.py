@@ -153,6 +153,9 @@ def test_a_trigger_interval_is_milliseconds(tmp_path: Path) -> None:
         ("right/disorder", "0.5ms", "right.disorder", "'0.5ms' is not allowed: give whole milliseconds"),
         ("right/topic", "clicks", "right.topic", "is left.topic as well"),
         ("join/before", DROPPED, "join.before", "is missing; it is: how far before"),
+        ("join/before", "9999999999999d", "join.before", "'9999999999999d' is not allowed: give at most 3650d"),
+        ("left/disorder", "3651d", "left.disorder", "'3651d' is not allowed: give at most 3650d"),
+        ("max_wait", "9" * 400 + "d", "max_wait", "give at most 3650d"),
         ("join/policy", "best", "join.policy", "'best' is not allowed: give nearest, first, last or all"),
         ("start", "yesterday", "start", "'yesterday' is not allowed: give earliest, latest, or an ISO-8601 time"),
         ("start", "2026-01-31T12:00:00", "start", "the time has no zone"),
@@ -175,7 +178,6 @@ def test_a_trigger_interval_is_milliseconds(tmp_path: Path) -> None:
         ("checkpoint", DROPPED, "checkpoint", "is missing; it is: folder or URL"),
         ("spark/master", "local[2,1]", "spark.master", "'local[2,1]' is not allowed: a task must be tried again"),
         ("spark/master", "localhost", "spark.master", "'localhost' is not allowed: give local[N]"),
-        ("spark/spark.speculation", True, "spark.spark.speculation", "the same ticket would run twice at once"),
         ("spark/spark.task.maxFailures", 1, "spark.spark.task.maxFailures", "give 2 or more"),
         ("spark/driver.memory", "1g", "spark.driver.memory", "is no Spark property"),
         ("log", "xml", "log", "'xml' is not allowed: give people or json"),
@@ -217,6 +219,22 @@ def test_a_checkpoint_that_python_cannot_look_into_is_for_jobs_that_do_not_dedup
         assert problem.startswith("checkpoint: ")
         assert told in problem
     assert _load(tmp_path, plain).checkpoint == checkpoint
+
+
+def test_speculation_is_for_output_in_transactions(tmp_path: Path) -> None:
+    """There a copy fences the attempt that it stands in for; elsewhere both write their rows."""
+    asked = _with("spark/spark.speculation", True)
+    at_least_once = asked | {"output": {"topic": "joined", "delivery": "at-least-once"}}
+    once = {name: GOOD[name] for name in ("name", "kafka", "output")} | {"kind": "dedup", "source": {"topic": "clicks"}}
+    once |= {"checkpoint": "state", "spark": {"spark.speculation": "true"}}
+
+    assert _load(tmp_path, asked).spark["spark.speculation"] == "true"
+    for document in (at_least_once, once):
+        with pytest.raises(JobFileError) as raised:
+            _load(tmp_path, document)
+        (problem,) = raised.value.problems
+        assert problem.startswith("spark.spark.speculation: ")
+        assert "only false is allowed without transactions" in problem
 
 
 def test_all_errors_come_at_once(tmp_path: Path) -> None:

@@ -48,7 +48,6 @@ def test_addresses_are_only_set_where_all_is_one_machine() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"spark.speculation": "true"},
         {"spark.task.maxFailures": "1"},
         {"master": "local[2,1]"},
         {"master": "mesos://host"},
@@ -62,6 +61,16 @@ def test_what_would_break_the_join_is_refused(given: dict[str, str]) -> None:
     if "driver.memory" not in given:
         with pytest.raises(SessionRefused, match=next(iter(problems(given)))[0]):
             build_session("refused", given)
+
+
+def test_speculation_is_refused_without_transactions() -> None:
+    """Both copies of a task would write their rows; in transactions the second one fences the first."""
+    given = {"spark.speculation": "true"}
+
+    assert list(problems(given)) == []
+    with pytest.raises(SessionRefused, match="speculation='true': only false is allowed without transactions"):
+        build_session("refused", given)
+    assert effective(given)["spark.speculation.minTaskRuntime"] == "30s"
 
 
 _SESSION = """

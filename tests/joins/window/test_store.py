@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,13 @@ from hypothesis import strategies as st
 
 from joins.window import store as store_module
 from joins.window.slices import Slice
-from joins.window.store import FileStore
+from joins.window.store import (
+    FileStore,
+    forget_other_generations,
+    generation_folder,
+    own_folder,
+)
+from kafkaio.sparselog import Sparse
 from tests.joins.window.making import frame, positions, rows
 
 
@@ -24,6 +32,12 @@ def a_slice(start: int, end: int, *, partition: int = 0) -> Slice:
     """One record an offset, three keys."""
     records = frame([(partition, o, o * 10, b"k%d" % (o % 3)) for o in range(start, end)])
     return Slice.build(records, {partition: (start, end)})
+
+
+@pytest.fixture(autouse=True)
+def _warnings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever earlier tests have been warned of: the same line passes once a minute."""
+    monkeypatch.setattr(store_module.log, "filters", [Sparse()])
 
 
 def covered(found: list[Slice], partition: int = 0) -> list[tuple[int, int]]:
@@ -160,7 +174,7 @@ def test_a_broken_slice_is_passed_over_with_a_warning(tmp_path: Path, caplog: py
     assert covered(found) == [(0, 2), (4, 8)]
     (line,) = caplog.messages
     assert str(path) in line
-    assert "passed over" in line
+    assert "ignored" in line
 
 
 def test_broken_marks_are_passed_over_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -174,7 +188,7 @@ def test_broken_marks_are_passed_over_with_a_warning(tmp_path: Path, caplog: pyt
     found = store.marks(0, 0, 9)
 
     assert [span for span, _ in found] == [(5, 9)]
-    assert "passed over" in caplog.text
+    assert "ignored" in caplog.text
 
 
 def test_a_flipped_byte_anywhere_changes_nothing_or_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -193,7 +207,7 @@ def test_a_flipped_byte_anywhere_changes_nothing_or_is_noticed(tmp_path: Path, c
             assert (back.covers, back.ignored_bits) == (one.covers, one.ignored_bits)
 
 
-def test_a_file_under_another_name_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_file_under_another_name_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """What it covers stands in it, and not in what someone called it."""
     store = FileStore(tmp_path)
     store.save_slice(a_slice(0, 4))
@@ -274,3 +288,71 @@ def test_marks_of_ranges_beyond_the_one_asked_for_are_left_out(tmp_path: Path):
     store.save_marks(1, (2, 6), {})
 
     assert [span for span, _ in store.marks(0, 4, 8)] == [(2, 6)]
+
+
+@pytest.fixture
+def small_folder(tmp_path: Path):
+    """A folder that is full after some kilobytes: a file system of its own, or a limit of this process's files."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then writing fails, as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))
+    yield tmp_path / "small"
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_slice_that_finds_no_room_stays_in_memory(small_folder: Path, caplog: pytest.LogCaptureFixture):
+    """The same slice comes back, nothing half written is left, and one warning tells why and what to do."""
+    store = FileStore(small_folder)
+    one = a_slice(0, 300)
+
+    for _ in range(5):
+        assert store.save_slice(one) is one
+        store.save_marks(0, (0, 300), {0: np.arange(300)})
+
+    assert store.slices(0, 0, 300) == []
+    assert list(small_folder.iterdir()) == []
+    (line,) = caplog.messages
+    assert "cannot be written to" in line
+    assert "window_folder" in line
+
+
+def test_a_folder_that_is_no_folder_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """Whatever the operating system says of it: here a file stands where the folder should."""
+    (tmp_path / "windows").write_text("somebody's")
+    store = FileStore(tmp_path / "windows" / "0")
+    one = a_slice(0, 4)
+
+    assert store.save_slice(one) is one
+    assert store.slices(0, 0, 4) == []
+    assert store.marks(0, 0, 4) == []
+    store.forget({0: 9}, {0: 9})
+    forget_other_generations(tmp_path / "windows", "join", "f" * 32)
+    assert {"cannot be read" in line or "cannot be written to" in line for line in caplog.messages} == {True}
+
+
+def test_folders_of_earlier_checkpoints_are_removed_and_no_others(tmp_path: Path):
+    """Another join's stay, also where its name begins with this one's; so does what is not ours at all."""
+    mine, old, other = "0" * 32, "1" * 32, "2" * 32
+    for join, generation in (("join", mine), ("join", old), ("join-two", other), ("two", other)):
+        FileStore(generation_folder(tmp_path, join, generation) / "0").save_slice(a_slice(0, 4))
+    (tmp_path / "join-notes").mkdir()
+
+    forget_other_generations(tmp_path, "join", mine)
+
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"join-{mine}",
+        f"join-two-{other}",
+        f"two-{other}",
+        "join-notes",
+    }
+    assert covered(FileStore(generation_folder(tmp_path, "join", mine) / "0").slices(0, 0, 4)) == [(0, 4)]
+
+
+def test_each_user_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    """The temporary folder is everybody's: what one user has made there, no other can write to."""
+    mine = own_folder()
+    monkeypatch.setattr(store_module.os, "getuid", lambda: 12_345)
+
+    assert own_folder() != mine
+    assert own_folder().parent == mine.parent
