@@ -42,8 +42,9 @@ class Simulated:
 
     def __init__(self, history, spec):
         self.spec, self.clock = spec, Clock(history.start_ms)
-        self.left = SimulatedLog(history.left, self.clock, exact_index=not spec.left.payload_time, identity="l")
-        self.right = SimulatedLog(history.right, self.clock, exact_index=not spec.right.payload_time, identity="r")
+        by_index = not spec.left.payload_time, not spec.right.payload_time
+        self.left = SimulatedLog(history.left, self.clock, exact_index=by_index[0], identity="l", outliers=0)
+        self.right = SimulatedLog(history.right, self.clock, exact_index=by_index[1], identity="r")
         self.fed = dict.fromkeys(self.right.ends(), 0)
         self.items = []
         self.retained_from_ms = -(2**61)
