@@ -2,7 +2,7 @@
 
     records of left that were read = those that a row came for     (every left record goes out)
     rows that were joined          = rows that came here
-    results that are not in yet    = results written + results dropped as duplicates
+    results that are not in yet    = results written + results dropped as duplicates + results refused (dead letters)
 
 What was sent and what was acknowledged is compared by `kafkaio.delivery`. The counts are taken where the rows arrive,
 not by those who made them: a row that gets lost between the two shows.
@@ -30,6 +30,7 @@ class Accounts:
     lefts: int = 0
     results: int = 0
     dropped: int = 0
+    refused: int = 0
     written: int = 0
     _last: tuple[int, int] = (-1, -1)
 
@@ -47,10 +48,10 @@ class Accounts:
 
     def check_written(self) -> None:
         """Before any part is committed. Raises `AccountsDiffer`."""
-        if self.results != self.written + self.dropped:
+        if self.results != self.written + self.dropped + self.refused:
             raise AccountsDiffer(
-                f"{self.bucket}: of {self.results} results {self.written} were written and {self.dropped} dropped; "
-                "these must add up, and nothing more is committed"
+                f"{self.bucket}: of {self.results} results {self.written} were written, {self.dropped} dropped and "
+                f"{self.refused} refused; these must add up, and nothing more is committed"
             )
 
     def check_joined(self, read: int, joined: int) -> None:

@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     UNREACHABLE = 4, "the broker could not be reached for too long"
     CHECKPOINT = 5, "the checkpoint belongs to another join, or another process uses it"
     NOT_CO_PARTITIONED = 6, "the two topics do not keep a key in the same partition"
+    REFUSED = 8, "a record can be neither joined nor written, and no dead-letter topic is named; the message says which"
 
 
 def listed() -> str:

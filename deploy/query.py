@@ -38,6 +38,9 @@ CODES = {
     "ReceiptRefused": ExitCode.CHECKPOINT,
     "StoreChanged": ExitCode.CHECKPOINT,
     "StoreWiped": ExitCode.CHECKPOINT,
+    "JobEnded": ExitCode.REFUSED,
+    "NoDeadLetterTopic": ExitCode.REFUSED,
+    "RecordTooLarge": ExitCode.REFUSED,
     "NotCoPartitioned": ExitCode.NOT_CO_PARTITIONED,
     "KafkaUnavailable": ExitCode.UNREACHABLE,
     "StoreUnreachable": ExitCode.UNREACHABLE,
@@ -46,12 +49,20 @@ CODES = {
 }
 
 
+class JobEnded(Exception):
+    """A task met a record that no further attempt could deliver; the batch is not committed."""
+
+
 def summaries_of(frame: DataFrame) -> list[dict[str, Any]]:
     """What the tasks of a batch have told. Raises `AccountsDiffer` where there were tasks, and none has told anything.
 
-    How many there must be is told by each of them; without any, only Spark's plan knows.
+    How many there must be is told by each of them; without any, only Spark's plan knows. Raises `JobEnded` where a task
+    reports why the job must end: an exception in the task itself would have Spark try it again, in vain.
     """
     summaries = [json.loads(row.summary) for row in frame.collect()]
+    for one in summaries:
+        if "ends" in one:
+            raise JobEnded(one["ends"])
     if not summaries:
         check_whole([], frame.rdd.getNumPartitions(), "tasks")
     return summaries

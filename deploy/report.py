@@ -37,6 +37,7 @@ class BatchReport:
     window_bytes: int
     sent: dict[str, int]
     restored: dict[str, int]
+    refused: dict[str, int] = field(default_factory=dict)
     deduplicator: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -82,6 +83,7 @@ def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: 
         window_bytes=sum(s["window_bytes"] for s in summaries),
         sent=total("sent"),
         restored=dict(Counter(s["restored"] for s in summaries)),
+        refused=total("refused"),
         deduplicator=_deduplicator(summaries),
     )
     for side, topic in (("left", spec.left), ("right", spec.right)):
@@ -122,6 +124,7 @@ def for_people(report: BatchReport) -> str:
     for outcome in ("unjoined", "dead_letter", "late"):
         if report.rows.get(outcome):
             parts.append(f"{outcome} {report.rows[outcome]:,}")
+    parts += [f"dead letters ({reason}) {count:,}" for reason, count in report.refused.items()]
     if report.deduplicator:
         parts.append(f"duplicates dropped {report.deduplicator['dropped']:,}")
         changes = {f"{one['state']} ({one['reason']})": None for one in report.deduplicator["changes"]}
@@ -149,6 +152,7 @@ def for_machines(report: BatchReport) -> dict[str, Any]:
         "window_bytes": report.window_bytes,
         "sent": report.sent,
         "restored": report.restored,
+        "refused": report.refused,
         "deduplicator": report.deduplicator,
         "warnings": report.warnings,
     }

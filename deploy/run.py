@@ -32,6 +32,7 @@ from deploy.exitcodes import ExitCode
 from deploy.job import WindowJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
 from deploy.query import POLL_S, committed, failed, signals, summaries_of
+from deploy.selectsql import with_selected
 from deploy.session import build_session, warm_up
 from deploy.sink import SUMMARY_SCHEMA, deliver_stage, identity_of
 from deploy.topics import check_topics
@@ -83,19 +84,8 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate, setup: Setup | Non
 
     asked = job.output.deduplicate
     added = {} if asked is None or asked.expression is None else {ID: asked.expression}
-    headers = ", ".join(
-        f"named_struct('key', {_literal(k)}, 'value', cast({e} as binary))"
-        for k, e in {**select.headers, **added}.items()
-    )
     source = lookup.tickets(spark, spec, gate) if isinstance(spec, LookupSpec) else tickets(spark, spec, gate)
-    chosen = source.mapInArrow(rows, SPARK_SCHEMA).selectExpr(
-        "*",
-        f"cast({select.key} as binary) as out_key",
-        f"cast({select.value} as binary) as out_value",
-        f"array({headers}) as out_headers"
-        if headers
-        else "cast(null as array<struct<key:string,value:binary>>) as out_headers",
-    )
+    chosen = with_selected(source.mapInArrow(rows, SPARK_SCHEMA), select, added)
     return chosen.mapInArrow(deliver, SUMMARY_SCHEMA)
 
 
@@ -107,10 +97,6 @@ def deduplication(job: WindowJob) -> Setup | None:
     topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, identity_of(job.spec, asked)
     replay, tail = replay_of(job.checkpoint), 2 * job.spec.max_records  # twice, as keys may be skewed
     return Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity, tail=tail))
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode:

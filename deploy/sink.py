@@ -4,8 +4,12 @@
     unjoined, late, dead_letter -> topics of their own, the record as it was read, with where it stood and why
 
 Headers: `teacup.left` and `teacup.right` hold partition:offset of the two records, `teacup.batch` (at least once) which
-batch of which job wrote the row (`dedup.batchtag`), `teacup.late` is set on late ones, and the side topics have
-`teacup.outcome`, `teacup.reason` and, for dead letters, `teacup.topic`.
+batch of which job wrote the row (`dedup.batchtag`), `teacup.late` is set on late ones; those of the side topics stand in
+`deploy.copies`.
+
+A row that its topic refuses is a dead letter, too large or one on which an expression of the `select` fails; a time
+that a topic refuses goes into a header (`kafkaio.producible`). Where no dead-letter topic is named, the task does not
+fail but reports it in place of its summary: trying again could not help, and the driver ends the job.
 
 A bucket's rows are durable (`kafkaio.delivery`: in transactions with its receipt, or acknowledged) before its summary
 row goes back. Whatever fails, fails the task, and Spark runs it again: the rows are the same, in the same order.
@@ -14,6 +18,7 @@ row goes back. Whatever fails, fails the task, and Spark runs it again: the rows
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -27,24 +32,25 @@ from dedup.identity import ID, LEFT, Identity, Within
 from dedup.spark import current_attempt
 from dedup.worker import Setup, discard_deduplicator, open_deduplicator
 from deploy.accounts import Accounts
+from deploy.copies import NoDeadLetterTopic, write_aside, write_copies, write_refused
 from deploy.envelope import envelopes
 from deploy.job import Deduplicate, Output
+from deploy.outgoing import Outgoing, Refusal
+from deploy.selectsql import flattened
 from joins.lookup.spec import LookupSpec
 from joins.spec import JoinError, JoinSpec, Policy
-from joins.window.records import SIDE_COLUMNS
+from joins.window.chunks import in_chunks
 from joins.window.stage import SUMMARY, TICKET
 from kafkaio.delivery import AtLeastOnce, Delivery, ExactlyOnce
+from kafkaio.errors import RecordTooLarge
 from kafkaio.fenced import Bucket
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.rangereader import HEADERS
 from kafkaio.receipt import Standing
+from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 
 Batches = Iterator[pa.RecordBatch]
 SUMMARY_SCHEMA = "summary string"
-
-
-class NoDeadLetterTopic(JoinError):
-    """A record cannot take part in the join, and there is no topic to put it aside in."""
 
 
 def deliver_stage(
@@ -73,6 +79,11 @@ def deliver_stage(
                 else:
                     with no_garbage_collection():  # keys, values and headers are a million objects, all alive at once
                         bucket.take(rows)
+        except (NoDeadLetterTopic, RecordTooLarge) as error:
+            if bucket is not None:
+                bucket.abandon()
+                bucket = None
+            yield pa.record_batch({"summary": [json.dumps({"ends": f"{type(error).__name__}: {error}"})]})
         finally:
             if bucket is not None:  # something failed, or nobody wants the rest
                 bucket.abandon()
@@ -81,17 +92,15 @@ def deliver_stage(
 
 
 def _split(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
-    """Frames in which a row about a ticket stands alone, in the order in which they came."""
+    """Frames of bounded bytes in which a row about a ticket stands alone, in the order in which they came."""
     for batch in batches:
-        rows = pl.DataFrame(pl.from_arrow(batch))
+        rows = flattened(pl.DataFrame(pl.from_arrow(batch)))
         start = 0
         for at in rows["outcome"].is_in([TICKET, SUMMARY]).arg_true().to_list():
-            if at > start:
-                yield rows[start:at]
+            yield from in_chunks(rows[start:at])
             yield rows[at : at + 1]
             start = at + 1
-        if start < len(rows):
-            yield rows[start:]
+        yield from in_chunks(rows[start:])
 
 
 class BucketSink:
@@ -99,7 +108,10 @@ class BucketSink:
 
     def __init__(self, spec: JoinSpec, output: Output, ticket: Mapping[str, Any], setup: Setup | None = None) -> None:
         self._spec, self._output = spec, output
-        kafka = {**spec.kafka, **output.kafka}
+        self._kafka = {**spec.kafka, **output.kafka}
+        topics = (output.topic, output.dead_letter, output.late, output.unmatched, output.unjoined)
+        self._limits = limits_of(self._kafka, topics)
+        kafka = within_limits(self._kafka, self._limits)
         bucket = Bucket(spec.name, ticket["bucket"], output.topic)
         self._delivery: Delivery = (
             ExactlyOnce(kafka, bucket, ticket["generation"], ticket["number"], in_parts=_repeats(spec))
@@ -108,6 +120,7 @@ class BucketSink:
         )
         self._accounts = Accounts(str(bucket))
         self._written: dict[str, int] = {}  # by topic, since the last commit
+        self._refused: dict[str, int] = {}  # by reason
         self._reached = ""
         self._found: Standing | None = None  # before this attempt wrote anything
         self._batch = BatchTag.of(spec.name, ticket["generation"], ticket["number"])
@@ -150,6 +163,7 @@ class BucketSink:
         if not found.done and self._accounts.received < found.rows:
             found.check_reached("no record", self._accounts.bucket)
         summary["sent"] = dict(self._commit(done=True))
+        summary["refused"] = self._refused
         if self._deduplicator is not None:
             self._deduplicator.durable()
             summary["deduplicator"] = self._deduplicator.report()
@@ -158,6 +172,7 @@ class BucketSink:
 
     def abandon(self) -> None:
         self._delivery.abandon()
+        forget_limits(self._kafka, self._limits)
         if self._setup is not None:
             discard_deduplicator(self._setup)
 
@@ -167,10 +182,15 @@ class BucketSink:
         self._written = {}
         return sent
 
-    def _write(self, topic: str, keys: Any, values: Any, headers: Any, timestamps: pl.Series) -> int:
-        count = self._delivery.write(topic, keys, values, headers, timestamps.to_list())
+    def _write(self, topic: str, out: Outgoing) -> int:
+        count = self._delivery.write(topic, out.keys, out.values, out.headers, out.times.to_list(), out.size)
         self._written[topic] = self._written.get(topic, 0) + count
         return count
+
+    def _write_copies(self, topic: str, copies: Outgoing, what: Callable[[int], str]) -> None:
+        """Copies for a side topic: what it refuses of them stays out, and a header says so."""
+        limits = self._limits[topic]
+        self._write(topic, copies.restamped(limits, _now_ms()).shortened(limits, what))
 
     def _fresh(self, results: pl.DataFrame) -> Mask:
         """Which results are not in the output yet."""
@@ -185,30 +205,73 @@ class BucketSink:
         spec, output = self._spec, self._output
         main = rows["outcome"].is_in(["matched", "unmatched"])
         results = rows if main.all() else rows.filter(main)
-        accounts = self._accounts
         if len(results):
-            accounts.results += len(results)
-            keys, values, more = _output_of(spec, output, results)
-            headers = _position_headers(results, more, None if output.exactly_once else self._batch)
-            if self._filters:
-                fresh = self._fresh(results)
-                accounts.dropped += int(np.count_nonzero(~fresh))
-                if fresh.any():
-                    some = np.flatnonzero(fresh)
-                    new_keys, new_values, new_headers = ([c[i] for i in some] for c in (keys, values, headers))
-                    times = results["left_time"].filter(pl.Series(fresh))
-                    accounts.written += self._write(output.topic, new_keys, new_values, new_headers, times)
-            else:
-                accounts.written += self._write(output.topic, keys, values, headers, results["left_time"])
-            if output.unmatched is not None:
-                at = results["outcome"] == "unmatched"
-                picked = at.arg_true().to_list()
-                keys, values, headers = ([column[i] for i in picked] for column in (keys, values, headers))
-                self._write(output.unmatched, keys, values, headers, results["left_time"].filter(at))
+            self._accounts.results += len(results)
+            self._write_results(results)
         if not main.all():
-            _write_aside(spec, output, rows.filter(~main), self._write)
+            write_aside(spec, output, rows.filter(~main), self._write_copies)
         if output.late is not None and (late := results["late"]).any():
-            _write_records(spec, "left", output.late, results.filter(late), self._write)
+            write_copies(spec, "left", output.late, results.filter(late), self._write_copies)
+
+    def _write_results(self, results: pl.DataFrame) -> None:
+        output, accounts = self._output, self._accounts
+        limits = self._limits[output.topic]
+        results = self._without(results, _failed(results))
+        tag = None if output.exactly_once else self._batch
+        out = _output_of(self._spec, output, results, tag).restamped(limits, _now_ms())
+        if refusals := out.refusals(limits):
+            results, out = self._without(results, refusals), out.where(_others(len(results), refusals))
+        if not len(results):
+            return
+        if self._filters:
+            fresh = self._fresh(results)
+            accounts.dropped += int(np.count_nonzero(~fresh))
+            if fresh.any():
+                accounts.written += self._write(output.topic, out.where(fresh))
+        else:
+            accounts.written += self._write(output.topic, out)
+        if output.unmatched is not None:
+            alone = (results["outcome"] == "unmatched").to_numpy()
+            lefts = results.filter(pl.Series(alone))
+            if len(lefts):
+                self._write_copies(output.unmatched, out.where(alone), lambda i: f"the row about {_about(lefts[i])}")
+
+    def _without(self, results: pl.DataFrame, refusals: list[Refusal]) -> pl.DataFrame:
+        """The results but for these, which become dead letters."""
+        if not refusals:
+            return results
+        write_refused(self._spec, self._output, results, refusals, self._write_copies)
+        self._accounts.refused += len(refusals)
+        for one in refusals:
+            self._refused[one.reason] = self._refused.get(one.reason, 0) + 1
+        return results.filter(pl.Series(_others(len(results), refusals)))
+
+
+def _others(count: int, refusals: list[Refusal]) -> Mask:
+    """Of so many rows those that are not refused."""
+    others = np.ones(count, np.bool_)
+    others[[one.index for one in refusals]] = False
+    return others
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _failed(results: pl.DataFrame) -> list[Refusal]:
+    """The rows on which an expression of the `select` failed."""
+    if "failed" not in results.columns or results["failed"].null_count() == len(results):
+        return []
+    return [
+        Refusal(
+            i,
+            "select_failed",
+            f"`output.select.{name}` fails on it",
+            [("teacup.expression", name)],
+        )
+        for i, name in enumerate(results["failed"].to_list())
+        if name is not None
+    ]
 
 
 def _about(row: pl.DataFrame) -> str:
@@ -241,10 +304,13 @@ def _header_ids(identity: Identity, results: pl.DataFrame) -> pl.Series:
     return identity.of_headers(headers.cast(HEADERS))
 
 
-def _output_of(spec: JoinSpec, output: Output, rows: pl.DataFrame) -> tuple[list[Any], list[Any], list[Any] | None]:
+def _output_of(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: BatchTag | None) -> Outgoing:
     if output.select is None:
-        return rows["key"].to_list(), envelopes(spec, rows).to_list(), None
-    return rows["out_key"].to_list(), rows["out_value"].to_list(), rows["out_headers"].to_list()
+        headers = _position_headers(rows, None, tag)
+        return Outgoing.of(rows["key"], envelopes(spec, rows), headers, None, rows["left_time"])
+    more = rows["out_headers"]
+    headers = _position_headers(rows, more.to_list(), tag)
+    return Outgoing.of(rows["out_key"], rows["out_value"], headers, more, rows["left_time"])
 
 
 def _position_headers(rows: pl.DataFrame, more: list[Any] | None, batch: BatchTag | None) -> list[Any]:
@@ -266,53 +332,3 @@ def _position_headers(rows: pl.DataFrame, more: list[Any] | None, batch: BatchTa
         for own, added in zip(headers, more, strict=True):
             own.extend((one["key"], one["value"]) for one in added or ())
     return headers
-
-
-Write = Callable[[str, Any, Any, Any, pl.Series], int]
-
-
-def _write_aside(spec: JoinSpec, output: Output, rows: pl.DataFrame, write: Write) -> None:
-    """Rows that are about one record only: each outcome to its topic, as far as one is named."""
-    for (outcome,), some in rows.group_by("outcome", maintain_order=True):
-        topic = {"dead_letter": output.dead_letter, "late": output.late, "unjoined": output.unjoined}[str(outcome)]
-        for side in ("left", "right"):
-            about = some.filter(pl.col(f"{side}_offset").is_not_null())
-            if not len(about):
-                continue
-            if topic is not None:
-                _write_records(spec, side, topic, about, write)
-            elif outcome == "dead_letter":
-                name = spec.left.topic if side == "left" else spec.right.topic
-                first = about.row(0, named=True)
-                raise NoDeadLetterTopic(
-                    f"{len(about)} records of {name!r} cannot take part, the first at partition "
-                    f"{first[f'{side}_partition']} offset {first[f'{side}_offset']} ({first['reason']}): "
-                    "name a dead-letter topic (`topics.dead_letter`), or mend the producer"
-                )
-
-
-def _write_records(spec: JoinSpec, side: str, topic: str, rows: pl.DataFrame, write: Write) -> None:
-    """The records of one side as they were read, with headers that say where they stood and why they are here."""
-    name = spec.left.topic if side == "left" else spec.right.topic
-    columns = {column: rows[f"{side}_{column}"].to_list() for column in SIDE_COLUMNS}
-    headers = [
-        [
-            *((one["key"], one["value"]) for one in own or ()),
-            ("teacup.topic", name),
-            (f"teacup.{side}", f"{partition}:{offset}"),
-            ("teacup.outcome", outcome),
-            *([("teacup.reason", reason)] if reason else ()),
-            *([("teacup.late", "true")] if late else ()),
-        ]
-        for own, partition, offset, outcome, reason, late in zip(
-            columns["headers"],
-            columns["partition"],
-            columns["offset"],
-            rows["outcome"].to_list(),
-            rows["reason"].to_list(),
-            rows["late"].to_list(),
-            strict=True,
-        )
-    ]
-    times = pl.Series([max(time, 0) if time is not None else 0 for time in columns["time"]])
-    write(topic, rows["key"].to_list(), columns["value"], headers, times)

@@ -28,6 +28,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",  # nothing is shuffled; a query of the user's on top may be
     "spark.sql.adaptive.enabled": "false",  # streaming ignores it, with a warning
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # rows with values of 100 KB come by the thousand too
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.metricsEnabled": "false",

@@ -57,6 +57,7 @@ PURE = [
     "joins.window.target",
     "joins.window.state",
     "joins.window.records",
+    "joins.window.chunks",
     "joins.window.slices",
     "joins.window.match",
     "joins.window.window",

@@ -17,7 +17,8 @@ from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, Stored
 from joins.lookup.source import storage_client
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stored import Store
-from joins.window.stage import ROWS_AT_ONCE, Batches, summary_row, ticket_row
+from joins.window.chunks import in_chunks
+from joins.window.stage import Batches, summary_row, ticket_row
 from joins.window.ticket import Ticket
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
@@ -75,7 +76,7 @@ def _rows_of(spec: LookupSpec, told: dict[str, Any]) -> Batches:
     )
     try:
         for rows in batch.rows():
-            for part in rows.iter_slices(ROWS_AT_ONCE):
+            for part in in_chunks(rows):
                 yield from part.to_arrow().to_batches()
     finally:
         ahead.shutdown(wait=False, cancel_futures=True)  # a task that failed waits for no look-up

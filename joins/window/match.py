@@ -39,6 +39,9 @@ class Picks:
     slice_of: I64
     row: I64
 
+    def __getitem__(self, part: slice) -> Picks:
+        return Picks(self.left[part], self.slice_of[part], self.row[part])
+
 
 Search = Callable[[Slice, I64, I64, I64, I64, I64], I64]
 """(slice, group starts, group ends, left times, lowest, highest) -> the row that is picked, `NONE` for none."""

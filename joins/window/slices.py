@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from joins.window.chunks import row_bytes
 from joins.window.records import RECORD
 
 I64 = npt.NDArray[np.int64]
@@ -115,6 +116,11 @@ class Slice:
     @cached_property
     def offsets(self) -> I64:
         return self.frame["offset"].to_numpy()
+
+    @cached_property
+    def record_bytes(self) -> npt.NDArray[np.int32]:
+        """The bytes of key, value and headers of each record."""
+        return row_bytes(self.frame).astype(np.int32)
 
     @cached_property
     def span(self) -> tuple[int, int]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from joins.spec import JoinSpec
 from joins.window.batch import Summary
 from joins.window.bolt import JoinBolt
+from joins.window.chunks import in_chunks
 from joins.window.records import HEADERS, ROW
 from joins.window.store import FileStore, forget_other_generations, generation_folder, own_folder
 from joins.window.ticket import Ticket
@@ -27,7 +28,6 @@ SUMMARY = "summary"
 TICKET = "ticket"
 """The outcome of the one row before a ticket's rows: its reason holds as JSON what delivery needs of the ticket."""
 
-ROWS_AT_ONCE = 50_000
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -54,7 +54,7 @@ def _rows_of(spec: JoinSpec, windows: Path | None, ticket: Ticket) -> Batches:
     yield from ticket_row(ticket).to_arrow().to_batches()
     bolt = _bolts.get((spec.name, ticket.generation, windows), lambda: _bolt(spec, ticket.generation, windows))
     for rows in bolt.carry_out(ticket, summaries.append):
-        for part in rows.iter_slices(ROWS_AT_ONCE):
+        for part in in_chunks(rows):
             yield from part.to_arrow().to_batches()
     (summary,) = summaries
     yield from summary_row(summary).to_arrow().to_batches()

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.spec import JoinSpec, Policy
+from joins.window.chunks import cuts, row_bytes
 from joins.window.match import NONE, Picks, pick
 from joins.window.records import RECORD, ROW, SIDE_COLUMNS, rows_about
 from joins.window.slices import I64, Slice
@@ -76,14 +77,18 @@ class Window:
     ) -> Iterator[pl.DataFrame]:
         """Rows (`records.ROW`) for each left record, in left's order; marks the right records that stand in them.
 
+        They come in chunks of bounded bytes (`joins.window.chunks`), cut before right records are gathered.
+
         late             of each left record
         stalled_from_ms  unmatched records from this time on did not wait for right: their reason is `right_stalled`
         joined           told which right records were picked
         """
         lateness = late if isinstance(late, pl.Series) else pl.repeat(late, len(left), eager=True)
+        left_bytes = row_bytes(left)
         for picks in pick(self.spec, self.slices, left, expiry_ms):
             self._mark(picks, joined)
-            yield self._rows(left, lateness, picks, stalled_from_ms)
+            for start, end in cuts(self._bytes(left_bytes, picks)):
+                yield self._rows(left, lateness, picks[start:end], stalled_from_ms)
 
     def mark_again(self, left: pl.DataFrame) -> None:
         """Join without rows: only the marks of the records that this left range was joined with."""
@@ -97,10 +102,18 @@ class Window:
             if joined is not None and len(rows):
                 joined.picked.append((one.times[rows], one.partitions[rows], one.offsets[rows]))
 
+    def _bytes(self, left_bytes: I64, picks: Picks) -> I64:
+        """Of the row that each pair becomes."""
+        sizes = left_bytes[picks.left]
+        for number, one in enumerate(self.slices):
+            at = np.flatnonzero(picks.slice_of == number)
+            sizes[at] += one.record_bytes[picks.row[at]]
+        return sizes
+
     def _rows(self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None) -> pl.DataFrame:
-        one_to_one = self.spec.policy is not Policy.ALL
-        mine = left if one_to_one else left[picks.left]
-        late = late if one_to_one else late.gather(picks.left)
+        as_it_is = self.spec.policy is not Policy.ALL and len(picks.left) == len(left)
+        mine = left if as_it_is else left[picks.left]
+        late = late if as_it_is else late.gather(picks.left)
         right = self._gather(picks)
         matched = pl.Series(picks.slice_of != NONE)
         null_key = mine["key"].is_null()

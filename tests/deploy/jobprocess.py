@@ -91,7 +91,7 @@ def _children_of_session(session: int) -> Iterator[int]:
 
 
 def records(kafka: Mapping[str, str], topic: str) -> list[dict[str, Any]]:
-    """All records of a topic: key, value, and headers as a dictionary of texts."""
+    """All records of a topic: key, value, time, and headers as a dictionary of texts."""
     log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
     try:
         return [
@@ -99,12 +99,13 @@ def records(kafka: Mapping[str, str], topic: str) -> list[dict[str, Any]]:
                 "key": key,
                 "value": value,
                 "partition": p,
+                "time": time_ms,
                 "headers": {h["key"]: (h["value"] or b"").decode() for h in headers or ()},
             }
             for p, end in log.ends().items()
             for batch in reader.read(p, end.start, end.stable)
-            for key, value, headers in zip(
-                *(batch.column(name).to_pylist() for name in ("key", "value", "headers")), strict=True
+            for key, value, time_ms, headers in zip(
+                *(batch.column(name).to_pylist() for name in ("key", "value", "timestamp", "headers")), strict=True
             )
         ]
     finally:

@@ -118,6 +118,40 @@ def test_select_writes_what_its_expressions_say(kafka, job, tmp_path):
     assert all(b"}r" in r["value"] for r in out if r["headers"]["what's"] == "matched")
 
 
+def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_path):
+    """Without a topic for it the job ends at once, naming it; with one all other rows go out, and once."""
+    content = job()
+    fill(kafka, content)
+    ten_by_n = "10 / cast(get_json_object(cast(left_value as string), '$.n') as int)"
+    content["output"]["select"] = {
+        "key": "key",
+        "value": f"concat(cast({ten_by_n} as string), ' ', cast({ten_by_n} as string))",
+        "headers": {"n": ten_by_n.replace("10 /", "1.5 *")},
+    }
+    aside = content["topics"].pop("dead_letter")
+
+    refused = JobProcess(tmp_path, content)
+    code = refused.ended()
+    before = records(kafka, content["output"]["topic"])
+    content["topics"]["dead_letter"] = aside
+    then = JobProcess(tmp_path, content)
+
+    told = refused.told()
+    assert code == ExitCode.REFUSED, told
+    assert f"the first about {content['left']['topic']}-0 offset 0 and" in told
+    assert "(select_failed): `output.select.value` fails on it. Name a dead-letter topic" in told
+    assert "Lost task" not in told
+    assert not any(one["headers"]["teacup.left"].startswith("0:") for one in before)
+    assert then.ended() == ExitCode.DONE, then.told()
+    out = records(kafka, content["output"]["topic"])
+    assert sorted(one["headers"]["teacup.left"] for one in out) == sorted(f"{i % 2}:{i // 2}" for i in range(1, 200))
+    assert next(one["value"] for one in out if one["headers"]["teacup.left"] == "0:2") == b"2.5 2.5"
+    (dead,) = records(kafka, aside)
+    assert (dead["value"], dead["headers"]["teacup.reason"]) == (b'{"n": 0}', "select_failed")
+    assert dead["headers"]["teacup.expression"] == "value"
+    assert dead["headers"]["teacup.right"]
+
+
 def test_sigterm_finishes_the_batch(kafka, job, tmp_path):
     """A clean stop leaves nothing to run again, and nothing open: what is in can be read."""
     content = job(records_per_batch=400, trigger={"every": "0s"})
@@ -185,8 +219,9 @@ def test_what_stops_a_job_is_its_exit_code(kafka, job, tmp_path):
 
     produce(kafka, content["left"]["topic"], [Put(0, b"0", int(time.time() * 1000) - 20_000, b"no json")])
     refused = JobProcess(tmp_path, {**content, "topics": {}})
-    assert refused.ended() == ExitCode.FAILED
+    assert refused.ended() == ExitCode.REFUSED
     assert "topics.dead_letter" in refused.told()
+    assert "Lost task" not in refused.told(), "it was tried again, in vain"
     assert "Traceback" not in refused.told()
     assert "\tat " not in refused.told(), "Java's stacks drown what matters"
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from deploy import sink
 from deploy.accounts import Accounts, AccountsDiffer
 from deploy.job import Output
+from deploy.outgoing import Outgoing
 from joins.spec import JoinSpec, Side
 from joins.window.records import ROW
 from joins.window.stage import SUMMARY, TICKET
@@ -113,12 +116,12 @@ def test_a_result_that_is_not_written_fails_the_batch(
     """As if the sink itself had lost one."""
     topic, really = topic_factory(), sink.BucketSink._write
 
-    def one_less(self: sink.BucketSink, name: str, *columns: list[object]) -> int:
-        return really(self, name, *(column[1:] if column is not None else None for column in columns))
+    def one_less(self: sink.BucketSink, name: str, out: Outgoing) -> int:
+        return really(self, name, out.where(np.arange(len(out)) > 0))
 
     monkeypatch.setattr(sink.BucketSink, "_write", one_less)
 
-    with pytest.raises(AccountsDiffer, match="of 10 results 9 were written and 0 dropped"):
+    with pytest.raises(AccountsDiffer, match="of 10 results 9 were written, 0 dropped and 0 refused"):
         delivered(kafka, topic, ticket_with(rows_about(list(range(COUNT))), COUNT, COUNT))
 
     assert committed(kafka, topic) == []
@@ -194,3 +197,92 @@ def test_left_records_are_counted_once_however_many_rows_they_have(
         accounts.receive(rows_about(offsets[start:end], "matched"))
 
     assert (accounts.received, accounts.lefts) == (len(offsets), len(runs))
+
+
+LARGE = 30_000
+LIMITED = {"max.message.bytes": "20000"}
+
+
+def test_a_row_too_large_for_its_topic_is_a_dead_letter(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """Its left record, with where both stood, size and limit; the others go out."""
+    topic, aside = topic_factory(config=LIMITED), topic_factory()
+    rows = rows_about([0, 1, 2]).with_columns(
+        left_value=pl.Series([b"v", b"x" * LARGE, b"v"]),
+        right_offset=pl.lit(7, dtype=pl.Int64),
+        right_partition=pl.lit(0, dtype=pl.Int32),
+    )
+
+    (summary,) = delivered(kafka, topic, ticket_with(rows, 3, 3), dead_letter=aside)
+
+    (dead,) = committed(kafka, aside, topic)
+    headers = dead["headers"]
+    assert (summary["sent"], summary["refused"]) == ({topic: 2, aside: 1}, {"too_large": 1})
+    assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == ["0:0", "0:2"]
+    assert dead["value"] == b"x" * LARGE
+    assert int(headers.pop("teacup.size")) > 4 * LARGE // 3
+    assert headers == {
+        "teacup.topic": "l",
+        "teacup.left": "0:1",
+        "teacup.right": "0:7",
+        "teacup.outcome": "dead_letter",
+        "teacup.reason": "too_large",
+        "teacup.limit": f"20000 (max.message.bytes of topic {topic!r})",
+    }
+
+
+def test_a_dead_letter_too_large_for_its_own_topic_comes_without_its_value(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """It says so; where the record is to be found stands in its headers."""
+    topic, aside = topic_factory(config=LIMITED), topic_factory(config=LIMITED)
+    rows = rows_about([0]).with_columns(left_value=pl.lit(b"x" * LARGE))
+
+    delivered(kafka, topic, ticket_with(rows, 1, 1), dead_letter=aside)
+
+    (dead,) = committed(kafka, aside, topic)
+    assert (dead["key"], dead["value"]) == (b"k", None)
+    assert (dead["headers"]["teacup.omitted"], dead["headers"]["teacup.left"]) == ("value", "0:0")
+
+
+def test_a_row_too_large_without_a_dead_letter_topic_is_reported_once(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """The task ends well, as trying again could not help; nothing of its transaction is committed."""
+    topic = topic_factory(config=LIMITED)
+    rows = rows_about([0, 1]).with_columns(left_value=pl.Series([b"v", b"x" * LARGE]))
+
+    (summary,) = delivered(kafka, topic, ticket_with(rows, 2, 2))
+
+    assert committed(kafka, topic) == []
+    assert list(summary) == ["ends"]
+    assert str(summary["ends"]).startswith(
+        f"NoDeadLetterTopic: 1 rows cannot be written to topic {topic!r}, the first about l-0 offset 1 and no right "
+        "record (too_large): 40,"
+    )
+    assert f"above the 20,000 of max.message.bytes of topic {topic!r}. Name a dead-letter topic" in str(summary["ends"])
+
+
+def test_times_that_a_topic_refuses_go_into_a_header(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """Of results, of their copies, and of dead letters for the very reason of their time."""
+    before = {"message.timestamp.before.max.ms": "3600000"}
+    topic, alone, aside = topic_factory(config=before), topic_factory(), topic_factory(config=before)
+    future_ms = (time.time_ns() // 1_000_000) + 365 * 86_400_000
+    rows = pl.concat(
+        [
+            rows_about([0], "dead_letter").with_columns(left_time=pl.lit(future_ms), reason=pl.lit("future_time")),
+            rows_about([1], "dead_letter").with_columns(left_time=pl.lit(-5, dtype=pl.Int64), reason=pl.lit("no_time")),
+            rows_about([2], "dead_letter").with_columns(
+                left_time=pl.lit(None, dtype=pl.Int64), reason=pl.lit("no_time")
+            ),
+            rows_about([3]),
+        ]
+    )
+
+    delivered(kafka, topic, ticket_with(rows, 4, 4), dead_letter=aside, unmatched=alone)
+
+    found = {name: committed(kafka, name, topic) for name in (topic, alone, aside)}
+    told = {name: [one["headers"].get("teacup.time") for one in rows] for name, rows in found.items()}
+    original = "1700000000000"
+    assert told == {topic: [original], alone: [original], aside: [str(future_ms), "-5", None]}
+    now_ms = time.time_ns() // 1_000_000
+    assert all(abs(one["time"] - now_ms) < 60_000 for rows in found.values() for one in rows)

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kafkaio import rangereader
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
 from kafkaio.rangereader import HEADERS, SCHEMA, RangeReader
@@ -253,3 +254,20 @@ def test_a_broker_that_is_away_is_reported_in_time() -> None:
     """The message tells where it stood and the last trouble."""
     with pytest.raises(KafkaUnavailable, match=r"any-0 stood at offset 3 for 1 s.*the last error"):
         read(RangeReader("any", {"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1), 3, 4)
+
+
+def test_a_batch_ends_by_its_bytes(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys and headers weigh as values do; each try gives the same batches."""
+    topic = topic_factory()
+    monkeypatch.setattr(rangereader, "BATCH_BYTES", 10_000)
+    writer = TopicWriter(kafka)
+    writer.write(topic, [b"k" * 3_000] * 10, None)
+    writer.write(topic, None, [b"v" * 3_000] * 10)
+    writer.write(topic, None, [b""] * 10, [[("h", b"x" * 2_999)]] * 10)
+    writer.flush()
+
+    tries = [[batch.num_rows for batch in RangeReader(topic, kafka).read(0, 0, 30)] for _ in range(3)]
+
+    assert tries == [[4] * 7 + [2]] * 3

@@ -1,0 +1,149 @@
+"""How much memory a task takes at most: large records against normal ones.
+
+    python -m benchmarks.memory [--scale 0.5]
+
+    normal   200,000 left records times as many right ones, of 150 bytes
+    large    4,000 left records of 20 bytes times one right record of 100 KB: 530 MB of output from 100 KB of input
+
+A child process fetches both topics from a real broker, joins them and delivers the rows exactly once. Its peak of
+resident memory is the kernel's (`VmHWM`), less what it took when it had delivered a few rows already. What is
+promised is that bytes bound a task's memory, whatever the records: the two differ by less than `PROMISED`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.workload import keys, values
+from deploy.broker import Broker
+from deploy.job import Output
+from deploy.sink import deliver_stage
+from joins.spec import JoinSpec, Side
+from joins.window.chunks import in_chunks
+from joins.window.records import RECORD, ROW
+from joins.window.slices import Slice
+from joins.window.stage import SUMMARY, TICKET
+from joins.window.window import Window
+from kafkaio.rangereader import RangeReader
+from kafkaio.writer import TopicWriter
+
+TIME_MS = 1_700_000_000_000
+PROMISED = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    left: int
+    right: int
+    right_bytes: int
+
+
+def cases(scale: float) -> list[Case]:
+    many = int(200_000 * scale)
+    return [Case("normal", many, many, 150), Case("large", int(4_000 * scale), 1, 100_000)]
+
+
+def fill(kafka: dict[str, str], case: Case, left: str, right: str) -> None:
+    """Both topics; each left record has the right one of its number, or the last."""
+    import numpy as np
+
+    ids = np.arange(max(case.left, case.right), dtype=np.uint64)
+    all_keys = keys(ids)
+    of_right = values(ids[: case.right], "impression") if case.right > 1 else [b"x" * case.right_bytes]
+    of_left = [b"l" * 20] * case.left if case.right == 1 else values(ids[: case.left], "click")
+    left_keys = [all_keys[min(i, case.right - 1)] for i in range(case.left)]
+    writer = TopicWriter(kafka)
+    writer.write(right, all_keys[: case.right], of_right, timestamps=[TIME_MS] * case.right)
+    writer.write(left, left_keys, of_left, timestamps=[TIME_MS] * case.left)
+    writer.flush()
+
+
+def joined(kafka: dict[str, str], spec: JoinSpec, left: int, right: int, number: int) -> Iterator[pa.RecordBatch]:
+    """What the join's stage gives for one ticket, on a window of the whole of right."""
+    window, name = Window(spec), RECORD.names()
+    taken = [
+        pl.DataFrame(pl.from_arrow(batch)).rename({"timestamp": "time"}).select(name).cast(RECORD)
+        for batch in RangeReader(spec.right.topic, kafka).read(0, 0, right)
+    ]
+    window.add(Slice.build(pl.concat(taken, rechunk=True), {0: (0, right)}))
+    yield about(TICKET, {"bucket": 0, "number": number, "generation": "bench", "left_since_ms": None})
+    for batch in RangeReader(spec.left.topic, kafka).read(0, 0, left):
+        records = pl.DataFrame(pl.from_arrow(batch)).rename({"timestamp": "time"}).select(name).cast(RECORD)
+        for rows in window.join(records, late=False, expiry_ms=-(2**62)):
+            for part in in_chunks(rows):
+                yield from part.to_arrow().to_batches()
+    yield about(SUMMARY, {"bucket": 0, "number": number, "read": {"left": left}, "rows": {"matched": left}})
+
+
+def about(outcome: str, reason: object) -> pa.RecordBatch:
+    row = [{"outcome": outcome, "reason": json.dumps(reason), "late": False}]
+    return pl.DataFrame(row, schema=ROW).to_arrow().to_batches()[0]
+
+
+def peak_bytes() -> int:
+    """Of this process; `ru_maxrss` would begin with its parent's."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
+def child(bootstrap: str, case: Case, left: str, right: str, out: str) -> None:
+    """Delivers a few rows, then all; prints by how much the peak rose, and what was delivered."""
+    kafka = {"bootstrap.servers": bootstrap}
+    spec = JoinSpec(name=out, left=Side(topic=left), right=Side(topic=right), before_ms=1_000, after_ms=0, kafka=kafka)
+    deliver = deliver_stage(spec, Output(topic=out))
+    few = min(case.right, 10)
+    list(deliver(joined(kafka, spec, 10, few, 1)))
+    before = peak_bytes()
+    (told,) = deliver(joined(kafka, spec, case.left, case.right, 2))
+    sent = json.loads(told.column("summary")[0].as_py())["sent"][out]
+    print(json.dumps({"grown": peak_bytes() - before, "sent": sent}))
+
+
+def measured(bootstrap: str, case: Case) -> int:
+    left, right, out = (f"{case.name}-{side}-{uuid.uuid4().hex[:6]}" for side in ("left", "right", "out"))
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics(
+        [NewTopic(name, 1, 1) for name in (left, right, out)], operation_timeout=30
+    ).values():
+        made.result(30)
+    fill({"bootstrap.servers": bootstrap}, case, left, right)
+    about_case = json.dumps([case.name, case.left, case.right, case.right_bytes])
+    command = [sys.executable, "-m", "benchmarks.memory", "--child", about_case, bootstrap, left, right, out]
+    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    assert told["sent"] == case.left, told
+    return int(told["grown"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--child", nargs=5, metavar=("CASE", "BOOTSTRAP", "LEFT", "RIGHT", "OUT"))
+    arguments = parser.parse_args()
+    if arguments.child:
+        case, *where = arguments.child
+        bootstrap, left, right, out = where
+        child(bootstrap, Case(*json.loads(case)), left, right, out)
+        return 0
+    with Broker() as broker:
+        grown = {case.name: measured(broker.bootstrap, case) for case in cases(arguments.scale)}
+    for name, size in grown.items():
+        print(f"{name:8} {size / 1e6:8,.0f} MB")
+    ratio = grown["large"] / grown["normal"]
+    print(f"large over normal: {ratio:.2f} (promised: below {PROMISED:g})")
+    return 0 if ratio < PROMISED else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

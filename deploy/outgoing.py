@@ -1,0 +1,107 @@
+"""Records on their way to one topic, and what of them the topic would refuse. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from joins.window.chunks import I64, column_bytes
+from kafkaio.producible import Headers, TopicLimits, record_bytes, restamped, shortened
+
+OURS_ABOUT = 100
+"""The bytes of our own headers, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A row that cannot be written.
+
+    index    of the row
+    reason   too_large | select_failed
+    why      for people
+    headers  the same for the dead letter
+    """
+
+    index: int
+    reason: str
+    why: str
+    headers: Headers = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Keys, values, headers and times of records, and the bytes that each has without our own headers."""
+
+    keys: list[Any]
+    values: list[Any]
+    headers: list[Headers]
+    times: pl.Series
+    sizes: I64
+
+    @classmethod
+    def of(
+        cls, keys: pl.Series, values: pl.Series, headers: list[Headers], own: pl.Series | None, times: pl.Series
+    ) -> Outgoing:
+        """headers: of each record, in all; own: those of them that are not ours, as far as there are any."""
+        sizes = column_bytes(keys) + column_bytes(values)
+        if own is not None:
+            sizes = sizes + column_bytes(own)
+        return cls(keys.to_list(), values.to_list(), headers, times, sizes)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all, about."""
+        return int(self.sizes.sum()) + OURS_ABOUT * len(self)
+
+    def where(self, mask: np.typing.NDArray[np.bool_]) -> Outgoing:
+        """Those of the records that the mask has."""
+        at = np.flatnonzero(mask).tolist()
+        keys, values, headers = ([column[i] for i in at] for column in (self.keys, self.values, self.headers))
+        return Outgoing(keys, values, headers, self.times.filter(pl.Series(mask, dtype=pl.Boolean)), self.sizes[mask])
+
+    def restamped(self, limits: TopicLimits, now_ms: int) -> Outgoing:
+        """With times that the topic takes; the others stand in a header."""
+        times = self.times
+        lowest, highest = times.min(), times.max()
+        if lowest is None and highest is None and not len(times):
+            return self
+        if not times.null_count() and limits.keeps(lowest, highest, now_ms):  # type: ignore[arg-type]
+            return self
+        kept, headers = restamped(times.to_list(), self.headers, limits, now_ms)
+        return replace(self, times=pl.Series(kept, dtype=pl.Int64), headers=[one or [] for one in headers])
+
+    def refusals(self, limits: TopicLimits) -> list[Refusal]:
+        """The records that are too large for the topic."""
+        found = []
+        for i in self._perhaps_too_large(limits):
+            passed = limits.limit_passed(self.keys[i], self.values[i], self.headers[i])
+            if passed is not None:
+                size, (name, limit) = record_bytes(self.keys[i], self.values[i], self.headers[i]), passed
+                why = f"{size:,} bytes, above the {limit:,} of {name}"
+                told: Headers = [("teacup.size", str(size)), ("teacup.limit", f"{limit} ({name})")]
+                found.append(Refusal(i, "too_large", why, told))
+        return found
+
+    def shortened(self, limits: TopicLimits, what: Callable[[int], str]) -> Outgoing:
+        """Without what makes copies too large for the topic; `what` names a record. Raises `RecordTooLarge`."""
+        large = self._perhaps_too_large(limits)
+        if not large:
+            return self
+        keys, values, headers, sizes = [*self.keys], [*self.values], [*self.headers], self.sizes.copy()
+        for i in large:
+            keys[i], values[i], headers[i] = shortened(keys[i], values[i], headers[i], limits, what(i))
+            sizes[i] = record_bytes(keys[i], values[i], headers[i])
+        return Outgoing(keys, values, headers, self.times, sizes)
+
+    def _perhaps_too_large(self, limits: TopicLimits) -> list[int]:
+        """By a bound that costs little; nearly always there are none."""
+        if limits.surely_takes(int(self.sizes.max(initial=0))):
+            return []
+        return [i for i, size in enumerate(self.sizes.tolist()) if not limits.surely_takes(size)]

@@ -1,0 +1,63 @@
+"""Rows in chunks of bounded bytes, so that what a task holds at once does not follow the size of its records. Pure.
+
+A right record of 100 KB that 4,000 left records match weighs 100 KB here, as columns share their bytes, and 400 MB in
+whatever is made of the rows. So a row counts with all its keys, values and headers, and rows are cut before anything
+is made of them. A chunk holds one row at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+CHUNK_BYTES = 16 << 20
+CHUNK_ROWS = 50_000
+ROW_OVERHEAD = 200
+"""What the other columns of a row take, about, in whatever is made of it."""
+
+I64 = npt.NDArray[np.int64]
+
+
+def column_bytes(column: pl.Series) -> I64:
+    """The bytes of each value: text, binary, or headers (`records.HEADERS`); 0 of a null."""
+    if column.null_count() == len(column):
+        return np.zeros(len(column), np.int64)
+    if column.dtype == pl.String:
+        sizes = column.str.len_bytes()
+    elif column.dtype == pl.Binary:
+        sizes = column.bin.size()
+    else:
+        pair = pl.element().struct
+        sizes = column.list.eval(
+            pair.field("key").str.len_bytes().fill_null(0) + pair.field("value").bin.size().fill_null(0)
+        ).list.sum()
+    return sizes.fill_null(0).cast(pl.Int64).to_numpy()
+
+
+def row_bytes(rows: pl.DataFrame) -> I64:
+    """The bytes of each row's keys, values and headers."""
+    sizes = np.zeros(len(rows), np.int64)
+    for column in rows.get_columns():
+        if column.dtype == pl.Binary or isinstance(column.dtype, pl.List):
+            sizes += column_bytes(column)
+    return sizes
+
+
+def cuts(sizes: I64, most_bytes: int = CHUNK_BYTES, most_rows: int = CHUNK_ROWS) -> Iterator[tuple[int, int]]:
+    """The chunks [start, end) of rows of these sizes, in order, each as long as it may be."""
+    total = np.cumsum(sizes + ROW_OVERHEAD)
+    start, before = 0, 0
+    while start < len(sizes):
+        fitting = int(np.searchsorted(total, before + most_bytes, side="right"))
+        end = min(max(fitting, start + 1), start + most_rows, len(sizes))
+        yield start, end
+        start, before = end, int(total[end - 1])
+
+
+def in_chunks(rows: pl.DataFrame, most_bytes: int = CHUNK_BYTES, most_rows: int = CHUNK_ROWS) -> Iterator[pl.DataFrame]:
+    """The rows in frames of bounded bytes."""
+    for start, end in cuts(row_bytes(rows), most_bytes, most_rows):
+        yield rows[start:end]
