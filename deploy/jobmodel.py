@@ -176,8 +176,8 @@ class TopicsKeys(Keys):
 
     dead_letter: Topic | None = Field(
         default=None,
-        description="bad records (unparsable or future time, invalid JSON) with reason and position; without it such "
-        "a record stops the job",
+        description="bad records (unparsable or future time, invalid JSON), and rows that cannot be written (too "
+        "large, a failing `select`), with reason and position; without it such a record stops the job",
     )
     late: Topic | None = Field(default=None, description="copies of records beyond their disorder")
     unmatched: Topic | None = Field(default=None, description="copies of left records without a match")

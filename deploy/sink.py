@@ -4,8 +4,8 @@
     unjoined, late, dead_letter -> topics of their own, the record as it was read, with where it stood and why
 
 Headers: `teacup.left` and `teacup.right` hold partition:offset of the two records, `teacup.batch` (at least once) which
-batch of which job wrote the row (`dedup.batchtag`), `teacup.late` is set on late ones; those of the side topics stand in
-`deploy.copies`.
+batch of which job wrote the row (`dedup.batchtag`), `teacup.late` is set on late ones; those of the side topics are
+described in `deploy.copies`.
 
 A row that its topic refuses is a dead letter, too large or one on which an expression of the `select` fails; a time
 that a topic refuses goes into a header (`kafkaio.producible`). Where no dead-letter topic is named, the task does not

@@ -10,35 +10,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import admin as kafka_admin
 
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.errors import KafkaIOError, KafkaUnavailable, TopicMissing
+from kafkaio import client
 from kafkaio.perprocess import PerProcess
 from kafkaio.producible import TopicLimits, limits_from
 from kafkaio.writer import MESSAGE_MAX_BYTES, TUNING
 
 log = logging.getLogger("kafkaio.topiclimits")
 
-KAFKAS_DEFAULTS = {"max.message.bytes": "1048588", "message.timestamp.after.max.ms": "3600000"}
+ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
+_ANSWERED_WITHIN_S = 5.0  # then another client asks again
+
+KAFKAS_DEFAULTS: dict[str, str] = {"max.message.bytes": "1048588", "message.timestamp.after.max.ms": "3600000"}
 
 Limits = Mapping[str, TopicLimits]
 
 
-def limits_of(kafka: Mapping[str, str], topics: Iterable[str | None]) -> dict[str, TopicLimits]:
+def limits_of(kafka: Mapping[str, str], topics: Iterable[str | None]) -> Limits:
     """The limits of each topic that is named. Raises `KafkaUnavailable`, `TopicMissing`."""
-    return {
-        topic: _limits.get((topic, frozenset(kafka.items())), lambda topic=topic: _asked(topic, kafka))  # type: ignore[misc]
-        for topic in topics
-        if topic is not None
-    }
+    named = frozenset(topic for topic in topics if topic is not None)
+    return _limits.get((named, frozenset(kafka.items())), lambda: _asked(named, kafka))
 
 
 def forget_limits(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
-    """Ask again the next time, as after a record was refused: the limits may have been changed."""
-    for topic in topics:
-        _limits.discard((topic, frozenset(kafka.items())))
+    """Ask again the next time, as after a record was refused: the limits of these topics may have been changed."""
+    _limits.discard((frozenset(topics), frozenset(kafka.items())))
 
 
 def within_limits(kafka: Mapping[str, str], limits: Limits) -> dict[str, str]:
@@ -49,26 +49,34 @@ def within_limits(kafka: Mapping[str, str], limits: Limits) -> dict[str, str]:
     return {**kafka, "batch.size": str(smallest)}
 
 
-def _asked(topic: str, kafka: Mapping[str, str]) -> TopicLimits:
-    log_of_topic = BrokerLog(topic, kafka)
+def _asked(topics: frozenset[str], kafka: Mapping[str, str]) -> Limits:
+    """All at once, as each admin client has to connect first."""
+    resources = {topic: ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in sorted(topics)}
+
+    def ask() -> dict[str, dict[str, str]]:
+        admin = client.admin(kafka)
+        client.learn(admin, min(topics), client.LEARN_TIMEOUT_S)  # without it the first call waits for a second
+        asked = admin.describe_configs(list(resources.values()), request_timeout=_ANSWERED_WITHIN_S)
+        return {topic: _config(topic, asked[resource]) for topic, resource in resources.items()}
+
+    found = client.retried(ask, kafka) if resources else {}
+    return {topic: limits_from(topic, config, dict(kafka), MESSAGE_MAX_BYTES) for topic, config in found.items()}
+
+
+def _config(topic: str, future: Any) -> dict[str, str]:
     try:
-        config = log_of_topic.config()
-    except (KafkaUnavailable, TopicMissing):
-        raise
-    except KafkaIOError as error:
-        cause = error.__cause__
-        if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise
+        return {name: entry.value for name, entry in future.result().items()}
+    except KafkaException as error:
+        cause = error.args[0]
+        if cause.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise client.translate(cause, "look-up of the limits", topic) from error
         log.warning(
-            "the limits of topic %r are not known (%s): Kafka's defaults are assumed, %s. Allow DescribeConfigs on it",
+            "the limits of topic %r are not known, as DescribeConfigs on it is not allowed: Kafka's defaults are "
+            "assumed, %s",
             topic,
-            error,
             KAFKAS_DEFAULTS,
         )
-        config = KAFKAS_DEFAULTS
-    finally:
-        log_of_topic.close()
-    return limits_from(topic, config, dict(kafka), MESSAGE_MAX_BYTES)
+        return KAFKAS_DEFAULTS
 
 
-_limits: PerProcess[tuple[str, frozenset[tuple[str, str]]], TopicLimits] = PerProcess(64, lambda limits: None)
+_limits: PerProcess[tuple[frozenset[str], frozenset[tuple[str, str]]], Limits] = PerProcess(64, lambda limits: None)

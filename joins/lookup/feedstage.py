@@ -31,7 +31,9 @@ from joins.window.intake import take_in
 from joins.window.records import RECORD
 from kafkaio.errors import KafkaIOError
 from kafkaio.perprocess import PerProcess
+from kafkaio.producible import restamped, shortened
 from kafkaio.rangereader import open_reader
+from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.writer import discard_writer, open_writer
 
 SUMMARY_SCHEMA = "summary string"
@@ -151,7 +153,7 @@ class FeedTask:
         if spec.dead_letter is None:
             raise NoDeadLetterTopic(
                 f"{len(records)} records of {topic!r} cannot be stored, the first at partition {first['partition']} "
-                f"offset {first['offset']} ({reasons[0]}): name a dead-letter topic (`topics.dead_letter`), mend the "
+                f"offset {first['offset']} ({reasons[0]}): name a dead-letter topic (`topics.dead_letter`), fix the "
                 "producer, or raise the namespace's limits"
             )
         for reason in reasons:
@@ -169,21 +171,36 @@ class FeedTask:
                 *(records[name].to_list() for name in ("headers", "partition", "offset")), reasons, strict=True
             )
         ]
-        times = [max(time_ms or 0, 0) for time_ms in records["time"]]
-        columns = records["key"].to_list(), records["value"].to_list(), headers, times
+        limits = limits_of(spec.kafka, [spec.dead_letter])[spec.dead_letter]
+        times, told = restamped(records["time"].to_list(), headers, limits, time.time_ns() // 1_000_000)
+        copies = [
+            shortened(key, value, own or [], limits, f"the dead letter of {topic}-{partition} offset {offset}")
+            for key, value, own, partition, offset in zip(
+                records["key"], records["value"], told, records["partition"], records["offset"], strict=True
+            )
+        ]
+        keys, values, own_headers = (list(column) for column in zip(*copies, strict=True))
+        kafka = self._aside()
         try:
-            open_writer(spec.kafka).write(spec.dead_letter, *columns)
+            open_writer(kafka).write(spec.dead_letter, keys, values, own_headers, times)
         except KafkaIOError:
-            discard_writer(spec.kafka)
+            discard_writer(kafka)
             raise
+
+    def _aside(self) -> dict[str, str]:
+        """The properties of the producer of dead letters."""
+        spec = self._spec
+        return within_limits(spec.kafka, limits_of(spec.kafka, [spec.dead_letter]))
 
     def _flush_aside(self) -> None:
         if not self._summary.dead:
             return
+        kafka = self._aside()
         try:
-            open_writer(self._spec.kafka).flush()
+            open_writer(kafka).flush()
         except KafkaIOError:
-            discard_writer(self._spec.kafka)
+            discard_writer(kafka)
+            forget_limits(self._spec.kafka, limits_of(self._spec.kafka, [self._spec.dead_letter]))
             raise
 
 

@@ -126,7 +126,7 @@ def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_pat
     content["output"]["select"] = {
         "key": "key",
         "value": f"concat(cast({ten_by_n} as string), ' ', cast({ten_by_n} as string))",
-        "headers": {"n": ten_by_n.replace("10 /", "1.5 *")},
+        "headers": {"what": "outcome"},
     }
     aside = content["topics"].pop("dead_letter")
 
@@ -149,7 +149,6 @@ def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_pat
     (dead,) = records(kafka, aside)
     assert (dead["value"], dead["headers"]["teacup.reason"]) == (b'{"n": 0}', "select_failed")
     assert dead["headers"]["teacup.expression"] == "value"
-    assert dead["headers"]["teacup.right"]
 
 
 def test_sigterm_finishes_the_batch(kafka, job, tmp_path):

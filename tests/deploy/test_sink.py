@@ -262,6 +262,26 @@ def test_a_row_too_large_without_a_dead_letter_topic_is_reported_once(
     assert f"above the 20,000 of max.message.bytes of topic {topic!r}. Name a dead-letter topic" in str(summary["ends"])
 
 
+def test_a_batch_with_refused_rows_that_went_in_part_goes_on_behind_it(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows and dead letters are in once each."""
+    topic, aside = topic_factory(config=LIMITED), topic_factory()
+    monkeypatch.setattr(delivery, "PART_BYTES", 1)
+    parts = [
+        rows_about(lefts).with_columns(left_value=pl.Series([b"x" * LARGE if i % 2 else b"v" for i in lefts]))
+        for lefts in ([0, 1, 2], [3, 4])
+    ]
+
+    with pytest.raises(ZeroDivisionError):
+        delivered(kafka, topic, failing_after(ticket_with(parts[0], 5, 5), 2), dead_letter=aside)
+    (summary,) = delivered(kafka, topic, ticket_with(pl.concat(parts), 5, 5), dead_letter=aside)
+
+    assert summary["delivered_before"] == 3
+    found = [[one["headers"]["teacup.left"] for one in committed(kafka, name, topic)] for name in (topic, aside)]
+    assert found == [["0:0", "0:2", "0:4"], ["0:1", "0:3"]]
+
+
 def test_times_that_a_topic_refuses_go_into_a_header(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
     """Of results, of their copies, and of dead letters for the very reason of their time."""
     before = {"message.timestamp.before.max.ms": "3600000"}

@@ -101,11 +101,15 @@ def test_right_records_come_to_the_store_and_their_positions_to_the_group(
 def test_what_cannot_be_stored_is_put_aside_with_the_reason(
     spark: Any, spec: FeedSpec, topic_factory: Any, tmp_path: Path
 ) -> None:
-    """Bad times, too large values, more of a key than the bound; null keys are only counted."""
-    spec = replace(spec, dead_letter=topic_factory(1), storage=replace(spec.storage, namespace="dead"))
+    """Bad times, too large values, more of a key than the bound; null keys are only counted.
+
+    The topic takes them, although it refuses such times and such a size.
+    """
+    small = topic_factory(1, config={"max.message.bytes": "600"})
+    spec = replace(spec, dead_letter=small, storage=replace(spec.storage, namespace="dead"))
     now_ms = time.time_ns() // 1_000_000
     of_one_key = [Put(0, b"same", now_ms + i) for i in range(3)]
-    bad = [Put(0, b"future", now_ms + HOUR_MS), Put(0, b"large", now_ms, b"x" * 200), Put(0, None, now_ms)]
+    bad = [Put(0, b"future", now_ms + HOUR_MS), Put(0, b"large", now_ms, b"x" * 700), Put(0, None, now_ms)]
     produce(dict(spec.kafka), spec.right.topic, [*of_one_key, *bad])
 
     (summary,) = run(spark, spec, tmp_path / "c")
@@ -118,7 +122,11 @@ def test_what_cannot_be_stored_is_put_aside_with_the_reason(
         (b"large", "0:"),
         (b"same", "0:"),
     }
-    assert any("max_value_bytes" in one["headers"]["teacup.reason"] for one in put_aside)
+    large = next(one for one in put_aside if one["key"] == b"large")
+    assert "max_value_bytes" in large["headers"]["teacup.reason"]
+    assert (large["value"], large["headers"]["teacup.omitted"]) == (None, "value")
+    future = next(one for one in put_aside if one["key"] == b"future")
+    assert future["headers"]["teacup.time"] == str(now_ms + HOUR_MS)
 
 
 def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spark: Any, spec: FeedSpec, tmp_path: Path) -> None:
