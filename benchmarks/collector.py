@@ -110,7 +110,7 @@ def one_after_another_s(kafka: dict[str, str], topics: list[str]) -> float:
         begun = time.perf_counter()
         for log in logs:
             seen = observe(log, positions, Rules(), lambda: time.time_ns() // 1_000_000)
-            if seen.partitions[0].unread_ms is None:
+            if not seen.partitions[0].unread_ms:
                 raise RuntimeError(f"attempt {attempt}: no unread record was found in {log.topic}: {seen.partitions}")
         taken = time.perf_counter() - begun
     for log in logs:

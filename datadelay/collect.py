@@ -1,19 +1,19 @@
 """From what was observed of a topic's partitions to what is submitted. Pure.
 
 Of each partition: its ends (listed first, the time noted before), the committed position (read after them), and the
-event time of the first unread record in [position, last stable offset). Records without a time, and those from the
-future (above listed + max_future_skew), are stepped over: they are dead letters to a join. Where all that is unread has
-no time, nothing is known (`datadelay.observe`). The first line that fits
-decides; `D` is the disorder:
+event times of two blocks of valid records (`kafkaio.eventtime`): the last ones that were read, and the first unread
+ones in [position, last stable offset). Records without a valid time are stepped over: they are dead letters to a join.
+Where all that is unread has no time, nothing is known (`datadelay.observe`). The first line that fits decides; `D` is
+the disorder, and R the typical time of the block that was read:
 
     observed                                           progress
     the broker or the positions failed                 unknown, with the error
     no position, and the log holds records             unknown: nobody knows where the consumer will begin
-    position above the high watermark, listed anew     unknown: the topic was made again, or truncated
+    position above the high watermark, listed anew     unknown: the topic was recreated, or truncated
     position below the log's start                     unknown: retention deleted records unread
-    an unread record has time H                        H - D
+    unread records                                     as `datadelay.progress.unread_progress` says
     none is unread, last stable offset = high          listed - producer delay (`idle: hold`: as the next line)
-    none is unread, an open transaction hides records  M - D, where M is the time of the newest record read
+    none is unread, an open transaction hides records  R - D
     neither                                            unknown
 
 A consumer that goes on reading while it is observed may stand above the listed high watermark: the ends are then
@@ -28,7 +28,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from datadelay.model import TEXT_MAX, TIME_MAX_MS, TIME_MIN_MS, Delay, PartitionReport, Submission
-from datadelay.progress import UNKNOWN, Idle, caught_up, frontier, partition_progress
+from datadelay.progress import UNKNOWN, Idle, frontier, partition_progress, unread_progress
+from kafkaio.blocksearch import block_size
+from kafkaio.eventtime import OUTLIERS, typical
 from kafkaio.topiclog import Ends
 
 NO_GENERATION = "unknown"
@@ -42,6 +44,7 @@ class Rules:
     producer_delay_ms: int = 10_000
     max_future_skew_ms: int = 60_000
     idle: Idle = Idle.ADVANCE
+    outliers: int = OUTLIERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +54,8 @@ class Observed:
     ends       as they were listed, at `listed_ms`
     position   the committed one, None where there is none
     high_now   the high watermark listed again, where the position was above the first one
-    unread_ms  the time of the first unread record, None where none is unread (or was looked for)
-    read_ms    the time of some record below the last stable offset, where no record is unread
+    unread_ms  the times of the first block of unread records; fewer than a block: there are no more
+    read_ms    the times of the last block of records that were read, where it is needed
     trouble    why the partition could not be read
     """
 
@@ -60,28 +63,30 @@ class Observed:
     ends: Ends
     position: int | None
     high_now: int | None = None
-    unread_ms: int | None = None
-    read_ms: int | None = None
+    unread_ms: tuple[int, ...] = ()
+    read_ms: tuple[int, ...] = ()
     trouble: str | None = None
 
 
 def unread_span(position: int | None, ends: Ends) -> tuple[int, int] | None:
-    """Where the first unread record is to be looked for; None where nothing has to be read."""
+    """Where the first unread records are to be looked for; None where nothing has to be read."""
     if position is None or not ends.start <= position < ends.stable:
         return None
     return position, ends.stable
 
 
-def needs_read_time(observed: Observed, rules: Rules) -> bool:
-    """No record is unread, and yet the clock does not tell the progress: the newest record read has to."""
-    if observed.unread_ms is not None or _refusal(observed) is not None:
-        return False
-    return rules.idle is Idle.HOLD or not observed.ends.settled
+def read_below(observed: Observed, rules: Rules) -> int | None:
+    """Below which offset the last records that were read are to be looked for; None where the clock is enough."""
+    if _refusal(observed) is not None or observed.position is None:
+        return None
+    if not observed.unread_ms and observed.ends.settled and rules.idle is Idle.ADVANCE:
+        return None
+    return min(observed.position, observed.ends.stable)
 
 
 def is_caught_up(observed: Observed) -> bool:
     """Nothing was unread when the ends were listed."""
-    return _refusal(observed) is None and observed.unread_ms is None and observed.ends.settled
+    return _refusal(observed) is None and not observed.unread_ms and observed.ends.settled
 
 
 def partition_report(observed: Observed, listed_ms: int, rules: Rules) -> PartitionReport:
@@ -152,7 +157,7 @@ def _refusal(observed: Observed) -> str | None:
         return f"no committed position, and the log holds [{ends.start}, {ends.high})"
     if position > ends.high and (observed.high_now is None or position > observed.high_now):
         high = ends.high if observed.high_now is None else observed.high_now
-        return f"position {position} is beyond the end {high}: was the topic made again, or truncated?"
+        return f"position {position} is beyond the end {high}: was the topic recreated, or truncated?"
     if position < ends.start:
         return (
             f"position {position} is below the log's start {ends.start}: retention deleted {ends.start - position} "
@@ -162,13 +167,20 @@ def _refusal(observed: Observed) -> str | None:
 
 
 def _progress_ms(observed: Observed, listed_ms: int, rules: Rules) -> int:
-    ends = observed.ends
-    nothing_unread = observed.unread_ms is None and caught_up(ends.stable, ends.stable, ends.high)
+    if observed.unread_ms:
+        return unread_progress(
+            read_ms=observed.read_ms,
+            unread_ms=observed.unread_ms,
+            block=block_size(rules.outliers),
+            disorder_ms=rules.disorder_ms,
+            settled_listed_ms=listed_ms if observed.ends.settled else None,
+            producer_delay_ms=rules.producer_delay_ms,
+            idle=rules.idle,
+        )
     return partition_progress(
         disorder_ms=rules.disorder_ms,
-        reached_ms=observed.unread_ms,
-        newest_ms=observed.read_ms,
-        caught_up_listed_ms=listed_ms if nothing_unread else None,
+        newest_ms=typical(observed.read_ms) if observed.read_ms else None,
+        caught_up_listed_ms=listed_ms if observed.ends.settled else None,
         producer_delay_ms=rules.producer_delay_ms,
         idle=rules.idle,
     )

@@ -221,12 +221,13 @@ def _look(task: Task, config: CollectorConfig) -> Outcome:
 
 
 def _observe(task: Task, config: CollectorConfig) -> Observation:
-    kafka, time_of = config.kafka_of(task.consumer), TimeOf(task.topic.time)
+    kafka, time_of, rules = config.kafka_of(task.consumer), TimeOf(task.topic.time), task.topic.rules
+    name, skew_ms = task.topic.topic, rules.max_future_skew_ms
     with (
-        closing(BrokerLog(task.topic.topic, kafka, time_of)) as log,
-        closing(BrokerLog(task.topic.topic, kafka)) if time_of.in_payload else nullcontext() as by_kafka_time,
+        closing(BrokerLog(name, kafka, time_of, outliers=rules.outliers, max_future_skew_ms=skew_ms)) as log,
+        closing(BrokerLog(name, kafka)) if time_of.in_payload else nullcontext() as by_kafka_time,
     ):
-        return observe(log, task.positions, task.topic.rules, _now_ms, by_kafka_time)
+        return observe(log, task.positions, rules, _now_ms, by_kafka_time)
 
 
 def _store_generation(store: StoreSettings | None) -> str | None:

@@ -2,7 +2,8 @@
 
 The order matters. The clock is read before the ends are listed: what arrives later was unreadable at that time. The
 positions are read after the ends: a position may have moved on meanwhile, which only makes the value smaller than
-need be. Records are read at all partitions at once, and only where one is unread.
+need be. Records are read of all partitions at once, and only where some are unread: a block from the position on, and
+one below it, so that no single record decides.
 
 Where times are in the payload, unread records of which none has a time are trouble, not a caught-up consumer: most
 often the path is wrong, and going by the clock would tell every reader that all is consumed. (A bad record before good
@@ -15,8 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from datadelay.collect import Observed, Rules, needs_read_time, unread_span
+from datadelay.collect import Observed, Rules, read_below, unread_span
 from datadelay.positions import Positions
+from kafkaio.blocksearch import Timed, block_size
 from kafkaio.errors import KafkaIOError, OffsetOutOfRange
 from kafkaio.topiclog import TopicLog
 
@@ -61,30 +63,37 @@ def observe(
 
     ceiling_ms = listed_ms + rules.max_future_skew_ms
     spans = {p: span for p, one in seen.items() if (span := unread_span(one.position, one.ends)) is not None}
-    unread, troubles = _asked(lambda wanted: log.times_at(wanted, ceiling_ms), spans)
+    block = block_size(rules.outliers)
+    unread, troubles = _asked(lambda wanted: log.valid_times(wanted, ceiling_ms, block), spans)
     if by_kafka_time is not None:
-        silent = {p: span for p, span in spans.items() if unread.get(p) is None and p not in troubles}
+        silent = {p: span for p, span in spans.items() if not unread.get(p) and p not in troubles}
         troubles = {**troubles, **_timeless(log, by_kafka_time, silent)}
-    seen = {p: replace(one, unread_ms=unread.get(p), trouble=troubles.get(p)) for p, one in seen.items()}
+    seen = {p: replace(one, unread_ms=_times(unread.get(p)), trouble=troubles.get(p)) for p, one in seen.items()}
 
-    stables = {p: one.ends.stable for p, one in seen.items() if needs_read_time(one, rules)}
-    read, troubles = _asked(lambda wanted: log.newest(wanted, ceiling_ms), stables)
-    seen = {p: replace(one, read_ms=read.get(p), trouble=one.trouble or troubles.get(p)) for p, one in seen.items()}
+    below = {p: at for p, one in seen.items() if (at := read_below(one, rules)) is not None}
+    read, troubles = _asked(lambda wanted: log.last_times(wanted, ceiling_ms, block), below)
+    seen = {
+        p: replace(one, read_ms=_times(read.get(p)), trouble=one.trouble or troubles.get(p)) for p, one in seen.items()
+    }
     generation = f"{committed.generation}, topic {topic_id}"
     return Observation(listed_ms, generation, tuple(seen.values()), committed.store_generation)
 
 
 def _timeless(log: TopicLog, by_kafka_time: TopicLog, spans: Mapping[int, tuple[int, int]]) -> Mapping[int, str]:
     """The partitions that hold readable records in the span, but none with a time however late."""
-    late, late_troubles = _asked(lambda wanted: log.times_at(wanted, _ANY_MS), spans)
-    rest = {p: span for p, span in spans.items() if late.get(p) is None and p not in late_troubles}
-    there, troubles = _asked(lambda wanted: by_kafka_time.times_at(wanted, _ANY_MS), rest)
+    late, late_troubles = _asked(lambda wanted: log.valid_times(wanted, _ANY_MS, 1), spans)
+    rest = {p: span for p, span in spans.items() if not late.get(p) and p not in late_troubles}
+    there, troubles = _asked(lambda wanted: by_kafka_time.valid_times(wanted, _ANY_MS, 1), rest)
     why = "no record from position {} on has an event time: is the path in `time` right?"
-    found = {p: why.format(span[0]) for p, span in rest.items() if there.get(p) is not None}
+    found = {p: why.format(span[0]) for p, span in rest.items() if there.get(p)}
     return {**late_troubles, **troubles, **found}
 
 
 _ANY_MS = 1 << 62
+
+
+def _times(block: list[Timed] | None) -> tuple[int, ...]:
+    return tuple(at for _, at in block or ())
 
 
 def _asked(

@@ -14,6 +14,10 @@ Three facts about one partition give a progress, and the largest of them counts:
    follow: `Idle.HOLD` switches it off, for topics replayed with old times. An open transaction (last stable offset
    below the high watermark) switches it off too, for as long as it lasts: it hides records of unknown time.
 
+A single record may lie: it is late, or ahead of its neighbours. So H and M are typical times of *blocks*
+(`kafkaio.eventtime`), of which at most a minority lies, and what is known of a block that is unread is more than that
+(`unread_progress`).
+
 The minimum over inputs that are not idle, and "it never goes back", are those of Flink's
 `CombinedWatermarkStatus`; the idle rule replaces its idleness time-out, which would also fire when it was the reader
 that did not read.
@@ -21,8 +25,10 @@ that did not read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+
+from kafkaio.eventtime import typical
 
 UNKNOWN = -(2**62)
 """The progress of a partition of which nothing is known: no record is below it (int64 milliseconds, far past)."""
@@ -63,6 +69,43 @@ def partition_progress(
     if caught_up_listed_ms is not None and idle is Idle.ADVANCE:
         facts.append(caught_up_listed_ms - producer_delay_ms)
     return max(facts)
+
+
+def unread_progress(
+    *,
+    read_ms: Sequence[int],
+    unread_ms: Sequence[int],
+    block: int,
+    disorder_ms: int,
+    settled_listed_ms: int | None,
+    producer_delay_ms: int,
+    idle: Idle = Idle.ADVANCE,
+) -> int:
+    """The progress of a partition in which records are unread; D is the disorder.
+
+        floor    the typical time of what was read, less D: no timely unread record is below it
+        among    the smallest time of the unread block that is not below the floor: those below it are late
+        behind   no timely record behind the unread block is below it
+                     the typical time of the block, less D
+                     listed - producer delay, where the block holds all that is unread and no transaction is open
+                     the typical time of the last block of all, less D, where the block is shorter and one is open, or
+                     by `idle: hold`
+        progress = max(floor, min(among, behind))
+
+    So neither a late record at the position sends the progress back, nor does one ahead of its neighbours move it on,
+    were it the only one unread.
+
+    read_ms            the times of the last block of valid records that were read, fewer at the log's start
+    unread_ms          the times of the first block of valid records that are unread; fewer: there are no more
+    block              how many records make a block
+    settled_listed_ms  the wall clock just before the ends were listed, where no open transaction hid records
+    """
+    floor = typical(read_ms) - disorder_ms if read_ms else UNKNOWN
+    if len(unread_ms) < block and settled_listed_ms is not None and idle is Idle.ADVANCE:
+        behind = settled_listed_ms - producer_delay_ms
+    else:
+        behind = typical([*read_ms, *unread_ms][-block:]) - disorder_ms
+    return max(floor, min([behind, *(at for at in unread_ms if at >= floor)]))
 
 
 def frontier(progress_ms: Iterable[int], before_ms: int = UNKNOWN) -> int:

@@ -5,72 +5,20 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from joins.testing.history import Event, TopicHistory
-from joins.testing.log import Clock, SimulatedLog
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.eventtime import TimeOf
 from kafkaio.topiclog import TimeAnswer, TimeQuery, TopicLog
 from kafkaio.writer import open_writer
 from tests.conftest import TopicFactory
-from tests.kafkaio.conftest import BASE_MS
+from tests.kafkaio.lying import BASE_MS, CEILING_MS, DISORDER_MS, Lied, lied, simulated
 
-CEILING_MS = BASE_MS + 10_000
-FUTURE_MS = CEILING_MS + 5_000
-DISORDER_MS = 20
 OUTLIERS = (0, 1, 2)
-
-
-@dataclass(frozen=True)
-class Lied:
-    """One partition: the time of each offset, and the offsets of the timely ones."""
-
-    times_ms: tuple[int, ...]
-    timely: frozenset[int]
-
-    def valid(self, start: int, end: int) -> list[tuple[int, int]]:
-        inside = list(enumerate(self.times_ms))[start:end]
-        return [(offset, at) for offset, at in inside if 0 <= at <= CEILING_MS]
-
-
-def lied(chance: random.Random, length: int, outliers: int) -> Lied:
-    """At most `outliers` of 2 * outliers + 1 consecutive valid records lie, and fewer than half at the log's start."""
-    times: list[int] = []
-    timely: set[int] = set()
-    liars: list[bool] = []  # of the valid records
-    now_ms = BASE_MS
-    for _ in range(length):
-        now_ms += chance.randrange(15)
-        if chance.random() < 0.1:
-            times.append(chance.choice((-1, FUTURE_MS)))
-            continue
-        window = liars[len(liars) - 2 * outliers :] if outliers else []
-        may = sum(window) < outliers and sum(liars) + 1 <= len(liars) // 2
-        if may and chance.random() < 0.4:
-            lie_ms = chance.choice((0, now_ms - 300, now_ms + 60, now_ms + 2_000, CEILING_MS))
-            times.append(lie_ms)
-            liars.append(True)
-            continue
-        timely.add(len(times))
-        times.append(now_ms - chance.randrange(DISORDER_MS + 1))
-        liars.append(False)
-    return Lied(tuple(times), frozenset(timely))
-
-
-def simulated(partitions: list[Lied], outliers: int, *, payload: bool) -> SimulatedLog:
-    events = tuple(
-        tuple(
-            Event(partition=p, offset=i, time_ms=at, key=None, value=None, appended_ms=0, readable_ms=0)
-            for i, at in enumerate(one.times_ms)
-        )
-        for p, one in enumerate(partitions)
-    )
-    return SimulatedLog(TopicHistory("t", events), Clock(1), exact_index=not payload, outliers=outliers)
 
 
 def check(one: Lied, query: TimeQuery, answer: TimeAnswer, outliers: int) -> None:
@@ -132,7 +80,7 @@ def pairs(kafka: dict[str, str], topic_factory: TopicFactory) -> list[Pair]:
         chance = random.Random(outliers)
         partitions = [lied(chance, length, outliers) for length in (0, 1, 3, 8, 40, 300)]
         # librdkafka takes a timestamp of 0 or less for "now": only payloads have these.
-        by_kafka = [Lied(tuple(max(at, 1) for at in one.times_ms), one.timely) for one in partitions]
+        by_kafka = [replace(one, times_ms=tuple(max(at, 1) for at in one.times_ms)) for one in partitions]
         logs: dict[bool, tuple[TopicLog, TopicLog]] = {}
         for payload, some in ((True, partitions), (False, by_kafka)):
             topic = topic_factory(len(some))

@@ -13,8 +13,8 @@ from datadelay.collect import (
     Rules,
     failed_submission,
     is_caught_up,
-    needs_read_time,
     partition_report,
+    read_below,
     submission,
     unread_span,
 )
@@ -29,23 +29,34 @@ SETTLED = Ends(start=10, stable=50, high=50)
 OPEN = Ends(start=10, stable=50, high=60)
 EMPTY = Ends(start=0, stable=0, high=0)
 BY_CLOCK = LISTED_MS - 10_000
+BLOCK = (7_000,) * 33
 
 
 @pytest.mark.parametrize(
     ("what", "rules", "observed", "progress_ms"),
     [
-        ("unread record", RULES, {"position": 20, "unread_ms": 5_000}, 4_000),
-        ("unread record, idle: hold", HOLD, {"position": 20, "unread_ms": 5_000}, 4_000),
-        ("unread record before an open transaction", RULES, {"ends": OPEN, "position": 20, "unread_ms": 5_000}, 4_000),
+        ("the only unread record", RULES, {"position": 20, "unread_ms": (5_000,)}, 5_000),
+        ("one far ahead of the clock", RULES, {"position": 20, "unread_ms": (LISTED_MS + 9,)}, BY_CLOCK),
+        ("late ones alone", RULES, {"position": 20, "read_ms": BLOCK, "unread_ms": (0, 1)}, BY_CLOCK),
+        ("more than a block", RULES, {"position": 20, "unread_ms": BLOCK}, 6_000),
+        ("more than a block, one ahead", RULES, {"position": 20, "unread_ms": (LISTED_MS, *BLOCK[1:])}, 6_000),
+        ("more than a block, one late", RULES, {"position": 20, "read_ms": BLOCK, "unread_ms": (0, *BLOCK[1:])}, 6_000),
+        ("unread record, idle: hold", HOLD, {"position": 20, "unread_ms": (5_000,)}, 4_000),
+        (
+            "unread record before an open transaction",
+            RULES,
+            {"ends": OPEN, "position": 20, "unread_ms": (5_000,)},
+            4_000,
+        ),
         ("caught up", RULES, {"position": 50}, BY_CLOCK),
         ("caught up with an empty log", RULES, {"ends": EMPTY, "position": 0}, BY_CLOCK),
         ("empty log, never committed", RULES, {"ends": EMPTY, "position": None}, BY_CLOCK),
         ("everything deleted, never committed", RULES, {"ends": Ends(7, 7, 7), "position": None}, BY_CLOCK),
         ("only gaps unread", RULES, {"position": 45}, BY_CLOCK),
         ("read on while it was observed", RULES, {"position": 55, "high_now": 55}, BY_CLOCK),
-        ("caught up, idle: hold", HOLD, {"position": 50, "read_ms": 7_000}, 6_000),
-        ("open transaction, all before it read", RULES, {"ends": OPEN, "position": 50, "read_ms": 7_000}, 6_000),
-        ("uncommitted records read", RULES, {"ends": OPEN, "position": 58, "read_ms": 7_000}, 6_000),
+        ("caught up, idle: hold", HOLD, {"position": 50, "read_ms": (7_000,)}, 6_000),
+        ("open transaction, all before it read", RULES, {"ends": OPEN, "position": 50, "read_ms": (7_000,)}, 6_000),
+        ("uncommitted records read", RULES, {"ends": OPEN, "position": 58, "read_ms": (7_000,)}, 6_000),
     ],
 )
 def test_progress_follows_the_table(what: str, rules: Rules, observed: dict[str, Any], progress_ms: int) -> None:
@@ -68,7 +79,7 @@ def test_progress_follows_the_table(what: str, rules: Rules, observed: dict[str,
         (RULES, {"position": 50, "ends": OPEN}, "an open transaction hides 10 offsets"),
         (HOLD, {"position": 50}, "no record has a time, and `idle: hold`"),
         (HOLD, {"position": None, "ends": EMPTY}, "no record has a time, and `idle: hold`"),
-        (RULES, {"position": 20, "unread_ms": -(10**15)}, "has a time out of range"),
+        (RULES, {"position": 20, "unread_ms": (-(10**15),)}, "has a time out of range"),
     ],
 )
 def test_what_does_not_allow_a_conclusion_is_unknown_with_its_reason(
@@ -97,15 +108,16 @@ def test_a_record_is_looked_for_only_where_one_can_be_unread(
 
 
 def test_the_newest_read_record_is_looked_for_only_where_the_clock_tells_nothing() -> None:
-    """Only an open transaction and `idle: hold` need it, and not where something is unread or refused."""
+    """Unread records, an open transaction and `idle: hold` need it, and what is refused does not."""
     caught_up = Observed(partition=0, ends=SETTLED, position=50)
     behind_open = Observed(partition=0, ends=OPEN, position=50)
 
-    assert not needs_read_time(caught_up, RULES)
-    assert needs_read_time(caught_up, HOLD)
-    assert needs_read_time(behind_open, RULES)
-    assert not needs_read_time(Observed(partition=0, ends=OPEN, position=20, unread_ms=1), HOLD)
-    assert not needs_read_time(Observed(partition=0, ends=OPEN, position=5), HOLD)
+    assert read_below(caught_up, RULES) is None
+    assert read_below(caught_up, HOLD) == 50
+    assert read_below(behind_open, RULES) == 50
+    assert read_below(Observed(partition=0, ends=OPEN, position=58), RULES) == 50
+    assert read_below(Observed(partition=0, ends=SETTLED, position=20, unread_ms=(1,)), RULES) == 20
+    assert read_below(Observed(partition=0, ends=OPEN, position=5), HOLD) is None
 
 
 def test_a_topic_is_caught_up_only_with_all_its_partitions() -> None:
@@ -114,34 +126,34 @@ def test_a_topic_is_caught_up_only_with_all_its_partitions() -> None:
 
     assert is_caught_up(done)
     assert submit(done).caught_up
-    assert not submit(done, Observed(partition=1, ends=SETTLED, position=20, unread_ms=LISTED_MS)).caught_up
-    assert not submit(done, Observed(partition=1, ends=OPEN, position=50, read_ms=5_000)).caught_up
+    assert not submit(done, Observed(partition=1, ends=SETTLED, position=20, unread_ms=(LISTED_MS,))).caught_up
+    assert not submit(done, Observed(partition=1, ends=OPEN, position=50, read_ms=(5_000,))).caught_up
 
 
 def test_the_smallest_progress_is_submitted_with_every_partition() -> None:
     """The frontier is the minimum; each partition keeps its own value and position."""
     found = submit(
         Observed(partition=0, ends=SETTLED, position=50),
-        Observed(partition=1, ends=SETTLED, position=20, unread_ms=8_000),
-        Observed(partition=2, ends=SETTLED, position=21, unread_ms=9_000),
+        Observed(partition=1, ends=SETTLED, position=20, unread_ms=(8_000,)),
+        Observed(partition=2, ends=SETTLED, position=21, unread_ms=(9_000,)),
     )
 
-    assert found.consumed_until_ms == 7_000
-    assert [one.progress_ms for one in found.partitions] == [BY_CLOCK, 7_000, 8_000]
+    assert found.consumed_until_ms == 8_000
+    assert [one.progress_ms for one in found.partitions] == [BY_CLOCK, 8_000, 9_000]
     assert [one.position for one in found.partitions] == [50, 20, 21]
 
 
 def test_one_unknown_partition_makes_the_topic_unknown_and_keeps_the_others() -> None:
     """The reason names the partition; the values of the others are still there to look at."""
     found = submit(
-        Observed(partition=0, ends=SETTLED, position=20, unread_ms=8_000),
+        Observed(partition=0, ends=SETTLED, position=20, unread_ms=(8_000,)),
         Observed(partition=1, ends=SETTLED, position=9),
     )
 
     assert found.consumed_until_ms is None
     assert found.reason is not None
     assert found.reason.startswith("1 of 2 partitions unknown; partition 1: position 9 is below")
-    assert found.partitions[0].progress_ms == 7_000
+    assert found.partitions[0].progress_ms == 8_000
 
 
 def test_a_topic_without_partitions_is_unknown() -> None:

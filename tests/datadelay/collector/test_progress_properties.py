@@ -6,13 +6,14 @@ the records that the consumer has not read. Records from the future do not count
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from datadelay.collect import Rules, submission
+from datadelay.collect import Rules, partition_report, submission
 from datadelay.model import Submission
 from datadelay.observe import observe
 from datadelay.positions import Committed
@@ -21,6 +22,8 @@ from joins.spec import JoinSpec
 from joins.testing.history import Kind, TopicHistory
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
+from kafkaio.eventtime import OUTLIERS
+from tests.kafkaio.lying import DISORDER_MS, lied, simulated
 
 
 @dataclass
@@ -138,3 +141,42 @@ def test_a_value_is_known_unless_something_hides_it(case: Case) -> None:
         usable = [one for one in readable if one.kind is Kind.DATA and one.time_ms <= ceiling_ms]
         if usable or (end.settled and case.spec.idle is Idle.ADVANCE):
             assert report.progress_ms is not None, report
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 32),
+    length=st.integers(1, 90),
+    outliers=st.sampled_from((0, 1, 2, OUTLIERS)),
+    payload=st.booleans(),
+    idle=st.sampled_from(Idle),
+    data=st.data(),
+)
+def test_no_record_that_lies_moves_the_published_time(
+    seed: int, length: int, outliers: int, payload: bool, idle: Idle, data: st.DataObject
+) -> None:
+    """Late, ahead, without a time, from the future and reached by the clock since: never beyond a timely unread one,
+    and never further back than what was read says."""
+    one = lied(random.Random(seed), length, outliers)
+    now_ms = data.draw(st.sampled_from(one.appended_ms), label="now") + data.draw(st.sampled_from((0, 1, 500, 3_000)))
+    log = simulated([one], outliers, payload=payload, now_ms=now_ms)
+    end = log.ends()[0].stable
+    position = data.draw(st.integers(0, end), label="position")
+    rules = Rules(
+        disorder_ms=DISORDER_MS,
+        producer_delay_ms=DISORDER_MS,
+        max_future_skew_ms=1_000,
+        idle=idle,
+        outliers=outliers,
+    )
+
+    seen = observe(log, Remembered({0: position}), rules, lambda: now_ms)
+    report = partition_report(seen.partitions[0], now_ms, rules)
+
+    timely = [at for offset, at in enumerate(one.times_ms) if offset >= position and offset in one.timely]
+    read_ms = log.newest({0: position}, now_ms + 1_000)[0]
+    if report.progress_ms is not None:
+        assert report.progress_ms <= min(timely, default=report.progress_ms)
+    if read_ms is not None:
+        assert report.progress_ms is not None
+        assert report.progress_ms >= read_ms - DISORDER_MS
