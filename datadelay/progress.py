@@ -85,11 +85,10 @@ def unread_progress(
 
         floor    the typical time of what was read, less D: no timely unread record is below it
         among    the smallest time of the unread block that is not below the floor: those below it are late
-        behind   no timely record behind the unread block is below it
-                     the typical time of the block, less D
-                     listed - producer delay, where the block holds all that is unread and no transaction is open
-                     the typical time of the last block of all, less D, where the block is shorter and one is open, or
-                     by `idle: hold`
+        behind   no timely record behind the unread block is below it: the typical time of the block, less D. Where the
+                 block is shorter, it holds all that is unread, and a single record may be most of it:
+                     at most listed - producer delay, where no transaction is open
+                     the typical time of the last block of all instead, where one is, or by `idle: hold`
         progress = max(floor, min(among, behind))
 
     So neither a late record at the position sends the progress back, nor does one ahead of its neighbours move it on,
@@ -101,10 +100,12 @@ def unread_progress(
     settled_listed_ms  the wall clock just before the ends were listed, where no open transaction hid records
     """
     floor = typical(read_ms) - disorder_ms if read_ms else UNKNOWN
-    if len(unread_ms) < block and settled_listed_ms is not None and idle is Idle.ADVANCE:
-        behind = settled_listed_ms - producer_delay_ms
-    else:
-        behind = typical([*read_ms, *unread_ms][-block:]) - disorder_ms
+    behind = typical(unread_ms) - disorder_ms
+    if len(unread_ms) < block:
+        if settled_listed_ms is not None and idle is Idle.ADVANCE:
+            behind = min(behind, settled_listed_ms - producer_delay_ms)
+        else:
+            behind = typical([*read_ms, *unread_ms][-block:]) - disorder_ms
     return max(floor, min([behind, *(at for at in unread_ms if at >= floor)]))
 
 

@@ -25,6 +25,7 @@ PURE = [
     "kafkaio.receipt",
     "kafkaio.topiclog",
     "kafkaio.blocksearch",
+    "kafkaio.clock",
     "kafkaio.eventtime",
     "kafkaio.duck",
     "kafkaio.errors",

@@ -35,9 +35,9 @@ BLOCK = (7_000,) * 33
 @pytest.mark.parametrize(
     ("what", "rules", "observed", "progress_ms"),
     [
-        ("the only unread record", RULES, {"position": 20, "unread_ms": (5_000,)}, 5_000),
+        ("the only unread record", RULES, {"position": 20, "unread_ms": (5_000,)}, 4_000),
         ("one far ahead of the clock", RULES, {"position": 20, "unread_ms": (LISTED_MS + 9,)}, BY_CLOCK),
-        ("late ones alone", RULES, {"position": 20, "read_ms": BLOCK, "unread_ms": (0, 1)}, BY_CLOCK),
+        ("late ones alone", RULES, {"position": 20, "read_ms": BLOCK, "unread_ms": (0, 1)}, 6_000),
         ("more than a block", RULES, {"position": 20, "unread_ms": BLOCK}, 6_000),
         ("more than a block, one ahead", RULES, {"position": 20, "unread_ms": (LISTED_MS, *BLOCK[1:])}, 6_000),
         ("more than a block, one late", RULES, {"position": 20, "read_ms": BLOCK, "unread_ms": (0, *BLOCK[1:])}, 6_000),
@@ -138,8 +138,8 @@ def test_the_smallest_progress_is_submitted_with_every_partition() -> None:
         Observed(partition=2, ends=SETTLED, position=21, unread_ms=(9_000,)),
     )
 
-    assert found.consumed_until_ms == 8_000
-    assert [one.progress_ms for one in found.partitions] == [BY_CLOCK, 8_000, 9_000]
+    assert found.consumed_until_ms == 7_000
+    assert [one.progress_ms for one in found.partitions] == [BY_CLOCK, 7_000, 8_000]
     assert [one.position for one in found.partitions] == [50, 20, 21]
 
 
@@ -153,7 +153,7 @@ def test_one_unknown_partition_makes_the_topic_unknown_and_keeps_the_others() ->
     assert found.consumed_until_ms is None
     assert found.reason is not None
     assert found.reason.startswith("1 of 2 partitions unknown; partition 1: position 9 is below")
-    assert found.partitions[0].progress_ms == 8_000
+    assert found.partitions[0].progress_ms == 7_000
 
 
 def test_a_topic_without_partitions_is_unknown() -> None:

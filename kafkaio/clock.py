@@ -1,0 +1,108 @@
+"""A wall clock that is believed only while something else agrees with it. Pure: times are arguments.
+
+A wall clock jumps (a bad time server, a resumed machine, a hand), and what was concluded from it once cannot be taken
+back: progress, ceilings. Three things can contradict it:
+
+    the monotonic clock       since the anchor, the last reading that was believed, both must have gone on alike
+    an earlier listing        persisted with a plan or published: the clock was there already
+    the broker's append time  a record that was appended is not from the future
+
+State of `WallClock`, for each look:
+
+    agreed        within `TOLERANCE_MS` of the anchor: believed, and the anchor moves here (slow drift is no jump)
+    unconfirmed   it has jumped, either way: not believed. Where it agrees with the old anchor again, it is at once
+                  `agreed`; where it has agreed with itself for `steady_ms`, somebody has set it
+    accepted      set: believed, the anchor is new, and it is said once
+
+The first anchor is believed as there is nothing to compare it with but `not_before`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+TOLERANCE_MS = 1_000
+STEADY_MS = 60_000
+
+
+class Trust(StrEnum):
+    """What a look at the clock came to."""
+
+    AGREED = "agreed"
+    ACCEPTED = "accepted"
+    UNCONFIRMED = "unconfirmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look: `reason` is for people, None where the clock agreed."""
+
+    wall_ms: int
+    trust: Trust
+    reason: str | None = None
+
+    @property
+    def confirmed(self) -> bool:
+        return self.trust is not Trust.UNCONFIRMED
+
+
+class WallClock:
+    """One process's clock. `anchor` is a wall clock and a monotonic clock read together, both in milliseconds."""
+
+    def __init__(self, anchor: tuple[int, int], steady_ms: int = STEADY_MS) -> None:
+        self._steady_ms = steady_ms
+        self._offset_ms, self._monotonic_ms = anchor[0] - anchor[1], anchor[1]
+        self._jumped: tuple[int, int] | None = None  # offset and monotonic time of the first look that agrees with now
+
+    def look(self, wall_ms: int, monotonic_ms: int) -> Reading:
+        """Whether the clock agrees; ValueError where the monotonic clock goes back."""
+        if monotonic_ms < self._monotonic_ms:
+            raise ValueError(f"monotonic_ms: {monotonic_ms} is below {self._monotonic_ms}; it never goes back")
+        self._monotonic_ms = monotonic_ms
+        offset_ms = wall_ms - monotonic_ms
+        jump_ms = offset_ms - self._offset_ms
+        if abs(jump_ms) <= TOLERANCE_MS:
+            self._offset_ms, self._jumped = offset_ms, None
+            return Reading(wall_ms, Trust.AGREED)
+        if self._jumped is None or abs(offset_ms - self._jumped[0]) > TOLERANCE_MS:
+            self._jumped = offset_ms, monotonic_ms
+        steady_ms = monotonic_ms - self._jumped[1]
+        told = f"the wall clock has jumped by {_told(jump_ms)} against the monotonic clock"
+        if steady_ms >= self._steady_ms:
+            self._offset_ms, self._jumped = offset_ms, None
+            return Reading(
+                wall_ms, Trust.ACCEPTED, f"{told}, and has gone on steadily for {steady_ms / 1000:g} s: taken"
+            )
+        wait_s = (self._steady_ms - steady_ms) / 1000
+        return Reading(
+            wall_ms,
+            Trust.UNCONFIRMED,
+            f"{told}: nothing is concluded from it until it is set back, or for {wait_s:g} s more has gone on steadily",
+        )
+
+
+def not_before(wall_ms: int, listed_ms: int) -> str | None:
+    """Why a clock cannot be right that stands before a listing that was persisted; None where it does not."""
+    behind_ms = listed_ms - wall_ms
+    if behind_ms <= TOLERANCE_MS:
+        return None
+    return (
+        f"the wall clock is {_told(-behind_ms)} against the last listing ({listed_ms} ms since the epoch): nothing is "
+        "concluded from it until it has reached that time; set the clock of this machine"
+    )
+
+
+def not_before_append(wall_ms: int, appended_ms: int, topic: str) -> str | None:
+    """Why a clock cannot be right that stands before the newest append (LogAppendTime); None where it does not."""
+    behind_ms = appended_ms - wall_ms
+    if behind_ms <= TOLERANCE_MS:
+        return None
+    return (
+        f"the wall clock is {_told(-behind_ms)} against the broker's newest append in {topic!r} ({appended_ms} ms "
+        "since the epoch): nothing is concluded from it until both agree; set the clock of this machine, or the broker's"
+    )
+
+
+def _told(jump_ms: int) -> str:
+    return f"{abs(jump_ms) / 1000:g} s {'ahead' if jump_ms > 0 else 'behind'}"
