@@ -13,11 +13,12 @@ generation has lost it. The JSON is one that `datadelay.positions.checkpoint` re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joins.spec import DataLoss, JoinError, Side, SpecChanged, SpecError, check_duration
+from kafkaio.eventtime import typical
 from kafkaio.topiclog import Ends
 
 FORMAT = 1
@@ -34,6 +35,10 @@ class StoreAway(JoinError):
 
 class NoRetention(JoinError):
     """The namespace promises nothing about how long items live, so that no lookup join could rely on it."""
+
+
+class ClockBehind(JoinError):
+    """Most of what is to be fed lies ahead of this machine's clock: as dead letters all of it would be missed."""
 
 
 class NoDeadLetterTopic(JoinError):
@@ -227,6 +232,33 @@ class Fed:
         return replace(self, number=self.number + 1, listed_ms=listed_ms, spans=spans, skipped=skipped)
 
 
+def proven_by(times: Sequence[int], block: int) -> int | None:
+    """What no record before these can be above by more than the disorder, of which a few may lie; None without any.
+
+    Their typical time, where there are as many as a block has: in a block at least one that does not lie is below it.
+    Of fewer the largest, as nothing is known of the others.
+    """
+    if not times:
+        return None
+    return typical(times) if len(times) >= block else max(times)
+
+
+def check_clock(lasts: Mapping[int, Sequence[int]], outliers: int, ceiling_ms: int, clock_ms: int) -> None:
+    """Raise `ClockBehind` where in some partition more of the last records are from the future than may lie.
+
+    lasts   by partition, the times of the last block of records that are to be fed, whatever they are
+    """
+    for p, times in sorted(lasts.items()):
+        future = sorted(time for time in times if time > ceiling_ms)
+        if len(future) > outliers:
+            raise ClockBehind(
+                f"{len(future)} of the last {len(times)} records of partition {p} are up to "
+                f"{(future[-1] - clock_ms) / 1000:,.0f} s ahead of this machine's clock: they would be dead letters. "
+                "Correct the clock; or, if the records are really from the future, fix their producer, or raise "
+                "`max_future_skew`"
+            )
+
+
 def shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
     """How much each may take, at most `limit` together (and at least 1 where anything waits); small ones first."""
     taken: dict[int, int] = {}
@@ -249,9 +281,12 @@ def never_fed_below(
 ) -> int | None:
     """The time below which some right record may not be fed by a checkpoint that begins at `starts`; None: none is.
 
-    Of a partition that begins at an offset above 0: the largest time known below it plus the disorder, as no record
-    below it is later than that; where retention has deleted all of them, the first one's time plus the disorder; where
-    there is none either, the ceiling, above which no record is stored at all.
+    newest_before   the largest time of the last block of records below the start: no timely record below it is later
+                    than that plus the disorder
+    first           where retention has deleted all of those, what the first block from the start on proves
+                    (`proven_by`): no timely record before it is later than that plus the disorder
+
+    Where a partition that begins at an offset above 0 has neither, it is the ceiling, above which nothing is stored.
     """
     bounds = []
     for p, start in starts.items():

@@ -5,7 +5,8 @@
     read           on an executor: the range goes to the store, one summary row comes back
     commit         the positions of a committed batch go to the consumer group that the collector watches
 
-A broker or a store that is away holds the feeder, with a line; after `unreachable_for` it fails.
+A broker or a store that is unreachable holds the feeder, with a line; after `unreachable_for` it fails. So does a clock
+that is behind the records, by which most of them would be dead letters.
 """
 
 from __future__ import annotations
@@ -24,13 +25,24 @@ from pyspark.sql.types import StructType
 
 from datadelay.positions.group import note_of_store
 from joins.lookup.errors import REFUSED, refused
-from joins.lookup.feed import Fed, FeedSpec, NoRetention, Span, StoreAway, never_fed_below
+from joins.lookup.feed import (
+    ClockBehind,
+    Fed,
+    FeedSpec,
+    NoRetention,
+    Span,
+    StoreAway,
+    check_clock,
+    never_fed_below,
+    proven_by,
+)
 from joins.lookup.feedstage import AWAY, SUMMARY_SCHEMA, FeedTicket, feed, feed_client
 from joins.storage.client import StorageClient
 from joins.storage.errors import AnswerNotUnderstood
 from joins.storage.wire import NamespaceBody
 from joins.window.guard import LONGEST_DOWNTIME_MS, refuse_compaction
 from joins.window.source import SAY_EVERY_S, Gate
+from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.eventtime import TimeOf
@@ -41,6 +53,7 @@ log = logging.getLogger("joins.lookup")
 
 STORE_LOOK_EVERY_S = 1.0
 ONE_TRY_S = 2.0
+_ANY_TIME = 1 << 62
 
 
 def feed_source(spec: FeedSpec, gate: Gate) -> type[DataSource]:
@@ -87,14 +100,19 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while self._gate.stop_file is None or not self._gate.stop_file.exists():
             try:
                 planned = self._plan(start)
-            except (KafkaUnavailable, AnswerNotUnderstood, *AWAY) as error:  # a balancer's page is no answer either
+            except (
+                KafkaUnavailable,
+                ClockBehind,
+                AnswerNotUnderstood,
+                *AWAY,
+            ) as error:  # a balancer's page is no answer either
                 away_since_s = away_since_s or time.monotonic()
                 waited_s = time.monotonic() - away_since_s
                 gives_up_s = self._gate.unreachable_for_s
-                if not isinstance(error, KafkaUnavailable):
+                if not isinstance(error, KafkaUnavailable | ClockBehind):
                     gives_up_s = self._spec.storage.unreachable_for_s
                 if waited_s > gives_up_s:
-                    if isinstance(error, KafkaUnavailable):
+                    if isinstance(error, KafkaUnavailable | ClockBehind):
                         raise
                     raise StoreAway(f"the storage API was away for {waited_s:.0f} s: {error}") from error
                 self._say(f"holds: {error} (for {waited_s:.0f} s now; gives up after {gives_up_s:.0f} s)")
@@ -186,10 +204,19 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if after.skipped > state.skipped:
             lost = {p: span.start for p, span in after.spans.items() if span.start > _end_of(state, p)}
             self._tell_the_start(lost, ends, right, listed_ms)
+        ceiling_ms = listed_ms + spec.max_future_skew_ms
+        self._check_clock(after, right, ceiling_ms, listed_ms)
         reads = {p: span.start for p, span in after.spans.items() if span.records and span.start}
-        newest = right.newest(reads, listed_ms + spec.max_future_skew_ms) if reads else {}
+        newest = right.newest(reads, ceiling_ms) if reads else {}
         spans = {p: replace(span, newest_ms=newest.get(p)) for p, span in after.spans.items()}
         return replace(after, spans=spans)
+
+    def _check_clock(self, fed: Fed, right: TopicLog, ceiling_ms: int, listed_ms: int) -> None:
+        """Before the batch is logged, as its ceiling stays that of its first listing."""
+        spans = {p: span for p, span in fed.spans.items() if span.records}
+        lasts = right.last_times({p: span.end for p, span in spans.items()}, _ANY_TIME, block_size(right.outliers))
+        inside = {p: [at for offset, at in lasts[p] if offset >= span.start] for p, span in spans.items()}
+        check_clock(inside, right.outliers, ceiling_ms, listed_ms)
 
     def _tell_the_start(
         self, starts: Mapping[int, int], ends: Mapping[int, Ends], right: TopicLog, listed_ms: int
@@ -199,8 +226,11 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = {p: at for p, at in starts.items() if at > 0}
         if not begun:
             return
-        newest = right.newest(begun, ceiling_ms)
-        first = right.times_at({p: (at, ends[p].stable) for p, at in begun.items()}, ceiling_ms)
+        block = block_size(right.outliers)
+        before = right.last_times(begun, ceiling_ms, block)
+        behind = right.valid_times({p: (at, ends[p].stable) for p, at in begun.items()}, ceiling_ms, block)
+        newest = {p: max((at for _, at in some), default=None) for p, some in before.items()}
+        first = {p: proven_by([at for _, at in some], block) for p, some in behind.items()}
         below_ms = never_fed_below(begun, newest, first, spec.right.disorder_ms, ceiling_ms)
         if below_ms is not None:
             assert self._client is not None

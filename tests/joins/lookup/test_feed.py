@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.positions.checkpoint import positions_in
-from joins.lookup.feed import Fed, FeedSpec, FeedStorage, Span, StoreWiped, never_fed_below, shares
+from joins.lookup.feed import (
+    ClockBehind,
+    Fed,
+    FeedSpec,
+    FeedStorage,
+    Span,
+    StoreWiped,
+    check_clock,
+    never_fed_below,
+    proven_by,
+    shares,
+)
 from joins.spec import DataLoss, Side, SpecChanged
 from kafkaio.topiclog import Ends
 
@@ -105,3 +116,33 @@ def test_the_store_is_told_from_which_time_on_it_is_fed(
 ) -> None:
     """Below that a lookup must not be answered `unmatched`."""
     assert never_fed_below({0: start}, {0: newest}, {0: first}, 100, 10_000) == below
+
+
+@given(
+    true=st.lists(st.integers(1_000, 2_000), min_size=17, max_size=33),
+    lies=st.lists(st.integers(0, 10**12), max_size=16),
+    deleted=st.integers(0, 2_100),
+)
+def test_records_that_lie_do_not_lower_what_the_first_block_proves(
+    true: list[int], lies: list[int], deleted: int
+) -> None:
+    """A timely record that was deleted is at most the disorder above every timely one behind it."""
+    times, disorder_ms = [*lies, *true], 100
+    deleted = min(deleted, min(true) + disorder_ms)
+
+    proven = proven_by(times, 33)
+
+    assert proven is not None
+    assert proven + disorder_ms >= deleted
+
+
+@pytest.mark.parametrize(("ahead", "held"), [(0, False), (16, False), (17, True), (33, True)])
+def test_a_clock_that_is_behind_most_records_is_noticed(ahead: int, held: bool) -> None:
+    """As many as may lie do not prove it, and are dead letters."""
+    lasts: dict[int, list[int]] = {0: [], 1: [1_000] * (33 - ahead) + [9_000] * ahead}
+    if not held:
+        check_clock(lasts, 16, 2_000, 1_500)
+        return
+
+    with pytest.raises(ClockBehind, match=rf"{ahead} of the last 33 records of partition 1 are up to 8 s ahead"):
+        check_clock(lasts, 16, 2_000, 1_500)

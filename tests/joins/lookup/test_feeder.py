@@ -11,9 +11,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from joins.lookup.feed import FeedSpec, FeedStorage
-from joins.lookup.feedsource import feed_source
+from joins.lookup.feed import ClockBehind, FeedSpec, FeedStorage
+from joins.lookup.feedsource import FeedReader, feed_source
 from joins.lookup.rightrow import decode_found
 from joins.spec import Side
 from joins.window.source import Gate
@@ -127,6 +128,45 @@ def test_what_cannot_be_stored_is_put_aside_with_the_reason(
     assert (large["value"], large["headers"]["teacup.omitted"]) == (None, "value")
     future = next(one for one in put_aside if one["key"] == b"future")
     assert future["headers"]["teacup.time"] == str(now_ms + HOUR_MS)
+
+
+def test_dead_letters_that_their_topic_refuses_as_they_are(
+    spark: Any, spec: FeedSpec, topic_factory: Any, tmp_path: Path
+) -> None:
+    """A time ten days ahead, none, and a value above the limit: they go there, and headers say what is missing."""
+    right = topic_factory(1, {"message.timestamp.after.max.ms": str(10**12)})
+    dead = topic_factory(1, {"max.message.bytes": "20000"})
+    spec = replace(spec, right=replace(spec.right, topic=right), dead_letter=dead)
+    now_ms = time.time_ns() // 1_000_000
+    ahead_ms = now_ms + 240 * HOUR_MS
+    bad = [Put(0, b"ahead", ahead_ms), Put(0, b"none", -1), Put(0, b"large", ahead_ms, b"x" * 30_000)]
+    produce(dict(spec.kafka), right, [*bad, Put(0, b"good", now_ms)])
+
+    (summary,) = run(spark, spec, tmp_path / "c")
+
+    assert (summary["stored"], summary["dead"]) == (1, {"future_time": 2, "no_time": 1})
+    told = {one["key"]: (one["value"], one["headers"]) for one in records(spec.kafka, dead)}
+    assert told[b"ahead"][0] == b"v"
+    assert told[b"ahead"][1]["teacup.time"] == str(ahead_ms)
+    assert told[b"none"][1]["teacup.reason"] == "no_time"
+    assert (told[b"large"][0], told[b"large"][1]["teacup.omitted"]) == (None, "value")
+
+
+def test_a_clock_behind_the_records_holds_the_feeder(spark: Any, spec: FeedSpec) -> None:
+    """All of them would be dead letters; a few that are from the future are."""
+    now_ms, ahead_ms = time.time_ns() // 1_000_000, 50 * 60_000
+    reader = FeedReader(spec, Gate(unreachable_for_s=1.0))
+    start = reader.latestOffset({}, ReadAllAvailable())
+    few = [Put(0, b"k", now_ms + (ahead_ms if i % 4 == 0 else 0)) for i in range(40)]
+    produce(dict(spec.kafka), spec.right.topic, few)
+
+    goes_on = reader.latestOffset(start, ReadAllAvailable())
+    produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k", now_ms + ahead_ms)] * 40)
+
+    assert goes_on["number"] == start["number"] + 1
+    with pytest.raises(ClockBehind, match="33 of the last 33 records of partition 0"):
+        reader.latestOffset(goes_on, ReadAllAvailable())
+    reader.stop()
 
 
 def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spark: Any, spec: FeedSpec, tmp_path: Path) -> None:
