@@ -9,10 +9,9 @@ A range that may have been tried before is begun only after the earlier writes a
 that reaches back to the range's first record, as the range may span more than the window. Records behind another
 writer's open transaction cannot be read back yet: it is waited for.
 
-The window's clock is what a block of records proves, and never a single one: one that is ahead of its neighbours would
-end the window for all others. Times from the future count for nothing. Where the window begins in the output the
-broker's index says, unchecked: every record before its answer is older, and one that lies about its time makes it
-answer earlier only.
+What is known to a record is decided by its own time and by that of the record with its id (`dedup.window`); a time from
+the future is none. Where the window begins in the output the last block of records and the index say, unchecked:
+every record before its answer is older, and one that lies about its time makes it answer earlier only.
 
 Records go out as they came. A time that the output does not take is replaced by now, and told in the header
 `teacup.time` (`kafkaio.producible`); a record that it does not take at all ends the job.
@@ -38,11 +37,13 @@ from dedup.seen import SeenIds, fresh_rows
 from dedup.spark import current_attempt
 from dedup.states import Attempt
 from dedup.topicsource import Span, Stage, summary_batch
-from dedup.window import SeenWindow, proven_ms
+from dedup.window import I64, SeenWindow, with_valid_times
 from dedup.worker import clock_ms, wait_until_settled
+from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.errors import RecordTooLarge
+from kafkaio.eventtime import typical
 from kafkaio.perprocess import PerProcess
 from kafkaio.producible import TopicLimits, batch_bytes, record_bytes, restamped
 from kafkaio.rangereader import RangeReader, open_reader
@@ -118,19 +119,18 @@ class OutputWindow:
         for batch in self._reader.read(p, max(self._position, ends.start), ends.stable):
             ids = self._job.identity.of_records(batch)
             loaded += len(ids) - ids.null_count()
-            newest_ms = proven_ms(batch.column("timestamp").to_numpy(), now_ms + FUTURE_SKEW_MS)
-            newest_ms = None if newest_ms is None else min(newest_ms, now_ms)
-            self.forgotten += self.seen.add(hashes_of(ids.drop_nulls()), newest_ms)
+            known = ids.is_not_null().to_numpy()
+            self.forgotten += self.seen.add(hashes_of(ids.drop_nulls()), valid_times(batch, now_ms)[known])
         self._position = ends.stable
         return loaded
 
     def _start(self, ends: Ends, now_ms: int) -> tuple[int, int]:
         """Where the window begins in the output, and how long it is."""
-        p, window_ms, latest_ms = self._partition, self._job.window_ms, now_ms + FUTURE_SKEW_MS
-        newest = self._log.newest({p: ends.stable}, latest_ms)[p]
-        if newest is None:
-            return ends.start, window_ms  # no record has a time to go by
-        since_ms, kept_ms = min(newest, now_ms) - window_ms, window_ms
+        p, window_ms, size = self._partition, self._job.window_ms, block_size(self._log.outliers)
+        block = self._log.last_times({p: ends.stable}, now_ms + FUTURE_SKEW_MS, size)[p]
+        if len(block) < size:
+            return ends.start, window_ms if self._since_ms is None else _FOR_GOOD_MS  # too few to go by
+        since_ms, kept_ms = min(typical([at for _, at in block]), now_ms) - window_ms, window_ms
         if self._since_ms is not None:
             since_ms, kept_ms = min(since_ms, self._since_ms - window_ms), _FOR_GOOD_MS
         return min(max(self._log.estimate({p: since_ms})[p], ends.start), ends.stable), kept_ms
@@ -185,7 +185,8 @@ def _written(
     read = dropped = without_id = 0
     for batch in open_reader(job.source, job.kafka).read(span.partition, span.start, span.end):
         ids = job.identity.of_records(batch)
-        fresh = fresh_rows(ids, window.seen, under_way)
+        times = valid_times(batch, clock_ms())[ids.is_not_null().to_numpy()]
+        fresh = fresh_rows(ids, window.seen.to_rows_at(times), under_way)
         kept = batch if fresh.all() else batch.filter(pa.array(fresh))
         read += len(batch)
         dropped += len(batch) - len(kept)
@@ -221,6 +222,11 @@ def _taken(job: TopicJob, records: pa.RecordBatch, limits: TopicLimits) -> tuple
         known = [None if time < 0 else time for time in times.to_pylist()]
         times, headers = restamped(known, listed, limits, now_ms)
     return records.column("key"), records.column("value"), headers, times, records.column("partition")
+
+
+def valid_times(records: pa.RecordBatch, now_ms: int) -> I64:
+    """The time of each record, `NO_TIME` where it has none that counts."""
+    return with_valid_times(records.column("timestamp").to_numpy(), now_ms + FUTURE_SKEW_MS)
 
 
 def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:

@@ -1,77 +1,112 @@
-"""Ids seen within a window of time: generations, each with the newest time in it; old ones are dropped whole. Pure.
+"""Ids seen within a window of record times, in buckets of a quarter of it. Pure.
 
-An id is known at least for the window, and at most a quarter longer than that. Where the limit is reached, the oldest
-generations go, whatever their age. A generation begins when the newest time is a quarter of the window past the newest
-one at which the last generation began: old records in between do not matter. Those without a time count as the newest.
+    known    an id whose record's time is at most the window below the row's own; at most a quarter more
+    clock    the typical time of the last block of records that were added (`kafkaio.eventtime`); it never goes back
+    let go   buckets that are more than the window below the clock; where the limit is reached the oldest ones
+
+What is known is decided by the two records' own times: one that lies about its time misleads for its own id alone. The
+clock decides only how long an id is kept. It rests on blocks, so that a record that is ahead of its neighbours ends the
+window for nobody; where records are few it lags, which costs memory and nothing else. A record without a time, or one
+that is older than all that is kept, counts as one of the clock's time; a row without a time knows all that is kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup.hashing import Hashes, Mask
-from dedup.seen import SeenIds
+from dedup.seen import Known, SeenIds
+from kafkaio.eventtime import OUTLIERS, typical
 
-_GENERATIONS = 4
-_BLOCK = 33
+I64 = npt.NDArray[np.int64]
 
-
-def proven_ms(times: npt.NDArray[np.int64], ceiling_ms: int) -> int | None:
-    """How far these records have come: the median of the last valid times, of which a few may lie; None without any.
-
-    ceiling_ms   times above it, and negative ones, are not valid
-    """
-    block = times[(times >= 0) & (times <= ceiling_ms)][-_BLOCK:]
-    return int(np.sort(block)[(len(block) - 1) // 2]) if len(block) else None
+NO_TIME = -1
+_PARTS = 4
+_BUCKETS_AT_MOST = 256  # far more than a window has: of records whose times are scattered the oldest are let go
+_BLOCK = 2 * OUTLIERS + 1
 
 
-@dataclass(slots=True)
-class _Generation:
-    begun_ms: int
-    newest_ms: int
-    seen: SeenIds = field(default_factory=SeenIds)
+def with_valid_times(times: I64, ceiling_ms: int) -> I64:
+    """`NO_TIME` in place of those that are none: negative, or from the future."""
+    return np.where((times >= 0) & (times <= ceiling_ms), times, NO_TIME)
 
 
 class SeenWindow:
-    """limit   ids kept at most"""
+    """limit   ids kept at most. Times are valid ones, or `NO_TIME`."""
 
     def __init__(self, window_ms: int, limit: int) -> None:
         self._window_ms, self._limit = window_ms, limit
-        self._generations: list[_Generation] = []  # the oldest first
+        self._width_ms = max(window_ms // _PARTS, 1)
+        self._buckets: dict[int, list[SeenIds]] = {}
+        self._tail = np.zeros(0, np.int64)
+        self._clock_ms = 0
 
     def __len__(self) -> int:
-        return sum(len(one.seen) for one in self._generations)
+        return sum(len(part) for parts in self._buckets.values() for part in parts)
 
-    def add(self, hashes: Hashes, newest_ms: int | None) -> int:
-        """Ids of records up to about `newest_ms`, None where they have no times; one time that is ahead of all others
-        would end the window for them, so that it must not be given.
+    def add(self, hashes: Hashes, times: I64) -> int:
+        """Ids of records with these times, in the order of the log.
 
         How many ids were forgotten before their time, as the limit was reached.
         """
-        last = self._generations[-1] if self._generations else None
-        if newest_ms is None:
-            newest_ms = max((one.newest_ms for one in self._generations), default=0)
-        full = last is not None and (
-            newest_ms - last.begun_ms > self._window_ms // _GENERATIONS
-            or len(last.seen) >= max(self._limit // _GENERATIONS, 1)
-        )
-        if last is None or full:
-            last = _Generation(newest_ms, newest_ms)
-            self._generations.append(last)
-        last.newest_ms = max(last.newest_ms, newest_ms)
-        last.seen.add(hashes)
-        newest = max(one.newest_ms for one in self._generations)
-        self._generations = [one for one in self._generations if one.newest_ms >= newest - self._window_ms]
+        self._see(times[times != NO_TIME])
+        oldest = (self._clock_ms - self._window_ms) // self._width_ms
+        at = times // self._width_ms
+        at[(times == NO_TIME) | (at < oldest)] = self._clock_ms // self._width_ms
+        for bucket in np.unique(at).tolist():
+            self._put(bucket, hashes.at(at == bucket))
+        for bucket in [one for one in self._buckets if one < oldest]:
+            del self._buckets[bucket]
+        return self._keep_within_limits()
+
+    def contains(self, hashes: Hashes, times: I64) -> Mask:
+        """Whether each id is known to a row of this time."""
+        found = np.zeros(len(hashes), np.bool_)
+        for bucket, parts in self._buckets.items():
+            in_reach = (times == NO_TIME) | (times - self._window_ms < (bucket + 1) * self._width_ms)
+            if in_reach.any():
+                for part in parts:
+                    found |= part.contains(hashes) & in_reach
+        return found
+
+    def to_rows_at(self, times: I64) -> Known:
+        """What is known to rows of these times, one each."""
+        return _ToRowsAt(self, times)
+
+    def _see(self, times: I64) -> None:
+        """Few records prove no more than the first of them, by time."""
+        self._tail = np.concatenate([self._tail, times[-_BLOCK:]])[-_BLOCK:]
+        if len(self._tail):
+            block: list[int] = self._tail.tolist()
+            self._clock_ms = max(self._clock_ms, typical(block) if len(block) == _BLOCK else min(block))
+
+    def _put(self, bucket: int, hashes: Hashes) -> None:
+        parts = self._buckets.setdefault(bucket, [SeenIds()])
+        if len(parts[-1]) >= max(self._limit // _PARTS, 1):
+            parts.append(SeenIds())
+        parts[-1].add(hashes)
+
+    def _keep_within_limits(self) -> int:
         forgotten = 0
-        while len(self) > self._limit and len(self._generations) > 1:
-            forgotten += len(self._generations.pop(0).seen)
+        while len(self._buckets) > _BUCKETS_AT_MOST or (len(self) > self._limit and self._parts > 1):
+            oldest = min(self._buckets)
+            forgotten += len(self._buckets[oldest].pop(0))
+            if not self._buckets[oldest]:
+                del self._buckets[oldest]
         return forgotten
 
+    @property
+    def _parts(self) -> int:
+        return sum(len(parts) for parts in self._buckets.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _ToRowsAt:
+    window: SeenWindow
+    times: I64
+
     def contains(self, hashes: Hashes) -> Mask:
-        found = np.zeros(len(hashes), np.bool_)
-        for one in self._generations:
-            found |= one.seen.contains(hashes)
-        return found
+        return self.window.contains(hashes, self.times)

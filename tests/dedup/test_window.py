@@ -1,90 +1,103 @@
-"""The ids of a window of time, kept in generations."""
+"""The ids of a window of record times: what a row knows, what is kept, and what records that lie can do."""
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
-import polars as pl
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dedup.hashing import hashes_of
-from dedup.window import SeenWindow, proven_ms
+from dedup.hashing import Hashes
+from dedup.window import NO_TIME, SeenWindow, with_valid_times
+
+WINDOW_MS = 1_000
+RECORD = st.tuples(st.integers(0, 8), st.integers(0, 300))
 
 
-def one(number):
-    return hashes_of(pl.Series([f"{number}"]))
+def hashes(ids):
+    return Hashes(*(np.array([zlib.crc32(f"{half}{one}".encode()) for one in ids], np.uint64) for half in "ab"))
 
 
-def test_ids_are_known_for_the_window_and_not_much_longer():
-    """A quarter longer at most."""
-    window = SeenWindow(1_000, 1_000_000)
-    for time_ms in range(0, 5_000, 10):
-        window.add(one(time_ms), time_ms)
-
-        assert window.contains(one(max(time_ms - 1_000, 0)))[0]
-        assert not window.contains(one(time_ms - 1_270))[0]
+def add(window, ids, times):
+    return window.add(hashes(ids), np.array(times, np.int64))
 
 
-def test_the_oldest_are_forgotten_at_the_limit():
-    """The newest three quarters of it are always known."""
+def knows(window, one, at_ms):
+    return bool(window.contains(hashes([one]), np.array([at_ms], np.int64))[0])
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(RECORD, min_size=1, max_size=60), max_size=8), st.integers(0, 40))
+def test_an_id_is_known_for_the_window_and_at_most_a_quarter_longer(steps, lies):
+    """Any order of times within a few hundred milliseconds, any cut into pieces; sixteen of them may lie in a block."""
+    window, seen, now_ms = SeenWindow(WINDOW_MS, 1_000_000), [], 5_000
+    for piece in steps:
+        times = [now_ms + ahead for _, ahead in piece]
+        add(window, [number for number, _ in piece], times)
+        if lies:
+            add(window, ["lie"], [now_ms + lies * WINDOW_MS])
+        seen += [(number, at) for (number, _), at in zip(piece, times, strict=True)]
+        now_ms += 200
+        for number in range(9):
+            times_of = [at for one, at in seen if one == number]
+            for row_ms in (now_ms, now_ms + 300):
+                if any(at >= row_ms - WINDOW_MS for at in times_of):
+                    assert knows(window, number, row_ms)
+                if all(at < row_ms - WINDOW_MS - WINDOW_MS // 4 for at in times_of):
+                    assert not knows(window, number, row_ms)
+
+
+@pytest.mark.parametrize("block", [[5_000] * 40, [0, *[5_000] * 40, 0]])
+def test_what_is_older_than_the_window_is_let_go(block):
+    """By what a block proves, and not by single records."""
+    window = SeenWindow(WINDOW_MS, 1_000_000)
+    add(window, range(100), [1_000] * 100)
+
+    add(window, ["ahead"] * 16, [10**6] * 16)
+    kept = len(window)
+    add(window, ["new"] * len(block), block)
+
+    assert kept == 116
+    assert len(window) == 16 + len(block)
+
+
+def test_records_without_a_time_and_late_ones_count_as_of_the_clock():
+    """They are known as long as what was added beside them."""
+    window = SeenWindow(WINDOW_MS, 1_000_000)
+    add(window, ["a"] * 40, [50_000] * 40)
+    add(window, ["late", "none"], [7, NO_TIME])
+
+    for number in ("late", "none", "a"):
+        assert knows(window, number, 50_900)
+        assert knows(window, number, NO_TIME)
+        assert not knows(window, number, 51_300)
+
+
+def test_the_oldest_are_forgotten_at_the_limit_and_counted():
+    """The newest three quarters of it are always known; those whose time is over are not counted."""
     window = SeenWindow(1_000_000, 100)
+    forgotten = 0
     for number in range(1_000):
-        window.add(one(number), number)
-
+        forgotten += add(window, [number], [number])
         assert len(window) <= 100
-        assert all(window.contains(one(i))[0] for i in range(max(number - 70, 0), number + 1, 10))
+        assert all(knows(window, i, number) for i in range(max(number - 70, 0), number + 1, 10))
+
+    assert forgotten == 1_000 - len(window)
 
 
-def test_ids_that_go_before_their_time_are_counted():
-    """Those that the limit drives out, and not those whose time is over."""
-    window = SeenWindow(1_000, 100)
+def test_scattered_times_do_not_make_buckets_without_end():
+    """Each look-up goes through all of them."""
+    window = SeenWindow(WINDOW_MS, 1_000_000)
 
-    in_time = sum(window.add(one(number), 20 * number) for number in range(200))
-    within_it = len(window)
-    early = sum(window.add(one(number), 4_000) for number in range(200, 400))
+    forgotten = add(window, range(1_000), [one * WINDOW_MS for one in range(1_000)])
 
-    assert in_time == 0
-    assert early == within_it + 200 - len(window)
-
-
-def test_old_records_in_between_do_not_end_a_generation():
-    """Or each piece with one old record in it would make a generation, and all of them are looked through."""
-    window = SeenWindow(1_000, 1_000_000)
-
-    for number in range(500):
-        window.add(one(number), 5_000 - 4_000 * (number % 2))
-
-    assert len(window._generations) == 1
-    assert all(window.contains(one(number))[0] for number in range(500))
+    assert len(window._buckets) <= 256
+    assert len(window) + forgotten <= 1_000
+    assert knows(window, 999, 999 * WINDOW_MS)
 
 
-def test_records_without_a_time_count_as_the_newest():
-    """They are known for the window from there on, and end it for nobody."""
-    window = SeenWindow(1_000, 1_000_000)
-    window.add(one(1), 5_000)
-    window.add(one(2), None)
-    window.add(one(3), 5_900)
-
-    assert all(window.contains(one(number))[0] for number in (1, 2, 3))
-
-
-@given(
-    true=st.lists(st.integers(1_000, 2_000), min_size=17, max_size=60),
-    lies=st.lists(st.tuples(st.integers(0, 60), st.integers(-1, 2**40)), max_size=16),
-)
-def test_a_few_records_that_lie_do_not_move_the_clock(true, lies):
-    """Sixteen in a block; times from the future, and none at all, do not even count."""
-    times = sorted(true)
-    for at, lie in lies:
-        times.insert(min(at, len(times)), lie)
-
-    proven = proven_ms(np.array(times, np.int64), 2**39)
-
-    assert proven is not None
-    assert min(true) <= proven <= max(true)
-
-
-def test_a_batch_without_a_valid_time_proves_nothing():
-    """Nor one that is empty."""
-    assert proven_ms(np.array([-1, 5_001], np.int64), 5_000) is None
-    assert proven_ms(np.array([], np.int64), 5_000) is None
+def test_times_from_the_future_are_none():
+    """And negative ones."""
+    assert with_valid_times(np.array([-5, 0, 10, 11]), 10).tolist() == [NO_TIME, 0, 10, NO_TIME]
