@@ -38,7 +38,7 @@ class NoRetention(JoinError):
 
 
 class ClockBehind(JoinError):
-    """Most of what is to be fed lies ahead of this machine's clock: as dead letters all of it would be missed."""
+    """This machine's clock stands before its last listing, or before most records: as dead letters they would be lost."""
 
 
 class NoDeadLetterTopic(JoinError):

@@ -44,6 +44,7 @@ from joins.window.guard import LONGEST_DOWNTIME_MS, refuse_compaction
 from joins.window.source import SAY_EVERY_S, Gate
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.clock import not_before
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.eventtime import TimeOf
 from kafkaio.groups import GroupOffsets
@@ -196,6 +197,8 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         state.check_belongs_to(spec)
         state.check_store(namespace.name, namespace.generation)
         state.check_topic(spec, right.topic_id())
+        if (reason := not_before(listed_ms, state.listed_ms)) is not None:
+            raise ClockBehind(reason)
         right.partition_count()
         ends = self._frozen(right.ends())
         after = state.after(spec, ends, listed_ms)
