@@ -38,7 +38,7 @@ class NoRetention(JoinError):
 
 
 class ClockBehind(JoinError):
-    """This machine's clock stands before its last listing, or before most records: as dead letters they would be lost."""
+    """The clock stands before its last listing, or before most records, which would become dead letters."""
 
 
 class NoDeadLetterTopic(JoinError):
