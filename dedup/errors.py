@@ -26,7 +26,7 @@ class SpecChanged(DedupError):
 
 
 class DataLoss(DedupError):
-    """Records that were not read yet are gone: deleted by retention, truncated, or the topic was made again."""
+    """Records that were not read yet are gone: deleted by retention, truncated, or the topic was recreated."""
 
 
 class ResultsUnreadable(DedupError):

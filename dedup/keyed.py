@@ -118,14 +118,14 @@ class KeyedResults:
         self._store.put_many({self._committed_key: b"%d" % txid})
 
     def _begin_first(self, txid: int) -> None:
-        """Nothing is committed: an attempt of another transaction may have left values that only it can mend."""
+        """Nothing is committed: an attempt of another transaction may have left values that only it can fix."""
         (data,) = self._store.get_many([self._first_key])
         if data is None:
             self._store.put_many({self._first_key: b"%d" % txid})
         elif (first := _number(self._first_key, data)) != txid:
             raise CommitOrder(
                 f"transaction {txid} is out of order: {first} was begun, and nothing is committed: repeat it before "
-                "any other; if the batches were numbered anew, give this writer a new scope and new keys"
+                "any other; if batch numbers started over, give this writer a new scope and new keys"
             )
 
     def _transactional_values(self, txid: int, changes: Mapping[bytes, bytes]) -> dict[bytes, _Stored]:
@@ -187,7 +187,7 @@ def _check_order(txid: int, last: int | None) -> None:
         why = "a later one is committed already" if txid < last else f"{last + 1} was not committed"
         raise CommitOrder(
             f"transaction {txid} is out of order: {why} (the last one is {last}). Batches commit one after the "
-            "other; if the batches were numbered anew (a new checkpoint), give this writer a new scope and new keys"
+            "other; if batch numbers started over (a new checkpoint), give this writer a new scope and new keys"
         )
 
 

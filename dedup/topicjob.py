@@ -101,7 +101,7 @@ class OutputWindow:
         now_ms = clock_ms()
         if self._position is not None and ends.stable < self._position:
             log.warning(
-                "%s-%d ends at offset %d, and was read up to %d: it was truncated, or made again; its ids are "
+                "%s-%d ends at offset %d, and was read up to %d: it was truncated or recreated; its ids are "
                 "forgotten and read anew",
                 self._job.output,
                 p,

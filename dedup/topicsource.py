@@ -145,7 +145,7 @@ def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends],
             f"the checkpoint has read {start['topic']!r}, and the job reads {ranges.topic!r}: give it a new checkpoint"
         )
     if start and start["id"] != topic_id:
-        raise DataLoss(f"{ranges.topic!r} was deleted and made again since the last batch: give a new checkpoint")
+        raise DataLoss(f"{ranges.topic!r} was deleted and recreated since the last batch: give a new checkpoint")
     at = {int(p): end for p, (_, end) in start["ranges"].items()} if start else {}
     for p, one in ends.items():
         # A partition that is new to a running job is read from its start, whatever the job began with.

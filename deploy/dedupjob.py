@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dedup.batchtag import BATCH
 from dedup.errors import DedupError
+from dedup.identity import Within
 from dedup.spark import replay_of
 from dedup.topicjob import TopicJob, check_partitions, topic_stage
 from dedup.topicsource import Ranges, range_source
@@ -82,6 +84,8 @@ def _run(job: DedupJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode
                 job.window_ms,
                 job.config.limit,
             )
+        if (problem := without_any_id(report, job)) is not None:
+            log.warning("%s", problem)
         ended.append(batch_id)
         del ended[:-1]
 
@@ -111,6 +115,19 @@ def gathered(summaries: Sequence[Mapping[str, Any]], seconds: float) -> dict[str
     counts = {name: sum(one[name] for one in summaries) for name in _COUNTS}
     number = max((one["number"] for one in summaries), default=0)
     return {"event": "batch", "number": number, "seconds": round(seconds, 6), **counts}
+
+
+def without_any_id(report: Mapping[str, Any], job: DedupJob) -> str | None:
+    """A warning where the id that was chosen is not there, so that nothing is deduplicated. Pure."""
+    if not report["read"] or report["without_id"] < report["read"]:
+        return None
+    what = "has the id that `id` names"
+    if job.identity.within is Within.GENERATION:
+        what = f"has a position with the header {BATCH!r}, which at-least-once output of joins carries"
+    return (
+        f"none of the {report['read']:,} records of batch {report['number']} from {job.source!r} {what}: they all went "
+        "through. Give another `id`"
+    )
 
 
 def for_people(report: Mapping[str, Any]) -> str:

@@ -12,8 +12,9 @@ from dedup.errors import DataLoss, SpecChanged
 from dedup.topicsource import Ranges, following
 from deploy.accounts import AccountsDiffer
 from deploy.cli import app
-from deploy.dedupjob import gathered
+from deploy.dedupjob import gathered, without_any_id
 from deploy.exitcodes import ExitCode
+from deploy.jobfile import load_job
 from kafkaio.topiclog import Ends
 from kafkaio.writer import TopicWriter
 from tests.deploy.jobprocess import JobProcess, forget_last_commit, records, uncommitted
@@ -162,6 +163,16 @@ def test_a_summary_that_is_missing_or_too_many_fails_the_batch(partitions):
     """Of two ranges; what they stand for may be missing too."""
     with pytest.raises(AccountsDiffer, match=r"2 were expected"):
         gathered([summary(partition, 2) for partition in partitions], 0.5)
+
+
+@pytest.mark.parametrize(("without_id", "told"), [(9, None), (10, "none of the 10 records of batch 7")])
+def test_a_topic_without_the_chosen_id_is_told(job, tmp_path, without_id, told):
+    """Positions need a tag, which exactly-once output lacks: nothing would be deduplicated, silently."""
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump({**job(), "id": "positions"}))
+    warning = without_any_id({"read": 10, "without_id": without_id, "number": 7}, load_job(path))
+
+    assert (warning is None) if told is None else (told in warning and "teacup.batch" in warning)
 
 
 RANGES = Ranges("in", {}, 10, "earliest", Path("none"))
