@@ -106,7 +106,7 @@ def test_what_cannot_be_stored_is_put_aside_with_the_reason(
 
     The topic takes them, although it refuses such times and such a size.
     """
-    small = topic_factory(1, config={"max.message.bytes": "600"})
+    small = topic_factory(1, config={"max.message.bytes": "600", "message.timestamp.after.max.ms": "600000"})
     spec = replace(spec, dead_letter=small, storage=replace(spec.storage, namespace="dead"))
     now_ms = time.time_ns() // 1_000_000
     of_one_key = [Put(0, b"same", now_ms + i) for i in range(3)]
