@@ -39,6 +39,7 @@ from dedup.states import Attempt
 from dedup.topicsource import Span, Stage, summary_batch
 from dedup.window import I64, SeenWindow, with_valid_times
 from dedup.worker import clock_ms, wait_until_settled
+from kafkaio import failpoint
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
@@ -182,6 +183,7 @@ def _written(
     job: TopicJob, span: Span, window: OutputWindow, writer: TopicWriter, limits: TopicLimits, loaded: int
 ) -> pa.RecordBatch:
     under_way = SeenIds()
+    failpoint.reach("before_produce")
     read = dropped = without_id = 0
     for batch in open_reader(job.source, job.kafka).read(span.partition, span.start, span.end):
         ids = job.identity.of_records(batch)
@@ -193,7 +195,9 @@ def _written(
         without_id += ids.null_count()
         if len(kept):
             writer.write(job.output, *_taken(job, kept, limits))
+            failpoint.reach("producing")
     delivered = writer.flush()
+    failpoint.reach("after_commit")
     if delivered.sent != read - dropped or delivered.acknowledged != delivered.sent:
         raise RowsLost(
             f"{job.source}-{span.partition} [{span.start}, {span.end}): {read} records read, {dropped} dropped, "

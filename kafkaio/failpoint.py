@@ -10,6 +10,8 @@ Only the crash tests set it. The points, in the order of a delivery:
     before_commit    all rows are acknowledged, the receipt is not sent
     committing       nothing waits here: told by a thread while the commit is under way
     after_commit     the rows are committed, Spark knows nothing of it
+
+A job without transactions (a feeder, `kind: dedup`) has the first two, and the last: all is acknowledged.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from joins.storage.errors import ItemsUnsettled, RateLimited, ServerUnavailable
 from joins.storage.model import Status
 from joins.window.intake import take_in
 from joins.window.records import RECORD
+from kafkaio import failpoint
 from kafkaio.errors import KafkaIOError
 from kafkaio.perprocess import PerProcess
 from kafkaio.producible import restamped, shortened
@@ -89,16 +90,19 @@ class FeedTask:
         spec, ticket, summary = self._spec, self._ticket, self._summary
         reader = open_reader(spec.right.topic, spec.kafka)
         under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []
+        failpoint.reach("before_produce")
         try:
             for batch in reader.read(ticket.partition, ticket.start, ticket.end):
                 records = self._taken_in(batch)
                 self._settle(under_way)
                 under_way = self._send(records)
+                failpoint.reach("producing")
             self._settle(under_way)
         finally:
             for _, future in under_way:
                 future.cancel()
         self._flush_aside()
+        failpoint.reach("after_commit")
         generation = self._store.generation()
         if generation != ticket.store_generation:
             raise StoreWiped(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from kafkaio.topiclog import Ends
+from tests.crash.reader import Seen
 
 FILES_A_BUCKET = 12  # slices and marks of the two or three chunks that a window of a second can hold, twice over
 
@@ -19,6 +20,21 @@ class Row:
     offset: int
     left: str
     right: str | None
+    late: bool = False
+
+
+def rows_of(seen: Iterable[Seen]) -> list[Row]:
+    """The rows of an output topic, by their headers."""
+    return [
+        Row(
+            one.partition,
+            one.offset,
+            one.headers["teacup.left"],
+            one.headers.get("teacup.right"),
+            "teacup.late" in one.headers,
+        )
+        for one in seen
+    ]
 
 
 def wrong_rows(rows: Iterable[Row], expected: Mapping[tuple[str, str | None], int]) -> str | None:
@@ -42,6 +58,23 @@ def wrong_order(rows: Iterable[Row]) -> str | None:
             return f"left {row.left} came out after offset {newest[at]}, in partition {row.partition}"
         newest[at] = int(offset)
     return None
+
+
+def other_copies(what: str, wanted: Iterable[str], found: Iterable[str]) -> str | None:
+    """Of each there must be one: not in one topic without the other, and not twice."""
+    have, need = Counter(found), Counter(wanted)
+    if have == need:
+        return None
+    return f"{what}: too many {sorted((have - need).items())[:5]}, missing {sorted((need - have).items())[:5]}"
+
+
+def wrong_unjoined(found: Sequence[str], may: Set[str], must: Set[str]) -> str | None:
+    """Right records that are told twice, or stand in a row, or are missing though nothing can match them any more."""
+    twice = [position for position, count in Counter(found).items() if count > 1]
+    told = set(found)
+    if not twice and told <= may and must <= told:
+        return None
+    return f"unjoined: twice {twice[:5]}, joined {sorted(told - may)[:5]}, missing {sorted(must - told)[:5]}"
 
 
 def open_transaction(ends: Mapping[int, Ends]) -> str | None:

@@ -1,4 +1,4 @@
-"""The long crash matrix: many blows, drawn from a seed, and a table of what came of them.
+"""The long crash matrix: many faults, drawn from a seed, and a table of what came of them.
 
 make crash [RUNS=200] [SEED=7] [JOBS=2]      or      python -m tests.crash.matrix --runs 200 --seed 7 --jobs 2
 """
@@ -19,10 +19,11 @@ from rich.progress import track
 
 from deploy.broker import Broker
 from kafkaio.failpoint import POINTS
-from tests.crash.course import Course
-from tests.crash.scenarios import KINDS, TARGETS, Scenario, drawn
+from tests.crash.run import Run
+from tests.crash.scenarios import JOBS, KINDS, Scenario, drawn
+from tests.support.leftovers import end_with_parent
 
-BLOWS = 10  # to one job, before it is stopped and checked
+FAULTS = 10  # of one job, before it is stopped and checked
 
 
 def _main() -> int:
@@ -34,21 +35,22 @@ def _main() -> int:
     print(f"seed {asked.seed}: repeat this run with --seed {asked.seed} --runs {asked.runs}", flush=True)
     scenarios = list(drawn(asked.seed, asked.runs))
     # An executor is a process of its own on a cluster only; the other targets are quicker without one.
-    local = [one for one in scenarios if one.target != "executor"]
-    cluster = [one for one in scenarios if one.target == "executor"]
-    courses = [
-        (master, some[at : at + BLOWS])
-        for master, some in (("local[2]", local), ("local-cluster[2,1,1024]", cluster))
-        for at in range(0, len(some), BLOWS)
+    groups: dict[tuple[str, bool], list[Scenario]] = {}
+    for one in scenarios:
+        groups.setdefault((one.job, one.target == "executor"), []).append(one)
+    runs = [
+        (job, "local-cluster[2,1,1024]" if on_cluster else "local[2]", some[at : at + FAULTS])
+        for (job, on_cluster), some in groups.items()
+        for at in range(0, len(some), FAULTS)
     ]
     held: Counter[Scenario] = Counter()
     broken: list[str] = []
     restarted: list[str] = []
     begun = time.monotonic()
-    with ProcessPoolExecutor(asked.jobs, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(asked.jobs, get_context("spawn"), initializer=end_with_parent) as pool:
         running = {
-            pool.submit(_course, asked.seed + number, master, some): (number, some)
-            for number, (master, some) in enumerate(courses)
+            pool.submit(_run, asked.seed + number, job, master, some): (number, some)
+            for number, (job, master, some) in enumerate(runs)
         }
         for ended in track(as_completed(running), description="jobs", total=len(running)):
             number, some = running[ended]
@@ -59,31 +61,34 @@ def _main() -> int:
             else:
                 broken.append(f"job {number}: {fault!r}")
     print(_table(held))
-    print(f"{sum(held.values())} of {len(scenarios)} blows held in {time.monotonic() - begun:.0f} s, seed {asked.seed}")
-    for blow in restarted:
-        print(f"the job ended by itself, and was started again, after {blow}")
+    print(
+        f"{sum(held.values())} of {len(scenarios)} faults held in {time.monotonic() - begun:.0f} s, seed {asked.seed}"
+    )
+    for fault_before in restarted:
+        print(f"the job ended by itself, and was started again, after {fault_before}")
     for violation in broken:
         print(f"BROKEN  {violation}")
     return 1 if broken else 0
 
 
-def _course(seed: int, master: str, scenarios: list[Scenario]) -> list[str]:
-    """After which blows the job ended by itself, with its exit codes. Raises `Violation`."""
+def _run(seed: int, job: str, master: str, scenarios: list[Scenario]) -> list[str]:
+    """After which faults the job ended by itself, with its exit codes. Raises `Violation`."""
     with tempfile.TemporaryDirectory(prefix="teacup-crash-") as folder, Broker() as broker:
-        course = Course(broker, Path(folder) / "job", seed, master)
+        run = Run(broker, Path(folder) / "job", seed, master, job)
         for scenario in scenarios:
-            course.run(scenario)
-        course.finish()
-        return course.ended
+            run.run(scenario)
+        run.finish()
+        return run.ended
 
 
 def _table(held: Counter[Scenario]) -> str:
-    """Markdown: blows that held, by target, kind and point."""
-    lines = [f"| target | kind | {' | '.join(POINTS)} |", "|---" * (2 + len(POINTS)) + "|"]
-    for target in TARGETS:
-        for kind in KINDS:
-            counts = (held[Scenario(target, kind, point)] for point in POINTS)
-            lines.append(f"| {target} | {kind} | {' | '.join(map(str, counts))} |")
+    """Markdown: faults that held, by job, target, kind and point."""
+    lines = [f"| job | target | kind | {' | '.join(POINTS)} |", "|---" * (3 + len(POINTS)) + "|"]
+    for job, (targets, points) in JOBS.items():
+        for target in targets:
+            for kind in KINDS:
+                counts = (str(held[Scenario(target, kind, one, job)]) if one in points else "" for one in POINTS)
+                lines.append(f"| {job} | {target} | {kind} | {' | '.join(counts)} |")
     return "\n".join(lines)
 
 

@@ -1,36 +1,51 @@
-"""What is done to whom, and when: the crash matrix, drawn from a seed. Pure."""
+"""Which fault, of what, at which point: the crash matrix, drawn from a seed. Pure."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kafkaio.failpoint import POINTS
 
-TARGETS = ("driver", "worker", "executor", "broker")
+JOBS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "window-join": (("driver", "worker", "executor", "broker"), POINTS),
+    "lookup-join": (("driver", "worker", "broker"), POINTS),
+    "feeder": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
+    "dedup": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
+}
+"""What is tested -> its targets and its points. The last two have no transactions, and so no commit of their own."""
+
 KINDS = ("kill", "pause", "stop")
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """target  driver (the job's process and its JVM) | worker (the Python process that delivers) | executor (its JVM,
+    """job     that the fault is about, by its kind
+    target  driver (the job's process and its JVM) | worker (the Python process that delivers) | executor (its JVM,
                in Spark's local-cluster mode) | broker
-    kind    kill (-9; the worker at the point outlives its driver or executor, and goes on as a zombie when another
-               attempt has delivered) | pause (SIGSTOP for 10 s, then SIGCONT) | stop (SIGTERM)
+    kind    kill (-9; of jobs with transactions the worker at the point outlives its driver or executor, and goes on
+               as a zombie when another attempt has delivered) | pause (SIGSTOP for 10 s, then SIGCONT) | stop (SIGTERM)
     point   of the delivery (`kafkaio.failpoint`) at which it happens
     """
 
     target: str
     kind: str
     point: str
+    job: str = "window-join"
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.target} at {self.point}"
+        return f"{self.kind} {self.target} of the {self.job} at {self.point}"
 
 
 def every() -> list[Scenario]:
-    return [Scenario(target, kind, point) for target in TARGETS for kind in KINDS for point in POINTS]
+    return [
+        Scenario(target, kind, point, job)
+        for job, (targets, points) in JOBS.items()
+        for target in targets
+        for kind in KINDS
+        for point in points
+    ]
 
 
 def drawn(seed: int, count: int) -> Iterator[Scenario]:
@@ -59,3 +74,17 @@ SHORT = (
     Scenario("broker", "stop", "committing"),
 )
 SHORT_ON_A_CLUSTER = (Scenario("executor", "kill", "before_commit"),)
+SHORT_OF_OTHERS = {
+    "lookup-join": (
+        Scenario("worker", "kill", "after_commit", "lookup-join"),
+        Scenario("driver", "kill", "before_commit", "lookup-join"),
+    ),
+    "feeder": (
+        Scenario("worker", "kill", "producing", "feeder"),
+        Scenario("driver", "kill", "after_commit", "feeder"),
+    ),
+    "dedup": (
+        Scenario("worker", "kill", "after_commit", "dedup"),
+        Scenario("driver", "kill", "producing", "dedup"),
+    ),
+}

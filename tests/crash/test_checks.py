@@ -7,7 +7,16 @@ import re
 import pytest
 
 from kafkaio.topiclog import Ends
-from tests.crash.checks import FILES_A_BUCKET, Row, open_transaction, too_many_files, wrong_order, wrong_rows
+from tests.crash.checks import (
+    FILES_A_BUCKET,
+    Row,
+    open_transaction,
+    other_copies,
+    too_many_files,
+    wrong_order,
+    wrong_rows,
+    wrong_unjoined,
+)
 
 ROWS = [Row(0, 0, "0:0", "0:7"), Row(0, 1, "1:0", None), Row(0, 3, "0:1", None), Row(1, 0, "0:2", "0:8")]
 EXPECTED = {(row.left, row.right): 1 for row in ROWS}
@@ -52,3 +61,18 @@ def test_files_that_pile_up_are_found():
     names = [f".right-0-{i}-{i + 1}.slice.abc" for i in range(2 * FILES_A_BUCKET + 1)]
 
     assert "25 files" in (too_many_files(names, 2) or "")
+
+
+def test_a_row_whose_copy_is_missing_or_comes_twice_is_found():
+    """In either topic."""
+    assert other_copies("unmatched", ["0:1", "0:2"], ["0:2", "0:1"]) is None
+    assert "too many [], missing [('0:2', 1)]" in (other_copies("unmatched", ["0:1", "0:2"], ["0:1"]) or "")
+    assert "too many [('0:1', 1)], missing []" in (other_copies("unmatched", ["0:1"], ["0:1", "0:1"]) or "")
+
+
+def test_right_records_that_are_falsely_unjoined_or_missing_are_found():
+    """Those that may still match may be missing; those that stand in a row may not be there."""
+    assert wrong_unjoined(["0:1"], {"0:1", "0:2"}, {"0:1"}) is None
+    assert "twice ['0:1']" in (wrong_unjoined(["0:1", "0:1"], {"0:1"}, {"0:1"}) or "")
+    assert "joined ['0:3']" in (wrong_unjoined(["0:1", "0:3"], {"0:1"}, {"0:1"}) or "")
+    assert "missing ['0:1']" in (wrong_unjoined([], {"0:1"}, {"0:1"}) or "")

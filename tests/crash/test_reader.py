@@ -9,14 +9,15 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkaio.brokerlog import BrokerLog
-from tests.crash.course import PARTITIONS, CommittedReader
+from tests.crash.reader import CommittedReader
+from tests.crash.traffic import PARTITIONS
 
 
 @pytest.fixture
 def reader(broker, topic_factory):
     """Of a new topic, with the topic's name."""
     topic = topic_factory(PARTITIONS, prefix="read")
-    with closing(CommittedReader(broker.bootstrap, topic)) as reader:
+    with closing(CommittedReader(broker.bootstrap, [topic], PARTITIONS)) as reader:
         yield reader, topic
 
 
@@ -43,9 +44,9 @@ def settled(log):
     return log.ends()
 
 
-def wait_until_read(read, ends):
+def wait_until_read(read, topic, ends):
     deadline = time.monotonic() + 60
-    while not read.has_read(ends):
+    while not read.has_read(topic, ends):
         assert time.monotonic() < deadline, read.trouble
         time.sleep(0.01)
 
@@ -60,9 +61,9 @@ def test_the_reader_has_read_the_output_when_it_is_past_the_last_marker(broker, 
     with closing(BrokerLog(topic, kafka)) as log:
         ends = settled(log)
 
-    wait_until_read(read, ends)
+    wait_until_read(read, topic, ends)
 
-    assert [row.left for row in read.rows] == ["0:0", "0:1", "0:1"]
+    assert [one.headers["teacup.left"] for one in read.of(topic)] == ["0:0", "0:1", "0:1"]
     assert ends[0].stable == 7
 
 
@@ -72,9 +73,9 @@ def test_what_is_committed_later_has_not_been_read_before(broker, reader):
     kafka = {"bootstrap.servers": broker.bootstrap}
     with closing(BrokerLog(topic, kafka)) as log:
         before = log.ends()
-        wait_until_read(read, before)
+        wait_until_read(read, topic, before)
         read.close()
         commit(kafka, topic, ["0:0"])
         after = settled(log)
 
-    assert not read.has_read(after)
+    assert not read.has_read(topic, after)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import yaml
 
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.rangereader import RangeReader
+from tests.support.leftovers import kill_session, kill_session_with_us
 
 DEADLINE_S = 480.0
 
@@ -37,6 +37,7 @@ class JobProcess:
                 text=True,
                 start_new_session=True,
             )
+        kill_session_with_us(self.process.pid)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -73,21 +74,8 @@ class JobProcess:
 
     def kill(self) -> None:
         """kill -9 of all that belongs to it: driver, JVM and Python workers."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        kill_session(self.process.pid)
         self.process.wait()
-        for pid in _children_of_session(self.process.pid):
-            os.kill(pid, signal.SIGKILL)
-
-
-def _children_of_session(session: int) -> Iterator[int]:
-    """Python workers put themselves in groups of their own, but stay in the session."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.getsid(int(entry.name)) == session:
-                    yield int(entry.name)
-            except ProcessLookupError:
-                continue
 
 
 def records(kafka: Mapping[str, str], topic: str) -> list[dict[str, Any]]:

@@ -1,0 +1,257 @@
+"""The jobs that faults strike: what each reads, how it is started, when all is out, what must hold of its output."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from deploy.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
+from kafkaio.writer import TopicWriter
+from tests.crash import checks
+from tests.crash.reader import CommittedReader
+from tests.crash.traffic import BEFORE_MS, CHUNK, PARTITIONS, START_MS, Traffic
+
+TRANSACTION_TIMEOUT_MS = 8_000  # a transaction that is open when a pause begins is aborted within it
+READABLE_WITHIN_MS = 8_000  # of a record that is written with the time of the clock
+PRODUCER = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS, "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS}
+SIDES = ("dead", "late", "unmatched", "unjoined")
+
+
+class Job(Protocol):
+    """One job. zombies: its deliveries are fenced, so that a worker may outlive its driver; read: topics by role."""
+
+    zombies: bool
+    roles: tuple[str, ...]
+    read: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]: ...
+
+    def environment(self) -> Mapping[str, str]: ...
+
+    def feed(self) -> None: ...
+
+    def missing(self, reader: CommittedReader) -> int:
+        """So many records are not out yet."""
+        ...
+
+    def faults(self, reader: CommittedReader) -> Iterator[str | None]:
+        """What does not hold whenever all is out."""
+        ...
+
+    def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
+        """What does not hold in the end."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class _Join:
+    """What both joins have in common: their traffic, their output with its side topics."""
+
+    zombies = True
+
+    def __init__(self, topics: Mapping[str, str], traffic: Traffic) -> None:
+        self.topics, self.traffic = topics, traffic
+
+    def feed(self) -> None:
+        self.traffic.feed()
+
+    def missing(self, reader: CommittedReader) -> int:
+        found = {one.headers["teacup.left"] for role in ("out", "dead") for one in reader.of(self.topics[role])}
+        return len(self.traffic.left) - len(found)
+
+    def faults(self, reader: CommittedReader) -> Iterator[str | None]:
+        """A row and its copies in the side topics are in one transaction: all are there, or none."""
+        rows = checks.rows_of(reader.of(self.topics["out"]))
+        side = {role: [one.headers["teacup.left"] for one in reader.of(self.topics[role])] for role in SIDES[:3]}
+        yield checks.other_copies("unmatched", [row.left for row in rows if row.right is None], side["unmatched"])
+        yield checks.other_copies("late", [row.left for row in rows if row.late], side["late"])
+        yield checks.other_copies("dead letters", self.traffic.dead, side["dead"])
+
+    def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
+        rows, late = checks.rows_of(reader.of(self.topics["out"])), self.traffic.late
+        yield checks.wrong_rows((row for row in rows if row.left not in late), self.traffic.expected())
+        yield checks.other_copies("late records", late, [row.left for row in rows if row.left in late])
+        yield checks.wrong_order(rows)
+
+    def environment(self) -> Mapping[str, str]:
+        return {}
+
+    def close(self) -> None:
+        return None
+
+
+class WindowJob(_Join):
+    """The in-memory join; its rows are of two topics whose times are no clock's."""
+
+    roles = ("left", "right", "out", *SIDES)
+    read = ("out", *SIDES)
+
+    def __init__(self, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> None:
+        super().__init__(topics, Traffic(kafka, topics, random.Random(seed)))
+        self._name, self._folder = name, folder
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "name": self._name,
+            "kind": "window-join",
+            "kafka": dict(self.traffic.kafka),
+            "left": {"topic": self.topics["left"], "disorder": "0s", "format": "json"},
+            "right": {"topic": self.topics["right"], "disorder": "0s"},
+            "join": {"before": f"{BEFORE_MS}ms", "after": "0s"},
+            "idle": "hold",
+            "records_per_batch": CHUNK,  # a chunk takes several batches
+            "output": {"topic": self.topics["out"], "kafka": PRODUCER},
+            "topics": {"dead_letter": self.topics["dead"], **{role: self.topics[role] for role in SIDES[1:]}},
+            "trigger": {"every": "50ms"},
+            "checkpoint": str(self._folder / "checkpoint"),
+            "window_folder": str(self._folder / "windows"),
+        }
+
+    def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
+        yield from super().last_faults(reader)
+        joined = {row.right for row in checks.rows_of(reader.of(self.topics["out"])) if row.right is not None}
+        unjoined = [one.headers["teacup.right"] for one in reader.of(self.topics["unjoined"])]
+        yield checks.wrong_unjoined(unjoined, self.traffic.rights() - joined, self.traffic.settled_rights() - joined)
+        files = [path.name for path in (self._folder / "windows").rglob("*") if path.is_file()]
+        yield checks.too_many_files(files, PARTITIONS)
+
+
+class LookupWorld(_Join):
+    """The lookup join with its store, the Data Delay API, collector and feeder; one of the two jobs is struck."""
+
+    roles = ("left", "right", "out", *SIDES[:3])
+    read = ("out", *SIDES[:3])
+
+    def __init__(
+        self, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int, struck: str
+    ) -> None:
+        super().__init__(topics, Traffic(kafka, topics, random.Random(seed), live=True))
+        self.zombies = struck == LOOKUP
+        self._struck = struck
+        folder.mkdir(parents=True)
+        plan = LookupPlan(
+            name=name,
+            kafka=kafka,
+            left=topics["left"],
+            right=topics["right"],
+            joined=topics["out"],
+            before_ms=BEFORE_MS,
+            producer_delay_ms=READABLE_WITHIN_MS,
+            feeder={"trigger": {"every": "50ms"}, "records_per_batch": CHUNK},
+            lookup={
+                "trigger": {"every": "50ms"},
+                "records_per_batch": CHUNK,
+                "producer_delay": f"{READABLE_WITHIN_MS}ms",
+                "output": {"topic": topics["out"], "kafka": PRODUCER},
+                "topics": {
+                    "dead_letter": topics["dead"],
+                    "late": topics["late"],
+                    "unmatched": topics["unmatched"],
+                },
+            },
+        )
+        self._stack = ExitStack()
+        try:
+            self._parts = self._stack.enter_context(LookupParts(folder, plan))
+            other = {LOOKUP: FEEDER, FEEDER: LOOKUP}[struck]
+            self._parts.start(STORAGE, DELAY, other)
+            self._stack.enter_context(self._parts.collecting())
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def document(self) -> dict[str, Any]:
+        document: dict[str, Any] = yaml.safe_load(self._parts.file(self._struck).read_text())
+        return document
+
+    def environment(self) -> Mapping[str, str]:
+        return {name: value for name, value in self._parts.env.items() if os.environ.get(name) != value}
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class DedupJob:
+    """One topic into another: of each id one record, whatever is written again."""
+
+    zombies = False
+    roles = ("source", "out")
+    read = ("out",)
+
+    def __init__(self, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> None:
+        self._name, self._kafka, self.topics, self._folder = name, kafka, topics, folder
+        self._numbers = random.Random(seed)
+        self._ids: list[int] = []
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "name": self._name,
+            "kind": "dedup",
+            "kafka": dict(self._kafka),
+            "source": {"topic": self.topics["source"]},
+            "output": {"topic": self.topics["out"], "kafka": {"delivery.timeout.ms": 2_000}},
+            "id": "header:id",
+            "window": "1h",
+            "records_per_batch": CHUNK,
+            "trigger": {"every": "50ms"},
+            "checkpoint": str(self._folder / "checkpoint"),
+        }
+
+    def environment(self) -> Mapping[str, str]:
+        return {}
+
+    def feed(self) -> None:
+        """New ids, and old ones again; an id keeps its partition."""
+        new = range(len(self._ids), len(self._ids) + CHUNK)
+        self._ids += new
+        ids = [*new, *self._numbers.choices(self._ids, k=CHUNK)]
+        self._numbers.shuffle(ids)
+        writer = TopicWriter(self._kafka)
+        writer.write(
+            self.topics["source"],
+            None,
+            [b"v"] * len(ids),
+            headers=[[("id", b"%d" % one)] for one in ids],
+            timestamps=[START_MS + one for one in ids],
+            partitions=[one % PARTITIONS for one in ids],
+        )
+        writer.flush()
+        writer.close()
+
+    def missing(self, reader: CommittedReader) -> int:
+        return len(self._ids) - len({one.headers["id"] for one in reader.of(self.topics["out"])})
+
+    def faults(self, reader: CommittedReader) -> Iterator[str | None]:
+        found = [one.headers["id"] for one in reader.of(self.topics["out"])]
+        yield checks.other_copies("ids", map(str, self._ids), found)
+
+    def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
+        return iter(())
+
+    def close(self) -> None:
+        return None
+
+
+def job_of(kind: str, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> Job:
+    """The job of this kind, and whatever it needs running beside it."""
+    if kind == "window-join":
+        return WindowJob(name, kafka, topics, folder, seed)
+    if kind == "dedup":
+        return DedupJob(name, kafka, topics, folder, seed)
+    struck = {"lookup-join": LOOKUP, "feeder": FEEDER}[kind]
+    return LookupWorld(name, kafka, topics, folder / "parts", seed, struck)
+
+
+ROLES = {
+    "window-join": WindowJob.roles,
+    "lookup-join": LookupWorld.roles,
+    "feeder": LookupWorld.roles,
+    "dedup": DedupJob.roles,
+}

@@ -1,0 +1,109 @@
+"""What the joins under test read: chunks of records on two partitions, bad ones among them, what must come of it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from joins.spec import Format, JoinSpec, Side
+from joins.testing import oracle
+from tests.joins.spark import Put, history, produce
+
+PARTITIONS = 2
+CHUNK = 40  # left records, and a few right ones fewer
+START_MS = 1_700_000_000_000
+LATE_MS = 60
+BEFORE_MS = 900
+
+
+@dataclass
+class Traffic:
+    """Both topics of a join, chunk by chunk.
+
+    live   times are those of the clock; else chunk k lies in second k, and ends with a right record in each partition
+           that lets all left ones of the chunk through (`idle: hold`: no clock is in it)
+
+    In each chunk and partition one left record is no JSON, and goes to the dead letters; another one is late. Both lie
+    among good records, whose rows they must not change.
+    """
+
+    kafka: Mapping[str, str]
+    topics: Mapping[str, str]
+    numbers: random.Random
+    live: bool = False
+    left: list[Put] = field(default_factory=list)
+    right: list[Put] = field(default_factory=list)
+    dead: set[str] = field(default_factory=set)
+    late: set[str] = field(default_factory=set)
+    settled_right: int = 0  # so many right records lie so far back that they have left the window
+    _before: list[int] = field(default_factory=list)
+
+    def feed(self) -> None:
+        """One more chunk; its right records are readable before its left ones."""
+        base = time.time_ns() // 1_000_000 - 1_000 if self.live else START_MS + 1_000 * len(self._before)
+        right = self._some(CHUNK - 8, base, 0, 800)
+        last = [] if self.live else [Put(p, b"last-%d" % p, base + 999, b"{}") for p in range(PARTITIONS)]
+        produce(dict(self.kafka), self.topics["right"], right)
+        produce(dict(self.kafka), self.topics["left"], self._left(base))
+        produce(dict(self.kafka), self.topics["right"], last)
+        self.right += [*right, *last]
+        self._before.append(len(self.right))
+        self.settled_right = self._before[-3] if len(self._before) > 2 else 0
+
+    def _left(self, base: int) -> list[Put]:
+        good = self._some(CHUNK, base, 400, 900)
+        puts: list[Put] = []
+        for p in range(PARTITIONS):
+            mine = [put for put in good if put.partition == p]
+            at = len(mine) // 2
+            known = sum(put.partition == p for put in self.left)
+            if at:
+                time_ms = mine[at - 1].time_ms
+                self.dead.add(f"{p}:{known + at}")
+                self.late.add(f"{p}:{known + at + 1}")
+                mine[at:at] = [Put(p, b"bad", time_ms, b"{no json"), Put(p, mine[0].key, time_ms - LATE_MS, b"{}")]
+            puts += mine
+        self.left += puts
+        return puts
+
+    def _some(self, count: int, base: int, low: int, high: int) -> list[Put]:
+        puts = []
+        for n, at in enumerate(sorted(self.numbers.randrange(low, high) for _ in range(count))):
+            key = self.numbers.randrange(12)
+            puts.append(Put(key % PARTITIONS, b"key-%d" % key, base + at, b'{"n": %d}' % n))
+        return puts
+
+    def expected(self) -> Counter[tuple[str, str | None]]:
+        """The rows of the timely records, by brute force: of a late one only that it has a row is promised."""
+        spec = JoinSpec(
+            name="oracle",
+            left=Side(topic=self.topics["left"], disorder_ms=0, format=Format.JSON),
+            right=Side(topic=self.topics["right"], disorder_ms=0),
+            before_ms=BEFORE_MS,
+            after_ms=0,
+            kafka=self.kafka,
+        )
+        rows = (
+            (f"{one.left_partition}:{one.left_offset}", one.right and f"{one.right_partition}:{one.right_offset}")
+            for one in oracle.join(history(spec, self.left, self.right), spec)
+        )
+        return Counter(row for row in rows if row[0] not in self.dead | self.late)
+
+    def settled_rights(self) -> set[str]:
+        """Positions of right records that can match nothing any more."""
+        return _positions(self.right[: self.settled_right])
+
+    def rights(self) -> set[str]:
+        return _positions(self.right)
+
+
+def _positions(puts: Iterable[Put]) -> set[str]:
+    counts: Counter[int] = Counter()
+    found = set()
+    for put in puts:
+        found.add(f"{put.partition}:{counts[put.partition]}")
+        counts[put.partition] += 1
+    return found
