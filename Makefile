@@ -31,10 +31,10 @@ browser: ## headless Chromium for the test of the page, where it is missing
 	@if [ -f tests/install-browser.sh ]; then sh tests/install-browser.sh; fi
 
 test: broker-jars browser ## all tests, on a real broker (ARGS="-k window" for some)
-	@-$(BIN)/python -m deploy.jvmarchive >/dev/null  # without it the tests take longer, and that is all
+	@-$(BIN)/python -m deploy.jvmarchive >/dev/null  # only slower without it
 	@$(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder $(ARGS)
 
-crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side): about 12 s a blow
+crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side): about 15 s a fault
 	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
 lint: $(STAMP) ## ruff: rules and format
