@@ -63,29 +63,53 @@ def _run(job: FeederJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
     )
     writer = spark.readStream.format(source.name()).load().writeStream.queryName(job.spec.name).foreachBatch(finish)
     query = writer.option("checkpointLocation", job.checkpoint).trigger(**trigger).start()
+    positions = _Positions(job, query)
     with signals(stop_file, query) as asked:
         try:
             while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
+                positions.commit_when_idle(ended[-1] if ended else None)
                 if asked.is_set() and committed(query, ended):
                     query.stop()
         except Exception as error:  # noqa: BLE001 - whatever ended the query is told and becomes an exit code
             return failed(error)
         finally:
-            _commit_last(job, query)
+            positions.commit()
             spark.stop()
     return ExitCode.DONE
 
 
-def _commit_last(job: FeederJob, query: StreamingQuery) -> None:
-    """Spark tells a source of a committed batch when the next one begins; the last one's positions go here."""
-    ends = [p["sources"][0]["endOffset"] for p in query.recentProgress]
-    offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
-    if not offsets or not offsets[-1]:
-        return
-    try:
-        commit_fed(job.spec, job.spec.name, Fed.from_json(offsets[-1]))
-    except KafkaIOError as error:
-        log.warning("positions were not committed to group %r: %s", job.spec.name, error)
+class _Positions:
+    """Commits the positions of the newest batch, of which Spark tells the source only when the next one begins.
+
+    When right pauses there is no next one for a while: without this, left would wait for records that are stored.
+    """
+
+    def __init__(self, job: FeederJob, query: StreamingQuery) -> None:
+        self._job, self._query = job, query
+        self._seen: int | None = None
+        self._told: int | None = None
+
+    def commit_when_idle(self, batch: int | None) -> None:
+        """To be called now and then with the newest batch: commits when it is the same one twice."""
+        progress = self._query.lastProgress
+        if batch is None or batch == self._told or progress is None or progress["batchId"] < batch:
+            return  # Spark has not committed it yet
+        if batch == self._seen and self.commit():
+            self._told = batch
+        self._seen = batch
+
+    def commit(self) -> bool:
+        """Whether they could be committed."""
+        ends = [one["sources"][0]["endOffset"] for one in self._query.recentProgress]
+        offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
+        if not offsets or not offsets[-1]:
+            return True
+        try:
+            commit_fed(self._job.spec, self._job.spec.name, Fed.from_json(offsets[-1]))
+        except KafkaIOError as error:
+            log.warning("positions were not committed to group %r: %s", self._job.spec.name, error)
+            return False
+        return True
 
 
 def gathered(summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from deploy.exitcodes import ExitCode
 from deploy.feedjob import for_people, gathered
 from deploy.job import FeederJob
 from deploy.jobfile import JobFileError, load_job
+from kafkaio.groups import GroupOffsets
 from tests.deploy.jobprocess import JobProcess
 from tests.joins.spark import Put, produce
 from tests.joins.storage.storage_process import TOKEN, server_process
@@ -78,6 +80,8 @@ def test_a_feeder_runs_and_stops_cleanly_and_a_wiped_store_ends_it(
         job["storage"] = {"url": url, "namespace": "right", "token": TOKEN}
         process = JobProcess(tmp_path, job)
         process.until(lambda: sum(line["stored"] for line in process.lines) == 5, "all is stored")
+        with closing(GroupOffsets(job["name"], kafka)) as group:  # no next batch follows
+            process.until(lambda: group.read([(topic, 0)]) == {(topic, 0): 5}, "the collector can see it")
         assert process.stop() == ExitCode.DONE
     with server_process(tmp_path / "wiped", namespaces=namespaces) as (_, url):
         job["storage"] = {"url": url, "namespace": "right", "token": TOKEN}
