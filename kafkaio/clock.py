@@ -100,7 +100,7 @@ def not_before_append(wall_ms: int, appended_ms: int, topic: str) -> str | None:
         return None
     return (
         f"the wall clock is {_told(-behind_ms)} against the broker's newest append in {topic!r} ({appended_ms} ms "
-        "since the epoch): nothing is concluded from it until both agree; set the clock of this machine, or the broker's"
+        "since the epoch): nothing is concluded from it until both agree; set this machine's clock, or the broker's"
     )
 
 
