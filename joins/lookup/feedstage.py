@@ -116,7 +116,8 @@ class FeedTask:
         spec, summary = self._spec, self._summary
         known = summary.newest_ms
         summary.read += batch.num_rows
-        taken = take_in("right", spec.right, batch, self._ticket.ceiling_ms, _NO_PROGRESS, known)
+        ceiling_ms, skew_ms = self._ticket.ceiling_ms, spec.max_future_skew_ms
+        taken = take_in("right", spec.right, batch, ceiling_ms, _NO_PROGRESS, known, skew_ms)
         summary.newest_ms = taken.newest_ms
         summary.disorder_ms = max(summary.disorder_ms, taken.disorder_ms)
         if len(taken.dead):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import threading
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,7 +25,10 @@ from joins.lookup.feed import (
     proven_by,
     shares,
 )
+from joins.lookup.feedsource import FeedReader
 from joins.spec import DataLoss, Side, SpecChanged
+from joins.window.source import Gate
+from kafkaio.clock import WallClock
 from kafkaio.topiclog import Ends
 
 SPEC = FeedSpec(name="feeder", right=Side(topic="right"), storage=FeedStorage(url="http://s", namespace="n"))
@@ -146,3 +153,17 @@ def test_a_clock_that_is_behind_most_records_is_noticed(ahead: int, held: bool) 
 
     with pytest.raises(ClockBehind, match=rf"{ahead} of the last 33 records of partition 1 are up to 8 s ahead"):
         check_clock(lasts, 16, 2_000, 1_500)
+
+
+def test_a_feeder_holds_while_its_clock_has_jumped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It says so, plans nothing, and ends when it is told to."""
+    stop_file = tmp_path / "stop"
+    reader = FeedReader(SPEC, Gate(stop_file=stop_file))
+    reader._clock = WallClock((time.time_ns() // 1_000_000 - 3_600_000, time.monotonic_ns() // 1_000_000))
+    timer = threading.Timer(1.0, stop_file.touch)
+    timer.start()
+
+    assert reader.latestOffset({"last": 1}, reader.getDefaultReadLimit()) == {"last": 1}
+
+    timer.join()
+    assert re.search(r"feeder holds: the wall clock has jumped by 3[56]\S+ s ahead", caplog.text)
