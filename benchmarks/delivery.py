@@ -69,7 +69,7 @@ def about(outcome: str, reason: object) -> pa.RecordBatch:
 
 def batch_of(bucket: int, number: int, rows: pl.DataFrame) -> Iterator[pa.RecordBatch]:
     """What the join stage gives for one ticket."""
-    tables = [about(TICKET, {"bucket": bucket, "number": number, "generation": "bench"})]
+    tables = [about(TICKET, {"bucket": bucket, "number": number, "generation": "bench", "digest": ""})]
     tables += [part.to_arrow() for part in rows.iter_slices(50_000)]
     done = {"bucket": bucket, "number": number, "read": {"left": len(rows)}, "rows": {"matched": len(rows)}}
     tables.append(about(SUMMARY, done))

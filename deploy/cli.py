@@ -31,9 +31,19 @@ _CODES = "Exit codes:\n\n\b\n" + listed()
 
 
 @app.command(epilog=_CODES)
-def run(job_file: JobFile) -> None:
+def run(
+    job_file: JobFile,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="let a new checkpoint of a join replace another one that has written to the output, and can then "
+            "never go on; rows from `start` on are written again",
+        ),
+    ] = False,
+) -> None:
     """Run the job of a file until it is done, or stopped by Ctrl-C or SIGTERM."""
-    raise typer.Exit(run_file(job_file))
+    raise typer.Exit(run_file(job_file, take_over=take_over))
 
 
 @app.command(epilog=_CODES)
@@ -94,7 +104,7 @@ def broker(
         raise typer.Exit(ExitCode.FAILED) from error
 
 
-def run_file(job_file: Path) -> ExitCode:
+def run_file(job_file: Path, *, take_over: bool = False) -> ExitCode:
     """Run the job of a file; what goes wrong is told on standard error, and is the exit code."""
     job = _load(job_file)
     if job is None:
@@ -114,7 +124,7 @@ def run_file(job_file: Path) -> ExitCode:
             return run_feeder(job, _say)
         from deploy.run import run_job
 
-        return run_job(job, _say)
+        return run_job(job, _say, take_over=take_over)
     except SessionRefused as error:
         typer.echo(f"{job_file}: {error}", err=True)
         return ExitCode.BAD_JOB_FILE

@@ -21,8 +21,9 @@ class ExitCode(IntEnum):
     BAD_JOB_FILE = 2, "the job file or the command line is not valid; nothing was connected to"
     DATA_LOSS = 3, "records that the join still needs are gone from Kafka; the message names the options"
     UNREACHABLE = 4, "the broker could not be reached for too long"
-    CHECKPOINT = 5, "the checkpoint belongs to another join, or another process uses it"
+    CHECKPOINT = 5, "the checkpoint belongs to another join or lacks its newest files, or another process uses it"
     NOT_CO_PARTITIONED = 6, "the two topics do not keep a key in the same partition"
+    OUTPUT_TAKEN = 7, "a job of this name on another checkpoint writes to the output; the message says how to go on"
     REFUSED = 8, "a record can be neither joined nor written, and no dead-letter topic is named; the message says which"
 
 

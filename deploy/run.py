@@ -28,6 +28,8 @@ from dedup.kafkaresults import KafkaResults
 from dedup.spark import replay_of
 from dedup.worker import Setup
 from deploy import report
+from deploy.beginning import take_output
+from deploy.durable import sync_plan
 from deploy.exitcodes import ExitCode
 from deploy.job import WindowJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
@@ -39,13 +41,12 @@ from deploy.topics import check_topics
 from joins import lookup
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import lookup_stage
+from joins.spec import JoinError
 from joins.window import carried_out, tickets
 from joins.window.source import Gate, commit_positions
 from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
 from joins.window.state import Admission
-from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError
-from kafkaio.fenced import Bucket, settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,11 +55,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("teacup")
 
 
-def run_job(job: WindowJob, say: Callable[[str], None] = print) -> ExitCode:
-    """Run until stopped, or until left is read (`available_now`); says a line a batch and returns the exit code."""
+def run_job(job: WindowJob, say: Callable[[str], None] = print, *, take_over: bool = False) -> ExitCode:
+    """Run until stopped, or until left is read (`available_now`); says a line a batch and returns the exit code.
+
+    take_over   a new checkpoint may claim an output that a job of this name has written from another one
+    """
     try:
         with checkpoint_lock(job.checkpoint), tempfile.TemporaryDirectory(prefix="teacup-") as folder:
-            return _run(job, Path(folder) / "stop", say)
+            return _run(job, Path(folder) / "stop", say, take_over=take_over)
     except CheckpointInUse as error:
         log.error("%s", error)
         return ExitCode.CHECKPOINT
@@ -99,11 +103,12 @@ def deduplication(job: WindowJob) -> Setup | None:
     return Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity, tail=tail))
 
 
-def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode:
+def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None], *, take_over: bool = False) -> ExitCode:
     try:
         setup = deduplication(job)
         check_topics(job)
-    except (DedupError, KafkaIOError) as error:
+        generation = take_output(job, take_over=take_over) if job.output.exactly_once else None
+    except (DedupError, JoinError, KafkaIOError) as error:
         return failed(error)
     if not job.json_log:
         left, right = job.spec.left.topic, job.spec.right.topic
@@ -116,17 +121,12 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
         exactly_once=job.output.exactly_once,
     )
     warm_up(spark)
-    if job.output.exactly_once:
-        try:
-            _settle(job)
-        except KafkaIOError as error:
-            spark.stop()
-            return failed(error)
-    gate = Gate(stop_file=stop_file, commit_group=job.spec.name)
+    gate = Gate(stop_file=stop_file, commit_group=job.spec.name, generation=generation)
     ended: list[int] = []
 
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
+        sync_plan(job.checkpoint, batch_id)
         summaries = summaries_of(frame)
         if summaries:  # there are none where it was stopped before anything was planned
             now_ms = time.time_ns() // 1_000_000
@@ -156,17 +156,6 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
             _commit_last(job, query)
             spark.stop()
     return ExitCode.DONE
-
-
-def _settle(job: WindowJob) -> None:
-    """Fence what an earlier run left behind. A bucket is a partition of left, and of those there are never fewer."""
-    left = BrokerLog(job.spec.left.topic, job.spec.kafka)
-    try:
-        count = left.partition_count()
-    finally:
-        left.close()
-    kafka = {**job.spec.kafka, **job.output.kafka}
-    settle(kafka, [Bucket(job.spec.name, number, job.output.topic) for number in range(count)])
 
 
 def _say(job: WindowJob, say: Callable[[str], None], batch: report.BatchReport) -> None:

@@ -46,7 +46,7 @@ from kafkaio.errors import RecordTooLarge
 from kafkaio.fenced import Bucket
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.rangereader import HEADERS
-from kafkaio.receipt import Standing
+from kafkaio.receipt import Batch, Standing
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 
 Batches = Iterator[pa.RecordBatch]
@@ -113,10 +113,9 @@ class BucketSink:
         self._limits = limits_of(self._kafka, topics)
         kafka = within_limits(self._kafka, self._limits)
         bucket = Bucket(spec.name, ticket["bucket"], output.topic)
+        batch = Batch(ticket["generation"], ticket["number"], ticket["digest"])
         self._delivery: Delivery = (
-            ExactlyOnce(kafka, bucket, ticket["generation"], ticket["number"], in_parts=_repeats(spec))
-            if output.exactly_once
-            else AtLeastOnce(kafka)
+            ExactlyOnce(kafka, bucket, batch, in_parts=_repeats(spec)) if output.exactly_once else AtLeastOnce(kafka)
         )
         self._accounts = Accounts(str(bucket))
         self._written: dict[str, int] = {}  # by topic, since the last commit

@@ -1,5 +1,7 @@
 """`spark-submit deploy/submit.py JOB.yaml`: the same as `teacup run JOB.yaml`, on the session that Spark provides.
 
+`--take-over` before the job file is as for `teacup run`.
+
 Teacup must be installed for the interpreter of the driver and of the workers (`PYSPARK_PYTHON`). Properties given to
 `spark-submit` win over those of the job file.
 """
@@ -12,12 +14,15 @@ from pathlib import Path
 from deploy.cli import run_file
 from deploy.exitcodes import ExitCode
 
+TAKE_OVER = "--take-over"
+
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        sys.stderr.write("usage: spark-submit deploy/submit.py JOB.yaml\n")
+    files = [argument for argument in arguments if argument != TAKE_OVER]
+    if len(files) != 1:
+        sys.stderr.write(f"usage: spark-submit deploy/submit.py [{TAKE_OVER}] JOB.yaml\n")
         return ExitCode.BAD_JOB_FILE
-    return run_file(Path(arguments[0]))
+    return run_file(Path(files[0]), take_over=TAKE_OVER in arguments)
 
 
 if __name__ == "__main__":

@@ -30,16 +30,18 @@ from deploy.job import WindowJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
 from deploy.query import failed
 from deploy.session import build_session
-from deploy.unjoinedstage import Work, carry_out
+from deploy.unjoinedstage import Work, carry_out, verdicts_name
 from deploy.unjoinedstate import folder_of, load, save
 from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
 from joins.spec import DataLoss, JoinError, SpecChanged
 from joins.window.guard import check_compaction
 from joins.window.state import Admission
+from kafkaio import settling
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.eventtime import TimeOf
+from kafkaio.fenced import Bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,9 +130,18 @@ def _next(job: WindowJob, logs: Logs, start: str | int | None, at_once: int) -> 
         if begin_ms is None:
             return None
         state = begin(job.spec, seen, logs.right, logs.output, begin_ms, uuid.uuid4().hex)
+        _claim(job, state)
     state = plan(job.spec, state, seen, logs.right, at_once)
     save(job.checkpoint, state)
     return state
+
+
+def _claim(job: WindowJob, state: Verdicts) -> None:
+    """Verdicts that begin replace those before: whoever removes their folder, or the join's checkpoint, wants that."""
+    assert job.output.unjoined is not None
+    kafka = {**committed_only(job.spec.kafka), **job.output.kafka}
+    buckets = [Bucket(verdicts_name(job.spec), p, job.output.unjoined) for p in state.positions]
+    settling.begin(kafka, buckets, state.generation, {}, take_over=True)
 
 
 def look(job: WindowJob, logs: Logs) -> Seen:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from joins.spec import JoinError, JoinSpec
 from kafkaio.client import committed_only
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.rangereader import open_reader
+from kafkaio.receipt import digest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +41,11 @@ POSITION = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
 
 class ForeignRow(JoinError):
     """The output has a record that the join did not write: whom else it joins cannot be known."""
+
+
+def verdicts_name(spec: JoinSpec) -> str:
+    """Under which the verdicts of a join are delivered, beside the join itself."""
+    return f"{spec.name}.unjoined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ class Work:
     def of(cls, job: WindowJob, state: Verdicts) -> Work:
         assert state.under_way is not None
         spec = JoinSpec(**{f.name: getattr(job.spec, f.name) for f in fields(JoinSpec)})
-        spec = replace(spec, name=f"{spec.name}.unjoined", kafka=committed_only(spec.kafka))
+        spec = replace(spec, name=verdicts_name(spec), kafka=committed_only(spec.kafka))
         return cls(spec, job, state.under_way, state.generation, state.begin_ms)
 
 
@@ -129,7 +135,12 @@ def judged(work: Work, partition: int, joined: Joined) -> dict[str, Any]:
     share, topic = work.one.right[partition], work.job.output.unjoined
     assert topic is not None
     output = replace(work.job.output, topic=topic, select=None, exactly_once=True, deduplicate=None, late=None)
-    ticket = {"bucket": partition, "generation": work.generation, "number": share.number}
+    ticket = {
+        "bucket": partition,
+        "generation": work.generation,
+        "number": share.number,
+        "digest": digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": asdict(work.one)}),
+    }
     verdicts = PartitionVerdicts(work.spec, work.one, partition, work.begin_ms, joined)
     sink = BucketSink(work.spec, output, ticket)
     try:

@@ -6,12 +6,10 @@ It is replaced whole, by a new file that has reached the disk: whatever happens,
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
-from typing import Any
 
 import fsspec
 
+from deploy import durable
 from deploy.lock import local_folder
 from joins.lookup.unjoined import REMEDY, Verdicts
 from joins.spec import SpecChanged
@@ -44,19 +42,4 @@ def save(checkpoint: str, state: Verdicts) -> None:
         files, root = fsspec.core.url_to_fs(folder_of(checkpoint))
         files.pipe_file(f"{root}/{FILE}", text)
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    new = folder / f"{FILE}.new"
-    with new.open("wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(folder / FILE)
-    _sync(folder)
-
-
-def _sync(folder: Path) -> None:
-    at: Any = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(at)
-    finally:
-        os.close(at)
+    durable.write(folder / FILE, text)

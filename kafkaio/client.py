@@ -17,6 +17,7 @@ import tenacity
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from kafkaio import clients
 from kafkaio.errors import ConfigError, KafkaIOError, KafkaUnavailable, TopicMissing
 from kafkaio.sparselog import sparse
 
@@ -100,7 +101,7 @@ def consumer(kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Call
     return _make(Consumer, kafka, {**_CONSUMER, **tuning}, {**_CONSUMER_FIXED, "error_cb": on_error})
 
 
-def learn(client: Consumer | Producer | AdminClient, topic: str, timeout_s: float) -> None:
+def learn(client: Consumer | Producer | AdminClient | clients.Producer, topic: str, timeout_s: float) -> None:
     """Let a client know the topic's leaders now, if the broker answers in time; its use tells where it does not.
 
     What finds no broker connected waits for librdkafka's next look around: an assignment up to a second, the first

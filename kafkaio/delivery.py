@@ -8,7 +8,7 @@ What makes it exactly once is the order: a new producer with the bucket's transa
 only then the receipt is read. Initialising fences whatever an earlier attempt still does under that id, and settles
 its transaction, so that the receipt read afterwards is the last word. Read before, it may be followed by a commit of
 the earlier attempt, and its rows are written twice. The id holds no generation and no batch number: it must fence
-attempts of every earlier one.
+attempts of every earlier one. What a job does before its first batch is in `kafkaio.settling`.
 
 A producer that had the batch before this one, in this process, is used again without asking: had another one
 been initialised since, its next transaction would fail. After any failure the producer is let go, never tried again:
@@ -26,13 +26,15 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from kafkaio import client, failpoint
+from kafkaio.clients import Clients
 from kafkaio.errors import DeliveryFailed
 from kafkaio.fenced import Bucket, FencedProducer
 from kafkaio.perprocess import PerProcess
-from kafkaio.receipt import NOTHING_IN, Receipt, Standing, needed, standing
+from kafkaio.receipt import NOTHING_IN, Batch, Receipt, Standing, needed, standing
+from kafkaio.receiptgroup import read_receipt
 from kafkaio.writer import Column, Delivered, discard_writer, open_writer
 
 PART_BYTES = 64 << 20
@@ -109,27 +111,28 @@ class ExactlyOnce:
     in_parts   a large or slow batch goes in several transactions. Whenever it runs again it must then have as many
                rows, in the same order; without it they may differ, as all or none of them are in, and its one
                transaction may last
+    producers  None: those of this process
     """
 
     def __init__(
         self,
         kafka: Mapping[str, str],
         bucket: Bucket,
-        generation: str,
-        number: int,
+        batch: Batch,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         *,
         in_parts: bool = True,
+        producers: Producers | None = None,
     ) -> None:
         self._kafka, self._bucket, self._in_parts = kafka, bucket, in_parts
-        self._generation, self._number, self._now_ms = generation, number, now_ms
-        self._key = (frozenset(kafka.items()), bucket)
+        self._batch, self._now_ms = batch, now_ms
+        self._producers = producers or _producers
         self._opening = self._opened()
         self._bytes, self._committed_ms = 0, now_ms()
         self._sent: dict[str, int] | None = None
 
     def standing(self) -> Standing:
-        found = standing(self._transactions.receipt, self._generation, self._number, str(self._bucket))
+        found = standing(self._transactions.receipt, self._batch, str(self._bucket))
         if self._sent is None:
             self._sent = dict(found.sent)
         return found
@@ -137,9 +140,7 @@ class ExactlyOnce:
     def write(
         self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column, size: int | None = None
     ) -> int:
-        transactions = self._transactions
-        transactions.begin()
-        count = transactions.writer.write(topic, keys, values, headers, timestamps)
+        count = self._transactions.write(topic, keys, values, headers, timestamps)
         self._bytes += _size(keys) + _size(values) if size is None else size
         failpoint.reach("producing")
         return count
@@ -156,20 +157,22 @@ class ExactlyOnce:
         _add(sent, written)
         now_ms = self._now_ms()
         empty = not transactions.begun and rows == was.rows
-        nothing_to_say = empty and rows == 0 and not needed(transactions.receipt, self._generation, now_ms)
+        nothing_to_say = empty and rows == 0 and not needed(transactions.receipt, now_ms)
         if not was.done and not nothing_to_say:
-            transactions.commit(Receipt(self._generation, self._number, rows, done, sent, now_ms, reached), written)
+            of = self._batch
+            receipt = Receipt(of.generation, of.number, of.digest, rows, done, sent, now_ms, reached)
+            transactions.commit(receipt, written)
             self._bytes, self._committed_ms = 0, self._now_ms()
         if transactions.perhaps_sent_twice:
-            _transactions.discard(self._key)
+            self._producers.discard(self._kafka, self._bucket)
             if not done:
                 self._opening = self._opened()
         elif done:
-            transactions.handled = (self._generation, self._number)
+            transactions.handled = (self._batch.generation, self._batch.number)
         return sent
 
     def abandon(self) -> None:
-        _transactions.discard(self._key)
+        self._producers.discard(self._kafka, self._bucket)
 
     @property
     def _transactions(self) -> TransactionalWriter:
@@ -181,19 +184,17 @@ class ExactlyOnce:
         return opening
 
     def _open(self, opening: Future[TransactionalWriter]) -> None:
+        longer = {} if self._in_parts else {"transaction.timeout.ms": str(WHOLE_BATCH_TIMEOUT_MS)}
+        before = (self._batch.generation, self._batch.number - 1)
         try:
-            made = _transactions.get(self._key, self._make)
-            if made.used and made.handled != (self._generation, self._number - 1):  # another process may have, since
-                _transactions.discard(self._key)
-                made = _transactions.get(self._key, self._make)
+            made = self._producers.get(self._kafka, self._bucket, longer)
+            if made.used and made.handled != before:  # another process may have had a batch since
+                self._producers.discard(self._kafka, self._bucket)
+                made = self._producers.get(self._kafka, self._bucket, longer)
             made.used, made.handled = True, None
             opening.set_result(made)
         except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
             opening.set_exception(error)
-
-    def _make(self) -> TransactionalWriter:
-        longer = {} if self._in_parts else {"transaction.timeout.ms": str(WHOLE_BATCH_TIMEOUT_MS)}
-        return TransactionalWriter({**longer, **self._kafka}, self._bucket)
 
 
 class TransactionalWriter(FencedProducer):
@@ -202,11 +203,11 @@ class TransactionalWriter(FencedProducer):
     used, handled       whether a batch has had it; generation and number of the last one, once that is done
     perhaps_sent_twice  a request of the last commit was: this producer must not begin another transaction
 
-    Raises `KafkaUnavailable`, `ReceiptRefused`, `KafkaIOError`. After any error it must be closed.
+    Raises `KafkaUnavailable`, `Fenced`, `ReceiptRefused`, `KafkaIOError`. After any error it must be closed.
     """
 
-    def __init__(self, kafka: Mapping[str, str], bucket: Bucket) -> None:
-        super().__init__(kafka, bucket)
+    def __init__(self, kafka: Mapping[str, str], bucket: Bucket, clients: Clients = client) -> None:
+        super().__init__(kafka, bucket, clients)
         self.used = False
         self.handled: tuple[str, int] | None = None
         self.begun = self.perhaps_sent_twice = False
@@ -223,10 +224,17 @@ class TransactionalWriter(FencedProducer):
             self._call("begin_transaction", self.writer.producer.begin_transaction)
             self.begun = True
 
+    def write(self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column) -> int:
+        """As `TopicWriter.write`, in the transaction."""
+        self.begin()
+        with self._errors_told("the write"):
+            return self.writer.write(topic, keys, values, headers, timestamps)
+
     def commit(self, receipt: Receipt, written: Mapping[str, int]) -> None:
         """Commit what was written together with the receipt; `written` must be what was acknowledged."""
         self.begin()
-        _check(self.writer.flush(), written)
+        with self._errors_told("the flush"):
+            _check(self.writer.flush(), written)
         failpoint.reach("before_commit")
         spot = TopicPartition(self._bucket.topic, 0, receipt.number, metadata=receipt.to_text())
         producer = self.writer.producer
@@ -244,25 +252,26 @@ class TransactionalWriter(FencedProducer):
         failpoint.reach("after_commit")
 
     def _read_receipt(self) -> tuple[Receipt | None, Any]:
-        """The receipt that stands now, and what a transaction needs to commit the next one."""
-        mine = {"group.id": self._bucket.group, "isolation.level": "read_committed"}  # which asks for stable offsets
-        consumer = client.consumer({**self._kafka, **mine}, {}, lambda _: None)
+        return read_receipt(self._kafka, self._bucket, self._clients)
 
-        def ask() -> TopicPartition:
-            try:
-                found = consumer.committed([TopicPartition(self._bucket.topic, 0)], client.REQUEST_TIMEOUT_S)[0]
-            except KafkaException as error:
-                raise client.translate(error.args[0], "look-up of the receipt", self._bucket.topic) from error
-            if found.error is not None:
-                raise client.translate(found.error, "look-up of the receipt", self._bucket.topic)
-            return found
 
-        try:
-            found = client.retried(ask, self._kafka)
-            receipt = Receipt.from_text(found.metadata) if found.offset >= 0 and found.metadata else None
-            return receipt, consumer.consumer_group_metadata()
-        finally:
-            consumer.close()
+class Producers:
+    """The transactional producers of one process, by cluster and bucket, kept open between batches."""
+
+    def __init__(self, clients: Clients = client) -> None:
+        self._clients = clients
+        self._open: PerProcess[tuple[frozenset[tuple[str, str]], Bucket], TransactionalWriter] = PerProcess(
+            OPEN_PRODUCERS, TransactionalWriter.close
+        )
+
+    def get(self, kafka: Mapping[str, str], bucket: Bucket, defaults: Mapping[str, str]) -> TransactionalWriter:
+        """That of the bucket; a new one has the properties `kafka` over `defaults`."""
+        key = (frozenset(kafka.items()), bucket)
+        return self._open.get(key, lambda: TransactionalWriter({**defaults, **kafka}, bucket, self._clients))
+
+    def discard(self, kafka: Mapping[str, str], bucket: Bucket) -> None:
+        """Close that of the bucket, if there is one: the next `get` makes a new one."""
+        self._open.discard((frozenset(kafka.items()), bucket))
 
 
 def _check(delivered: Delivered, written: Mapping[str, int]) -> None:
@@ -289,6 +298,4 @@ def _size(values: Column) -> int:
     return int(size) if size is not None else sum(len(value) for value in values if value is not None)
 
 
-_transactions: PerProcess[tuple[frozenset[tuple[str, str]], Bucket], TransactionalWriter] = PerProcess(
-    OPEN_PRODUCERS, TransactionalWriter.close
-)
+_producers = Producers()

@@ -8,7 +8,10 @@
       +- DeliveryFailed     a record was not acknowledged
       +- RecordTooLarge     a record is above a limit of the topic that it is for, or of the producer
       +- ProducerFailed     librdkafka has given a producer up, as one that was fenced
+      |    +- Fenced        another producer of the same transactional id took over, or its transaction timed out
       +- ReceiptRefused     what was delivered before is not known: nothing may be written
+           +- OutputTaken   a job of this name on another checkpoint delivers to the output
+           +- BatchDiffers  another batch of the same number is in the output
 
 Each keeps its values as attributes and passes unharmed between processes (they are the exception's `args`).
 """
@@ -92,8 +95,20 @@ class RecordTooLarge(KafkaIOError):
 
 
 class ProducerFailed(KafkaIOError):
-    """librdkafka has given a producer up: fenced by a newer one, say. What it had not delivered is not delivered."""
+    """librdkafka has given a producer up. What it had not delivered is not delivered."""
+
+
+class Fenced(ProducerFailed):
+    """Another producer of the same transactional id took over, or the brokers ended a transaction that lasted long."""
 
 
 class ReceiptRefused(KafkaIOError):
     """A receipt is missing, is none, or is of a later batch; the message says which, and what to do."""
+
+
+class OutputTaken(ReceiptRefused):
+    """A job of the same name on another checkpoint delivers to the output: only one of them can go on."""
+
+
+class BatchDiffers(ReceiptRefused):
+    """The output has rows of another batch of the same number: the checkpoint has lost its plan."""

@@ -6,32 +6,44 @@ alone, and the next one of its bucket fences it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
 
 from kafkaio import client
 from kafkaio.bounded import within
-from kafkaio.errors import KafkaIOError, KafkaUnavailable
+from kafkaio.clients import Clients
+from kafkaio.errors import DeliveryFailed, Fenced, KafkaIOError, KafkaUnavailable, ProducerFailed, TopicMissing
 from kafkaio.writer import TopicWriter
 
 INIT_TIMEOUT_S = 60.0
 RETRY_BACKOFF_MS = 250
 _LEAST_OF_BACKOFF = 0.8  # librdkafka varies it by a fifth
 _GRACE_S = 2.0
-_TAKEN_OVER = (
-    KafkaError._FENCED,
-    KafkaError.PRODUCER_FENCED,
-    KafkaError.INVALID_PRODUCER_EPOCH,
-    KafkaError.INVALID_TXN_STATE,
+TAKEN_OVER = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_TXN_STATE,
+    }
 )
+
+
+PREFIX = "teacup."
+"""Of all transactional ids and receipt groups, for ACLs; job and topic follow, so that only one output's jobs meet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Whose rows are delivered: the bucket of a job, with the topic that its receipt is about."""
+    """Whose rows are delivered: the bucket of a job, with the topic that its receipt is about.
+
+    Its transactional id, which is also the name of its receipt's group, has neither generation nor batch in it: it must
+    fence attempts of every earlier one.
+    """
 
     job: str
     number: int
@@ -39,14 +51,14 @@ class Bucket:
 
     @property
     def transactional_id(self) -> str:
-        return f"{self.job}-{self.number}"
+        return f"{PREFIX}{self.job}/{self.topic}/{self.number}"
 
     @property
     def group(self) -> str:
-        return f"{self.job}.receipt.{self.number}"
+        return self.transactional_id
 
     def __str__(self) -> str:
-        return f"bucket {self.number} of job {self.job!r}"
+        return f"bucket {self.number} of job {self.job!r} to {self.topic!r}"
 
 
 class FencedProducer:
@@ -59,13 +71,13 @@ class FencedProducer:
     Raises `KafkaUnavailable`, `KafkaIOError`. After any error it must be closed.
     """
 
-    def __init__(self, kafka: Mapping[str, str], bucket: Bucket) -> None:
-        self._kafka, self._bucket = kafka, bucket
+    def __init__(self, kafka: Mapping[str, str], bucket: Bucket, clients: Clients = client) -> None:
+        self._kafka, self._bucket, self._clients = kafka, bucket, clients
         self._stuck = False
         properties = transactional(kafka)
         self.timeout_s = int(properties["transaction.timeout.ms"]) / 1000
         self.sent_once_for_s = _LEAST_OF_BACKOFF * int(properties["retry.backoff.ms"]) / 1000
-        self.writer = TopicWriter(properties, bucket.transactional_id)
+        self.writer = TopicWriter(properties, bucket.transactional_id, clients)
         try:
             self._connect()
             self._in_time("init_transactions", INIT_TIMEOUT_S, self.writer.producer.init_transactions)
@@ -97,27 +109,82 @@ class FencedProducer:
             raise KafkaUnavailable(f"{what} of {self._bucket} was not answered in {timeout_s:g} s") from None
 
     def _call(self, what: str, call: Callable[[], object]) -> None:
-        try:
+        with self._errors_told(what):
             call()
+
+    @contextmanager
+    def _errors_told(self, doing: str) -> Iterator[None]:
+        """Whatever the producer raises, on whichever way: the one place that says what it means, and what to do."""
+        try:
+            yield
         except KafkaException as error:
-            cause = error.args[0]
-            told = f"{what} of {self._bucket} failed: {cause.str()} ({cause.name()})"
-            if cause.code() in _TAKEN_OVER:
-                told += (
-                    "; another attempt at the bucket took over, or the transaction was open for longer than "
-                    f"`transaction.timeout.ms` ({self.timeout_s * 1000:.0f}): where this goes on, raise it under "
-                    "`output.kafka`, or look for a second job of this name"
-                )
-            raise (KafkaUnavailable(told) if client.is_transient(cause) else KafkaIOError(told)) from error
+            raise self._translated(error.args[0], doing) from error
+        except (ProducerFailed, DeliveryFailed) as error:
+            if (self.writer.failed_with | self._fatal()) & TAKEN_OVER:
+                raise self._fenced(f"{doing} of {self._bucket} failed: {error}") from error
+            if isinstance(error, DeliveryFailed) and self.writer.failed_with:
+                self._check_topic(error.topic)
+            raise
+
+    def _translated(self, error: KafkaError, doing: str) -> KafkaIOError:
+        told = f"{doing} of {self._bucket} failed: {error.str()} ({error.name()})"
+        if ({error.code()} | self.writer.failed_with | self._fatal()) & TAKEN_OVER:
+            return self._fenced(told)
+        if client.is_missing(error):
+            return TopicMissing(self._bucket.topic)
+        kind = KafkaUnavailable if client.is_transient(error) else KafkaIOError
+        return access_refused(self._bucket, error) or kind(told)
+
+    def _fatal(self) -> set[int]:
+        """The code of the error that has ended the producer, if one has.
+
+        Most calls only say that there was one (`_FATAL`); those for transactions give its code. To begin one does no
+        harm: this producer is only closed after that.
+        """
+        try:
+            self.writer.producer.begin_transaction()
+        except KafkaException as error:
+            return {error.args[0].code()}
+        return set()
+
+    def _fenced(self, told: str) -> Fenced:
+        return Fenced(
+            f"{told}; another attempt at the bucket took over, or the transaction was open for longer than "
+            f"`transaction.timeout.ms` ({self.timeout_s * 1000:.0f}): where this goes on, raise it under "
+            "`output.kafka`, or look for a second job of this name"
+        )
+
+    def _check_topic(self, topic: str) -> None:
+        """Records to a topic that was deleted only time out. Raises `TopicMissing`."""
+        try:
+            found = self.writer.producer.list_topics(topic, client.LEARN_TIMEOUT_S).topics[topic]
+        except KafkaException:
+            return  # what failed first is told
+        if found.error is not None and client.is_missing(found.error):
+            raise TopicMissing(topic)
 
 
-def settle(kafka: Mapping[str, str], buckets: list[Bucket]) -> None:
+def access_refused(bucket: Bucket, error: KafkaError) -> KafkaIOError | None:
+    """The error that names the ACL which is missing; None where the broker refused something else, or nothing."""
+    needed = {
+        KafkaError.GROUP_AUTHORIZATION_FAILED: f"Read on group {bucket.group!r}, which holds the receipt",
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"Write on transactional id {bucket.transactional_id!r}",
+    }.get(error.code())
+    if needed is None:
+        return None
+    return KafkaIOError(
+        f"{bucket}: the broker refuses the user ({error.name()}): grant {needed}; for all buckets grant it on the "
+        f"prefix {bucket.transactional_id.rpartition('/')[0] + '/'!r}"
+    )
+
+
+def settle(kafka: Mapping[str, str], buckets: Sequence[Bucket], clients: Clients = client) -> None:
     """Fence every earlier writer of these buckets and abort what it left open, as a job does before it begins.
 
     Readers of committed records wait for an open transaction; without this until it times out.
     """
     with ThreadPoolExecutor(max_workers=8) as pool:
-        list(pool.map(lambda bucket: FencedProducer(kafka, bucket).close(), buckets))
+        list(pool.map(lambda bucket: FencedProducer(kafka, bucket, clients).close(), buckets))
 
 
 def transactional(kafka: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """How much of a batch stands in the output already: what a bucket's transaction leaves in Kafka beside its rows. Pure.
 
     generation   of the checkpoint: batch numbers begin again with a new one
-    number       of the batch that was delivered last, or is being delivered
+    number       of the batch that was delivered last, or is being delivered; 0: none yet, the output is only claimed
+    digest       of what the batch is to do: its ranges, its bounds, the join. Of two batches of one number that differ
+                 in it the rows differ
     rows         so many of its rows are in, from the first; a batch is the same rows in the same order at each try
     reached      what the last of these rows is about: a later try that has another row there is refused
     done         all of its rows are in
@@ -13,33 +15,64 @@ What a bucket has to do with a batch follows:
     receipt                              the batch
     none, of batch 1                     all of it is to be delivered; batch 1 leaves a receipt even without rows
     none, of a later batch               refused: nobody knows what is in, the receipt was lost
-    of another generation                as none: an earlier checkpoint wrote it (batch 1), or one that ran meanwhile
+    of another generation                refused: another checkpoint has claimed the output since
     of an earlier batch                  all of it is to be delivered (batches without rows leave no receipt)
     of this batch                        what follows the first `rows`; nothing when it is done
+    of this batch, with another digest   refused: the checkpoint has lost the plan of the batch that is in
     of a later batch                     refused: the checkpoint has gone back
+
+A checkpoint without any batch claims the output before it begins, by a receipt of its generation with the number 0.
+So what is still under way on an older checkpoint, its first batch included, finds another generation there, and ends.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from kafkaio.errors import ReceiptRefused
+from kafkaio.errors import BatchDiffers, OutputTaken, ReceiptRefused
 
 RENEW_AFTER_MS = 24 * 3_600_000
-FORMAT = 1
+FORMAT = 2
+DIGEST_CHARACTERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Which batch of a bucket: as `Receipt`."""
+
+    generation: str
+    number: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"batch {self.number} (digest {self.digest}) of generation {self.generation}"
+
+
+def digest_of(work: Mapping[str, Any]) -> str:
+    """The digest of what a batch is to do, given as plain values."""
+    text = json.dumps(work, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
     generation: str
     number: int
+    digest: str
     rows: int
     done: bool
     sent: Mapping[str, int] = field(default_factory=dict)
     at_ms: int = 0
     reached: str = ""
+
+    @classmethod
+    def claim(cls, generation: str, at_ms: int) -> Receipt:
+        """What a new checkpoint leaves before its first batch."""
+        return cls(generation, 0, "", 0, done=True, at_ms=at_ms)
 
     def to_text(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True, separators=(",", ":"))
@@ -82,31 +115,76 @@ class Standing:
 NOTHING_IN = Standing()
 
 
-def standing(receipt: Receipt | None, generation: str, number: int, who: str) -> Standing:
-    """What is in of batch `number`. Raises `ReceiptRefused` where that is not known; `who` names the bucket."""
-    if receipt is None or receipt.generation != generation:
-        if number > 1:
-            found = "no receipt" if receipt is None else "a receipt of another checkpoint only"
+def standing(receipt: Receipt | None, batch: Batch, who: str) -> Standing:
+    """What is in of a batch. Raises `ReceiptRefused` where that is not known; `who` names the bucket."""
+    if receipt is None:
+        if batch.number > 1:
             raise ReceiptRefused(
-                f"{who} has {found}, and batch {number} of this checkpoint is not its first: what of it is in the "
-                "output is not known. Kafka forgets a group's offsets `offsets.retention.minutes` after its last "
-                "commit; or the group was deleted; or a job of the same name ran on another checkpoint; or this one "
-                "wrote at least once until now, or to another output topic. Start a new checkpoint at a time "
-                "(`start: TIME`), or go on with `delivery: at-least-once`, which leaves no receipts: for good"
+                f"{who} has no receipt, and batch {batch.number} of this checkpoint is not its first: what of it is in "
+                "the output is not known. Kafka forgets a group's offsets `offsets.retention.minutes` after its last "
+                "commit; or the group was deleted; or the output topic was recreated; or this checkpoint wrote at "
+                "least once until now, or to another output topic. Start a new checkpoint at a time (`start: TIME`), "
+                "or go on with `delivery: at-least-once`, which leaves no receipts: for good"
             )
         return NOTHING_IN
-    if receipt.number > number:
-        raise ReceiptRefused(
-            f"{who}: batch {receipt.number} is in the output, and the checkpoint asks for batch {number}: it was put "
-            "back, or copied. Start a new checkpoint at a time (`start: TIME`)"
+    if receipt.generation != batch.generation:
+        raise OutputTaken(
+            f"{who}: the output was taken over by a job of this name on another checkpoint (generation "
+            f"{receipt.generation}, this one is {batch.generation}), which is at batch {receipt.number}: this "
+            "checkpoint cannot go on. Let that one run; or stop it, and start a new checkpoint at a time (`start: "
+            "TIME`) with `teacup run --take-over`"
         )
-    if receipt.number < number:
+    if receipt.number > batch.number:
+        raise ReceiptRefused(
+            f"{who}: batch {receipt.number} is in the output, and the checkpoint asks for batch {batch.number}: it was "
+            f"put back, or copied, or a power loss took its newest files. {_REMEDY}"
+        )
+    if receipt.number < batch.number:
         return NOTHING_IN
+    if receipt.digest != batch.digest:
+        how_much = "all" if receipt.done else f"the first {receipt.rows}"
+        raise BatchDiffers(
+            f"{who}: {how_much} rows of another batch {batch.number} are in the output (digest {receipt.digest}, now "
+            f"{batch.digest}): this one was planned again and reads something else. The checkpoint was put back, or "
+            f"copied, or a power loss took its newest files. {_REMEDY}"
+        )
     return Standing(receipt.rows, receipt.done, receipt.sent, receipt.reached)
 
 
-def needed(receipt: Receipt | None, generation: str, now_ms: int) -> bool:
+_REMEDY = (
+    "Put the checkpoint's newest files (`offsets`, `commits`) back if they still exist; else start a new checkpoint at "
+    "a time (`start: TIME`) with `teacup run --take-over`: rows from that time on are then written again"
+)
+
+
+def check_start(
+    receipt: Receipt | None, generation: str, planned: Batch | None, who: str, *, take_over: bool = False
+) -> None:
+    """Raises `ReceiptRefused` where the output is not that of a checkpoint which is about to go on, or to begin.
+
+    planned    the newest batch that the checkpoint has planned for the bucket; None: it has planned none
+    take_over  a checkpoint that begins may claim an output that another one has written
+    """
+    if planned is not None:
+        standing(receipt, planned, who)
+        return
+    if receipt is None or (receipt.generation == generation and receipt.number == 0):
+        return
+    if receipt.generation == generation:
+        raise ReceiptRefused(
+            f"{who}: batch {receipt.number} of this checkpoint is in the output, and the checkpoint has planned none: "
+            f"its offset log is gone. {_REMEDY}"
+        )
+    if not take_over:
+        raise OutputTaken(
+            f"{who}: a job of this name on another checkpoint (generation {receipt.generation}) writes to this output, "
+            f"is at batch {receipt.number}, and may still run; this checkpoint is new. Nothing was touched. Use that "
+            "checkpoint; or give this job another `name` or another output topic; or, where this checkpoint shall "
+            "replace the other one, stop that job and start with `teacup run --take-over`: rows from `start` on are "
+            "then written again, and the other checkpoint can never go on"
+        )
+
+
+def needed(receipt: Receipt | None, now_ms: int) -> bool:
     """A batch without rows leaves a receipt all the same: the first one, and one that keeps it from being forgotten."""
-    if receipt is None or receipt.generation != generation:
-        return True
-    return now_ms - receipt.at_ms > RENEW_AFTER_MS
+    return receipt is None or now_ms - receipt.at_ms > RENEW_AFTER_MS

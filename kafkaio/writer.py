@@ -16,10 +16,11 @@ from itertools import repeat
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from kafkaio import client
 from kafkaio.bounded import within
+from kafkaio.clients import Clients, Producer
 from kafkaio.errors import DeliveryFailed, KafkaUnavailable, ProducerFailed
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.perprocess import PerProcess
@@ -54,8 +55,11 @@ class Delivered:
 class TopicWriter:
     """Writes to any topics of one cluster; used by one thread at a time."""
 
-    def __init__(self, kafka: Mapping[str, str], transactional_id: str | None = None) -> None:
-        self._producer = client.producer(kafka, TUNING, self._on_error, self._on_delivery, transactional_id)
+    def __init__(
+        self, kafka: Mapping[str, str], transactional_id: str | None = None, clients: Clients = client
+    ) -> None:
+        self._producer = clients.producer(kafka, TUNING, self._on_error, self._on_delivery, transactional_id)
+        self.failed_with: set[int] = set()  # the codes of what failed, or ended the producer
         timeout_ms = int(
             kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", _DEFAULT_DELIVERY_TIMEOUT_MS))
         )
@@ -95,7 +99,7 @@ class TopicWriter:
         self._check_failures()
         self._produce(topic, zip(*columns, strict=True))
         self._sent += count
-        with _fatal_error_told():
+        with self._fatal_error_told():
             self._producer.poll(0)
         self._check_failures()
         return count
@@ -106,7 +110,7 @@ class TopicWriter:
         Raises `DeliveryFailed`, `ProducerFailed`, `KafkaUnavailable`.
         """
         deadline = time.monotonic() + self._flush_timeout_s
-        with _fatal_error_told():
+        with self._fatal_error_told():
             while self._producer.flush(1.0):
                 if time.monotonic() > deadline:
                     raise KafkaUnavailable(
@@ -137,7 +141,7 @@ class TopicWriter:
     def _close(self) -> None:
         self._producer.purge()
         try:
-            with _fatal_error_told():
+            with self._fatal_error_told():
                 self._producer.flush(_CLOSE_WITHIN_S)
                 self._producer.close()  # which also aborts a transaction that is open
         except ProducerFailed as error:
@@ -157,7 +161,7 @@ class TopicWriter:
         self, topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any
     ) -> None:
         while True:
-            with _fatal_error_told():
+            with self._fatal_error_told():
                 self._producer.poll(_FULL_QUEUE_WAIT_S)
             self._check_failures()
             try:
@@ -166,8 +170,28 @@ class TopicWriter:
             except BufferError:
                 continue
 
+    @contextmanager
+    def _fatal_error_told(self) -> Iterator[None]:
+        """Raises `ProducerFailed` for an error that ends the producer.
+
+        confluent-kafka raises it from whatever serves callbacks, and goes on calling back with it pending: Python then
+        has a SystemError, of which it is the cause, or has been lost.
+        """
+        try:
+            yield
+        except (KafkaException, SystemError) as error:
+            cause: BaseException | None = error
+            while isinstance(cause, SystemError):
+                cause = cause.__cause__
+            told = str(error)
+            if isinstance(cause, KafkaException):
+                self.failed_with.add(cause.args[0].code())
+                told = f"{cause.args[0].str()} ({cause.args[0].name()})"
+            raise ProducerFailed(f"the producer cannot go on: {told}") from error
+
     def _refused(self, topic: str, partition: int, error: KafkaException) -> DeliveryFailed:
         """librdkafka did not even take the record (too large for any topic, say)."""
+        self.failed_with.add(error.args[0].code())
         return DeliveryFailed(topic, partition, f"{error.args[0].str()} ({error.args[0].name()})", 1)
 
     def _check_failures(self) -> None:
@@ -179,32 +203,18 @@ class TopicWriter:
         if error is None:
             return
         self._failed += 1
+        self.failed_with.add(error.code())
         if self._first_failure is None:
             reason = f"{error.str()} ({error.name()}){self._last_trouble()}"
             self._first_failure = DeliveryFailed(message.topic(), message.partition(), reason, 1)
 
     def _on_error(self, error: KafkaError) -> None:
         self._trouble = error
+        if error.fatal():
+            self.failed_with.add(error.code())
 
     def _last_trouble(self) -> str:
         return f"; the last error: {self._trouble.str()}" if self._trouble else ""
-
-
-@contextmanager
-def _fatal_error_told() -> Iterator[None]:
-    """Raises `ProducerFailed` for an error that ends the producer.
-
-    confluent-kafka raises it from whatever serves callbacks, and goes on calling back with it pending: Python then has
-    a SystemError, of which it is the cause, or has been lost.
-    """
-    try:
-        yield
-    except (KafkaException, SystemError) as error:
-        cause: BaseException | None = error
-        while isinstance(cause, SystemError):
-            cause = cause.__cause__
-        told = f"{cause.args[0].str()} ({cause.args[0].name()})" if isinstance(cause, KafkaException) else str(error)
-        raise ProducerFailed(f"the producer cannot go on: {told}") from error
 
 
 def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:

@@ -49,7 +49,7 @@ def _rows_of(spec: LookupSpec, told: dict[str, Any]) -> Batches:
     for p, reading in ticket.bucket.left.items():
         if reading.records:
             reader.prepare(p, reading.start)
-    yield from ticket_row(ticket).to_arrow().to_batches()
+    yield from ticket_row(ticket, spec).to_arrow().to_batches()
     generations = (told["store"], *spec.accepted_generations)
 
     def look_up(keys: pl.Series) -> Stored:

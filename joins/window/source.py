@@ -59,11 +59,13 @@ class Gate:
     stop_file           while it exists, nothing more is admitted: the way to a clean stop
     unreachable_for_s   how long an unreachable broker only holds the join, before the query fails
     commit_group        the consumer group that positions are committed to; None: none
+    generation          of a new checkpoint, where it is known before the first admission; None: a new one
     """
 
     stop_file: Path | None = None
     unreachable_for_s: float = 300.0
     commit_group: str | None = None
+    generation: str | None = None
 
 
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -141,6 +143,8 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 time.sleep(1.0)
                 continue
             if admission is not None:
+                if not start and self._gate.generation is not None:
+                    admission = replace(admission, generation=self._gate.generation)
                 self._went_on_at = time.monotonic()
                 self._tell_skipped(start, admission)
                 self._plan_ahead(admission)

@@ -21,6 +21,7 @@ from joins.window.store import FileStore, forget_other_generations, generation_f
 from joins.window.ticket import Ticket
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
+from kafkaio.receipt import digest_of
 
 SUMMARY = "summary"
 """The outcome of the one row a ticket that is no result: its reason holds the bucket's `Summary` as JSON."""
@@ -51,7 +52,7 @@ def _rows_of(spec: JoinSpec, windows: Path | None, ticket: Ticket) -> Batches:
     _prefetch(spec, ticket)
     windows = windows or own_folder()
     summaries: list[Summary] = []
-    yield from ticket_row(ticket).to_arrow().to_batches()
+    yield from ticket_row(ticket, spec).to_arrow().to_batches()
     bolt = _bolts.get((spec.name, ticket.generation, windows), lambda: _bolt(spec, ticket.generation, windows))
     for rows in bolt.carry_out(ticket, summaries.append):
         for part in in_chunks(rows):
@@ -60,11 +61,17 @@ def _rows_of(spec: JoinSpec, windows: Path | None, ticket: Ticket) -> Batches:
     yield from summary_row(summary).to_arrow().to_batches()
 
 
-def ticket_row(ticket: Ticket) -> pl.DataFrame:
+def ticket_digest(ticket: Ticket, spec: JoinSpec) -> str:
+    """Of all that decides the ticket's rows: another batch of the same number has another one."""
+    return digest_of({"join": spec.identity(), "ticket": ticket.to_json()})
+
+
+def ticket_row(ticket: Ticket, spec: JoinSpec) -> pl.DataFrame:
     about = {
         "bucket": ticket.bucket.number,
         "number": ticket.number,
         "generation": ticket.generation,
+        "digest": ticket_digest(ticket, spec),
         "left_since_ms": ticket.left_since_ms,
     }
     return pl.DataFrame([{"outcome": TICKET, "reason": json.dumps(about), "late": False}], schema=ROW)

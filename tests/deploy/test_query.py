@@ -14,7 +14,14 @@ from deploy.exitcodes import ExitCode
 from deploy.query import CODES, committed, failed, summaries_of
 from joins.lookup.errors import DelayUnreachable
 
-MODULES = ("dedup.errors", "joins.lookup.errors", "joins.lookup.feed", "joins.spec", "kafkaio.errors")
+MODULES = (
+    "deploy.checkpoint",
+    "dedup.errors",
+    "joins.lookup.errors",
+    "joins.lookup.feed",
+    "joins.spec",
+    "kafkaio.errors",
+)
 SPARKS = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):
   File "clientserver.py", line 644, in _call_proxy
 pyspark.errors.PythonException: An exception was thrown from the Python worker:

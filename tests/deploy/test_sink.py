@@ -49,7 +49,7 @@ def ticket_with(
     number: int = 1,
 ) -> Iterator[pa.RecordBatch]:
     """What the join's stage gives for one ticket, with this summary."""
-    about = {"bucket": 0, "number": number, "generation": generation, "left_since_ms": left_since_ms}
+    about = {"bucket": 0, "number": number, "generation": generation, "digest": "d", "left_since_ms": left_since_ms}
     summary = {**about, "read": {"left": read, "right": 0}, "rows": {"unmatched": joined}}
     for outcome, reason in ((TICKET, about), (None, {}), (SUMMARY, summary)):
         told = [{"outcome": outcome, "reason": json.dumps(reason), "late": False}]

@@ -6,15 +6,18 @@ import time
 from contextlib import suppress
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery import PART_BYTES, AtLeastOnce, ExactlyOnce, TransactionalWriter
-from kafkaio.errors import DeliveryFailed, KafkaIOError, ProducerFailed, ReceiptRefused
+from kafkaio.errors import BatchDiffers, DeliveryFailed, Fenced, KafkaIOError, ReceiptRefused, TopicMissing
 from kafkaio.fenced import Bucket, settle
 from kafkaio.rangereader import RangeReader
-from kafkaio.receipt import Receipt, standing
+from kafkaio.receipt import Batch, Receipt, standing
+
+BATCH = Batch("g", 1, "d")
 
 
 @pytest.fixture
@@ -52,9 +55,9 @@ def is_settled(kafka, topic):
         log.close()
 
 
-def attempt(kafka, bucket, number, values, generation="g", parts=1):
+def attempt(kafka, bucket, number, values, generation="g", parts=1, digest="d"):
     """One attempt at a batch of these values, as a task makes it; returns how many it wrote."""
-    delivery = ExactlyOnce(kafka, bucket, generation, number)
+    delivery = ExactlyOnce(kafka, bucket, Batch(generation, number, digest))
     try:
         was = delivery.standing()
         rest = [] if was.done else values[was.rows :]
@@ -93,7 +96,7 @@ def test_batches_follow_each_other_in_order(kafka, bucket):
 def test_parts_that_are_in_are_skipped(kafka, bucket):
     """A large batch stands in several transactions; one that died after the first goes on behind it."""
     values = [b"%d" % i for i in range(10)]
-    first = ExactlyOnce(kafka, bucket, "g", 1)
+    first = ExactlyOnce(kafka, bucket, BATCH)
     first.write(bucket.topic, None, values[:4], None, [0] * 4)
     first.commit(4, {bucket.topic: 4}, done=False)
     first.write(bucket.topic, None, values[4:7], None, [0] * 3)
@@ -108,7 +111,7 @@ def test_parts_that_are_in_are_skipped(kafka, bucket):
 @pytest.mark.parametrize("in_parts", [True, False])
 def test_a_batch_that_may_differ_when_it_runs_again_goes_in_one_transaction(kafka, bucket, in_parts):
     """Skipping rows by their number is for rows that are the same each time."""
-    delivery = ExactlyOnce(kafka, bucket, "g", 1, in_parts=in_parts)
+    delivery = ExactlyOnce(kafka, bucket, BATCH, in_parts=in_parts)
 
     delivery.write(bucket.topic, None, [bytes(PART_BYTES // 100)] * 101, None, [0] * 101)
 
@@ -119,7 +122,7 @@ def test_a_batch_that_may_differ_when_it_runs_again_goes_in_one_transaction(kafk
 def test_rows_that_come_slowly_go_in_several_transactions(kafka, bucket):
     """The brokers abort one that lasts: a store that answers slowly would never get a large batch delivered."""
     clock_ms = [0]
-    delivery = ExactlyOnce({**kafka, "transaction.timeout.ms": "10000"}, bucket, "g", 1, lambda: clock_ms[0])
+    delivery = ExactlyOnce({**kafka, "transaction.timeout.ms": "10000"}, bucket, BATCH, lambda: clock_ms[0])
     full = []
 
     for row in range(4):
@@ -135,11 +138,11 @@ def test_rows_that_come_slowly_go_in_several_transactions(kafka, bucket):
 
 def test_rows_by_topic_add_up_over_the_attempts(kafka, bucket):
     """The summary of a batch tells all that is in, whoever wrote it."""
-    first = ExactlyOnce(kafka, bucket, "g", 1)
+    first = ExactlyOnce(kafka, bucket, BATCH)
     first.write(bucket.topic, None, [b"a", b"b"], None, [0, 0])
     first.commit(2, {bucket.topic: 2}, done=False)
     first.abandon()
-    second = ExactlyOnce(kafka, bucket, "g", 1)
+    second = ExactlyOnce(kafka, bucket, BATCH)
     second.write(bucket.topic, None, [b"c"], None, [0])
 
     sent = second.commit(3, {bucket.topic: 1}, done=True)
@@ -150,14 +153,13 @@ def test_rows_by_topic_add_up_over_the_attempts(kafka, bucket):
 def test_an_attempt_that_is_still_writing_is_fenced(kafka, bucket):
     """A zombie: it holds an open transaction while the next attempt delivers the batch, then goes on."""
     zombie = TransactionalWriter(kafka, bucket)
-    zombie.begin()
-    zombie.writer.write(bucket.topic, None, [b"zombie"], None, [0])
+    zombie.write(bucket.topic, None, [b"zombie"], None, [0])
     zombie.writer.flush()
 
     attempt(kafka, bucket, 1, [b"row"])
 
     with pytest.raises(KafkaIOError, match="another attempt at the bucket took over"):
-        zombie.commit(Receipt("g", 1, 1, True), {})
+        zombie.commit(Receipt("g", 1, "d", 1, True), {})
     zombie.close()
     assert committed(kafka, bucket.topic) == [b"row"]
     assert is_settled(kafka, bucket.topic)
@@ -166,28 +168,84 @@ def test_an_attempt_that_is_still_writing_is_fenced(kafka, bucket):
 def test_an_attempt_that_is_fenced_amid_its_records_says_so(kafka, bucket):
     """Whatever it is doing: handing records over, waiting for them, closing."""
     zombie = TransactionalWriter(kafka, bucket)
-    zombie.begin()
-    zombie.writer.write(bucket.topic, None, [b"zombie"] * 1_000, None, [0] * 1_000)
+    zombie.write(bucket.topic, None, [b"zombie"] * 1_000, None, [0] * 1_000)
 
     attempt(kafka, bucket, 1, [b"row"])
 
     def go_on():
         for _ in range(20):
-            zombie.writer.write(bucket.topic, None, [b"zombie"] * 100_000, None, [0] * 100_000)
-            zombie.writer.flush()
+            zombie.write(bucket.topic, None, [b"zombie"] * 100_000, None, [0] * 100_000)
+            zombie.commit(Receipt("g", 1, "d", 1, True), {})
 
     for _ in range(2):
-        with pytest.raises((ProducerFailed, DeliveryFailed)):
+        with pytest.raises(Fenced, match="another attempt at the bucket took over"):
             go_on()
     zombie.close()
     assert committed(kafka, bucket.topic) == [b"row"]
 
 
+def _sends(zombie, topic):
+    spot = TopicPartition(topic, 0, 1, metadata="")
+    zombie._call("send", lambda: zombie.writer.producer.send_offsets_to_transaction([spot], zombie._group, 10))
+
+
+def _commits(zombie, topic):
+    zombie._call("commit", lambda: zombie.writer.producer.commit_transaction(10))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        lambda zombie, topic: zombie.write(topic, None, [b"more"], None, [0]),
+        lambda zombie, topic: zombie.writer.flush(),
+        _sends,
+        _commits,
+    ],
+    ids=["write", "flush", "send_offsets", "commit_transaction"],
+)
+@pytest.mark.parametrize("unsent", [True, False], ids=["records on their way", "all acknowledged"])
+def test_whatever_a_fenced_attempt_does_next_says_so_with_the_same_advice(kafka, bucket, path, unsent):
+    """Each call has errors of its own for it."""
+    zombie = TransactionalWriter(kafka, bucket)
+    zombie.write(bucket.topic, None, [b"zombie"], None, [0])
+    if not unsent:
+        zombie.writer.flush()
+    settle(kafka, [bucket])
+
+    with pytest.raises(Fenced, match=r"second job of this name"):  # noqa: PT012 - a write alone is told later
+        path(zombie, bucket.topic)
+        zombie.commit(Receipt("g", 1, "d", 1, True), {})
+
+    zombie.close()
+
+
+def test_a_begin_after_fencing_is_told_when_something_is_sent(kafka, bucket):
+    """librdkafka begins without asking the broker."""
+    zombie = TransactionalWriter(kafka, bucket)
+    settle(kafka, [bucket])
+
+    with pytest.raises(Fenced, match="second job of this name"):
+        zombie.commit(Receipt("g", 1, "d", 0, True), {})
+
+    zombie.close()
+
+
+def test_an_output_topic_that_was_deleted_is_named(kafka, bucket, admin):
+    """Records to it only time out, after which nobody would think of it."""
+    writer = TransactionalWriter({**kafka, "transaction.timeout.ms": "3000"}, bucket)
+    admin.delete_topics([bucket.topic])[bucket.topic].result(30)
+
+    with pytest.raises(TopicMissing, match=bucket.topic):  # noqa: PT012 - where it is met depends on what was sent
+        writer.write(bucket.topic, None, [b"row"], None, [0])
+        writer.commit(Receipt("g", 1, "d", 1, True), {bucket.topic: 1})
+
+    writer.close()
+
+
 def test_a_transaction_that_lasts_too_long_is_told_with_its_remedy(kafka, bucket):
     """The broker aborts it; the next attempt may be as slow."""
     slow = TransactionalWriter({**kafka, "transaction.timeout.ms": "1000"}, bucket)
-    slow.begin()
-    slow.writer.write(bucket.topic, None, [b"row"], None, [0])
+    slow.write(bucket.topic, None, [b"row"], None, [0])
     slow.writer.flush()
     deadline = time.monotonic() + 60
     while not is_settled(kafka, bucket.topic):
@@ -195,7 +253,7 @@ def test_a_transaction_that_lasts_too_long_is_told_with_its_remedy(kafka, bucket
         time.sleep(0.1)
 
     with pytest.raises(KafkaIOError, match=r"transaction.timeout.ms` \(1000\)"):
-        slow.commit(Receipt("g", 1, 1, True), {})
+        slow.commit(Receipt("g", 1, "d", 1, True), {})
 
     slow.close()
     assert committed(kafka, bucket.topic) == []
@@ -205,13 +263,12 @@ def test_a_transaction_that_lasts_too_long_is_told_with_its_remedy(kafka, bucket
 def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_not(kafka, bucket, fences_first, rows):
     """The obvious way is wrong: what is read first may be followed by a commit of the attempt before."""
     earlier = TransactionalWriter(kafka, bucket)
-    earlier.begin()
-    earlier.writer.write(bucket.topic, None, [b"row"], None, [0])
+    earlier.write(bucket.topic, None, [b"row"], None, [0])
 
     def earlier_goes_on():
         """It commits at the worst moment: when the next attempt has just read the receipt."""
         with suppress(KafkaIOError):  # it is fenced
-            earlier.commit(Receipt("g", 1, 1, True), {bucket.topic: 1})
+            earlier.commit(Receipt("g", 1, "d", 1, True), {bucket.topic: 1})
 
     class Overtaken(TransactionalWriter):
         def _read_receipt(self):
@@ -227,10 +284,9 @@ def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_n
         earlier_goes_on()
         writer = TransactionalWriter(kafka, bucket)
 
-    if not standing(receipt, "g", 1, "bucket").done:
-        writer.begin()
-        writer.writer.write(bucket.topic, None, [b"row"], None, [0])
-        writer.commit(Receipt("g", 1, 1, True), {bucket.topic: 1})
+    if not standing(receipt, BATCH, "bucket").done:
+        writer.write(bucket.topic, None, [b"row"], None, [0])
+        writer.commit(Receipt("g", 1, "d", 1, True), {bucket.topic: 1})
 
     writer.close()
     earlier.close()
@@ -240,11 +296,11 @@ def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_n
 def test_rows_of_several_topics_are_in_together_or_not_at_all(kafka, bucket, topic_factory):
     """Side topics stand in the same transaction."""
     aside = topic_factory(1, prefix="aside")
-    given_up = ExactlyOnce(kafka, bucket, "g", 1)
+    given_up = ExactlyOnce(kafka, bucket, BATCH)
     for topic in (bucket.topic, aside):
         given_up.write(topic, None, [b"given up"], None, [0])
     given_up.abandon()
-    delivery = ExactlyOnce(kafka, bucket, "g", 1)
+    delivery = ExactlyOnce(kafka, bucket, BATCH)
     for topic in (bucket.topic, aside):
         delivery.write(topic, None, [b"row"], None, [0])
 
@@ -254,13 +310,28 @@ def test_rows_of_several_topics_are_in_together_or_not_at_all(kafka, bucket, top
     assert committed(kafka, bucket.topic) == committed(kafka, aside) == [b"row"]
 
 
-def test_an_earlier_checkpoints_receipt_does_not_hide_the_first_batch(kafka, bucket):
-    """Batch numbers begin again with a new checkpoint."""
-    attempt(kafka, bucket, 1, [b"old"], generation="before")
+def test_a_batch_that_was_planned_again_is_not_taken_for_the_one_that_is_in(kafka, bucket):
+    """Of the same number: after a power loss took its plan, it reads something else."""
+    attempt(kafka, bucket, 1, [b"row"], digest="before")
 
-    attempt(kafka, bucket, 1, [b"new"], generation="now")
+    with pytest.raises(BatchDiffers, match="another batch 1"):
+        attempt(kafka, bucket, 1, [b"row", b"more"], digest="after")
 
-    assert committed(kafka, bucket.topic) == [b"old", b"new"]
+    assert committed(kafka, bucket.topic) == [b"row"]
+
+
+def test_jobs_of_one_name_with_other_outputs_leave_each_other_alone(kafka, bucket, topic_factory):
+    """They fenced each other for ever."""
+    other = Bucket(bucket.job, bucket.number, topic_factory(1, prefix="other"))
+    mine = TransactionalWriter(kafka, bucket)
+    mine.write(bucket.topic, None, [b"mine"], None, [0])
+
+    attempt(kafka, other, 1, [b"its own"])
+    mine.commit(Receipt("g", 1, "d", 1, True), {bucket.topic: 1})
+
+    mine.close()
+    assert committed(kafka, bucket.topic) == [b"mine"]
+    assert committed(kafka, other.topic) == [b"its own"]
 
 
 def test_a_first_batch_without_rows_leaves_a_receipt(kafka, bucket):
@@ -294,7 +365,7 @@ def test_later_batches_without_rows_open_no_transaction(kafka, bucket, monkeypat
 
 def test_accounts_that_do_not_add_up_commit_nothing(kafka, bucket):
     """Rows were lost between the join and the producer."""
-    delivery = ExactlyOnce(kafka, bucket, "g", 1)
+    delivery = ExactlyOnce(kafka, bucket, BATCH)
     delivery.write(bucket.topic, None, [b"a"], None, [0])
 
     with pytest.raises(DeliveryFailed, match="2 records were to be written, 1 were sent"):
@@ -309,8 +380,7 @@ def test_accounts_that_do_not_add_up_commit_nothing(kafka, bucket):
 def test_settling_aborts_what_a_dead_job_left_open(kafka, bucket):
     """Readers of committed records wait for an open transaction."""
     dead = TransactionalWriter(kafka, bucket)
-    dead.begin()
-    dead.writer.write(bucket.topic, None, [b"half"], None, [0])
+    dead.write(bucket.topic, None, [b"half"], None, [0])
     dead.writer.flush()
     assert not is_settled(kafka, bucket.topic)
 
@@ -339,8 +409,7 @@ def test_a_producer_is_let_go_of_though_no_broker_answers():
         admin.create_topics([NewTopic("out", 1, 1)])["out"].result(30)
         bucket = Bucket("job", 0, "out")
         writer = TransactionalWriter({**kafka, "transaction.timeout.ms": "60000"}, bucket)
-        writer.begin()
-        writer.writer.write("out", None, [b"half"], None, [0])
+        writer.write("out", None, [b"half"], None, [0])
         writer.writer.flush()
 
         broker.pause()

@@ -16,6 +16,7 @@ from deploy.broker import Broker
 from kafkaio.delivery import AtLeastOnce, ExactlyOnce
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.fenced import Bucket
+from kafkaio.receipt import Batch
 from tests.kafkaio.test_delivery import committed
 from tests.support.wireproxy import Action, Api, Fault, Side, WireProxy
 
@@ -64,7 +65,7 @@ class Attempt:
     """One attempt at a batch, step by step, as a task makes it."""
 
     def __init__(self, wire: Wire, bucket: Bucket, number: int = 1) -> None:
-        self.delivery = ExactlyOnce(wire.faulty, bucket, "g", number)
+        self.delivery = ExactlyOnce(wire.faulty, bucket, Batch("g", number, "d"))
         self._topic = bucket.topic
         self._written = 0
 

@@ -6,19 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkaio.errors import ReceiptRefused
-from kafkaio.receipt import RENEW_AFTER_MS, Receipt, needed, standing
+from kafkaio.errors import BatchDiffers, OutputTaken, ReceiptRefused
+from kafkaio.receipt import RENEW_AFTER_MS, Batch, Receipt, Standing, check_start, digest_of, needed, standing
 
 
-def receipt(number=5, generation="g", rows=7, done=True):
-    return Receipt(generation, number, rows, done, {"out": rows}, at_ms=1_000)
+def receipt(number=5, generation="g", rows=7, done=True, digest="d"):
+    return Receipt(generation, number, digest, rows, done, {"out": rows}, at_ms=1_000)
+
+
+def batch(number=5, generation="g", digest="d"):
+    return Batch(generation, number, digest)
+
+
+CLAIM = Receipt.claim("g", 1_000)
 
 
 @given(
     st.builds(
         Receipt,
         st.text(max_size=8),
-        st.integers(1, 2**40),
+        st.integers(0, 2**40),
+        st.text(max_size=8),
         st.integers(0, 2**40),
         st.booleans(),
         st.dictionaries(st.text(max_size=8), st.integers(0, 2**40), max_size=3),
@@ -31,7 +39,7 @@ def test_a_receipt_survives_its_text(one):
     assert Receipt.from_text(one.to_text()) == one
 
 
-@pytest.mark.parametrize("text", ["", "no json", "[]", "{}", '{"format":2}', '{"format":1,"number":1}'])
+@pytest.mark.parametrize("text", ["", "no json", "[]", "{}", '{"format":1}', '{"format":2,"number":1}'])
 def test_what_is_no_receipt_is_refused(text):
     """Another program commits to the group: nothing is known then."""
     with pytest.raises(ReceiptRefused, match="no receipt that this version can read"):
@@ -39,40 +47,48 @@ def test_what_is_no_receipt_is_refused(text):
 
 
 def test_of_the_first_batch_without_a_receipt_nothing_is_in():
-    """A new checkpoint, or the first batch again."""
-    assert standing(None, "g", 1, "bucket") == standing(receipt(generation="old"), "g", 1, "bucket")
-    assert standing(None, "g", 1, "bucket").rows == 0
+    """Nobody has claimed the output."""
+    assert standing(None, batch(1), "bucket") == standing(CLAIM, batch(1), "bucket") == Standing()
 
 
 def test_of_a_later_batch_without_a_receipt_nothing_is_known():
     """It was there after the first batch: somebody, or Kafka's retention, has deleted it."""
     with pytest.raises(ReceiptRefused, match=r"no receipt.*offsets\.retention\.minutes"):
-        standing(None, "g", 2, "bucket 0 of job 'j'")
+        standing(None, batch(2), "bucket 0 of job 'j'")
 
 
-def test_a_receipt_of_another_checkpoint_hides_our_own():
-    """A job of the same name ran on another checkpoint in between."""
-    with pytest.raises(ReceiptRefused, match="another checkpoint"):
-        standing(receipt(generation="other"), "g", 5, "bucket")
+@pytest.mark.parametrize("number", [1, 5])
+@pytest.mark.parametrize("theirs", [Receipt.claim("other", 1_000), receipt(generation="other")])
+def test_what_another_checkpoint_has_claimed_is_its_own(number, theirs):
+    """The first batch too: it may be a late attempt of a checkpoint that was replaced."""
+    with pytest.raises(OutputTaken, match="taken over by a job of this name on another checkpoint"):
+        standing(theirs, batch(number), "bucket")
 
 
 def test_an_earlier_batch_says_nothing_of_this_one():
     """Batches without rows leave no receipt, so that it may be several batches behind."""
-    assert standing(receipt(number=3), "g", 5, "bucket").rows == 0
+    assert standing(receipt(number=3, digest="another"), batch(5), "bucket").rows == 0
 
 
 def test_the_rows_of_this_batch_that_are_in_are_told():
     """In parts, and done."""
-    part = standing(receipt(rows=7, done=False), "g", 5, "bucket")
-    whole = standing(receipt(rows=9, done=True), "g", 5, "bucket")
+    part = standing(receipt(rows=7, done=False), batch(5), "bucket")
+    whole = standing(receipt(rows=9, done=True), batch(5), "bucket")
 
     assert (part.rows, part.done, part.sent) == (7, False, {"out": 7})
     assert (whole.rows, whole.done) == (9, True)
 
 
+@pytest.mark.parametrize(("done", "how_much"), [(True, "all"), (False, "the first 7")])
+def test_another_batch_of_the_same_number_is_refused(done, how_much):
+    """It was planned again after its first plan was lost: it has other rows, and all or some of the first are in."""
+    with pytest.raises(BatchDiffers, match=rf"{how_much} rows of another batch 5 .*digest d, now new.*--take-over"):
+        standing(receipt(done=done), batch(5, digest="new"), "bucket")
+
+
 def test_a_batch_that_gives_other_rows_when_it_runs_again_is_refused():
     """Rows are skipped by their number: another one there means that some would be lost, or written twice."""
-    part = standing(Receipt("g", 5, 7, False, {"out": 7}, 1_000, "left 0:6"), "g", 5, "bucket")
+    part = standing(Receipt("g", 5, "d", 7, False, {"out": 7}, 1_000, "left 0:6"), batch(5), "bucket")
 
     part.check_reached("left 0:6", "bucket")
 
@@ -83,12 +99,52 @@ def test_a_batch_that_gives_other_rows_when_it_runs_again_is_refused():
 def test_a_checkpoint_that_has_gone_back_is_refused():
     """Its batches are in, and would be written again."""
     with pytest.raises(ReceiptRefused, match="put back, or copied"):
-        standing(receipt(number=6), "g", 5, "bucket")
+        standing(receipt(number=6), batch(5), "bucket")
+
+
+def test_a_digest_is_of_values_and_not_of_their_order():
+    """The executor reads from JSON what the driver has planned."""
+    assert digest_of({"a": 1, "b": [1, {"c": None}]}) == digest_of({"b": [1, {"c": None}], "a": 1})
+    assert digest_of({"a": 1}) != digest_of({"a": 2})
+
+
+@pytest.mark.parametrize("found", [None, CLAIM])
+def test_a_new_checkpoint_begins_where_nobody_has_written(found):
+    """Or where a start before, which planned nothing, has claimed the output."""
+    check_start(found, "g", None, "bucket")
+
+
+def test_a_new_checkpoint_does_not_replace_another_one_unless_it_is_told():
+    """A second start of the same job file, on another machine: the first may be running."""
+    other = receipt(generation="other")
+
+    with pytest.raises(OutputTaken, match=r"generation other.*may still run.*--take-over"):
+        check_start(other, "g", None, "bucket")
+    check_start(other, "g", None, "bucket", take_over=True)
+
+
+@pytest.mark.parametrize("take_over", [False, True])
+def test_a_checkpoint_that_has_lost_all_its_plans_is_refused(take_over):
+    """Nothing takes over from itself."""
+    with pytest.raises(ReceiptRefused, match="its offset log is gone"):
+        check_start(receipt(number=1), "g", None, "bucket", take_over=take_over)
+
+
+def test_a_checkpoint_goes_on_by_the_rules_of_its_newest_batch():
+    """Before it starts as when it delivers; take-over is for new checkpoints."""
+    check_start(receipt(), "g", batch(5), "bucket")
+    check_start(receipt(number=3), "g", batch(5), "bucket")
+
+    with pytest.raises(BatchDiffers):
+        check_start(receipt(), "g", batch(5, digest="new"), "bucket")
+    with pytest.raises(ReceiptRefused, match="put back, or copied"):
+        check_start(receipt(number=6), "g", batch(5), "bucket")
+    with pytest.raises(OutputTaken):
+        check_start(receipt(generation="other"), "g", batch(5), "bucket", take_over=True)
 
 
 def test_a_batch_without_rows_leaves_a_receipt_first_and_once_a_day():
     """The first one, or it could not be told from a lost one; then before Kafka forgets it."""
-    assert needed(None, "g", 1_000)
-    assert needed(receipt(generation="old"), "g", 1_000)
-    assert not needed(receipt(), "g", 1_000 + RENEW_AFTER_MS)
-    assert needed(receipt(), "g", 1_001 + RENEW_AFTER_MS)
+    assert needed(None, 1_000)
+    assert not needed(receipt(), 1_000 + RENEW_AFTER_MS)
+    assert needed(receipt(), 1_001 + RENEW_AFTER_MS)

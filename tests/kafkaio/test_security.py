@@ -19,6 +19,7 @@ from kafkaio.errors import KafkaIOError
 from kafkaio.fenced import Bucket, settle
 from kafkaio.groups import GroupOffsets
 from kafkaio.rangereader import RangeReader
+from kafkaio.receipt import Batch
 from kafkaio.writer import TopicWriter
 
 PASSWORD = "correct horse"
@@ -72,7 +73,7 @@ def test_every_client_takes_tls_and_sasl(secured: dict[str, str], caplog: pytest
     writer.close()
     bucket = Bucket("job", 0, "safe")
     settle(secured, [bucket])
-    delivery = ExactlyOnce(secured, bucket, "g", 1)
+    delivery = ExactlyOnce(secured, bucket, Batch("g", 1, "d"))
     delivery.standing()
     delivery.write("safe", None, [b"exactly once"], None, [2])
     delivery.commit(1, {"safe": 1}, done=True)

@@ -1,0 +1,54 @@
+"""Whether the broker lets us at the groups of receipts, where they cannot be read and nobody says why.
+
+A consumer that may not see its group is not told so: it looks for the coordinator until its time is over. The admin
+client is told at once, but ends its process when a broker goes while it asks (an assertion of librdkafka). So it asks
+in a process of its own, and only when a receipt does not come.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from confluent_kafka import KafkaError, KafkaException
+
+from kafkaio import client
+from kafkaio.fenced import Bucket, access_refused
+
+log = logging.getLogger("kafkaio.groupaccess")
+
+ANSWERED_WITHIN_S = 10.0
+_STARTED_WITHIN_S = 20.0
+
+
+def check_access(kafka: Mapping[str, str], buckets: Sequence[Bucket]) -> None:
+    """Raises the `KafkaIOError` that names group and ACL where the broker refuses one; returns where nobody answers."""
+    by_group = {bucket.group: bucket for bucket in buckets}
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    try:
+        codes = pool.submit(_codes, dict(kafka), list(by_group)).result(ANSWERED_WITHIN_S + _STARTED_WITHIN_S)
+    except (TimeoutError, BrokenProcessPool) as error:
+        log.info("whether the groups of receipts may be read is not known: %r", error)
+        return
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    for group, code in codes.items():
+        refused = access_refused(by_group[group], KafkaError(code))
+        if refused is not None:
+            raise refused
+
+
+def _codes(kafka: Mapping[str, str], groups: list[str]) -> dict[str, int]:
+    """By group, the code of the error that its description ends with."""
+    admin = client.admin(kafka)  # kept: its calls end with it
+    asked = admin.describe_consumer_groups(groups, request_timeout=ANSWERED_WITHIN_S)
+    found = {}
+    for group, answer in asked.items():
+        try:
+            answer.result()
+        except KafkaException as error:
+            found[group] = error.args[0].code()
+    return found

@@ -1,0 +1,91 @@
+"""What a job does with its output before it begins: look, compare, and only then fence.
+
+    look      the receipts of all buckets, read without fencing anything: a job that must not begin leaves no trace
+    compare   with what the checkpoint says (`receipt.check_start`)
+    fence     every earlier writer, and abort what it left open: readers of committed records wait for an open
+              transaction. A checkpoint without any batch also leaves a receipt of its own in each bucket, the claim:
+              whatever is still under way elsewhere finds it and ends
+
+A writer that still runs may fence us in turn, by an attempt that began before the claim. It does so a few times at
+most: its own attempts are counted.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+from kafkaio import client
+from kafkaio.bounded import within
+from kafkaio.clients import Clients
+from kafkaio.delivery import TransactionalWriter
+from kafkaio.errors import Fenced
+from kafkaio.fenced import Bucket, settle
+from kafkaio.groupaccess import check_access
+from kafkaio.receipt import Batch, Receipt, check_start
+from kafkaio.receiptgroup import read_receipt
+
+CLAIMS = 10
+_PAUSE_S = 0.5
+AT_ONCE = 8
+ASK_AFTER_S = 3.0
+
+
+def begin(
+    kafka: Mapping[str, str],
+    buckets: Sequence[Bucket],
+    generation: str,
+    planned: Mapping[int, Batch],
+    *,
+    take_over: bool = False,
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    clients: Clients = client,
+) -> None:
+    """Make the output that of this checkpoint alone.
+
+    planned    by bucket, the newest batch that the checkpoint has planned; empty: it has planned none
+    take_over  as in `receipt.check_start`
+
+    Raises `OutputTaken`, `BatchDiffers` and other `ReceiptRefused` before anything is fenced; `KafkaIOError`.
+    """
+    _check_access(kafka, buckets, clients)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        receipts = list(pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], buckets))
+        for bucket, receipt in zip(buckets, receipts, strict=True):
+            check_start(receipt, generation, planned.get(bucket.number), str(bucket), take_over=take_over)
+        if not planned:
+            made = functools.partial(TransactionalWriter, kafka, clients=clients)
+            list(pool.map(lambda bucket: _claim(made, bucket, generation, now_ms, take_over=take_over), buckets))
+    if planned:
+        settle(kafka, buckets, clients)
+
+
+def _check_access(kafka: Mapping[str, str], buckets: Sequence[Bucket], clients: Clients) -> None:
+    """Where the first receipt does not come, ask why; the reading itself is told only that nobody answers."""
+    try:
+        within(ASK_AFTER_S, lambda: read_receipt(kafka, buckets[0], clients))
+    except TimeoutError:
+        check_access(kafka, buckets)
+
+
+def _claim(
+    opened: Callable[[Bucket], TransactionalWriter],
+    bucket: Bucket,
+    generation: str,
+    now_ms: Callable[[], int],
+    *,
+    take_over: bool,
+) -> None:
+    for tries_left in reversed(range(CLAIMS)):
+        try:
+            with closing(opened(bucket)) as writer:
+                check_start(writer.receipt, generation, None, str(bucket), take_over=take_over)
+                writer.commit(Receipt.claim(generation, now_ms()), {})
+            return
+        except Fenced:
+            if not tries_left:
+                raise
+            time.sleep(_PAUSE_S)

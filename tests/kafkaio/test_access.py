@@ -1,0 +1,95 @@
+"""A broker that grants nothing by itself: what is missing is told by name, and at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from deploy.broker import Broker, free_port
+from kafkaio import settling
+from kafkaio.errors import KafkaIOError
+from kafkaio.fenced import Bucket
+from kafkaio.receiptgroup import read_receipt
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, str], AdminClient]]:
+    """What reaches it as a user who may do nothing, and an admin who may do everything."""
+    folder, port = tmp_path_factory.mktemp("guarded"), free_port()
+    broker = Broker(folder / "broker")
+    plain, controller = (folder / "broker" / "ports").read_text().split()
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    broker = Broker(
+        folder / "broker",
+        {
+            "listeners": f"PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},SAFE://127.0.0.1:{port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{plain},SAFE://127.0.0.1:{port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SAFE:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.safe.plain.sasl.jaas.config": f'{login} user_teacup="secret";',
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        },
+    )
+    with broker:
+        user = {
+            "bootstrap.servers": f"127.0.0.1:{port}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "teacup",
+            "sasl.password": "secret",
+        }
+        yield user, AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
+    guarded: tuple[dict[str, str], AdminClient],
+) -> None:
+    """Until all are there: group, transactional id. Nobody waits a minute for a broker that has answered."""
+    kafka, admin = guarded
+    admin.create_topics([NewTopic("out", 1, 1)])["out"].result(60)
+    bucket = Bucket("job", 0, "out")
+
+    def grant(kind: ResourceType, name: str, operation: AclOperation, pattern: ResourcePatternType) -> None:
+        binding = AclBinding(kind, name, pattern, "User:teacup", "*", operation, AclPermissionType.ALLOW)
+        admin.create_acls([binding])[binding].result(30)
+        time.sleep(1.0)  # the broker learns of it from its log
+
+    def refusal() -> str:
+        began = time.monotonic()
+        with pytest.raises(KafkaIOError) as error:
+            settling.begin(kafka, [bucket], "g", {})
+        assert time.monotonic() - began < settling.ASK_AFTER_S + 25
+        return str(error.value)
+
+    grant(ResourceType.TOPIC, "out", AclOperation.READ, ResourcePatternType.LITERAL)
+    grant(ResourceType.TOPIC, "out", AclOperation.WRITE, ResourcePatternType.LITERAL)
+    told = [refusal()]
+    grant(ResourceType.GROUP, "teacup.job/", AclOperation.DESCRIBE, ResourcePatternType.PREFIXED)
+    told.append(refusal())
+    grant(ResourceType.TRANSACTIONAL_ID, "teacup.job/", AclOperation.WRITE, ResourcePatternType.PREFIXED)
+    told.append(refusal())
+    grant(ResourceType.GROUP, "teacup.job/", AclOperation.READ, ResourcePatternType.PREFIXED)
+    settling.begin(kafka, [bucket], "g", {})
+
+    group, transactional_id, group_again = told
+    assert "GROUP_AUTHORIZATION_FAILED" in group
+    assert "grant Read on group 'teacup.job/out/0'" in group
+    assert "prefix 'teacup.job/out/'" in group
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in transactional_id
+    assert "grant Write on transactional id 'teacup.job/out/0'" in transactional_id
+    assert "grant Read on group 'teacup.job/out/0'" in group_again
+    receipt, _ = read_receipt(kafka, bucket)
+    assert receipt is not None
+    assert receipt.generation == "g"
