@@ -16,6 +16,7 @@ from joins.lookup.errors import DelayUnreachable
 
 MODULES = (
     "deploy.checkpoint",
+    "deploy.query",
     "dedup.errors",
     "joins.lookup.errors",
     "joins.lookup.feed",
