@@ -1,0 +1,308 @@
+"""A simulated Kafka for one output: a transaction coordinator, one topic, committed offsets, and a clock that goes only
+when told. What delivery is made of runs against it unchanged; `kafkaio.clients` is the seam.
+
+    Cluster    the state of the brokers. Requests change it in the order in which they arrive
+    Worker     a process that carries out one task after the other, in a thread of its own. Before each of its requests
+               it stands still until a test lets it go on, and is told what becomes of the request (`Fate`)
+
+What it does as Kafka does:
+
+- `init` ends the open transaction of the id, and gives a new epoch; requests of older epochs are refused from then on.
+- A transaction that is open for longer than its time-out is aborted, and its producer is fenced.
+- Offsets count with the transaction that they are part of; who reads them meanwhile waits.
+- A request may get lost, its answer may get lost, or it arrives after its sender has given up.
+- A producer that was fenced is of no use any more: each of its calls fails, most with words that do not say why.
+
+What it does not do: there is one broker, which is never down; records of a transaction are in one partition; a request
+that arrives is carried out whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+
+from kafkaio.delivery import Producers
+
+
+class Fate(Enum):
+    """What becomes of a request."""
+
+    ANSWERED = "answered"
+    ANSWER_LOST = "carried out, the answer is lost"
+    LOST = "lost"
+    LATE = "arrives after its sender has given up"
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One that is open: its records in the log, and the offsets that it will commit."""
+
+    began_s: float
+    timeout_s: float
+    records: list[list[Any]] = field(default_factory=list)
+    offsets: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+
+class Cluster:
+    """Epochs and open transactions by transactional id; the log as [value, is it committed]; offsets by group."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.epochs: dict[str, int] = {}
+        self.open: dict[str, Transaction] = {}
+        self.log: list[list[Any]] = []
+        self.offsets: dict[str, tuple[int, str]] = {}
+        self.late: list[Callable[[], object]] = []
+
+    def committed(self) -> list[Any]:
+        """What a reader of committed records sees."""
+        return [value for value, state in self.log if state == "committed"]
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and the coordinator abort what lasts too long."""
+        self.now_s += seconds
+        for name, one in list(self.open.items()):
+            if self.now_s - one.began_s > one.timeout_s:
+                self._end(name, commit=False)
+                self.epochs[name] += 1
+
+    def init(self, name: str) -> int:
+        if name in self.open:
+            self._end(name, commit=False)
+        self.epochs[name] = self.epochs.get(name, -1) + 1
+        return self.epochs[name]
+
+    def produce(self, name: str, epoch: int, timeout_s: float, values: list[Any]) -> None:
+        self._check(name, epoch)
+        for value in values:
+            record = [value, "open"]
+            self.log.append(record)
+            self._opened(name, timeout_s).records.append(record)
+
+    def add_offsets(self, name: str, epoch: int, timeout_s: float, group: str, offset: tuple[int, str]) -> None:
+        self._check(name, epoch)
+        self._opened(name, timeout_s).offsets[group] = offset
+
+    def end(self, name: str, epoch: int, *, commit: bool) -> None:
+        self._check(name, epoch)
+        if name not in self.open:
+            raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE))
+        self._end(name, commit=commit)
+
+    def unstable(self, group: str) -> bool:
+        return any(group in one.offsets for one in self.open.values())
+
+    def _check(self, name: str, epoch: int) -> None:
+        if self.epochs[name] != epoch:
+            raise KafkaException(KafkaError(KafkaError._FENCED, "fenced by a newer one", True))
+
+    def _opened(self, name: str, timeout_s: float) -> Transaction:
+        return self.open.setdefault(name, Transaction(self.now_s, timeout_s))
+
+    def _end(self, name: str, *, commit: bool) -> None:
+        one = self.open.pop(name)
+        for record in one.records:
+            record[1] = "committed" if commit else "aborted"
+        if commit:
+            self.offsets.update(one.offsets)
+
+
+class Worker:
+    """Carries out tasks; `go_on` lets it do its next request. Implements `Clients` for what runs in it.
+
+    doing   "idle", "running", or what it stands before
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.producers = Producers(self)
+        self.doing = "idle"
+        self.outcome: object = None
+        self._fate: Fate | None = None
+        self._killed = False
+        self._changed = threading.Condition()
+
+    def begin(self, task: Callable[[Worker], object]) -> None:
+        """Let it carry out a task, up to its first request; `outcome` is what it returns, or raises."""
+        self._resume("running")
+        threading.Thread(target=self._carry_out, args=(task,), daemon=True).start()
+        self._await()
+
+    def go_on(self, fate: Fate = Fate.ANSWERED) -> None:
+        """Let it do the request it stands before, and come to its next one."""
+        self._resume("running", fate)
+        self._await()
+
+    def kill(self) -> None:
+        """As by `kill -9`: what it stands before is never done. What was on its way already may arrive."""
+        with self._changed:
+            self._killed = True
+        self._resume("killed", Fate.LOST)
+
+    def request(self, what: str, carried_out: Callable[[], Any], timeout_s: float) -> Any:
+        """Stand before a request until told what becomes of it."""
+        with self._changed:
+            if self._killed:
+                raise Killed
+            self.doing, self._fate = what, None
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._fate is not None)
+            if self._killed:
+                raise Killed
+            fate = self._fate
+        if fate in (Fate.ANSWERED, Fate.ANSWER_LOST):
+            answer = carried_out()
+            if fate is Fate.ANSWERED:
+                return answer
+        if fate is Fate.LATE:
+            self.cluster.late.append(carried_out)
+        self.cluster.advance(timeout_s)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def producer(
+        self, kafka: Mapping[str, str], tuning: object, on_error: Any, on_delivery: Any, name: str | None = None
+    ) -> SimulatedProducer:
+        assert name is not None
+        timeout_s = int(kafka["transaction.timeout.ms"]) / 1000
+        return SimulatedProducer(self, name, timeout_s, on_error, on_delivery)
+
+    def consumer(self, kafka: Mapping[str, str], tuning: object, on_error: object) -> SimulatedConsumer:
+        return SimulatedConsumer(self, kafka["group.id"])
+
+    def _carry_out(self, task: Callable[[Worker], object]) -> None:
+        try:
+            outcome = task(self)
+        except BaseException as error:
+            outcome = error
+        with self._changed:
+            self.outcome = outcome
+            if not self._killed:
+                self.doing = "idle"
+            self._changed.notify_all()
+
+    def _resume(self, doing: str, fate: Fate | None = None) -> None:
+        with self._changed:
+            self.doing, self._fate = doing, fate
+            self._changed.notify_all()
+
+    def _await(self) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.doing != "running", 30), "the worker neither asks nor ends"
+
+
+class SimulatedProducer:
+    """As librdkafka's transactional producer: records are collected, and sent when it is polled or flushed."""
+
+    def __init__(self, worker: Worker, name: str, timeout_s: float, on_error: Any, on_delivery: Any) -> None:
+        self._worker, self._name, self._timeout_s = worker, name, timeout_s
+        self._on_error, self._on_delivery = on_error, on_delivery
+        self._epoch = -1
+        self._queue: list[Any] = []
+        self._fatal: KafkaError | None = None
+        self._begun = self._ending = False
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None)})
+
+    def produce(self, topic: str, value: Any, *_: object) -> None:
+        if self._fatal is not None:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
+        self._queue.append(value)
+
+    def poll(self, timeout: float) -> int:
+        self._send()
+        return 0
+
+    def flush(self, timeout: float) -> int:
+        self._send()
+        return 0
+
+    def purge(self) -> None:
+        self._queue = []
+
+    def close(self) -> None:
+        """Aborts what is open; that this may fail is nobody's business."""
+        if self._begun and self._fatal is None:
+            try:
+                self._asked("abort", lambda: self._worker.cluster.end(self._name, self._epoch, commit=False))
+            except KafkaException:
+                return
+
+    def init_transactions(self, timeout: float) -> None:
+        self._epoch = self._asked("init", lambda: self._worker.cluster.init(self._name))
+
+    def begin_transaction(self) -> None:
+        if self._fatal is not None:
+            raise KafkaException(self._fatal)
+        if self._begun or self._epoch < 0:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self._begun = True
+
+    def send_offsets_to_transaction(self, positions: list[TopicPartition], group: Any, timeout: float) -> None:
+        (at,) = positions
+        cluster, offset = self._worker.cluster, (at.offset, at.metadata)
+        self._asked("offsets", lambda: cluster.add_offsets(self._name, self._epoch, self._timeout_s, group, offset))
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._asked("commit", lambda: self._worker.cluster.end(self._name, self._epoch, commit=True))
+        self._begun = False
+
+    def _send(self) -> None:
+        values, self._queue = self._queue, []
+        if not values:
+            return
+        cluster = self._worker.cluster
+        try:
+            self._asked("produce", lambda: cluster.produce(self._name, self._epoch, self._timeout_s, values))
+        except KafkaException as error:
+            for _ in values:
+                self._on_delivery(error.args[0], SimpleNamespace(topic=lambda: "out", partition=lambda: 0))
+
+    def _asked(self, what: str, carried_out: Callable[[], Any]) -> Any:
+        if self._fatal is not None:
+            raise KafkaException(self._fatal)
+        try:
+            return self._worker.request(what, carried_out, self._timeout_s)
+        except KafkaException as error:
+            if error.args[0].fatal():
+                self._fatal = error.args[0]
+                self._on_error(self._fatal)
+            raise
+
+
+class SimulatedConsumer:
+    """Reads the committed offset of a group once it is stable."""
+
+    def __init__(self, worker: Worker, group: str) -> None:
+        self._worker, self._group = worker, group
+
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        (asked,) = partitions
+        cluster = self._worker.cluster
+        while (found := self._worker.request("read", lambda: self._stable(cluster), 0.0)) is None:
+            cluster.advance(1.0)
+        offset, metadata = found
+        return [TopicPartition(asked.topic, asked.partition, offset, metadata)]
+
+    def consumer_group_metadata(self) -> str:
+        return self._group
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _stable(self, cluster: Cluster) -> tuple[int, str] | None:
+        return None if cluster.unstable(self._group) else cluster.offsets.get(self._group, (OFFSET_INVALID, ""))
