@@ -1,6 +1,6 @@
 """What the deduplicator costs: loading ids from a topic, filtering rows, memory, and being off.
 
-    load     ids a second from the output topic (150-byte envelopes, headers as of a job), one process
+    load     ids a second from the output topic (envelopes of 150 bytes with both position headers), one process
     filter   rows a second on one core, against the ids loaded: half of them seen, ids made from four position columns
     memory   bytes an id: the arrays, and the peak while they are built
     off      what a task pays while it is off: nanoseconds a task
@@ -22,10 +22,9 @@ import numpy as np
 import polars as pl
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from dedup.batchtag import BATCH, BatchTag
 from dedup.deduplicator import Deduplicator
 from dedup.hashing import Hashes
-from dedup.identity import Identity, Within
+from dedup.identity import Identity
 from dedup.kafkaresults import KafkaResults
 from dedup.replayrange import Bounds, DedupConfig, ReplayRange
 from dedup.seen import SeenIds
@@ -36,7 +35,6 @@ from kafkaio.writer import TopicWriter
 
 PARTITIONS = 4
 CHUNK = 50_000
-TAG = BatchTag.of("bench", "generation", 1)
 
 
 def fill(kafka: dict[str, str], topic: str, ids: int) -> None:
@@ -45,8 +43,7 @@ def fill(kafka: dict[str, str], topic: str, ids: int) -> None:
     writer = TopicWriter(kafka)
     for start in range(0, ids, CHUNK):
         numbers = range(start, min(start + CHUNK, ids))
-        tag = (BATCH, str(TAG))
-        headers = [[("teacup.left", f"{i % 4}:{i}"), ("teacup.right", f"{i % 4}:{i}"), tag] for i in numbers]
+        headers = [[("teacup.left", f"{i % 4}:{i}"), ("teacup.right", f"{i % 4}:{i}")] for i in numbers]
         values = [b"x" * 150] * len(numbers)
         writer.write(topic, None, values, headers, partitions=[i % PARTITIONS for i in numbers])
     writer.flush()
@@ -59,15 +56,14 @@ def measure(bootstrap: str, ids: int) -> None:
     config = DedupConfig(limit=2 * ids, settle_ms=0)
     core = Deduplicator(config, ReplayRange(last_batch=0))
     core.begin(Attempt(0), 0)
-    identity = Identity(within=Within.BATCH)
-    results = KafkaResults(topic, kafka, identity)
+    results = KafkaResults(topic, kafka)
     began = time.perf_counter()
-    core.load(results.load(Bounds(None, 2 * ids, TAG)), lambda: 0)
+    core.load(results.load(Bounds(None, 2 * ids)), lambda: 0)
     took = time.perf_counter() - began
     results.close()
     print(f"load    {core.seen / took:,.0f} ids/s ({core.seen:,} in {took:.2f} s)")
 
-    spent, rows = 0.0, 0
+    identity, spent, rows = Identity(), 0.0, 0
     for start in range(ids // 2, ids // 2 + ids, CHUNK):
         number = pl.int_range(start, start + CHUNK, eager=True)
         part = (number % 4).cast(pl.Int32)
@@ -75,7 +71,7 @@ def measure(bootstrap: str, ids: int) -> None:
             {"left_partition": part, "left_offset": number, "right_partition": part, "right_offset": number}
         )
         began = time.process_time()
-        core.keep(identity.in_batch(identity.of_positions(frame), TAG), 0)
+        core.keep(identity.of_positions(frame), 0)
         spent += time.process_time() - began
         rows += CHUNK
     print(f"filter  {rows / spent:,.0f} rows/s a core ({core.totals['dropped']:,} of {rows:,} dropped)")

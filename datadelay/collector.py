@@ -10,10 +10,6 @@
 Topics are looked at in a few threads, as most of the time is waiting. Only the main thread submits, so that a thread
 that hangs in a call beyond the deadline (they are daemons) can do no harm. The last part of the deadline is kept for
 submitting: whatever happens to Kafka, the API hears of it.
-
-A run has no history by which to check its clock, but the API has a clock, and what earlier runs have published. Of a
-clock that is ahead of the API's the difference is taken off, as a value that is too large cannot be taken back; a
-clock that stands before an earlier listing is named, and the API refuses what it lists.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -57,7 +53,6 @@ from datadelay.positions import Positions
 from datadelay.positions.checkpoint import SparkCheckpoint
 from datadelay.positions.group import ConsumerGroup
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.clock import ahead_of, not_before
 from kafkaio.errors import KafkaIOError
 from kafkaio.eventtime import TimeOf
 
@@ -116,14 +111,12 @@ class Outcome:
 
 def run(config: CollectorConfig) -> ExitCode:
     """Collect and submit. Raises `ConfigInvalid`, before anything is read."""
-    started = time.monotonic()
+    started, begun_ms = time.monotonic(), _now_ms()
     look_until = started + config.deadline_s - min(SUBMIT_RESERVE_S, config.deadline_s / 2)
     verify = True if config.api.ca_bundle is None else str(config.api.ca_bundle)
     tasks = _tasks(config)
     with DelayClient(config.api.url, config.api.token, retries=1, read_timeout_s=3.0, verify=verify) as api:
-        clock_ms = _checked_clock(api)
-        begun_ms = clock_ms()
-        outcomes = _start(config, tasks, clock_ms)
+        outcomes = _start(config, tasks)
         codes = {ExitCode.OK}
         waiting = {task.name: task for task in tasks}
         while waiting:
@@ -183,24 +176,7 @@ def _tasks(config: CollectorConfig) -> list[Task]:
     return tasks
 
 
-def _checked_clock(api: DelayClient) -> Callable[[], int]:
-    """This machine's clock, never ahead of the API's; what is wrong with it is logged."""
-    asked_ms = _now_ms()
-    try:
-        published = api.list()
-    except CallFailed as error:
-        logger.warning("the clock was not checked against the API's: %s", error)
-        return _now_ms
-    ahead_ms = max((ahead_of(asked_ms, one.now_ms) for one in published), default=0)
-    if ahead_ms:
-        logger.warning("this machine's clock is %g s ahead of the API's, which is taken instead", ahead_ms / 1000)
-    newest_ms = max((one.listed_ms for one in published), default=0)
-    if (reason := not_before(_now_ms() - ahead_ms, newest_ms)) is not None:
-        logger.error("%s", reason)
-    return lambda: _now_ms() - ahead_ms
-
-
-def _start(config: CollectorConfig, tasks: list[Task], clock_ms: Callable[[], int]) -> queue.SimpleQueue[Outcome]:
+def _start(config: CollectorConfig, tasks: list[Task]) -> queue.SimpleQueue[Outcome]:
     """Threads that put one outcome a task."""
     todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
     done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
@@ -213,18 +189,18 @@ def _start(config: CollectorConfig, tasks: list[Task], clock_ms: Callable[[], in
                 task = todo.get_nowait()
             except queue.Empty:
                 return
-            done.put(_look(task, config, clock_ms))
+            done.put(_look(task, config))
 
     for number in range(min(config.parallel, len(tasks))):
         threading.Thread(target=work, name=f"collector-{number}", daemon=True).start()
     return done
 
 
-def _look(task: Task, config: CollectorConfig, clock_ms: Callable[[], int]) -> Outcome:
+def _look(task: Task, config: CollectorConfig) -> Outcome:
     """Every failure becomes an outcome, so that no topic is left without one."""
     try:
         store_generation = _store_generation(task.consumer.store)
-        seen = _observe(task, config, clock_ms)
+        seen = _observe(task, config)
     except (KafkaIOError, DelayError) as error:
         return Outcome(task, None, str(error))
     except Exception as error:
@@ -244,14 +220,14 @@ def _look(task: Task, config: CollectorConfig, clock_ms: Callable[[], int]) -> O
     )
 
 
-def _observe(task: Task, config: CollectorConfig, clock_ms: Callable[[], int]) -> Observation:
+def _observe(task: Task, config: CollectorConfig) -> Observation:
     kafka, time_of, rules = config.kafka_of(task.consumer), TimeOf(task.topic.time), task.topic.rules
     name, skew_ms = task.topic.topic, rules.max_future_skew_ms
     with (
         closing(BrokerLog(name, kafka, time_of, outliers=rules.outliers, max_future_skew_ms=skew_ms)) as log,
         closing(BrokerLog(name, kafka)) if time_of.in_payload else nullcontext() as by_kafka_time,
     ):
-        return observe(log, task.positions, rules, clock_ms, by_kafka_time)
+        return observe(log, task.positions, rules, _now_ms, by_kafka_time)
 
 
 def _store_generation(store: StoreSettings | None) -> str | None:

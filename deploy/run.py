@@ -43,6 +43,7 @@ from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import lookup_stage
 from joins.spec import JoinError
 from joins.window import carried_out, tickets
+from joins.window.facts import keep_facts
 from joins.window.source import Gate, commit_positions
 from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
 from joins.window.state import Admission
@@ -72,7 +73,8 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate, setup: Setup | Non
     """The streaming DataFrame of a job: one summary (JSON) a bucket and batch, its rows delivered on the way."""
     deliver = deliver_stage(job.spec, job.output, setup)
     spec = job.spec
-    join = lookup_stage(spec) if isinstance(spec, LookupSpec) else join_stage(spec, job.window_folder)
+    windows = job.window_folder
+    join = lookup_stage(spec, windows) if isinstance(spec, LookupSpec) else join_stage(spec, windows)
     select = job.output.select
     if select is None:
 
@@ -121,7 +123,8 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None], *, take_ov
         exactly_once=job.output.exactly_once,
     )
     warm_up(spark)
-    gate = Gate(stop_file=stop_file, commit_group=job.spec.name, generation=generation)
+    windows = job.window_folder
+    gate = Gate(stop_file=stop_file, commit_group=job.spec.name, generation=generation, windows=windows)
     ended: list[int] = []
 
     def finish(frame: DataFrame, batch_id: int) -> None:
@@ -129,6 +132,7 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None], *, take_ov
         sync_plan(job.checkpoint, batch_id)
         summaries = summaries_of(frame)
         if summaries:  # there are none where it was stopped before anything was planned
+            keep_facts(windows, job.spec.name, summaries)
             now_ms = time.time_ns() // 1_000_000
             _say(job, say, report.gather(job.spec, summaries, time.monotonic() - began, now_ms))
         ended.append(batch_id)
@@ -175,6 +179,6 @@ def _commit_last(job: WindowJob, query: StreamingQuery) -> None:
     if not offsets or not offsets[-1]:
         return
     try:
-        commit_positions(job.spec, job.spec.name, Admission.from_json(offsets[-1]))
+        commit_positions(job.spec, job.spec.name, Admission.from_json(offsets[-1]), job.window_folder)
     except KafkaIOError as error:
         log.warning("positions were not committed to group %r: %s", job.spec.name, error)

@@ -319,7 +319,7 @@ def _position_headers(rows: pl.DataFrame, more: list[Any] | None, batch: BatchTa
         right=pl.format("{}:{}", "right_partition", "right_offset"),
     )
     left, right = positions["left"].to_list(), positions["right"].to_list()
-    tag = () if batch is None else ((BATCH, str(batch).encode()),)  # one pair for all rows, bytes as they cost less
+    tag = () if batch is None else ((BATCH, str(batch)),)  # one pair for all rows
     headers: list[Any] = [
         [("teacup.left", a), *tag] if b is None else [("teacup.left", a), ("teacup.right", b), *tag]
         for a, b in zip(left, right, strict=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from datadelay.progress import Idle
+from kafkaio.eventtime import OUTLIERS
 
 LONGEST_MS = 3_650 * 86_400_000
 """Ten years: a longer duration is a slip, and the sums of absurd ones leave the 64 bits that times have."""
@@ -24,6 +25,7 @@ class JoinError(Exception):
       +- SpecChanged       the checkpoint belongs to another join
       +- NotCoPartitioned  the two topics do not keep a key in the same partition
       +- DataLoss          records that the join still needs are gone from the log
+      +- ClockBehind       this machine's clock cannot be right
     """
 
 
@@ -41,6 +43,10 @@ class NotCoPartitioned(JoinError):
 
 class DataLoss(JoinError):
     """Records that the join still needs are gone: deleted by retention, truncated, or the topic was made again."""
+
+
+class ClockBehind(JoinError):
+    """The clock stands before its last listing, or before most records, which would become dead letters."""
 
 
 class Policy(StrEnum):
@@ -108,6 +114,8 @@ class JoinSpec:
     max_wait_ms      how long left waits for a right topic whose frontier stands still; None: for ever
     on_data_loss     "stop", or "continue" with what is left of the log, counted
     frontier_every_ms  how often at most a batch without records is run, only to expire the window
+    outliers         how many of 2n + 1 records in a row may lie about their time (far too late, or ahead of their
+                     neighbours) before the others suffer from it; bounds rest on the median of so many
     """
 
     name: str
@@ -124,6 +132,7 @@ class JoinSpec:
     start: str | int = "earliest"
     on_data_loss: str = "stop"
     frontier_every_ms: int = 1_000
+    outliers: int = OUTLIERS
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -131,6 +140,8 @@ class JoinSpec:
             raise SpecError("name: '' is not allowed; give the join a name")
         for name in ("before_ms", "after_ms", "producer_delay_ms", "max_future_skew_ms"):
             check_duration(name, getattr(self, name))
+        if self.outliers < 0:
+            raise SpecError(f"outliers: {self.outliers} is not allowed; give 0 or more records")
         if self.max_wait_ms is not None:
             if self.max_wait_ms <= 0:
                 raise SpecError(
@@ -163,4 +174,5 @@ class JoinSpec:
             "before_ms": self.before_ms,
             "after_ms": self.after_ms,
             "policy": str(self.policy),
+            "outliers": self.outliers,
         }

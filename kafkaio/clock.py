@@ -104,14 +104,5 @@ def not_before_append(wall_ms: int, appended_ms: int, topic: str) -> str | None:
     )
 
 
-def ahead_of(wall_ms: int, other_ms: int) -> int:
-    """How far ahead of another machine's clock this one stands, 0 within the tolerance: the one behind is believed.
-
-    wall_ms is read before the other one is asked, so that the way there cannot look like a clock that is ahead.
-    """
-    ahead_ms = wall_ms - other_ms
-    return ahead_ms if ahead_ms > TOLERANCE_MS else 0
-
-
 def _told(jump_ms: int) -> str:
     return f"{abs(jump_ms) / 1000:g} s {'ahead' if jump_ms > 0 else 'behind'}"

@@ -102,6 +102,16 @@ class RangeReader:
             raise
         self._put_back(cursor)
 
+    def give_back(self, partition: int, records: list[pa.RecordBatch]) -> None:
+        """Let the next `read` of the partition begin with these, the last ones that it has read, without a fetch.
+
+        They come again cut into batches as a fetch would cut them.
+        """
+        with self._lock:
+            cursor = self._idle.get(partition)
+            if cursor is not None:
+                cursor.take_back(records)
+
     def close(self) -> None:
         with self._lock:
             cursors, self._idle = list(self._idle.values()), OrderedDict()
@@ -136,6 +146,8 @@ class _Cursor:
         self.partition = -1
         self.position = -1
         self._ahead: list[Any] = []  # fetched, at or beyond `position`
+        self._given_back: list[pa.RecordBatch] = []  # from `position` on, before what is ahead
+        self._continues_at = -1  # what is given back ends here
         self._passed = -1  # an end-of-partition event told: no record in [last one seen, _passed)
         self._trouble: KafkaError | None = None
         self._consumer: Consumer = client.consumer(kafka, TUNING, self._on_error)
@@ -146,12 +158,29 @@ class _Cursor:
             return
         self._consumer.assign([TopicPartition(self.topic, partition, start)])
         self.partition, self.position, self._ahead, self._passed = partition, start, [], -1
+        self._given_back = []
+
+    def take_back(self, records: list[pa.RecordBatch]) -> None:
+        if not records:
+            return
+        if not self._given_back:
+            self._continues_at = self.position
+        self._given_back = [*records, *self._given_back]
+        self.position = records[0].column("offset")[0].as_py()
 
     def read(self, end: int, chunk: int, timeout_s: float) -> Iterator[pa.RecordBatch]:
         pieces: list[pa.RecordBatch] = []
         rows = size = 0
         deadline = time.monotonic() + timeout_s
         while self.position < end:
+            if self._given_back:
+                piece, size = self._again(end, chunk - rows, size)
+                pieces.append(piece)
+                rows += piece.num_rows
+                if rows >= chunk or size >= BATCH_BYTES:
+                    yield _joined(pieces)
+                    pieces, rows, size = [], 0, 0
+                continue
             with no_garbage_collection():
                 messages = self._fetch(min(end - self.position, _CONSUME_RECORDS, chunk - rows))
                 if messages and messages[-1].offset() >= end:
@@ -186,6 +215,22 @@ class _Cursor:
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _again(self, end: int, limit: int, size: int) -> tuple[pa.RecordBatch, int]:
+        """The next records that were given back, at most `limit` and below `end`, and the bytes of their batch."""
+        first = self._given_back.pop(0)
+        below = int(np.searchsorted(first.column("offset").to_numpy(), end))
+        piece = first.slice(0, min(below, limit))
+        fitting, size = _fitting(piece, size)
+        piece, rest = piece.slice(0, fitting), first.slice(min(below, limit, fitting))
+        if rest.num_rows:
+            self._given_back.insert(0, rest)
+            self.position = rest.column("offset")[0].as_py()
+        elif self._given_back:
+            self.position = self._given_back[0].column("offset")[0].as_py()
+        else:
+            self.position = self._continues_at
+        return piece, size
 
     def _fetch(self, limit: int) -> list[Any]:
         """At most `limit` records from the position on; none where none came within a few milliseconds."""

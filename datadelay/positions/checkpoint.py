@@ -114,9 +114,11 @@ def _of_admission(end: Mapping[str, Any], topic: str) -> dict[int, int] | None:
     if not sides:
         return None
     found: dict[int, int] = {}
+    # Of left a batch may hold records back: where it began is sure.
+    which = 1 if sides[0] == "left" else 2
     for bucket in end["buckets"]:
-        for partition, _start, after, *_ in bucket[sides[0]]:
-            found[partition] = min(_offset(after), found.get(partition, after))
+        for reading in bucket[sides[0]]:
+            found[reading[0]] = min(_offset(reading[which]), found.get(reading[0], reading[which]))
     return found
 
 

@@ -22,10 +22,11 @@ import pyarrow as pa
 from joins.lookup.gate import at
 from joins.lookup.spec import LookupSpec
 from joins.spec import DataLoss
-from joins.window.batch import Summary
-from joins.window.intake import Intake, take_in
+from joins.window.batch import BatchReader, GiveBack, Newest, Summary
+from joins.window.facts import BucketFacts
+from joins.window.intake import Intake
 from joins.window.slices import Slice
-from joins.window.state import Bucket
+from joins.window.ticket import Ticket
 from joins.window.window import Window
 
 EVERYTHING = -(2**62)
@@ -76,66 +77,52 @@ class LookupBatch:
     """Carries out one bucket's part of an admission."""
 
     spec: LookupSpec
-    bucket: Bucket
-    number: int
-    buckets: int
-    ceiling_ms: int
+    ticket: Ticket
     read: ReadLeft
     look_up: LookUp
-    newest: dict[int, int] = field(default_factory=dict)
+    newest: Newest = field(default_factory=dict)
     begin: Begin = at_once
+    give_back: GiveBack | None = None
     summary: LookupSummary = field(init=False)
+    facts: BucketFacts = field(init=False)
 
     def __post_init__(self) -> None:
-        bucket = self.bucket
-        slowest = min(bucket.left, key=lambda p: bucket.left[p].progress_ms)
-        self.summary = LookupSummary(
-            bucket.number,
-            self.number,
-            self.buckets,
-            frontier_ms={"left": bucket.left[slowest].progress_ms, "right": bucket.frontier_ms},
-            slowest={"left": slowest, "right": 0},
-            held_by=f"{self.spec.delay.consumer} in {self.spec.right.topic}",
-        )
+        ticket = self.ticket
+        self.summary = LookupSummary(ticket.bucket.number, ticket.number, ticket.buckets, ticket.generation)
+        self.summary.held_by = f"{self.spec.delay.consumer} in {self.spec.right.topic}"
 
     def rows(self) -> Iterator[pl.DataFrame]:
         """The rows that go out, in the schema of `records.ROW`; left's in the order of their partition."""
+        reader = BatchReader(self.spec, self.ticket, lambda _, p, start, end: self.read(p, start, end), self.give_back)
+        stalled_from_ms = reader.limit.stalled_from_ms
         under_way: deque[_Part] = deque()
-        for taken in self._parts():
+        for taken in self._parts(reader):
             if isinstance(taken, pl.DataFrame):
                 yield from self._counted(taken)
                 continue
             under_way.append(self._begun(taken))
             if len(under_way) > AHEAD:
-                yield from self._matched(under_way.popleft())
+                yield from self._matched(under_way.popleft(), stalled_from_ms)
         while under_way:
-            yield from self._matched(under_way.popleft())
+            yield from self._matched(under_way.popleft(), stalled_from_ms)
+        self.facts = reader.facts(None)
+        self.summary.note(self.facts)
+        self.summary.frontier_ms["right"], self.summary.slowest["right"] = reader.frontier_ms, 0
 
-    def _parts(self) -> Iterator[list[Intake] | pl.DataFrame]:
+    def _parts(self, reader: BatchReader) -> Iterator[list[Intake] | pl.DataFrame]:
         """Left in parts that are looked up together; in between, rows of dead letters."""
-        for p, reading in self.bucket.left.items():
-            waiting: list[Intake] = []
-            for batch in self.read(p, reading.start, reading.end) if reading.records else ():
-                taken = take_in(
-                    "left", self.spec.left, batch, self.ceiling_ms, reading.progress_before_ms, self.newest.get(p)
-                )
-                self._count(p, batch, taken)
-                if len(taken.dead):
-                    yield taken.dead
-                if len(taken.records):
-                    waiting.append(taken)
-                if sum(len(one.records) for one in waiting) >= RECORDS_AT_ONCE:
-                    yield waiting
-                    waiting = []
-            if waiting:
+        waiting: list[Intake] = []
+        for p, taken in reader.take_left():
+            self.summary.saw(taken, p, self.newest)
+            if len(taken.dead):
+                yield taken.dead
+            if len(taken.records):
+                waiting.append(taken)
+            if sum(len(one.records) for one in waiting) >= RECORDS_AT_ONCE:
                 yield waiting
-
-    def _count(self, partition: int, batch: pa.RecordBatch, taken: Intake) -> None:
-        if taken.newest_ms is not None:
-            self.newest[partition] = taken.newest_ms
-        self.summary.read["left"] += batch.num_rows
-        self.summary.late["left"] += int(taken.late.sum())
-        self.summary.disorder_ms["left"] = max(self.summary.disorder_ms["left"], taken.disorder_ms)
+                waiting = []
+        if waiting:
+            yield waiting
 
     def _counted(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
         if len(rows):
@@ -147,12 +134,12 @@ class LookupBatch:
         keys = unique_keys(records)
         return _Part(records, pl.concat([one.late for one in taken]), keys, self.begin(lambda: self.look_up(keys)))
 
-    def _matched(self, part: _Part) -> Iterator[pl.DataFrame]:
+    def _matched(self, part: _Part, stalled_from_ms: int | None) -> Iterator[pl.DataFrame]:
         stored = part.stored()
         self.summary.looked_up += len(part.keys)
         self.summary.found += len(stored.right)
-        expiry_ms = self.bucket.expiry_before_ms if self.spec.right_is_judged else EVERYTHING
-        for rows in match(self.spec, part.records, part.late, stored, self.bucket.stalled_from_ms, expiry_ms):
+        expiry_ms = self.ticket.bucket.expiry_ms if self.spec.right_is_judged else EVERYTHING
+        for rows in match(self.spec, part.records, part.late, stored, stalled_from_ms, expiry_ms):
             yield from self._counted(rows)
 
 

@@ -37,10 +37,6 @@ class NoRetention(JoinError):
     """The namespace promises nothing about how long items live, so that no lookup join could rely on it."""
 
 
-class ClockBehind(JoinError):
-    """The clock stands before its last listing, or before most records, which would become dead letters."""
-
-
 class NoDeadLetterTopic(JoinError):
     """A record cannot be stored, and there is no topic to put it aside in."""
 
@@ -241,22 +237,6 @@ def proven_by(times: Sequence[int], block: int) -> int | None:
     if not times:
         return None
     return typical(times) if len(times) >= block else max(times)
-
-
-def check_clock(lasts: Mapping[int, Sequence[int]], outliers: int, ceiling_ms: int, clock_ms: int) -> None:
-    """Raise `ClockBehind` where in some partition more of the last records are from the future than may lie.
-
-    lasts   by partition, the times of the last block of records that are to be fed, whatever they are
-    """
-    for p, times in sorted(lasts.items()):
-        future = sorted(time for time in times if time > ceiling_ms)
-        if len(future) > outliers:
-            raise ClockBehind(
-                f"{len(future)} of the last {len(times)} records of partition {p} are up to "
-                f"{(future[-1] - clock_ms) / 1000:,.0f} s ahead of this machine's clock: they would be dead letters. "
-                "Correct the clock; or, if the records are really from the future, fix their producer, or raise "
-                "`max_future_skew`"
-            )
 
 
 def shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:

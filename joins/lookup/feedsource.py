@@ -6,8 +6,7 @@
     commit         the positions of a committed batch go to the consumer group that the collector watches
 
 A broker or a store that is unreachable holds the feeder, with a line; after `unreachable_for` it fails. So does a clock
-that is behind the records, by which most of them would be dead letters. One that has jumped holds it until it is set
-back, or has been steady for a minute (`kafkaio.clock`).
+that is behind the records, by which most of them would be dead letters.
 """
 
 from __future__ import annotations
@@ -27,25 +26,24 @@ from pyspark.sql.types import StructType
 from datadelay.positions.group import note_of_store
 from joins.lookup.errors import REFUSED, refused
 from joins.lookup.feed import (
-    ClockBehind,
     Fed,
     FeedSpec,
     NoRetention,
     Span,
     StoreAway,
-    check_clock,
     never_fed_below,
     proven_by,
 )
 from joins.lookup.feedstage import AWAY, SUMMARY_SCHEMA, FeedTicket, feed, feed_client
+from joins.spec import ClockBehind
 from joins.storage.client import StorageClient
 from joins.storage.errors import AnswerNotUnderstood
 from joins.storage.wire import NamespaceBody
-from joins.window.guard import LONGEST_DOWNTIME_MS, refuse_compaction
+from joins.window.guard import LONGEST_DOWNTIME_MS, check_clock, refuse_compaction
 from joins.window.source import SAY_EVERY_S, Gate
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.clock import WallClock, not_before
+from kafkaio.clock import not_before
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.eventtime import TimeOf
 from kafkaio.groups import GroupOffsets
@@ -87,7 +85,6 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._said_at = 0.0
         self._until_now = False
         self._target: dict[int, int] | None = None
-        self._clock: WallClock | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         return {}
@@ -101,10 +98,6 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         away_since_s: float | None = None
         while self._gate.stop_file is None or not self._gate.stop_file.exists():
-            if (jumped := self._clock_jumped()) is not None:
-                self._say(f"holds: {jumped}")
-                time.sleep(0.5)
-                continue
             try:
                 planned = self._plan(start)
             except (
@@ -180,21 +173,11 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _connected(self) -> BrokerLog:
         spec = self._spec
         if self._log is None:
-            skew_ms = spec.max_future_skew_ms
-            self._log = BrokerLog(spec.right.topic, spec.kafka, TimeOf(spec.right.time), max_future_skew_ms=skew_ms)
+            self._log = BrokerLog(spec.right.topic, spec.kafka, TimeOf(spec.right.time))
             if spec.on_data_loss == "stop":  # what compaction removes before it is read would never be stored
                 config, what = self._log.config(), "a day of downtime"
                 refuse_compaction(spec.right.topic, config, LONGEST_DOWNTIME_MS, "the feeder", what)
         return self._log
-
-    def _clock_jumped(self) -> str | None:
-        """Why no batch may be planned by the wall clock; its ceiling would stay that of this moment."""
-        wall_ms, monotonic_ms = time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000
-        self._clock = self._clock or WallClock((wall_ms, monotonic_ms))
-        reading = self._clock.look(wall_ms, monotonic_ms)
-        if reading.confirmed and reading.reason is not None:
-            log.warning("%s %s", self._spec.name, reading.reason)
-        return None if reading.confirmed else reading.reason
 
     def _plan(self, start: Mapping[str, Any]) -> Fed | None:
         """The batch after `start`, None when there is nothing to do."""

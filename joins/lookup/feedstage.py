@@ -28,6 +28,7 @@ from joins.storage.client import StorageClient
 from joins.storage.errors import ItemsUnsettled, RateLimited, ServerUnavailable
 from joins.storage.model import Status
 from joins.window.intake import take_in
+from joins.window.passage import disorder_of
 from joins.window.records import RECORD
 from kafkaio import failpoint
 from kafkaio.errors import KafkaIOError
@@ -116,14 +117,14 @@ class FeedTask:
         spec, summary = self._spec, self._summary
         known = summary.newest_ms
         summary.read += batch.num_rows
-        ceiling_ms, skew_ms = self._ticket.ceiling_ms, spec.max_future_skew_ms
-        taken = take_in("right", spec.right, batch, ceiling_ms, _NO_PROGRESS, known, skew_ms)
-        summary.newest_ms = taken.newest_ms
-        summary.disorder_ms = max(summary.disorder_ms, taken.disorder_ms)
+        skew_ms = spec.max_future_skew_ms
+        taken = take_in("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, _NO_PROGRESS)
         if len(taken.dead):
             dead = taken.dead.select("reason", **{name: _right(name) for name in RECORD})
             self._put_aside(dead, dead["reason"])
         times = taken.records["time"].to_numpy()
+        disorder_ms, summary.newest_ms = disorder_of(times, known)
+        summary.disorder_ms = max(summary.disorder_ms, disorder_ms)
         running = np.maximum.accumulate(times) if len(times) else times
         if known is not None and len(times):
             running = np.maximum(running, known)

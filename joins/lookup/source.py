@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
@@ -28,7 +28,7 @@ from joins.lookup.start import begin
 from joins.lookup.stored import retained_from
 from joins.storage.client import StorageClient
 from joins.storage.errors import StorageError
-from joins.window.admission import Watch, admit_by_frontier
+from joins.window.admission import Planned, admit_by_frontier
 from joins.window.guard import check_compaction, check_ends, check_topics
 from joins.window.listing import Listing
 from joins.window.source import Gate, TicketReader
@@ -143,21 +143,20 @@ class LookupReader(TicketReader):
                 one.close()
         self._left = self._outside = None
 
-    def _admit(self, start: Mapping[str, Any]) -> Admission | None:
+    def _admit(self, start: Mapping[str, Any]) -> Planned | None:
         spec, left = self._lookup, self._connected_left()
-        now_ms = time.time_ns() // 1_000_000
-        self._watch = self._watch or Watch(now_ms)
+        state = self._state_after(Admission.from_json(start)) if start else None
+        now_ms = self._now_ms(state)
         self._outside = self._outside or Outside.connected(spec)
         try:
             delay, store = self._outside.ask()
         except NotKnown as error:
-            if not start:  # nothing is pinned yet, but the latest stays what it was at the first look
+            if state is None:  # nothing is pinned yet, but the latest stays what it was at the first look
                 self._first_left = self._first_left or self._frozen(Listing(now_ms, left.ends(), {}))
                 self._held(Verdict(waits_for=str(error)), now_ms)
                 return None
-            state = Admission.from_json(start)
             return self._onward(state, left, Verdict(waits_for=str(error)), now_ms)
-        if not start:
+        if state is None:
             listing = self._frozen(Listing(now_ms, left.ends(), {}))
             if spec.start == "latest":
                 self._first_left = listing = self._first_left or listing
@@ -166,28 +165,26 @@ class LookupReader(TicketReader):
             self._held(verdict, now_ms)
             if verdict.shut:
                 return None
-            first = admit_by_frontier(spec, begun, listing, left, verdict.frontier_ms, self._watch)
-            return first if first is not begun else replace(begun, number=1)
-        state = Admission.from_json(start)
+            first = admit_by_frontier(spec, begun, listing, left, verdict.frontier_ms, self._watching(now_ms))
+            return self._inside_the_clock(first or Planned.nothing(begun), {"left": left})
         return self._onward(state, left, judge(delay, store, state.identity, spec.accepted_generations), now_ms)
 
-    def _onward(self, state: Admission, left: BrokerLog, verdict: Verdict, now_ms: int) -> Admission | None:
+    def _plan_ahead(self, planned: Planned) -> None:
+        """Not here: how far right is stored is asked for just before left is admitted."""
+
+    def _onward(self, state: Admission, left: BrokerLog, verdict: Verdict, now_ms: int) -> Planned | None:
         """The admission after `state`, as far as the verdict lets left go; None when there is nothing to do."""
         spec = self._lookup
-        state.check_belongs_to(spec)
         check_topics(spec, state, {"left": (left.topic_id(), left.partition_count())})
         self._held(verdict, now_ms)
         if verdict.shut:
             return None
         listing = self._frozen(Listing(now_ms, left.ends(), {}))
         state = check_ends(spec, state, listing)
-        assert self._watch is not None
-        after = admit_by_frontier(spec, state, listing, left, verdict.frontier_ms, self._watch)
-        if after is not state:
-            return after
-        if verdict.waits_for is None:
+        planned = admit_by_frontier(spec, state, listing, left, verdict.frontier_ms, self._watching(now_ms))
+        if planned is None and verdict.waits_for is None:
             self._stands_still(state, listing, verdict.frontier_ms)
-        return None
+        return self._inside_the_clock(planned, {"left": left}) if planned else None
 
     def _stands_still(self, state: Admission, listing: Listing, frontier_ms: int) -> None:
         """Say it when left waits, and right has been stored no further for long: the feeder may be down."""
@@ -218,6 +215,6 @@ class LookupReader(TicketReader):
     def _connected_left(self) -> BrokerLog:
         if self._left is None:
             side = self._spec.left
-            self._left = BrokerLog(side.topic, self._spec.kafka, TimeOf(side.time), outliers=0)
+            self._left = BrokerLog(side.topic, self._spec.kafka, TimeOf(side.time), outliers=self._spec.outliers)
             check_compaction(self._spec, side.topic, self._left.config())
         return self._left

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,23 +18,29 @@ from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, Stored
 from joins.lookup.source import storage_client
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stored import Store
+from joins.window.batch import Newest
 from joins.window.chunks import in_chunks
+from joins.window.facts import FactsFolder
+from joins.window.folders import bucket_folder
 from joins.window.stage import Batches, summary_row, ticket_row
 from joins.window.ticket import Ticket
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
 
 _stores: PerProcess[Any, Store] = PerProcess(4, lambda store: store.close())
-_newest: PerProcess[tuple[str, str], dict[int, int]] = PerProcess(8, lambda newest: None)
+_newest: PerProcess[tuple[str, str], Newest] = PerProcess(8, lambda newest: None)
 
 
-def lookup_stage(spec: LookupSpec) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
-    """Batches with a column `ticket` -> batches in `records.ROW` (Arrow view types)."""
+def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
+    """Batches with a column `ticket` -> batches in `records.ROW` (Arrow view types).
+
+    windows   the folder on each machine where the facts of batches are kept; None: one of the worker's user
+    """
 
     def carry_out(tickets: Iterable[pa.RecordBatch]) -> Batches:
         for batch in tickets:
             for text in batch.column("ticket").to_pylist():
-                yield from _rows_of(spec, json.loads(text))
+                yield from _rows_of(spec, windows, json.loads(text))
 
     return carry_out
 
@@ -43,7 +50,7 @@ def store_of(spec: LookupSpec) -> Store:
     return _stores.get((spec.name, spec.storage), lambda: Store(spec, storage_client(spec)))
 
 
-def _rows_of(spec: LookupSpec, told: dict[str, Any]) -> Batches:
+def _rows_of(spec: LookupSpec, windows: Path | None, told: dict[str, Any]) -> Batches:
     ticket = Ticket.from_json(told)
     reader = open_reader(spec.left.topic, spec.kafka)
     for p, reading in ticket.bucket.left.items():
@@ -63,21 +70,14 @@ def _rows_of(spec: LookupSpec, told: dict[str, Any]) -> Batches:
     def begin(one: Callable[[], Stored]) -> Callable[[], Stored]:
         return ahead.submit(one).result
 
-    batch = LookupBatch(
-        spec,
-        ticket.bucket,
-        ticket.number,
-        ticket.buckets,
-        ticket.ceiling_ms,
-        read,
-        look_up,
-        _newest.get((spec.name, ticket.generation), dict),
-        begin,
-    )
+    newest = _newest.get((spec.name, ticket.generation), dict)
+    batch = LookupBatch(spec, ticket, read, look_up, newest, begin, reader.give_back)
     try:
         for rows in batch.rows():
             for part in in_chunks(rows):
                 yield from part.to_arrow().to_batches()
     finally:
         ahead.shutdown(wait=False, cancel_futures=True)  # a task that failed waits for no look-up
+    folder = bucket_folder(windows, spec.name, ticket.generation, ticket.bucket.number)
+    FactsFolder(folder).save(ticket.number, batch.facts)
     yield from summary_row(batch.summary).to_arrow().to_batches()

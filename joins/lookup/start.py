@@ -14,11 +14,12 @@ from kafkaio.topiclog import TopicLog
 
 def begin(spec: LookupSpec, listing: Listing, left: TopicLog, generations: Mapping[str, str]) -> Admission:
     """The admission before the first batch; the generations that it is pinned to stand in its identity."""
-    start, _ = left_start(spec, listing, left, listing.listed_ms + spec.max_future_skew_ms)
+    start = left_start(spec, listing, left, listing.listed_ms + spec.max_future_skew_ms).offsets
     return Admission(
         generation=uuid.uuid4().hex,
         number=0,
         listed_ms=listing.listed_ms,
+        skew_ms=spec.max_future_skew_ms,
         identity={**spec.identity(), **generations},
         topics={"left": (left.topic_id(), left.partition_count())},
         buckets={

@@ -70,9 +70,9 @@ class PartitionVerdicts:
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
         """The unjoined ones (`records.ROW`), from the readable records of the share, in the order of their offsets."""
+        skew_ms = self._spec.max_future_skew_ms
         for batch in batches:
-            ceiling_ms, skew_ms = self._slice.ceiling_ms, self._spec.max_future_skew_ms
-            taken = take_in("right", self._spec.right, batch, ceiling_ms, UNKNOWN, None, skew_ms)
+            taken = take_in("right", self._spec.right, batch, self._slice.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
             records, dead = taken.records, taken.dead
             not_over = records["time"] >= self._slice.over_ms
             ends_here = bool(not_over.any())

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from datadelay.progress import UNKNOWN
 from joins.spec import JoinSpec
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.simulation import Simulation, Stalled
-from joins.window.state import Admission, Bucket
+from joins.window.admission import Planned
+from joins.window.facts import BucketFacts
+from joins.window.state import Bucket
 
 
 class LimitedWindow(Simulation):
@@ -24,24 +25,29 @@ class LimitedWindow(Simulation):
         super().__init__(history, spec)
         self._limit, self._reports = limit, reports
 
-    def plan(self, spec: JoinSpec) -> Admission | None:
+    def plan(self, spec: JoinSpec) -> Planned | None:
         """Raises Stalled where the window is full and no left record may pass."""
-        state = super().plan(spec)
-        if state is None:
+        planned = super().plan(spec)
+        if planned is None:
             return None
-        passes = any(r.records for b in state.buckets.values() for r in b.left.values())
+        buckets = planned.admission.buckets
+        passes = any(
+            facts.end > buckets[n].left[p].start for n, one in planned.expected.items() for p, facts in one.left.items()
+        )
         if self.run.window >= self._limit and not passes:
             raise Stalled(
                 f"the window is full ({self.run.window} records), right may not be read, and left waits for right: "
                 f"{len(self.run.results)} left records have passed, {self.unread()} records are unread"
             )
-        return state if self._reports else replace(state, buckets={n: self._by_passed(n, state) for n in state.buckets})
+        if self._reports:
+            return planned
+        blind = {n: _without_a_look_ahead(bucket, planned.expected[n]) for n, bucket in buckets.items()}
+        return replace(planned, admission=replace(planned.admission, buckets=blind))
 
-    def _by_passed(self, number: int, state: Admission) -> Bucket:
-        bucket, before = state.buckets[number], self.state.buckets[number]
-        passed = self.run.newest_left_ms
-        expiry_ms = passed - self.spec.left.disorder_ms - self.spec.before_ms if passed > UNKNOWN else UNKNOWN
-        return replace(bucket, expiry_ms=max(before.expiry_ms, expiry_ms), expiry_before_ms=before.expiry_ms)
+
+def _without_a_look_ahead(bucket: Bucket, expected: BucketFacts) -> Bucket:
+    """Of left only what may pass is read, so that nothing is known of what waits."""
+    return replace(bucket, left={p: r.to(expected.left[p].end) for p, r in bucket.left.items()})
 
 
 def far_apart(records: int = 1_000, apart_ms: int = 100_000) -> History:

@@ -13,7 +13,7 @@ stable offset never goes back.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
@@ -29,7 +29,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One offset of one partition; `time_ms` is its event time."""
+    """One offset of one partition; `time_ms` is its event time, negative where it has none.
+
+    lies   the time is one that the topic does not keep to: none, later than its disorder, ahead of its neighbours
+    """
 
     partition: int
     offset: int
@@ -39,6 +42,7 @@ class Event:
     appended_ms: int
     readable_ms: int
     kind: Kind = Kind.DATA
+    lies: bool = False
 
     def is_future(self, max_future_skew_ms: int) -> bool:
         """Its time is further ahead of the clock at its append than a join puts up with: a dead letter."""
@@ -71,6 +75,16 @@ class TopicHistory:
                         f"{self.topic}-{partition}@{event.offset}: appended_ms or readable_ms is below "
                         "that of the offset before it; a log only grows, its last stable offset never goes back"
                     )
+
+    def honest(self) -> TopicHistory:
+        """The same topic, with gaps in place of records that lie."""
+        return TopicHistory(
+            self.topic,
+            tuple(
+                tuple(replace(event, kind=Kind.GAP) if event.lies else event for event in events)
+                for events in self.partitions
+            ),
+        )
 
     def records(self) -> Iterator[Event]:
         """Everything that is ever readable, records from the future too: by partition, then by offset."""
@@ -117,6 +131,10 @@ class History:
     left: TopicHistory
     right: TopicHistory
     start_ms: int = 0
+
+    def honest(self) -> History:
+        """The same history without the records that lie."""
+        return History(self.left.honest(), self.right.honest(), self.start_ms)
 
     @property
     def end_ms(self) -> int:

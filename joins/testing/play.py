@@ -8,6 +8,9 @@ Steps are played in two passes:
     2. event times: append time less the topic's shift and the step's lag, or, where that is later, the moment of
        getting readable less the producer delay. Append times and moments of getting readable never fall, and no
        lag is above the disorder: neither is the outcome's.
+
+Records that lie (`LIES`) have another time and keys of their own, and are marked. Of 2m + 1 records in a row at most m
+are ahead, and at most m late; steps beyond that are played as plain records.
 """
 
 from __future__ import annotations
@@ -33,6 +36,16 @@ class What(Enum):
     ABORT = "abort"
     FUTURE = "future"
     GAP = "gap"
+    NO_TIME = "no time"
+    LATE = "late"
+    ZERO = "zero"  # as late as can be: 1970
+    AHEAD = "ahead"  # of its neighbours, by less than the skew
+    SOON = "soon"  # in the future when it is appended, but not for ever
+
+
+AHEAD = (What.AHEAD, What.SOON)
+LATE = (What.LATE, What.ZERO)
+LIES = (*AHEAD, *LATE, What.NO_TIME)
 
 
 class Lag(Enum):
@@ -61,6 +74,7 @@ class Stage:
     producer_delay_ms   None: event times do not follow the clock
     future_ms           how far ahead of its append a record from the future is
     key_spread          in how many partitions each has an alphabet of keys of its own; 0: all share one
+    outliers, skew_ms   those of the join
     """
 
     side: Side
@@ -70,6 +84,8 @@ class Stage:
     producer_delay_ms: int | None
     future_ms: int
     key_spread: int
+    outliers: int = 0
+    skew_ms: int = 0
 
     def key(self, partition: int, who: int) -> bytes | None:
         if who == NULL_KEY:
@@ -80,7 +96,7 @@ class Stage:
     def value(self, partition: int, offset: int, time_ms: int, who: int) -> bytes | None:
         name = f"{self.side.topic}-{partition}-{offset}"
         if self.side.payload_time:
-            return json.dumps({"time": time_ms, "name": name}).encode()
+            return json.dumps({"name": name} if time_ms < 0 else {"time": time_ms, "name": name}).encode()
         if who == NULL_VALUE:
             return None
         return json.dumps({"name": name}).encode() if self.side.format is Format.JSON else name.encode()
@@ -97,23 +113,40 @@ class _Append:
 def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ...]:
     """The events of one partition."""
     events: list[Event] = []
-    for offset, append in enumerate(_appends(steps, stage)):
-        _, _, who, _ = append.step
+    for offset, append in enumerate(_appends(_believable(steps, stage.outliers), stage)):
+        _, _, who, what = append.step
         time_ms = _time_ms(append, stage)
         carries = append.kind in (Kind.DATA, Kind.ABORTED)
+        lies = carries and what in LIES
         events.append(
             Event(
                 partition=partition,
                 offset=offset,
                 time_ms=time_ms,
-                key=stage.key(partition, who) if carries else None,
+                key=(b"liar" if lies else stage.key(partition, who)) if carries else None,
                 value=stage.value(partition, offset, time_ms, who) if carries else None,
                 appended_ms=append.appended_ms,
                 readable_ms=append.readable_ms,
                 kind=append.kind,
+                lies=lies,
             )
         )
     return tuple(events)
+
+
+def _believable(steps: Sequence[Step], outliers: int) -> list[Step]:
+    """The same steps with no more lies in a row than the join puts up with."""
+    told: list[Step] = []
+    for gap_ms, lag, who, what in steps:
+        records = [step[3] for step in told if step[3] not in (What.COMMIT, What.ABORT, What.GAP, What.NO_TIME)]
+        for kind in (AHEAD, LATE):
+            if (
+                what in kind
+                and sum(other in kind for other in records[max(len(records) - 2 * outliers, 0) :]) >= outliers
+            ):
+                what = What.RECORD
+        told.append((gap_ms, lag, who, what))
+    return told
 
 
 def _appends(steps: Sequence[Step], stage: Stage) -> list[_Append]:
@@ -153,6 +186,18 @@ def _time_ms(append: _Append, stage: Stage) -> int:
         return append.appended_ms
     if what is What.FUTURE:
         return append.appended_ms + stage.future_ms
+    if what is What.NO_TIME:
+        return -1
+    if what is What.ZERO:
+        return 0
+    if what is What.SOON:
+        return append.appended_ms + stage.skew_ms + 1 + 40 * lag.ms(stage.side.disorder_ms)
+    if what in (What.AHEAD, What.LATE):
+        far_ms = {Lag.NONE: 30, Lag.ONE: 1, Lag.HALF: 500, Lag.FULL: stage.skew_ms}[lag]
+        plain_ms = append.appended_ms - stage.shift_ms
+        if what is What.AHEAD:
+            return min(plain_ms + far_ms, append.appended_ms + stage.skew_ms)
+        return max(plain_ms - stage.side.disorder_ms - far_ms, 0)
     bounds = [append.appended_ms - stage.shift_ms - lag.ms(stage.side.disorder_ms)]
     if stage.producer_delay_ms is not None:
         bounds.append(append.readable_ms - stage.producer_delay_ms)

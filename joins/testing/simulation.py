@@ -8,6 +8,7 @@ What it does not simulate: Spark, the network, files (slices are kept in memory,
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,9 +22,10 @@ from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Position, Result
 from joins.testing.strategies import Admit, Advance, Cut, Restart, Retry
-from joins.window.admission import Watch, admit
-from joins.window.batch import Summary
+from joins.window.admission import Planned, Watch, admit
+from joins.window.batch import Summary, find_facts
 from joins.window.bolt import JoinBolt
+from joins.window.facts import BucketFacts
 from joins.window.guard import check_ends, check_topics
 from joins.window.listing import list_ends
 from joins.window.restore import Span
@@ -43,10 +45,12 @@ class MemoryStore:
     def __init__(self) -> None:
         self._slices: dict[tuple[int, int, int], Slice] = {}
         self._marks: dict[tuple[int, int, int], dict[int, I64]] = {}
+        self._facts: dict[int, BucketFacts] = {}
 
     def lose(self) -> None:
         self._slices.clear()
         self._marks.clear()
+        self._facts.clear()
 
     def slices(self, partition: int, start: int, end: int) -> list[Slice]:
         found, at = [], start
@@ -70,6 +74,12 @@ class MemoryStore:
 
     def save_marks(self, partition: int, span: Span, joined: dict[int, I64]) -> None:
         self._marks[partition, *span] = joined
+
+    def save_facts(self, number: int, facts: BucketFacts) -> None:
+        self._facts[number] = BucketFacts.from_json(json.loads(json.dumps(facts.to_json())))
+
+    def facts(self, number: int) -> BucketFacts | None:
+        return self._facts.get(number)
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         self._marks = {k: v for k, v in self._marks.items() if k[2] > left_below.get(k[0], 0)}
@@ -103,14 +113,16 @@ class Run:
 class Simulation:
     """One join over one history. `state` is the checkpoint, `run` what has come out so far."""
 
+    state: Admission
+
     def __init__(self, history: History, spec: JoinSpec) -> None:
         self.spec = spec
         self.clock = Clock(history.start_ms)
-        self.left = SimulatedLog(
-            history.left, self.clock, exact_index=not spec.left.payload_time, identity="l", outliers=0
-        )
-        self.right = SimulatedLog(
-            history.right, self.clock, exact_index=not spec.right.payload_time, identity="r", outliers=0
+        self.left, self.right = (
+            SimulatedLog(
+                topic, self.clock, exact_index=not side.payload_time, identity=side.topic, outliers=spec.outliers
+            )
+            for topic, side in ((history.left, spec.left), (history.right, spec.right))
         )
         self.run = Run()
         self.stores: dict[tuple[str, int], MemoryStore] = {}
@@ -138,26 +150,41 @@ class Simulation:
     def admit(self, max_records: int | None = None) -> bool:
         """One batch, if there is one."""
         spec = self.spec if max_records is None else replace(self.spec, max_records=max_records)
-        state = self.plan(spec)
-        if state is None:
+        planned = self.plan(spec)
+        if planned is None:
             return False
-        state = Admission.from_json(state.to_json())
-        for rows in self._carry_out(state):
+        self.state = Admission.from_json(json.loads(json.dumps(planned.admission.to_json())))
+        for rows in self._carry_out(self.state):
             self._record(rows)
-        self.state = state
-        self.run.frontiers.append({n: (b.frontier_ms, b.expiry_ms) for n, b in state.buckets.items()})
+        between = self.between()
+        self.run.frontiers.append({n: (b.frontier_ms, b.expiry_ms) for n, b in between.buckets.items()})
         self.run.largest_window = max(self.run.largest_window, self.run.window)
         return True
 
-    def plan(self, spec: JoinSpec) -> Admission | None:
+    def plan(self, spec: JoinSpec) -> Planned | None:
         """The next admission, None when there is nothing to do."""
         listing = list_ends(self.left, self.right, self.clock.now_ms)
         topics = {"left": (self.left.topic_id(), self.left.partition_count())}
         topics["right"] = (self.right.topic_id(), self.right.partition_count())
         check_topics(spec, self.state, topics)
-        before = check_ends(spec, self.state, listing)
-        state = admit(spec, before, listing, self.left, self.right, self._watch)
-        return None if state is before else state
+        before = check_ends(spec, self.between(), listing)
+        return admit(spec, before, listing, self.left, self.right, self._watch)
+
+    def between(self) -> Admission:
+        """What the last batch has left: its facts as they were kept, or had again from the log where they are lost."""
+        if not self.state.number:
+            return self.state
+        return self.state.after({n: self.facts(n) for n in self.state.buckets}, self.spec)
+
+    def facts(self, bucket: int) -> BucketFacts:
+        """Of the last batch."""
+        known = self._store_of(self.state.generation, bucket).facts(self.state.number)
+        if known is not None:
+            return known
+        return find_facts(self.spec, self._tickets(self.state)[bucket], self._read)
+
+    def _tickets(self, state: Admission) -> dict[int, Ticket]:
+        return {t.bucket.number: Ticket.from_json(json.loads(json.dumps(t.to_json()))) for t in Ticket.all_of(state)}
 
     def restart(self, *, lose_files: bool = False) -> None:
         """The workers are gone; with `lose_files` so are their disks."""
@@ -187,14 +214,16 @@ class Simulation:
         ends = {"left": self.left.ends(), "right": self.right.ends()}
         return sum(
             max(ends[side][p].high - r.end, 0)
-            for b in self.state.buckets.values()
+            for b in self.between().buckets.values()
             for side in ends
             for p, r in b.side(side).items()
         )
 
     def _all_readable_ms(self) -> int:
-        slack = self.spec.producer_delay_ms + self.spec.span_ms
-        return History(self.left.history, self.right.history).end_ms + slack
+        """From when on nothing has to wait for the clock any more; a record that lies may be ahead of it."""
+        history = History(self.left.history, self.right.history)
+        lies = [e.time_ms for topic in (history.left, history.right) for e in topic.records() if e.lies]
+        return max([history.end_ms, *lies]) + self.spec.producer_delay_ms + self.spec.span_ms
 
     def _new_bolt(self) -> JoinBolt:
         return JoinBolt(self.spec, self._read, self._store_of)
@@ -211,7 +240,7 @@ class Simulation:
 
     def _carry_out(self, state: Admission) -> Iterator[pl.DataFrame]:
         window = 0
-        for ticket in Ticket.all_of(state, self.spec):
+        for ticket in self._tickets(state).values():
             summaries: list[Summary] = []
             yield from self._bolt.carry_out(ticket, summaries.append)
             window += summaries[0].window_records

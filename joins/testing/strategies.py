@@ -68,6 +68,7 @@ _WHAT = (
     What.FUTURE,
     What.GAP,
 )
+_LIES = (What.NO_TIME, What.LATE, What.LATE, What.ZERO, What.AHEAD, What.AHEAD, What.SOON)
 _KINDS = (("kafka", Format.BYTES), ("kafka", Format.JSON), ("$.time", Format.JSON))
 
 
@@ -93,15 +94,20 @@ def specs() -> st.SearchStrategy[JoinSpec]:
         producer_delay_ms=st.sampled_from((10, 0, 100, 10_000)),
         max_future_skew_ms=st.sampled_from((1_000, 60_000)),
         idle=st.sampled_from((Idle.ADVANCE, Idle.ADVANCE, Idle.ADVANCE, Idle.HOLD)),
+        outliers=st.sampled_from((0, 1, 2)),
     )
 
 
 @st.composite
-def histories(draw: st.DrawFn, spec: JoinSpec, *, co_partitioned: bool = False, max_steps: int = 12) -> History:
+def histories(
+    draw: st.DrawFn, spec: JoinSpec, *, co_partitioned: bool = False, max_steps: int = 12, lies: bool = False
+) -> History:
     """Two topics of 1 to 3 partitions each, within the spec's disorder and producer delay.
 
     co_partitioned  as many partitions on both sides, and a key stands in the same one on both
     max_steps       steps a partition: about as many offsets, and half as many on average
+    lies            there are also records with keys of their own that lie about their time, as many as the spec's
+                    `outliers` puts up with: without a time, late, of 1970, ahead, from a future that comes
 
     Under `idle: hold` event times need not follow the clock, and the producer delay is not kept: topics may have
     been replayed. Values name their position; where the side's time is in the payload, they are JSON objects with
@@ -109,9 +115,9 @@ def histories(draw: st.DrawFn, spec: JoinSpec, *, co_partitioned: bool = False, 
     """
     partitions = draw(st.integers(1, 3))
     spread = partitions if co_partitioned else 0
-    left = draw(_topics(spec, spec.left, partitions, spread, max_steps))
+    left = draw(_topics(spec, spec.left, partitions, spread, max_steps, lies))
     partitions = partitions if co_partitioned else draw(st.integers(1, 3))
-    right = draw(_topics(spec, spec.right, partitions, spread, max_steps))
+    right = draw(_topics(spec, spec.right, partitions, spread, max_steps, lies))
     end_ms = History(left, right, BASE_MS).end_ms
     return History(left, right, start_ms=draw(st.sampled_from((BASE_MS, end_ms, end_ms + LONG_AFTER_MS))))
 
@@ -123,7 +129,7 @@ def cuts(*, max_steps: int = 20) -> st.SearchStrategy[tuple[Cut, ...]]:
 
 @st.composite
 def _topics(
-    draw: st.DrawFn, spec: JoinSpec, side: Side, partitions: int, key_spread: int, max_steps: int
+    draw: st.DrawFn, spec: JoinSpec, side: Side, partitions: int, key_spread: int, max_steps: int, lies: bool
 ) -> TopicHistory:
     held = spec.idle is Idle.HOLD
     delay_ms = spec.producer_delay_ms
@@ -136,17 +142,20 @@ def _topics(
         producer_delay_ms=None if held else delay_ms,
         future_ms=10 * spec.max_future_skew_ms + FUTURE_MS,
         key_spread=key_spread,
+        outliers=spec.outliers,
+        skew_ms=spec.max_future_skew_ms,
     )
     return TopicHistory(
         side.topic,
-        tuple(play(draw(_steps(max_steps)), partition, stage) for partition in range(partitions)),
+        tuple(play(draw(_steps(max_steps, lies)), partition, stage) for partition in range(partitions)),
     )
 
 
 @cache
-def _steps(max_steps: int) -> st.SearchStrategy[list[Step]]:
+def _steps(max_steps: int, lies: bool) -> st.SearchStrategy[list[Step]]:
+    what = (*_WHAT, *_LIES) if lies else _WHAT
     return st.lists(
-        st.tuples(st.sampled_from(_GAPS_MS), st.sampled_from(Lag), st.sampled_from(_WHO), st.sampled_from(_WHAT)),
+        st.tuples(st.sampled_from(_GAPS_MS), st.sampled_from(Lag), st.sampled_from(_WHO), st.sampled_from(what)),
         max_size=max_steps,
     )
 

@@ -13,6 +13,7 @@ start.py, guard.py, copartition.py   before the first batch, before each batch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,9 +80,11 @@ def window_join(
     Every left record leaves in exactly one outcome. Give the query a checkpoint location of its own: it holds the
     positions and the spec. Writing it out is the caller's: what Spark's sinks promise is what you get.
     """
+    from joins.window.source import Gate
     from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark, join_stage
 
     stage = join_stage(spec, windows)
+    gate = replace(gate or Gate(), windows=windows)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
         return for_spark(stage(batches))

@@ -2,12 +2,15 @@
 
 One bucket, one batch, with H a target time and D the disorder of a side:
 
-    right partition    is read up to its first record with time >= H; progress H - D_right. One that has none is read
-                       to its end; progress is what `datadelay.progress` concludes from the newest record and the clock
+    right partition    is read until its records prove that H is reached, and its progress is H - D; one that has no
+                       such record is read to its end, and its progress is what its records and the clock prove
     right frontier F   the minimum of right's progress
     left               may go where `time + after < F`: each partition up to its first record at or above F - after
-    left progress      F - after - D_left, or that of its end where it was read so far
+    left progress      of the records from there on: no timely one has a smaller time
     expiry E           the minimum of left's progress, less `before`: right records with time < E match nothing to come
+
+The driver plans ranges by asking the log where times begin. That is a hint: F, E, the progress and where left stops are
+what the task finds in the records (`joins.window.batch`), and come back as facts, with which the next plan begins.
 
 H is the largest that keeps the batch within its share of records: so whichever topic is behind is read, and right is
 never read further than left needs it. Left's progress counts records that are *not yet read*; that is the report of
@@ -24,9 +27,10 @@ from dataclasses import dataclass, field, replace
 
 from datadelay.progress import UNKNOWN
 from joins.spec import JoinSpec
+from joins.window.facts import BucketFacts
 from joins.window.listing import Listing
 from joins.window.lockstep import Asking, in_lockstep
-from joins.window.plan import plan_bucket, plan_left
+from joins.window.plan import Plan, plan_bucket, plan_left, rebased
 from joins.window.state import Admission, Bucket
 from kafkaio.topiclog import TopicLog
 
@@ -47,11 +51,33 @@ class Watch:
     def since_ms(self, bucket: int) -> int:
         return self._moved[bucket][1] if bucket in self._moved else self.started_ms
 
-    def saw(self, before: Mapping[int, Bucket], after: Mapping[int, Bucket], now_ms: int) -> None:
-        for number, bucket in after.items():
-            known_ms = self._moved[number][0] if number in self._moved else before[number].frontier_ms
-            if bucket.frontier_ms > known_ms:
-                self._moved[number] = (bucket.frontier_ms, now_ms)
+    def saw(self, state: Mapping[int, Bucket], plans: Mapping[int, Plan], now_ms: int) -> None:
+        for number, plan in plans.items():
+            known_ms = self._moved[number][0] if number in self._moved else state[number].frontier_ms
+            if plan.expected.frontier_ms > known_ms:
+                self._moved[number] = (plan.expected.frontier_ms, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The next admission, and the facts that it is expected to lead to, by bucket.
+
+    ahead  the sides and partitions whose newest records seem to be ahead of the clock, or have no time
+    """
+
+    admission: Admission
+    expected: Mapping[int, BucketFacts]
+    ahead: frozenset[tuple[str, int]] = frozenset()
+
+    @classmethod
+    def nothing(cls, begun: Admission) -> Planned:
+        """The first batch of a join that has nothing to read yet."""
+        return cls(replace(begun, number=begun.number + 1), {})
+
+    def rebased(self, state: Admission) -> Planned:
+        """The same ranges, now that the batch before has left `state`; it was planned with expected facts."""
+        buckets = {n: rebased(self.admission.buckets[n], bucket) for n, bucket in state.buckets.items()}
+        return replace(self, admission=replace(self.admission, buckets=buckets))
 
 
 def admit(
@@ -61,9 +87,10 @@ def admit(
     left: TopicLog,
     right: TopicLog,
     watch: Watch | None = None,
-) -> Admission:
-    """The admission after `state`; `state` itself when there is nothing to read and nothing to expire.
+) -> Planned | None:
+    """The admission after `state`; None when there is nothing to read and nothing to expire.
 
+    state  as the batch before has left it (`Admission.after`)
     watch  remembers look-ups that came to nothing; without it, `max_wait` counts from the last admission
     """
     watch = watch or Watch(UNKNOWN)
@@ -77,7 +104,7 @@ def admit(
 
 def admit_by_frontier(
     spec: JoinSpec, state: Admission, listing: Listing, left: TopicLog, frontier_ms: int, watch: Watch
-) -> Admission:
+) -> Planned | None:
     """As `admit`, for a right topic that is read by somebody else: `frontier_ms` says how far, `UNKNOWN` not known."""
     shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, spec.max_records)
     plans = {
@@ -91,24 +118,31 @@ def _next_admission(
     spec: JoinSpec,
     state: Admission,
     listing: Listing,
-    plans: Mapping[int, Asking[Bucket]],
+    plans: Mapping[int, Asking[Plan]],
     logs: Mapping[str, TopicLog],
     watch: Watch,
-) -> Admission:
-    """Make the plans with the logs' answers; `state` itself where they read nothing and expire nothing.
+) -> Planned | None:
+    """Make the plans with the logs' answers; None where they read nothing and expire nothing.
 
     Once begun, they are carried out once a day all the same: it renews receipts and positions, which Kafka forgets.
     """
-    buckets = in_lockstep(plans, logs, listing.listed_ms + spec.max_future_skew_ms)
-    watch.saw(state.buckets, buckets, listing.listed_ms)
-    reads = any(bucket.reads for bucket in buckets.values())
-    expires = listing.listed_ms - state.listed_ms >= spec.frontier_every_ms and any(
-        bucket.expires_records for bucket in buckets.values()
-    )
-    renews = state.number > 0 and listing.listed_ms - state.listed_ms >= RENEW_EVERY_MS
+    made = in_lockstep(plans, logs, listing.listed_ms + spec.max_future_skew_ms)
+    watch.saw(state.buckets, made, listing.listed_ms)
+    reads = any(plan.bucket.reads for plan in made.values())
+    waited_ms = listing.listed_ms - state.listed_ms
+    expires = waited_ms >= spec.frontier_every_ms and any(plan.expires() for plan in made.values())
+    renews = state.number > 0 and waited_ms >= RENEW_EVERY_MS
     if not (reads or expires or renews):
-        return state
-    return replace(state, number=state.number + 1, listed_ms=listing.listed_ms, buckets=buckets)
+        return None
+    admission = replace(
+        state,
+        number=state.number + 1,
+        listed_ms=listing.listed_ms,
+        skew_ms=spec.max_future_skew_ms,
+        buckets={number: plan.bucket for number, plan in made.items()},
+    )
+    ahead = frozenset().union(*(plan.ahead for plan in made.values()))
+    return Planned(admission, {number: plan.expected for number, plan in made.items()}, ahead)
 
 
 def fair_shares(unread: Mapping[int, int], limit: int) -> dict[int, int]:

@@ -1,6 +1,10 @@
 """One batch of one bucket: read right, make it a slice, read left, match it, expire. Pure but for its reader.
 
-Running it again with the same bucket and the same window gives the same rows.
+    right's range   is read whole; what it proves is right's frontier
+    left's range    is read, and goes up to the first record that right has not come to; the rest is held back
+    left's times    prove what of the window nobody will ask for any more
+
+Running it again with the same ticket and the same window gives the same rows, and the same facts.
 """
 
 from __future__ import annotations
@@ -9,18 +13,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from joins.spec import JoinSpec
+from joins.window.facts import BucketFacts, PartitionFacts
 from joins.window.intake import Intake, take_in
+from joins.window.passage import Limit, Passage, disorder_of, expiry_of, frontier_of
 from joins.window.records import RECORD, rows_about
 from joins.window.slices import I64, Slice
-from joins.window.state import Bucket, Reading
+from joins.window.ticket import Ticket
 from joins.window.window import Joined, Window
 
 Read = Callable[[str, int, int, int], Iterator[pa.RecordBatch]]
 """(side, partition, start, end) -> the readable records of the range, in the schema of `kafkaio.rangereader`."""
+
+GiveBack = Callable[[int, list[pa.RecordBatch]], None]
+"""(left partition, the last records that were read of it): the next batch begins with these."""
+
+Newest = dict[tuple[str, int], int]
+"""Per side and partition the largest time read so far, kept by the worker to measure the disorder."""
 
 
 @dataclass(slots=True)
@@ -32,11 +45,13 @@ class Summary:
     frontier_ms by side: every record still unread has at least this time; slowest: the partition that holds it back
     window_*    of the window after the batch
     buckets     how many summaries the batch has
+    facts       what the next admission begins from, as JSON
     """
 
     bucket: int
     number: int
     buckets: int
+    generation: str = ""
     read: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
     late: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
     disorder_ms: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
@@ -47,6 +62,7 @@ class Summary:
     window_records: int = 0
     window_bytes: int = 0
     restored: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def count(self, rows: pl.DataFrame) -> None:
         for outcome, reason, records in rows.group_by("outcome", "reason").len().iter_rows():
@@ -54,8 +70,94 @@ class Summary:
             if reason is not None:
                 self.reasons[reason] = self.reasons.get(reason, 0) + records
 
+    def saw(self, taken: Intake, partition: int, newest: Newest) -> None:
+        """Count records that go."""
+        side, times = taken.side, taken.records["time"].to_numpy()
+        disorder_ms, newest_ms = disorder_of(times, newest.get((side, partition)))
+        if newest_ms is not None:
+            newest[side, partition] = newest_ms
+        self.read[side] += len(taken.records) + len(taken.dead)
+        self.late[side] += int(taken.late.sum())
+        self.disorder_ms[side] = max(self.disorder_ms[side], disorder_ms)
+
+    def note(self, facts: BucketFacts) -> None:
+        for side, partitions in (("left", facts.left), ("right", facts.right)):
+            if partitions:
+                self.slowest[side] = min(partitions, key=lambda p: partitions[p].progress_ms)
+                self.frontier_ms[side] = partitions[self.slowest[side]].progress_ms
+        self.facts = facts.to_json()
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+class BatchReader:
+    """Reads a ticket's ranges, lets go what may go, and finds the facts: what all flavours of the join share."""
+
+    def __init__(self, spec: JoinSpec, ticket: Ticket, read: Read, give_back: GiveBack | None = None) -> None:
+        self._spec, self._ticket, self._read, self._give_back = spec, ticket, read, give_back
+        self.right: dict[int, PartitionFacts] = {}
+        self.left: dict[int, PartitionFacts] = {}
+
+    def take_right(self) -> Iterator[tuple[int, Intake]]:
+        """Right's batches, by partition; to be read to the end before left."""
+        for p, reading in self._ticket.bucket.right.items():
+            passage = Passage(reading, self._spec.outliers, self._spec.right.disorder_ms)
+            for taken in self._taken("right", p, passage):
+                yield p, taken
+            self.right[p] = passage.facts()
+
+    @property
+    def frontier_ms(self) -> int:
+        return frontier_of(self._ticket.bucket, self.right.values())
+
+    @property
+    def limit(self) -> Limit:
+        return Limit.of(self._spec, self._ticket.bucket, self.frontier_ms)
+
+    def take_left(self) -> Iterator[tuple[int, Intake]]:
+        """Of left what may go."""
+        limit_ms = self.limit.limit_ms
+        for p, reading in self._ticket.bucket.left.items():
+            passage = Passage(reading, self._spec.outliers, self._spec.left.disorder_ms, limit_ms)
+            for taken in self._taken("left", p, passage):
+                yield p, taken
+            self.left[p] = passage.facts()
+
+    def facts(self, oldest_ms: int | None) -> BucketFacts:
+        """To be asked for after both sides; oldest_ms: the smallest time in the window, None where it is empty."""
+        return BucketFacts(self.left, self.right, self.frontier_ms, self.expiry_ms, oldest_ms)
+
+    @property
+    def expiry_ms(self) -> int:
+        return expiry_of(self._spec, self._ticket.bucket, self.left)
+
+    def _taken(self, side: str, partition: int, passage: Passage) -> Iterator[Intake]:
+        reading, ticket = passage.reading, self._ticket
+        if not reading.records:
+            return
+        topic = self._spec.left if side == "left" else self._spec.right
+        held: list[pa.RecordBatch] = []
+        for batch in self._read(side, partition, reading.start, reading.end):
+            taken = take_in(side, topic, batch, ticket.listed_ms, ticket.skew_ms, reading.progress_ms)
+            going = passage.admit(taken)
+            if passage.cut is not None:
+                at = int(np.searchsorted(batch.column("offset").to_numpy(), passage.cut))
+                held += [batch.slice(at)] if at < batch.num_rows else []
+            if len(going.records) or len(going.dead):
+                yield going
+        if held and self._give_back is not None:
+            self._give_back(partition, held)
+
+
+def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:
+    """The facts of a batch, had again from the log. Whether the window is empty is not known: perhaps it is not."""
+    reader = BatchReader(spec, ticket, read)
+    for _ in reader.take_right():
+        pass
+    for _ in reader.take_left():
+        pass
+    return reader.facts(reader.expiry_ms)
 
 
 class BatchJoin:
@@ -63,31 +165,25 @@ class BatchJoin:
 
     slice   what the batch added to the window, before anything of it expired
     joined  by left partition, the live right records (offsets by partition) that its range was joined with
-    newest  per side and partition the largest time read so far, kept by the worker to measure the disorder
+    facts   once all rows have gone out
     """
 
     def __init__(
         self,
         spec: JoinSpec,
-        bucket: Bucket,
+        ticket: Ticket,
         window: Window,
         read: Read,
-        *,
-        number: int,
-        buckets: int,
-        ceiling_ms: int,
-        newest: dict[tuple[str, int], int] | None = None,
+        newest: Newest | None = None,
+        give_back: GiveBack | None = None,
     ) -> None:
-        self._spec, self._bucket, self._window, self._read = spec, bucket, window, read
-        self._ceiling_ms = ceiling_ms
+        self._bucket, self._window = ticket.bucket, window
+        self._reader = BatchReader(spec, ticket, read, give_back)
         self._newest = {} if newest is None else newest
-        self.summary = Summary(bucket.number, number, buckets)
-        for side in ("left", "right"):
-            slowest = min(bucket.side(side), key=lambda p: bucket.side(side)[p].progress_ms)
-            self.summary.slowest[side] = slowest
-            self.summary.frontier_ms[side] = bucket.side(side)[slowest].progress_ms
+        self.summary = Summary(ticket.bucket.number, ticket.number, ticket.buckets, ticket.generation)
         self.slice: Slice | None = None
         self.joined: dict[int, dict[int, I64]] = {}
+        self.facts = BucketFacts()
 
     def rows(self) -> Iterator[pl.DataFrame]:
         """The rows that go out, in the schema of `records.ROW`; left's in the order of their partition."""
@@ -95,54 +191,36 @@ class BatchJoin:
             if len(rows):
                 self.summary.count(rows)
                 yield rows
+        self.facts = self._reader.facts(self._window.oldest_ms)
+        self.summary.note(self.facts)
         self.summary.window_records = len(self._window)
         self.summary.window_bytes = self._window.data_bytes
 
     def _join(self) -> Iterator[pl.DataFrame]:
-        bucket, window = self._bucket, self._window
+        bucket, window, reader = self._bucket, self._window, self._reader
         entering: list[pl.DataFrame] = []
-        for p, reading in bucket.right.items():
-            for taken in self._take_in("right", p, reading):
-                yield from self._enter(taken, entering)
+        for p, taken in reader.take_right():
+            self.summary.saw(taken, p, self._newest)
+            yield from self._enter(taken, entering)
         if entering:
             covers = {p: (r.start, r.end) for p, r in bucket.right.items()}
             self.slice = Slice.build(pl.concat(entering, rechunk=True), covers)
             window.add(self.slice)
-        for p, reading in bucket.left.items():
-            joined = Joined()
-            for taken in self._take_in("left", p, reading):
-                yield taken.dead
-                if len(taken.records):
-                    yield from window.join(
-                        taken.records,
-                        taken.late,
-                        expiry_ms=bucket.expiry_before_ms,
-                        stalled_from_ms=bucket.stalled_from_ms,
-                        joined=joined,
-                    )
-            self.joined[p] = joined.since(bucket.expiry_ms)
-        yield window.expire(bucket.expiry_ms)
-
-    def _take_in(self, side: str, partition: int, reading: Reading) -> Iterator[Intake]:
-        if not reading.records:
-            return
-        topic = self._spec.left if side == "left" else self._spec.right
-        summary = self.summary
-        for batch in self._read(side, partition, reading.start, reading.end):
-            taken = take_in(
-                side,
-                topic,
-                batch,
-                self._ceiling_ms,
-                reading.progress_before_ms,
-                self._newest.get((side, partition)),
-            )
-            if taken.newest_ms is not None:
-                self._newest[side, partition] = taken.newest_ms
-            summary.read[side] += batch.num_rows
-            summary.late[side] += int(taken.late.sum())
-            summary.disorder_ms[side] = max(summary.disorder_ms[side], taken.disorder_ms)
-            yield taken
+        stalled_from_ms = reader.limit.stalled_from_ms
+        joined: dict[int, Joined] = {p: Joined() for p in bucket.left}
+        for p, taken in reader.take_left():
+            self.summary.saw(taken, p, self._newest)
+            yield taken.dead
+            if len(taken.records):
+                yield from window.join(
+                    taken.records,
+                    taken.late,
+                    expiry_ms=bucket.expiry_ms,
+                    stalled_from_ms=stalled_from_ms,
+                    joined=joined[p],
+                )
+        self.joined = {p: one.since(reader.expiry_ms) for p, one in joined.items()}
+        yield window.expire(reader.expiry_ms)
 
     def _enter(self, taken: Intake, entering: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """Right records that some left record may still match enter the window; the others leave at once."""
@@ -151,7 +229,7 @@ class BatchJoin:
         if taken.late.any():
             yield rows_about("right", records.filter(taken.late), "late", None, late=True)
         no_key = records["key"].is_null()
-        expired = (records["time"] < self._bucket.expiry_before_ms) & ~no_key
+        expired = (records["time"] < self._bucket.expiry_ms) & ~no_key
         for gone, reason in ((no_key, "null_key"), (expired, "expired")):
             if gone.any():
                 yield rows_about("right", records.filter(gone), "unjoined", reason, taken.late.filter(gone))

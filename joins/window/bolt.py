@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 import polars as pl
 
 from joins.spec import JoinSpec
-from joins.window.batch import BatchJoin, Read, Summary
+from joins.window.batch import BatchJoin, GiveBack, Read, Summary
+from joins.window.bounds import low_end
 from joins.window.restore import Kept, SliceStore, restore
 from joins.window.slices import Slice
-from joins.window.state import Bucket, low_end, rebuild_from
+from joins.window.state import rebuild_from
 from joins.window.ticket import Ticket
 from joins.window.window import Window
 
@@ -32,9 +33,11 @@ class JoinBolt:
         read: Read,
         store_of: StoreOf,
         *,
+        give_back: GiveBack | None = None,
         buckets_kept: int = 256,
     ) -> None:
-        self._spec, self._read, self._store_of = spec, read, store_of
+        """give_back: where the records go that were read and held back, for the next batch to find there."""
+        self._spec, self._read, self._store_of, self._give_back = spec, read, store_of, give_back
         self._buckets_kept = buckets_kept
         self._windows: OrderedDict[tuple[str, int], Kept] = OrderedDict()
 
@@ -45,25 +48,16 @@ class JoinBolt:
         store = self._store_of(*key)
         known = self._windows.pop(key, None)
         self._let_go_of_stale(ticket)
-        kept, came_from = restore(spec, bucket, ticket.number, known, store, self._read)
+        kept, came_from = restore(spec, ticket, known, store, self._read)
         kept.window.compact()
         _file(kept.window, store)
-        batch = BatchJoin(
-            spec,
-            bucket,
-            kept.window,
-            self._read,
-            number=ticket.number,
-            buckets=ticket.buckets,
-            ceiling_ms=ticket.ceiling_ms,
-            newest=kept.newest,
-        )
+        batch = BatchJoin(spec, ticket, kept.window, self._read, kept.newest, self._give_back)
         batch.summary.restored = came_from
         yield from batch.rows()
-        self._save(batch, kept, bucket, store)
+        self._save(batch, kept, ticket, store)
         kept.number = ticket.number
-        kept.right_end = {p: r.end for p, r in bucket.right.items()}
-        kept.left_end = {p: r.end for p, r in bucket.left.items()}
+        kept.right_end = {p: facts.end for p, facts in batch.facts.right.items()}
+        kept.left_end = {p: facts.end for p, facts in batch.facts.left.items()}
         self._windows[key] = kept
         while len(self._windows) > self._buckets_kept:
             self._windows.popitem(last=False)
@@ -77,20 +71,23 @@ class JoinBolt:
             if key[0] == ticket.generation and kept.number >= ticket.number - 1
         )
 
-    def _save(self, batch: BatchJoin, kept: Kept, bucket: Bucket, store: SliceStore) -> None:
+    def _save(self, batch: BatchJoin, kept: Kept, ticket: Ticket, store: SliceStore) -> None:
         """What the next batches need of this one. Nothing that this batch itself would need again is dropped."""
+        bucket = ticket.bucket
         if batch.slice not in kept.window.slices:
             for p, reading in bucket.right.items():
                 if reading.records:
                     store.save_slice(Slice.nothing(p, reading.start, reading.end))
         _file(kept.window, store)
-        for p, reading in bucket.left.items():
-            if reading.records:
-                store.save_marks(p, (reading.start, reading.end), batch.joined.get(p, {}))
-        left_from, _ = rebuild_from(self._spec, bucket.expiry_before_ms)
+        for p, facts in batch.facts.left.items():
+            start = bucket.left[p].start
+            if facts.end > start:
+                store.save_marks(p, (start, facts.end), batch.joined.get(p, {}))
+        store.save_facts(ticket.number, batch.facts)
+        left_from, _ = rebuild_from(self._spec, bucket.expiry_ms)
         store.forget(
             left_below={p: low_end(r.bounds, left_from) for p, r in bucket.left.items()},
-            right_below={p: low_end(r.bounds, bucket.expiry_before_ms) for p, r in bucket.right.items()},
+            right_below={p: low_end(r.bounds, bucket.expiry_ms) for p, r in bucket.right.items()},
         )
 
 

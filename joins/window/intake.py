@@ -1,89 +1,120 @@
-"""What of the records that were read takes part, and what goes to the dead letters, with the reason. Pure.
+"""What of the records that were read takes part, and what goes to the dead-letter topic, with the reason. Pure.
 
-no_time       the payload holds no time at the given path
-future_time   the time is further ahead of the clock, or of the broker's append, than `max_future_skew`: it would
-              move a frontier for ever
+no_time       the record has no event time, or one before 1970
+future_time   the time is further ahead of the clock, or of the append, than `max_future_skew`
 invalid_json  the topic is declared `json`, and the value is not
 invalid_text  the topic is declared `text` (or `json`), and the value is not UTF-8
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from joins.spec import Format, Side
+from joins.window.bounds import LATEST_MS
 from joins.window.records import RECORD, rows_about
 from kafkaio.duck import connection
-from kafkaio.eventtime import ANY_SKEW_MS, TimeOf, ceilings, event_times, text_of, valid
+from kafkaio.eventtime import LOG_APPEND_TIME, TimeOf, ceilings, event_times, text_of, valid
+
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """records: in the schema of `records.RECORD`; late: one flag each; dead: rows of the others."""
+    """One batch of one partition, taken in.
 
+    records    in the schema of `records.RECORD`; late: one flag each
+    proves     of each record whether its time is one that it can have been appended at
+    dead       rows of the others
+    """
+
+    side: str
     records: pl.DataFrame
     late: pl.Series
+    proves: Bools
     dead: pl.DataFrame
-    disorder_ms: int
-    newest_ms: int | None
+    ceiling_ms: int
+
+    @property
+    def future_ms(self) -> int:
+        """The smallest time that was turned away by the clock, above those of all records; `LATEST_MS` without one."""
+        times = self.dead[f"{self.side}_time"].filter(self.dead["reason"] == "future_time")
+        beyond = times.filter(times > self.ceiling_ms)
+        return LATEST_MS if beyond.is_empty() else int(beyond.min())  # type: ignore[arg-type]
+
+    def split(self, offset: int) -> tuple[Intake, Intake]:
+        """What stands below an offset, and the rest."""
+        at = int(np.searchsorted(self.records["offset"].to_numpy(), offset))
+        dead_at = int(np.searchsorted(self.dead[f"{self.side}_offset"].to_numpy(), offset))
+        return self._part(0, at, 0, dead_at), self._part(at, len(self.records), dead_at, len(self.dead))
+
+    def _part(self, start: int, end: int, dead_start: int, dead_end: int) -> Intake:
+        return replace(
+            self,
+            records=self.records[start:end],
+            late=self.late[start:end],
+            proves=self.proves[start:end],
+            dead=self.dead[dead_start:dead_end],
+        )
 
 
 def take_in(
-    name: str,
-    side: Side,
-    batch: pa.RecordBatch,
-    ceiling_ms: int,
-    progress_before_ms: int,
-    newest_ms: int | None,
-    skew_ms: int = ANY_SKEW_MS,
+    name: str, side: Side, batch: pa.RecordBatch, listed_ms: int, skew_ms: int, progress_before_ms: int
 ) -> Intake:
     """Sort one Arrow batch of one partition, in the schema of `kafkaio.rangereader`.
 
-    name        "left" or "right"
-    ceiling_ms  times above it are from the future
-    newest_ms   the largest time known to precede the batch in its partition, to measure the disorder
-    skew_ms     `max_future_skew`: how far above its append a time may lie
+    name       "left" or "right"
+    listed_ms  the wall clock when the batch was planned; times above it by more than `skew_ms` are from the future
     """
-    timestamps = batch.column("timestamp")
+    timestamps, kinds = batch.column("timestamp"), batch.column("timestamp_type")
     times_read = event_times(TimeOf(side.time), timestamps, batch.column("value"))
-    counts = valid(times_read, ceilings(timestamps, batch.column("timestamp_type"), ceiling_ms, skew_ms))
+    ceiling = ceilings(timestamps, kinds, listed_ms + skew_ms, skew_ms if side.payload_time else LATEST_MS)
     frame = pl.DataFrame(pl.from_arrow(batch)).select(
         "partition", "offset", pl.Series("time", times_read), "key", "value", "headers"
     )
-    reason = _reasons(frame, side, pl.Series(pl.from_arrow(counts)))
+    reason = _reasons(frame, side, valid(times_read, ceiling))
     dead = pl.DataFrame(schema=rows_about(name, frame.clear(), "", None, late=False).schema)
+    proves = _proves(side, times_read, timestamps, kinds, listed_ms)
     if reason is not None:
         bad = reason.is_not_null()
         dead = rows_about(name, frame.filter(bad), "dead_letter", reason.filter(bad), late=False)
-        frame = frame.filter(~bad)
-    times = frame["time"].to_numpy()
-    disorder, newest = 0, newest_ms
-    if len(times):
-        running = np.maximum.accumulate(times)
-        if newest_ms is not None:
-            running = np.maximum(running, newest_ms)
-        disorder, newest = int((running - times).max()), int(running[-1])
-    return Intake(frame.cast(RECORD), pl.Series(times < progress_before_ms), dead, disorder, newest)
+        frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
+    late = pl.Series(frame["time"].to_numpy() < progress_before_ms)
+    return Intake(name, frame.cast(RECORD), late, proves, dead, listed_ms + skew_ms)
 
 
-def _reasons(frame: pl.DataFrame, side: Side, counts: pl.Series) -> pl.Series | None:
+def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, listed_ms: int) -> Bools:
+    """Whether a time is not after the append: by the broker's clock where the topic has it, else by ours."""
+    appended = pa.scalar(listed_ms, pa.int64())
+    if side.payload_time and pc.any(by_broker := pc.equal(kinds, LOG_APPEND_TIME)).as_py():
+        appended = pc.if_else(by_broker, timestamps, appended)
+    proves: Bools = pc.fill_null(pc.less_equal(times, appended), False).to_numpy(zero_copy_only=False)
+    return proves
+
+
+def _reasons(frame: pl.DataFrame, side: Side, valid_times: pa.Array) -> pl.Series | None:
     """Why a record takes no part; None when all of them do, which is the rule and costs little."""
-    bad_time = not counts.all()
+    time = frame["time"]
+    bad_time = not pc.all(valid_times).as_py()
     # A time that was found in a payload has come out of valid JSON.
-    checked = side.format is Format.BYTES or (side.payload_time and not frame["time"].null_count())
+    checked = side.format is Format.BYTES or (side.payload_time and not time.null_count())
     bad_value = None if checked else _invalid_values(frame["value"], side.format)
     if not bad_time and bad_value is None:
         return None
     no_reason = pl.repeat(None, len(frame), dtype=pl.String, eager=True)
     none_found = pl.col("time").is_null() & pl.col("bad_value").is_null()  # else it is the value that is no JSON
-    return frame.with_columns(bad_value=no_reason if bad_value is None else bad_value, counts=counts).select(
+    return frame.with_columns(
+        bad_value=no_reason if bad_value is None else bad_value, valid=pl.Series(pl.from_arrow(valid_times))
+    ).select(
         reason=pl.when(none_found)
         .then(pl.lit("no_time"))
-        .when(pl.col("time").is_not_null() & ~pl.col("counts"))
+        .when(pl.col("time").is_not_null() & ~pl.col("valid"))
         .then(pl.lit("future_time"))
         .otherwise(pl.col("bad_value"))
     )["reason"]

@@ -1,25 +1,49 @@
-"""One bucket's part of a batch. Pure, as a generator: it yields an `Ask`, is sent the answers, returns the bucket."""
+"""One bucket's part of a batch. Pure, as a generator: it yields an `Ask`, is sent the answers, returns a `Plan`.
+
+What is planned is how far to read; what may go is found by the task that reads (`joins.window.batch`). A search of the
+log may be wrong about a place, and costs no more than a batch that reads too little or too much: whatever is unread and
+worth reading is read in the end, as a range is never planned without at least one record that it makes known.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from datadelay.progress import UNKNOWN, Idle, frontier
 from joins.spec import JoinSpec
+from joins.window.facts import BucketFacts, PartitionFacts
 from joins.window.listing import Listing
 from joins.window.lockstep import Asking
-from joins.window.readable import NEVER_CAPPED, Readable, look, read_up_to
-from joins.window.state import Bucket
+from joins.window.readable import NEVER_CAPPED, Expected, Readable, look, read_left, read_right
+from joins.window.state import Bucket, Reading
 from joins.window.target import search_target
 
 
-def plan_bucket(spec: JoinSpec, before: Bucket, listing: Listing, share: int, waiting_since_ms: int) -> Asking[Bucket]:
-    """How far each partition is read, and the reports that follow.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A bucket's ranges, and the facts that they will most likely lead to: the next plan may begin with these.
 
+    ahead  the sides and partitions whose newest records seem to be ahead of the clock, or have no time
+    """
+
+    bucket: Bucket
+    expected: BucketFacts
+    ahead: frozenset[tuple[str, int]] = frozenset()
+
+    def expires(self) -> bool:
+        """The window holds records that the batch is expected to let go."""
+        oldest_ms = self.bucket.oldest_ms
+        return oldest_ms is not None and oldest_ms < self.expected.expiry_ms
+
+
+def plan_bucket(spec: JoinSpec, bucket: Bucket, listing: Listing, share: int, waiting_since_ms: int) -> Asking[Plan]:
+    """How far each partition is read.
+
+    bucket            as the batch before has left it
     share             how many records the batch may read of this bucket
     waiting_since_ms  the wall clock from which on `max_wait` counts, where the frontier has not moved later
     """
-    bucket = before.carried_on()
     left, right = yield from look(spec, bucket, listing, "left", "right")
     cap = min(_reach_of_left(spec, bucket, listing, left) + spec.after_ms + right.disorder_ms, NEVER_CAPPED)
     target = cap
@@ -27,21 +51,32 @@ def plan_bucket(spec: JoinSpec, before: Bucket, listing: Listing, share: int, wa
         target = yield from search_target(spec, bucket, left, right, share, cap)
 
     planned = yield from _read_to(spec, bucket, listing, left, right, target, share, waiting_since_ms)
-    if not planned.reads and target < cap:
+    if not planned.bucket.reads and target < cap:
         # Disorder hid every unread record below the target: read a share of right whatever its times are. A frontier
         # that moved does not help: without records to read or to expire, this admission is thrown away.
         planned = yield from _read_to(spec, bucket, listing, left, right, cap, share, waiting_since_ms)
-    return planned
+    return _suspecting(planned, listing, left, right)
 
 
 def plan_left(
-    spec: JoinSpec, before: Bucket, listing: Listing, frontier_ms: int, share: int, waiting_since_ms: int
-) -> Asking[Bucket]:
-    """A bucket of left alone: right is elsewhere, and how far it is there comes as `frontier_ms`."""
-    bucket = before.carried_on()
+    spec: JoinSpec, bucket: Bucket, listing: Listing, outside_ms: int, share: int, since_ms: int
+) -> Asking[Plan]:
+    """A bucket of left alone: right is elsewhere, and how far it is there comes as `outside_ms`."""
     (left,) = yield from look(spec, bucket, listing, "left")
-    known_ms = max(frontier_ms, bucket.frontier_ms)
-    return (yield from _admit_left(spec, bucket, listing, left, known_ms, share, waiting_since_ms, may_give_up=True))
+    bucket = replace(bucket, outside_ms=max(outside_ms, bucket.frontier_ms))
+    planned = yield from _admit_left(spec, bucket, {}, listing, left, share, since_ms, may_give_up=True)
+    return _suspecting(planned, listing, left)
+
+
+def _suspecting(planned: Plan, listing: Listing, *sides: Readable) -> Plan:
+    """Most of a partition's newest records are hardly ever ahead of a clock that is right."""
+    ahead = [
+        (side.side, p)
+        for side in sides
+        for p, reading in planned.bucket.side(side.side).items()
+        if reading.records and ((newest := side.newest[p]) is None or newest > listing.listed_ms)
+    ]
+    return replace(planned, ahead=frozenset(ahead)) if ahead else planned
 
 
 def _read_to(
@@ -53,56 +88,56 @@ def _read_to(
     target: int,
     share: int,
     waiting_since_ms: int,
-) -> Asking[Bucket]:
-    """Carry a target out: right up to it, then left up to where right's frontier lets it go."""
-    after = yield from read_up_to(right, bucket.right, target, share)
-    share_left = max(share - sum(r.records for r in after.values()), share // 2, 1)
-    frontier_ms = frontier((r.progress_ms for r in after.values()), bucket.frontier_ms)
-    at_end = all(after[p].end == right.ends[p] for p in after)
-    bucket = replace(bucket, right=after)
+) -> Asking[Plan]:
+    """Carry a target out: right up to it, then left up to where right's frontier is expected to let it go."""
+    expected = yield from read_right(right, bucket.right, target, share)
+    bucket = replace(bucket, right={p: one.reading for p, one in expected.items()})
+    share_left = max(share - sum(r.records for r in bucket.right.values()), share // 2, 1)
+    at_end = all(reading.end >= right.ends[p] for p, reading in bucket.right.items())
     return (
-        yield from _admit_left(
-            spec, bucket, listing, left, frontier_ms, share_left, waiting_since_ms, may_give_up=at_end
-        )
+        yield from _admit_left(spec, bucket, expected, listing, left, share_left, waiting_since_ms, may_give_up=at_end)
     )
 
 
 def _admit_left(
     spec: JoinSpec,
     bucket: Bucket,
+    right: Mapping[int, Expected],
     listing: Listing,
     left: Readable,
-    frontier_ms: int,
     share: int,
     waiting_since_ms: int,
     *,
     may_give_up: bool,
-) -> Asking[Bucket]:
+) -> Asking[Plan]:
     """Left up to where right's frontier lets it go, however that is known: from right's ends, or by a data delay.
 
     may_give_up  left may pass without right after `max_wait`: nothing of right is there that could still be read
     """
+    progress = [one.progress_ms for one in right.values()] if bucket.outside_ms is None else [bucket.outside_ms]
+    frontier_ms = frontier(progress, bucket.frontier_ms)
     moved_ms = listing.listed_ms if frontier_ms > bucket.frontier_ms else bucket.moved_ms
     limit = frontier_ms - spec.after_ms if frontier_ms > UNKNOWN else UNKNOWN
-    stalled_from_ms = None
     stuck_since = max(moved_ms, waiting_since_ms)
-    if spec.max_wait_ms is not None and listing.listed_ms - stuck_since >= spec.max_wait_ms:
-        waited_for = listing.listed_ms - spec.max_wait_ms
-        if waited_for > limit and may_give_up:
-            limit, stalled_from_ms = waited_for, limit
-    after = bucket.left
-    if limit > UNKNOWN:
-        after = yield from read_up_to(left, bucket.left, limit, share)
-    left_frontier = frontier(r.progress_ms for r in after.values())
+    if spec.max_wait_ms is not None and may_give_up and listing.listed_ms - stuck_since >= spec.max_wait_ms:
+        bucket = replace(bucket, give_up_ms=listing.listed_ms - spec.max_wait_ms)
+        limit = max(limit, listing.listed_ms - spec.max_wait_ms)
+    after = yield from read_left(left, bucket.left, limit, share)
+    left_frontier = frontier(one.progress_ms for one in after.values())
     expiry_ms = max(left_frontier - spec.before_ms, bucket.expiry_ms) if left_frontier > UNKNOWN else bucket.expiry_ms
-    return replace(
-        bucket,
-        left=after,
-        frontier_ms=frontier_ms,
-        moved_ms=moved_ms,
-        stalled_from_ms=stalled_from_ms,
-        expiry_ms=expiry_ms,
-    ).forgetting(spec)
+    return Plan(
+        replace(bucket, left={p: one.reading for p, one in after.items()}),
+        BucketFacts(
+            left={p: _facts(one) for p, one in after.items()},
+            right={p: _facts(one) for p, one in right.items()},
+            frontier_ms=frontier_ms,
+            expiry_ms=expiry_ms,
+        ),
+    )
+
+
+def _facts(one: Expected) -> PartitionFacts:
+    return PartitionFacts(one.position, one.progress_ms, held_ms=one.held_ms)
 
 
 def _reach_of_left(spec: JoinSpec, bucket: Bucket, listing: Listing, left: Readable) -> int:
@@ -113,4 +148,21 @@ def _reach_of_left(spec: JoinSpec, bucket: Bucket, listing: Listing, left: Reada
     """
     if spec.idle is Idle.ADVANCE and any(listing.left[p].settled for p in bucket.left):
         return NEVER_CAPPED
-    return max([t + left.disorder_ms + 1 for t in left.newest.values() if t is not None], default=UNKNOWN)
+    newest = [t + left.disorder_ms + 1 for t in left.newest.values() if t is not None]
+    held = [reading.held_ms + 1 for reading in bucket.left.values() if reading.held_ms is not None]
+    return max([*newest, *held], default=UNKNOWN)
+
+
+def rebased(planned: Bucket, state: Bucket) -> Bucket:
+    """The ranges of a plan that was made with expected facts, now that the batch before has left `state`."""
+
+    def ranges(readings: Mapping[int, Reading], now: Mapping[int, Reading]) -> dict[int, Reading]:
+        return {p: now[p].to(readings[p].end, readings[p].claim_ms) for p in now}
+
+    return replace(
+        state,
+        left=ranges(planned.left, state.left),
+        right=ranges(planned.right, state.right),
+        outside_ms=planned.outside_ms,
+        give_up_ms=planned.give_up_ms,
+    )

@@ -1,19 +1,23 @@
-"""One side of a bucket as a batch is planned: how far it can be read, and how it is read up to a time."""
+"""One side of a bucket as a batch is planned: how far it can be read, and how far it is worth reading."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from datadelay.progress import UNKNOWN, caught_up, partition_progress
+from datadelay.progress import UNKNOWN, Idle, caught_up
 from joins.spec import JoinSpec
 from joins.window.listing import Listing
 from joins.window.lockstep import Ask, Asking
 from joins.window.state import Bucket, Reading
+from kafkaio.blocksearch import block_size
 from kafkaio.topiclog import TimeAnswer, TimeQuery
 
 NEVER_CAPPED = 2**62
 """As a time to read up to: to the end."""
+
+BLOCKS_AHEAD = 4
+"""So many blocks beyond the record that is looked for are read, for what they prove."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +25,31 @@ class Readable:
     """What can be read of one side, by partition.
 
     ends        the last stable offsets
-    newest      the time of the newest record below the end, None without one
-    at_end      the progress of a partition that is read to its end
-    stop_below  every record read has to be below the time that is read up to: left's rule
-    ceiling_ms  times above it are from the future, and count for nothing
+    newest      about the time of the newest record below the end, None without one
+    claims      what the clock says of records behind the end
+    look_ahead  how many offsets are read beyond a record that was looked for
     """
 
-    side: str
     disorder_ms: int
-    stop_below: bool
-    ceiling_ms: int
+    side: str
     ends: Mapping[int, int]
     newest: Mapping[int, int | None]
-    at_end: Mapping[int, int]
+    claims: Mapping[int, int]
+    look_ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A partition's range, and what most likely comes of it.
+
+    position  the next offset to read after the batch
+    held_ms   of left: the record there is expected to be held back, and has about this time
+    """
+
+    reading: Reading
+    progress_ms: int
+    position: int
+    held_ms: int | None = None
 
 
 def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Asking[list[Readable]]:
@@ -43,69 +59,100 @@ def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Askin
     return [
         Readable(
             side=side,
-            disorder_ms=_disorder_ms(spec, side),
-            stop_below=side == "left",
-            ceiling_ms=listing.listed_ms + spec.max_future_skew_ms,
+            disorder_ms=spec.left.disorder_ms if side == "left" else spec.right.disorder_ms,
             ends=ends[side],
-            newest=newest[side],
-            at_end={p: _progress_at_end(spec, side, p, newest[side][p], listing) for p in ends[side]},
+            newest={p: newest[side][p] for p in ends[side]},
+            claims={p: _claim(spec, side, p, listing) for p in ends[side]},
+            look_ahead=BLOCKS_AHEAD * block_size(spec.outliers),
         )
         for side in sides
     ]
 
 
-def read_up_to(
-    readable: Readable, readings: Mapping[int, Reading], until_ms: int, share: int
-) -> Asking[dict[int, Reading]]:
-    """Read each partition up to its first record at or above `until_ms`, or to its end, or to its part of the share.
-
-    Both sides obey the same rule; only left must *stop* below the time (every record read is below it), so that left
-    asks with its disorder as the margin.
-    """
-    disorder, ceiling = readable.disorder_ms, readable.ceiling_ms
-    margin = disorder if readable.stop_below else 0
+def read_right(
+    right: Readable, readings: Mapping[int, Reading], until_ms: int, share: int
+) -> Asking[dict[int, Expected]]:
+    """Read each partition until it proves that `until_ms` is reached, or to its end, or to its part of the share."""
+    enough_ms = until_ms - right.disorder_ms
+    wanted = {p: r for p, r in readings.items() if r.end < right.ends[p] and r.progress_ms < enough_ms}
     found: Mapping[int, TimeAnswer] = {}
-    if until_ms < NEVER_CAPPED:
-        queries = {p: TimeQuery(until_ms, r.end, readable.ends[p], margin) for p, r in readings.items()}
-        found = (yield Ask(find={readable.side: queries})).find[readable.side]
-
-    after: dict[int, Reading] = {}
-    cut: dict[int, int] = {}
-    allowance = max(2 * share // len(readings), 1)
-    for p, reading in readings.items():
+    if until_ms < NEVER_CAPPED and wanted:
+        queries = {p: TimeQuery(until_ms, r.end, right.ends[p]) for p, r in wanted.items()}
+        found = (yield Ask(find={right.side: queries})).find[right.side]
+    after = {p: _left_alone(right, p, r) for p, r in readings.items()}
+    for p, reading in wanted.items():
         answer = found.get(p)
-        if answer is None or not answer.reached:
-            end, bound = max(readable.ends[p], reading.end), ceiling
-            progress = readable.at_end[p]
-            known = readable.newest[p]
-            if known is not None:
-                bound = min(bound, known + disorder)
+        if answer is not None and answer.reached:
+            after[p] = _up_to(right, p, reading, answer.offset + right.look_ahead, enough_ms)
         else:
-            end, bound = max(answer.offset, reading.end), answer.time_ms + disorder
-            progress = answer.time_ms - disorder
-        if end - reading.end > allowance:
-            cut[p] = reading.end + allowance
-        after[p] = reading.to(end, progress, min(bound, ceiling) + 1)
-    if cut:
-        last = (yield Ask(newest={readable.side: cut})).newest[readable.side]
-        for p, end in cut.items():
-            known = last[p]
-            progress = UNKNOWN if known is None else known - disorder
-            bound = ceiling if known is None else min(known + disorder, ceiling)
-            after[p] = readings[p].to(end, progress, bound + 1)
+            after[p] = _to_the_end(right, p, reading)
+    return (yield from _within_share(right, readings, after, share))
+
+
+def read_left(
+    left: Readable, readings: Mapping[int, Reading], until_ms: int, share: int
+) -> Asking[dict[int, Expected]]:
+    """Read each partition up to the first record at or above `until_ms`, and look a little further ahead.
+
+    One whose next record is known, and may not go yet, is left alone.
+    """
+    after = {p: _left_alone(left, p, r) for p, r in readings.items()}
+    wanted = {p: r for p, r in readings.items() if r.end < left.ends[p] and (r.held_ms is None or r.held_ms < until_ms)}
+    queries = {p: TimeQuery(until_ms, r.end, left.ends[p]) for p, r in wanted.items() if until_ms > UNKNOWN}
+    found: Mapping[int, TimeAnswer] = {}
+    if queries:
+        found = (yield Ask(find={left.side: queries})).find[left.side]
+    for p, reading in wanted.items():
+        answer = found.get(p, TimeAnswer(reading.end, until_ms, True))
+        if not answer.reached:
+            after[p] = _to_the_end(left, p, reading)
+            continue
+        ahead = _up_to(left, p, reading, answer.offset + left.look_ahead, until_ms - left.disorder_ms)
+        after[p] = Expected(ahead.reading, ahead.progress_ms, min(answer.offset, ahead.position), until_ms)
+    return (yield from _within_share(left, readings, after, share))
+
+
+def _left_alone(side: Readable, p: int, reading: Reading) -> Expected:
+    claim_ms = _claim_at(side, p, reading.end)
+    return Expected(reading.to(reading.end, claim_ms), max(reading.progress_ms, claim_ms), reading.end, reading.held_ms)
+
+
+def _up_to(side: Readable, p: int, reading: Reading, end: int, progress_ms: int) -> Expected:
+    end = min(end, side.ends[p])
+    return Expected(reading.to(end, _claim_at(side, p, end)), max(progress_ms, reading.progress_ms), end)
+
+
+def _to_the_end(side: Readable, p: int, reading: Reading) -> Expected:
+    end, newest = max(side.ends[p], reading.end), side.newest[p]
+    shown = UNKNOWN if newest is None else newest - side.disorder_ms
+    return Expected(reading.to(end, side.claims[p]), max(side.claims[p], shown, reading.progress_ms), end)
+
+
+def _within_share(
+    side: Readable, readings: Mapping[int, Reading], after: dict[int, Expected], share: int
+) -> Asking[dict[int, Expected]]:
+    """No partition reads more than its part of the share."""
+    allowance = max(2 * share // len(readings), 1)
+    cut = {p: r.end + allowance for p, r in readings.items() if after[p].reading.records > allowance}
+    if not cut:
+        return after
+    newest = (yield Ask(newest={side.side: cut})).newest[side.side]
+    for p, end in cut.items():
+        known = newest[p]
+        shown = UNKNOWN if known is None else known - side.disorder_ms
+        one = after[p]
+        progress_ms = max(min(shown, one.progress_ms), readings[p].progress_ms)
+        held_ms = one.held_ms if one.position < end else None
+        after[p] = Expected(readings[p].to(end), progress_ms, min(one.position, end), held_ms)
     return after
 
 
-def _progress_at_end(spec: JoinSpec, side: str, p: int, newest: int | None, listing: Listing) -> int:
+def _claim_at(side: Readable, p: int, end: int) -> int:
+    return side.claims[p] if end >= side.ends[p] else UNKNOWN
+
+
+def _claim(spec: JoinSpec, side: str, p: int, listing: Listing) -> int:
+    """What is readable only after the end was listed has at least the time of that less the producer delay."""
     ends = listing.of(side)[p]
-    return partition_progress(
-        disorder_ms=_disorder_ms(spec, side),
-        newest_ms=newest,
-        caught_up_listed_ms=listing.listed_ms if caught_up(ends.stable, ends.stable, ends.high) else None,
-        producer_delay_ms=spec.producer_delay_ms,
-        idle=spec.idle,
-    )
-
-
-def _disorder_ms(spec: JoinSpec, side: str) -> int:
-    return spec.left.disorder_ms if side == "left" else spec.right.disorder_ms
+    follows = spec.idle is Idle.ADVANCE and caught_up(ends.stable, ends.stable, ends.high)
+    return listing.listed_ms - spec.producer_delay_ms if follows else UNKNOWN

@@ -2,8 +2,9 @@
 
 The window of a batch is a function of the log and the admission: the right records of [low, start) with time >=
 expiry, and the marks that the left records of [left low, left start) have set on them. Whatever of it is at hand is
-taken, the gaps are read again from Kafka, and what was lost of the marks is made by joining its left range once more,
-without rows. That is exact for records within their disorder.
+taken, the gaps are read again from Kafka, and what was lost of the marks is found by joining its left range once more,
+without rows. From where, and which records were turned away then, the admission's bounds say: facts of the batches
+that read them first.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
 import polars as pl
 
+from datadelay.progress import UNKNOWN
 from joins.spec import JoinSpec
 from joins.window.batch import Read
+from joins.window.bounds import LATEST_MS, Bounds, low_end, turned_away_from
+from joins.window.facts import BucketFacts
 from joins.window.intake import take_in
 from joins.window.records import RECORD
 from joins.window.slices import I64, Slice
-from joins.window.state import Bound, Bucket, low_end, rebuild_from
+from joins.window.state import Bucket, rebuild_from
+from joins.window.ticket import Ticket
 from joins.window.window import Window
 
 Span = tuple[int, int]
@@ -40,6 +44,12 @@ class SliceStore(Protocol):
 
     def save_marks(self, partition: int, span: Span, joined: dict[int, I64]) -> None: ...
 
+    def save_facts(self, number: int, facts: BucketFacts) -> None:
+        """What batch `number` has found out."""
+
+    def facts(self, number: int) -> BucketFacts | None:
+        """None where they are lost."""
+
     def forget(self, left_below: dict[int, int], right_below: dict[int, int]) -> None:
         """Drop what lies wholly below these offsets."""
 
@@ -55,19 +65,19 @@ class Kept:
     newest: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
-def restore(
-    spec: JoinSpec, bucket: Bucket, number: int, kept: Kept | None, store: SliceStore, read: Read
-) -> tuple[Kept, str]:
-    """The window as it was before batch `number`, and a word on where it came from: memory, files or log.
+def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore, read: Read) -> tuple[Kept, str]:
+    """The window as it was before a batch, and a word on where it came from: memory, files or log.
 
-    A window in memory that this batch, or a later one, has changed already is of no use to a retry.
+    A window in memory that this batch, or a later one, has changed already is not used for a retry.
     """
-    expiry = bucket.expiry_before_ms
+    bucket = ticket.bucket
+    expiry = bucket.expiry_ms
     left_from, right_from = rebuild_from(spec, expiry)
     came_from = "memory"
-    if kept is None or kept.number >= number:
+    if kept is None or kept.number >= ticket.number:
         kept = Kept(Window(spec, expired_ms=expiry))
     window = kept.window
+    again = _Again(spec, ticket.skew_ms, read)
 
     for p, reading in bucket.right.items():
         low = max(low_end(reading.bounds, expiry), kept.right_end.get(p, 0))
@@ -77,7 +87,7 @@ def restore(
         found = store.slices(p, low, reading.start)
         for start, end in gaps([one.covers[p] for one in found], low, reading.start):
             came_from = "log"
-            found.append(store.save_slice(_read_again(spec, "right", p, start, end, reading.bounds, read)))
+            found.append(store.save_slice(again.read("right", p, start, end, reading.bounds)))
         for one in sorted(found, key=lambda one: one.covers[p]):
             window.add(one)
 
@@ -92,7 +102,7 @@ def restore(
         lost += [(p, start, end) for start, end in gaps([span for span, _ in known], low, reading.start)]
     if lost and len(window):
         came_from = "log"
-        _mark_again(spec, bucket, window, lost, right_from, read)
+        _mark_again(spec, bucket, window, lost, right_from, again)
     window.expire(expiry)
     kept.right_end = {p: r.start for p, r in bucket.right.items()}
     kept.left_end = {p: r.start for p, r in bucket.left.items()}
@@ -105,15 +115,15 @@ def _mark_again(
     window: Window,
     lost: list[tuple[int, int, int]],
     right_from_ms: int,
-    read: Read,
+    again: _Again,
 ) -> None:
     """Join lost left ranges again. They chose among right records that may have expired since: those are read too."""
     older = Window(spec)
     for p, reading in bucket.right.items():
         low = low_end(reading.bounds, right_from_ms)
-        older.add(_read_again(spec, "right", p, low, reading.start, reading.bounds, read))
+        older.add(again.read("right", p, low, reading.start, reading.bounds))
     for p, start, end in lost:
-        left = _read_again(spec, "left", p, start, end, bucket.left[p].bounds, read)
+        left = again.read("left", p, start, end, bucket.left[p].bounds)
         if len(left):
             older.mark_again(left.frame)
     for one in older.slices:
@@ -123,30 +133,22 @@ def _mark_again(
                 live.mark(p, joined)
 
 
-def _read_again(
-    spec: JoinSpec,
-    side: str,
-    partition: int,
-    start: int,
-    end: int,
-    bounds: tuple[Bound, ...],
-    read: Read,
-) -> Slice:
-    """A range as a slice, without the records that were from the future when it was first read."""
-    topic = spec.left if side == "left" else spec.right
-    frames = []
-    for batch in read(side, partition, start, end):
-        taken = take_in(side, topic, batch, 2**62, -(2**62), None).records
-        ceiling = ceilings(bounds, taken["offset"].to_numpy())
-        frames.append(taken.filter(taken["key"].is_not_null() & pl.Series(taken["time"].to_numpy() < ceiling)))
-    return Slice.build(pl.concat(frames) if frames else pl.DataFrame(schema=RECORD), {partition: (start, end)})
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Reads ranges that were read before, without the records that were from the future then."""
 
+    spec: JoinSpec
+    skew_ms: int
+    fetch: Read
 
-def ceilings(bounds: Iterable[Bound], offsets: I64) -> I64:
-    """For each offset the bound of the batch that read it: no record that took part had this time or a later one."""
-    ends, below = (np.array(column, dtype=np.int64) for column in zip(*bounds, strict=True))
-    at = np.searchsorted(ends, offsets, side="right")
-    return np.append(below, 2**62)[at]
+    def read(self, side: str, partition: int, start: int, end: int, bounds: Bounds) -> Slice:
+        topic = self.spec.left if side == "left" else self.spec.right
+        frames = []
+        for batch in self.fetch(side, partition, start, end):
+            taken = take_in(side, topic, batch, LATEST_MS // 2, self.skew_ms, UNKNOWN).records
+            below = turned_away_from(bounds, taken["offset"].to_numpy())
+            frames.append(taken.filter(taken["key"].is_not_null() & pl.Series(taken["time"].to_numpy() < below)))
+        return Slice.build(pl.concat(frames) if frames else pl.DataFrame(schema=RECORD), {partition: (start, end)})
 
 
 def gaps(spans: Iterable[Span], start: int, end: int) -> Iterator[Span]:

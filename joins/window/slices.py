@@ -163,6 +163,14 @@ class Slice:
             return len(self)
         return int(np.count_nonzero(self.times >= expired_ms))
 
+    def oldest_ms(self, expired_ms: int) -> int | None:
+        """The smallest time of its records that is not below `expired_ms`."""
+        if len(self) == 0 or self.span[1] < expired_ms:
+            return None
+        if self.span[0] >= expired_ms:
+            return self.span[0]
+        return int(self.times[self.times >= expired_ms].min())
+
     def since(self, time_ms: int) -> Slice | None:
         """The slice without its records below a time; itself where there are none, None where nothing remains."""
         if len(self) == 0 or self.span[1] < time_ms:

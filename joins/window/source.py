@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,24 +31,31 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from datadelay.progress import Idle
-from joins.spec import JoinSpec
+from joins.spec import ClockBehind, JoinSpec
 from joins.window import copartition
-from joins.window.admission import Watch, admit
-from joins.window.guard import check_compaction, check_ends, check_topics
+from joins.window.admission import Planned, Watch, admit
+from joins.window.batch import find_facts
+from joins.window.facts import BucketFacts, FactsFolder
+from joins.window.folders import bucket_folder
+from joins.window.guard import check_clock, check_compaction, check_ends, check_topics
 from joins.window.listing import Listing, list_ends
 from joins.window.start import begin
 from joins.window.state import Admission
 from joins.window.ticket import Ticket
+from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.clock import WallClock, not_before
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.eventtime import TimeOf
 from kafkaio.groups import GroupOffsets, LatestOffsets, Spot
-from kafkaio.topiclog import Ends
+from kafkaio.rangereader import open_reader
+from kafkaio.topiclog import Ends, TopicLog
 
 log = logging.getLogger("joins.window")
 
 SAY_EVERY_S = 10.0
 WAIT_S = 0.05
+_ANY_TIME = 1 << 62
 STANDS_STILL_S = 10.0  # beyond what left waits for in any case
 
 
@@ -60,12 +67,25 @@ class Gate:
     unreachable_for_s   how long an unreachable broker only holds the join, before the query fails
     commit_group        the consumer group that positions are committed to; None: none
     generation          of a new checkpoint, where it is known before the first admission; None: a new one
+    windows             the folder where tasks on this machine keep the facts of batches; None: this user's own
+    anchor              a reading of this machine's wall clock that is believed, with that of its monotonic clock
     """
 
     stop_file: Path | None = None
     unreachable_for_s: float = 300.0
     commit_group: str | None = None
     generation: str | None = None
+    windows: Path | None = None
+    anchor: tuple[int, int] = field(default_factory=lambda: (wall_ms(), monotonic_ms()))
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_ms() -> int:
+    """The same clock in all processes of a machine."""
+    return time.monotonic_ns() // 1_000_000
 
 
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -114,7 +134,9 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._watch: Watch | None = None
         self._said_at = 0.0
         self._went_on_at = time.monotonic()
-        self._ahead: tuple[int, Future[Admission | None]] | None = None
+        self._ahead: tuple[int, Future[Planned | None]] | None = None
+        self._last: tuple[Admission, Admission] | None = None
+        self._clock: WallClock | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         return {}
@@ -130,7 +152,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unreachable_since: float | None = None
         while not self._told_to_stop():
             try:
-                admission = self._planned(start) or self._admit(start)
+                planned = self._admit(start)
             except KafkaUnavailable as error:
                 unreachable_since = unreachable_since or time.monotonic()
                 waited = time.monotonic() - unreachable_since
@@ -139,16 +161,20 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._say(
                     f"holds: {error} (for {waited:.0f} s now; gives up after {self._gate.unreachable_for_s:.0f} s)"
                 )
-                self.stop()  # the next try connects anew: librdkafka may never find back to a broker
+                self.stop()  # the next try connects again: librdkafka may never reconnect to a broker by itself
                 time.sleep(1.0)
                 continue
-            if admission is not None:
+            except ClockBehind as error:
+                self._say(f"holds: {error}")
+                time.sleep(1.0)
+                continue
+            if planned is not None:
                 if not start and self._gate.generation is not None:
-                    admission = replace(admission, generation=self._gate.generation)
+                    planned = replace(planned, admission=replace(planned.admission, generation=self._gate.generation))
                 self._went_on_at = time.monotonic()
-                self._tell_skipped(start, admission)
-                self._plan_ahead(admission)
-                return admission.to_json()
+                self._tell_skipped(start, planned.admission)
+                self._plan_ahead(planned)
+                return planned.admission.to_json()
             if not self._waits_for_left(start):
                 return start
             time.sleep(WAIT_S)
@@ -159,7 +185,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         admission = Admission.from_json(end)
         admission.check_belongs_to(self._spec)
-        tickets = Ticket.all_of(admission, self._spec)
+        tickets = Ticket.all_of(admission)
         return [InputPartition(json.dumps(ticket.to_json())) for ticket in tickets]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
@@ -174,7 +200,8 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if self._commits is None:
             self._commits = LatestOffsets(self._gate.commit_group, self._spec.kafka)
-        self._commits.put(positions_of(self._spec, Admission.from_json(end)))
+        admission = Admission.from_json(end)
+        self._commits.put(positions_of(self._spec, admission, known_facts(self._spec, admission, self._gate.windows)))
 
     def stop(self) -> None:
         if self._logs is not None:
@@ -182,17 +209,18 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 one.close()
             self._logs = None
 
-    def _plan_ahead(self, admission: Admission) -> None:
-        """Behind by whole batches, the next one is planned while this one runs: it is a function of this one."""
+    def _plan_ahead(self, planned: Planned) -> None:
+        """Behind by whole batches, the next one is planned while this one runs, from the facts that it most likely
+        finds: the ranges are hints in any case, and are set on what it has really left (`Planned.rebased`)."""
+        admission = planned.admission
         reads = sum(r.records for b in admission.buckets.values() for s in (b.left, b.right) for r in s.values())
-        if reads < self._spec.max_records // 2:
+        if reads == 0 or reads < self._spec.max_records // 2:
             return
-        future: Future[Admission | None] = Future()
-        start = admission.to_json()
+        future: Future[Planned | None] = Future()
 
         def plan() -> None:
             try:
-                future.set_result(self._admit(start))
+                future.set_result(self._plan(admission.after(planned.expected, self._spec)))
             except Exception as error:  # noqa: BLE001 - it is met again, and told, when the plan is made in its turn
                 log.debug("the plan ahead failed: %s", error)
                 future.set_result(None)
@@ -200,52 +228,111 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ahead = (admission.number, future)
         threading.Thread(target=plan, daemon=True).start()
 
-    def _planned(self, start: Mapping[str, Any]) -> Admission | None:
-        """What was planned ahead after `start`, if it was."""
+    def _planned(self, state: Admission) -> Planned | None:
+        """What was planned ahead of `state`, if it was, and if it reads anything now."""
         ahead, self._ahead = self._ahead, None
         if ahead is None:
             return None
         number, future = ahead
         planned = future.result()
-        return planned if start and start["number"] == number else None
+        if planned is None or state.number != number:
+            return None
+        rebased = planned.rebased(state)
+        return rebased if any(bucket.reads for bucket in rebased.admission.buckets.values()) else None
 
-    def _admit(self, start: Mapping[str, Any]) -> Admission | None:
+    def _admit(self, start: Mapping[str, Any]) -> Planned | None:
         """The admission after `start`, None when there is nothing to do."""
         left, right = self._connected()
         spec = self._spec
-        now_ms = time.time_ns() // 1_000_000
-        self._watch = self._watch or Watch(now_ms)
         if not start:
+            now_ms = self._now_ms()
             copartition.check(spec, left, right)
             listing = self._frozen(list_ends(left, right, now_ms))
             begun = begin(spec, listing, left, right)
             # Logged even without a record to read: `start: latest` must not become a later latest at each try.
-            first = admit(spec, begun, listing, left, right, self._watch)
-            return first if first is not begun else replace(begun, number=1)
-        state = Admission.from_json(start)
-        state.check_belongs_to(spec)
-        check_topics(
-            spec,
-            state,
-            {side: (one.topic_id(), one.partition_count()) for side, one in (("left", left), ("right", right))},
-        )
+            planned = admit(spec, begun, listing, left, right, self._watching(now_ms)) or Planned.nothing(begun)
+            return self._inside_the_clock(planned, {"left": left, "right": right})
+        state = self._state_after(Admission.from_json(start))
+        return self._planned(state) or self._plan(state, say=True)
+
+    def _plan(self, state: Admission, *, say: bool = False) -> Planned | None:
+        left, right = self._connected()
+        spec = self._spec
+        topics = {side: (one.topic_id(), one.partition_count()) for side, one in (("left", left), ("right", right))}
+        check_topics(spec, state, topics)
+        now_ms = self._now_ms(state)
         listing = self._frozen(list_ends(left, right, now_ms))
         state = check_ends(spec, state, listing)
-        after = admit(spec, state, listing, left, right, self._watch)
-        if after is not state:
-            return after
-        still_s = time.monotonic() - self._went_on_at
-        usual_ms = spec.producer_delay_ms + spec.after_ms + spec.right.disorder_ms
-        if still_s > STANDS_STILL_S + usual_ms / 1000 and (reason := held_up(spec, state, listing)):
-            self._say(f"stands still for {still_s:.0f} s: {reason}")
-        return None
+        planned = admit(spec, state, listing, left, right, self._watching(now_ms))
+        if planned is None and say:
+            still_s = time.monotonic() - self._went_on_at
+            usual_ms = spec.producer_delay_ms + spec.after_ms + spec.right.disorder_ms
+            if still_s > STANDS_STILL_S + usual_ms / 1000 and (reason := held_up(spec, state, listing)):
+                self._say(f"stands still for {still_s:.0f} s: {reason}")
+        return self._inside_the_clock(planned, {"left": left, "right": right}) if planned else None
+
+    def _inside_the_clock(self, planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:
+        """The plan, if most records that it reads are not ahead of the clock; `ClockBehind` holds it otherwise.
+
+        Once it is logged its ceiling stays, and what is ahead of that is a dead letter.
+        """
+        listed_ms, skew_ms = planned.admission.listed_ms, planned.admission.skew_ms
+        for side in {side for side, _ in planned.ahead}:
+            readings = {
+                p: bucket.side(side)[p]
+                for bucket in planned.admission.buckets.values()
+                for p in bucket.side(side)
+                if (side, p) in planned.ahead
+            }
+            ends = {p: reading.end for p, reading in readings.items()}
+            lasts = logs[side].last_times(ends, _ANY_TIME, block_size(self._spec.outliers))
+            inside = {p: [at for offset, at in lasts[p] if offset >= readings[p].start] for p in readings}
+            check_clock(inside, self._spec.outliers, listed_ms + skew_ms, listed_ms)
+        return planned
+
+    def _state_after(self, admission: Admission) -> Admission:
+        """What a committed batch has left; the same answer again while nothing is planned."""
+        if self._last is None or self._last[0] != admission:
+            admission.check_belongs_to(self._spec)
+            self._last = (admission, admission.after(self._facts_of(admission), self._spec))
+        return self._last[1]
+
+    def _facts_of(self, admission: Admission) -> dict[int, BucketFacts]:
+        """As the tasks have kept them; what is missing is read again."""
+        known = known_facts(self._spec, admission, self._gate.windows)
+        missing = [ticket for ticket in Ticket.all_of(admission) if ticket.bucket.number not in known]
+        if missing:
+            log.info(
+                "%s reads batch %d again for its facts: %d buckets", self._spec.name, admission.number, len(missing)
+            )
+        return {**known, **{t.bucket.number: find_facts(self._spec, t, self._read_range) for t in missing}}
+
+    def _read_range(self, side: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        topic = self._spec.left.topic if side == "left" else self._spec.right.topic
+        return open_reader(topic, self._spec.kafka).read(partition, start, end)
+
+    def _watching(self, now_ms: int) -> Watch:
+        self._watch = self._watch or Watch(now_ms)
+        return self._watch
+
+    def _now_ms(self, state: Admission | None = None) -> int:
+        """The wall clock, where nothing contradicts it; raises `ClockBehind`."""
+        self._clock = self._clock or WallClock(self._gate.anchor)
+        reading = self._clock.look(wall_ms(), monotonic_ms())
+        if not reading.confirmed:
+            raise ClockBehind(str(reading.reason))
+        if reading.reason is not None:
+            log.warning("%s: %s", self._spec.name, reading.reason)
+        if state is not None and (reason := not_before(reading.wall_ms, state.listed_ms)) is not None:
+            raise ClockBehind(reason)
+        return reading.wall_ms
 
     def _connected(self) -> tuple[BrokerLog, BrokerLog]:
         if self._logs is None:
             left, right = self._spec.left, self._spec.right
             self._logs = (
-                BrokerLog(left.topic, self._spec.kafka, TimeOf(left.time), outliers=0),
-                BrokerLog(right.topic, self._spec.kafka, TimeOf(right.time), outliers=0),
+                BrokerLog(left.topic, self._spec.kafka, TimeOf(left.time), outliers=self._spec.outliers),
+                BrokerLog(right.topic, self._spec.kafka, TimeOf(right.time), outliers=self._spec.outliers),
             )
             for one in self._logs:
                 check_compaction(self._spec, one.topic, one.config())
@@ -267,7 +354,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Under `availableNow` some left record up to the target may not go yet: the clock, or right, is missing."""
         if self._left_target is None or not start:
             return False
-        state = Admission.from_json(start)
+        state = self._state_after(Admission.from_json(start))
         waiting = {
             p: target - reading.end
             for bucket in state.buckets.values()
@@ -317,16 +404,26 @@ def held_up(spec: JoinSpec, state: Admission, listing: Listing) -> str | None:
     return f"{sum(waiting.values())} left records in partitions {sorted(waiting)} wait for right; {'; '.join(reasons)}"
 
 
-def positions_of(spec: JoinSpec, admission: Admission) -> dict[Spot, int]:
-    """Up to where an admission reads, by topic and partition."""
-    return {
-        (topic.topic, p): reading.end
-        for bucket in admission.buckets.values()
-        for topic, readings in ((spec.left, bucket.left), (spec.right, bucket.right))
-        for p, reading in readings.items()
-    }
+def known_facts(spec: JoinSpec, admission: Admission, windows: Path | None) -> dict[int, BucketFacts]:
+    """The facts of a batch, by bucket, as far as this machine has them."""
+    folders = {n: bucket_folder(windows, spec.name, admission.generation, n) for n in admission.buckets}
+    found = {n: FactsFolder(folder).load(admission.number) for n, folder in folders.items()}
+    return {n: facts for n, facts in found.items() if facts is not None}
 
 
-def commit_positions(spec: JoinSpec, group: str, admission: Admission) -> None:
+def positions_of(spec: JoinSpec, admission: Admission, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:
+    """Up to where a batch has read, by topic and partition; left from where it began where its facts are not known."""
+    spots: dict[Spot, int] = {}
+    for number, bucket in admission.buckets.items():
+        known = facts.get(number)
+        spots |= {(spec.right.topic, p): reading.end for p, reading in bucket.right.items()}
+        spots |= {
+            (spec.left.topic, p): reading.start if known is None else known.left[p].end
+            for p, reading in bucket.left.items()
+        }
+    return spots
+
+
+def commit_positions(spec: JoinSpec, group: str, admission: Admission, windows: Path | None) -> None:
     """Commit the positions of an admission to a consumer group; raises `KafkaIOError`."""
-    GroupOffsets(group, spec.kafka).commit(positions_of(spec, admission))
+    GroupOffsets(group, spec.kafka).commit(positions_of(spec, admission, known_facts(spec, admission, windows)))

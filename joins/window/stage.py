@@ -16,8 +16,9 @@ from joins.spec import JoinSpec
 from joins.window.batch import Summary
 from joins.window.bolt import JoinBolt
 from joins.window.chunks import in_chunks
+from joins.window.folders import bucket_folder, own_folder
 from joins.window.records import HEADERS, ROW
-from joins.window.store import FileStore, forget_other_generations, generation_folder, own_folder
+from joins.window.store import FileStore, forget_other_generations
 from joins.window.ticket import Ticket
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
@@ -90,9 +91,12 @@ def _bolt(spec: JoinSpec, generation: str, windows: Path) -> JoinBolt:
         return open_reader(topic, spec.kafka).read(partition, start, end)
 
     def store_of(generation: str, bucket: int) -> FileStore:
-        return FileStore(generation_folder(windows, spec.name, generation) / str(bucket))
+        return FileStore(bucket_folder(windows, spec.name, generation, bucket))
 
-    return JoinBolt(spec, read, store_of)
+    def give_back(partition: int, records: list[pa.RecordBatch]) -> None:
+        open_reader(spec.left.topic, spec.kafka).give_back(partition, records)
+
+    return JoinBolt(spec, read, store_of, give_back=give_back)
 
 
 _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt: None)

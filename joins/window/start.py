@@ -1,21 +1,27 @@
 """Where a new checkpoint starts: left where it is told to, right at the smallest left time less `before` and disorder.
 
 Every right record that some left record may match has a time >= (smallest left time) - before, so that right begins
-at its first record at or above that. Where retention has already deleted such records, left records near the start
-would go out `unmatched` although their right record existed: that is refused, with the number of left records it
-concerns, unless `on_data_loss: continue` says to go on.
+at its first record at or above that. The smallest left time is that of the first block of left's records: a record
+that lies about its time costs at most that right is read from further back.
+
+Where retention has already deleted such right records, left records near the start would go out `unmatched` although
+their right record existed: that is refused, with the number of left records it concerns, unless `on_data_loss:
+continue` says to go on. What a block's typical time says counts there, as one record that lies must not stop a join.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from datadelay.progress import UNKNOWN, Idle
 from joins.spec import DataLoss, JoinSpec, NotCoPartitioned, Side
 from joins.window.listing import Listing
 from joins.window.state import Admission, Bucket, Reading
+from kafkaio.blocksearch import block_size
+from kafkaio.eventtime import typical
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 
 
@@ -27,14 +33,15 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> 
             f"{len(listing.right)}: a key must stand in the same partition of both; give both the same number"
         )
     ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
-    left_from, at_least = left_start(spec, listing, left, ceiling_ms)
-    wanted = {p: time_ms - spec.before_ms for p, time_ms in at_least.items()}
+    start = left_start(spec, listing, left, ceiling_ms)
+    wanted = {p: time_ms - spec.before_ms for p, time_ms in start.smallest_ms.items()}
     right_from = _right_start(spec.right, listing.right, right, wanted, ceiling_ms)
-    skipped = _never_readable(spec, listing, left, right, left_from, right_from, wanted, ceiling_ms)
+    skipped = _never_readable(spec, listing, left, right, start, right_from, ceiling_ms)
     return Admission(
         generation=uuid.uuid4().hex,
         number=0,
         listed_ms=listing.listed_ms,
+        skew_ms=spec.max_future_skew_ms,
         identity=spec.identity(),
         topics={
             log_side: (log.topic_id(), log.partition_count()) for log_side, log in (("left", left), ("right", right))
@@ -42,7 +49,7 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> 
         buckets={
             p: Bucket(
                 number=p,
-                left={p: Reading.starting_at(left_from[p])},
+                left={p: Reading.starting_at(start.offsets[p])},
                 right={p: Reading.starting_at(right_from[p])},
                 moved_ms=listing.listed_ms,
             )
@@ -52,10 +59,16 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> 
     )
 
 
-def left_start(
-    spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int
-) -> tuple[dict[int, int], dict[int, int]]:
-    """Left's first offsets, and a time that none of its records from there on is below."""
+@dataclass(frozen=True, slots=True)
+class LeftStart:
+    """Left's first offsets, a time that none of its records from there on is below, and one that is typical there."""
+
+    offsets: Mapping[int, int]
+    smallest_ms: Mapping[int, int]
+    typical_ms: Mapping[int, int]
+
+
+def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int) -> LeftStart:
     stable = {p: ends.stable for p, ends in listing.left.items()}
     if spec.start == "latest":
         start = stable
@@ -65,18 +78,19 @@ def left_start(
         margin = spec.left.disorder_ms
         queries = {p: TimeQuery(int(spec.start), e.start, e.stable, margin) for p, e in listing.left.items()}
         start = {p: answer.offset for p, answer in left.first_at_or_after(queries, ceiling_ms).items()}
-    firsts = left.times_at({p: (start[p], stable[p]) for p in start}, ceiling_ms)
+    spans = {p: (start[p], stable[p]) for p in start}
+    blocks = left.valid_times(spans, ceiling_ms, block_size(spec.outliers))
     newest = left.newest(stable, ceiling_ms)
-    at_least = {}
+    smallest, usual = {}, {}
     for p, ends in listing.left.items():
-        first, last = firsts[p], newest[p]
-        if first is not None:
-            at_least[p] = first - spec.left.disorder_ms
+        times, last = [t for _, t in blocks[p]], newest[p]
+        if times:
+            smallest[p], usual[p] = min(times) - spec.left.disorder_ms, typical(times) - spec.left.disorder_ms
         elif spec.idle is Idle.ADVANCE and ends.settled:
-            at_least[p] = listing.listed_ms - spec.producer_delay_ms
+            smallest[p] = usual[p] = listing.listed_ms - spec.producer_delay_ms
         else:
-            at_least[p] = UNKNOWN if last is None else last - spec.left.disorder_ms
-    return start, at_least
+            smallest[p] = usual[p] = UNKNOWN if last is None else last - spec.left.disorder_ms
+    return LeftStart(start, smallest, usual)
 
 
 def _right_start(
@@ -91,24 +105,26 @@ def _never_readable(
     listing: Listing,
     left: TopicLog,
     right: TopicLog,
-    left_from: Mapping[int, int],
+    start: LeftStart,
     right_from: Mapping[int, int],
-    wanted: Mapping[int, int],
     ceiling_ms: int,
 ) -> dict[str, int]:
     """How many left records look for right records that retention has deleted; DataLoss unless told to go on."""
-    cut = {p: e for p, e in listing.right.items() if e.start > 0 and right_from[p] == e.start}
-    firsts = right.times_at({p: (e.start, e.stable) for p, e in cut.items()}, ceiling_ms) if cut else {}
+    cut = {p: (e.start, e.stable) for p, e in listing.right.items() if e.start > 0 and right_from[p] == e.start}
+    blocks = right.valid_times(cut, ceiling_ms, block_size(spec.outliers)) if cut else {}
+    firsts = {p: typical([t for _, t in block]) if block else None for p, block in blocks.items()}
     # Deleted records lie before the first that is left: they are at most the disorder above its time.
     reach = {
         p: (t if t is not None else listing.listed_ms) + spec.right.disorder_ms + spec.before_ms
         for p, t in firsts.items()
     }
-    short = {p: time_ms for p, time_ms in reach.items() if time_ms - spec.before_ms > wanted[p]}
+    short = {p: time_ms for p, time_ms in reach.items() if time_ms > start.typical_ms[p]}
     if not short:
         return {}
-    queries = {p: TimeQuery(t, left_from[p], listing.left[p].stable, spec.left.disorder_ms) for p, t in short.items()}
-    affected = sum(a.offset - left_from[p] for p, a in left.first_at_or_after(queries, ceiling_ms).items())
+    queries = {
+        p: TimeQuery(t, start.offsets[p], listing.left[p].stable, spec.left.disorder_ms) for p, t in short.items()
+    }
+    affected = sum(a.offset - start.offsets[p] for p, a in left.first_at_or_after(queries, ceiling_ms).items())
     if affected == 0:
         return {}
     if spec.on_data_loss == "continue":

@@ -1,12 +1,12 @@
-"""The admission as data: what stands in Spark's offset log, one a batch. Plain values and their JSON.
+"""The admission as data: what stands in Spark's offset log, one per batch. Plain values and their JSON.
 
     Admission   generation, number, when it was listed, the join it belongs to, the topics' ids, its buckets
-      Bucket    the readings of its left and right partitions, the frontier, the expiry
-        Reading from where to where a partition is read, its report (progress), and the marks of earlier batches
+      Bucket    the readings of its left and right partitions, the frontier and the expiry before the batch
+        Reading   which offsets of a partition are read, its report (progress) before the batch, its bounds
 
-A `bound` remembers of an earlier batch: every record below `offset` has a time below `below_ms`. The few that are
-kept (about four a span) tell from where a lost window has to be read again, without asking the log. A record from
-the future, which a bound excludes, is kept out of a window that is read again as it was out of the first one.
+The ranges are *hints*: how far it is worth reading. What was read, and what that proves, are the facts of a batch
+(`joins.window.facts`), which the task that carries it out finds: it holds left back where right has not come so far.
+The next admission begins from these facts (`Admission.after`), so that everything before `start` was seen.
 """
 
 from __future__ import annotations
@@ -17,80 +17,62 @@ from typing import Any
 
 from datadelay.progress import UNKNOWN
 from joins.spec import JoinSpec, SpecChanged
+from joins.window.bounds import Bound, Bounds, thinned
+from joins.window.facts import BucketFacts, PartitionFacts
 
-FORMAT = 1
-Bound = tuple[int, int]
-
-
-def mark_bound(bounds: tuple[Bound, ...], offset: int, below_ms: int) -> tuple[Bound, ...]:
-    """Add a bound; times never go back, so that the list is sorted by both."""
-    if bounds and bounds[-1][1] > below_ms:
-        below_ms = bounds[-1][1]
-    if bounds and bounds[-1][0] == offset:
-        return bounds
-    return (*bounds, (offset, below_ms))
-
-
-def low_end(bounds: tuple[Bound, ...], time_ms: int) -> int:
-    """The largest known offset below which every record has a time below `time_ms`."""
-    below = [offset for offset, bound in bounds if bound <= time_ms]
-    return below[-1] if below else bounds[0][0]
-
-
-def thinned(bounds: tuple[Bound, ...], needed_from_ms: int, spacing_ms: int) -> tuple[Bound, ...]:
-    """Only what a window from `needed_from_ms` on may ask for, and no two closer than the spacing, but the newest."""
-    first = max((i for i, (_, bound) in enumerate(bounds) if bound <= needed_from_ms), default=0)
-    kept = [bounds[first]]
-    for i in range(first + 1, len(bounds)):
-        is_last = i == len(bounds) - 1
-        if is_last or bounds[i + 1][1] - kept[-1][1] > spacing_ms:
-            kept.append(bounds[i])
-    return tuple(kept)
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One partition's part of a batch: records in [start, end) are read.
 
-    progress_ms         its report: every record still unread after the batch has at least this time
-    progress_before_ms  the report before the batch: a record read now that is below it is late
+    claim_ms      what the clock says of records behind `end`: none of them has a time below it. Unknown where the end
+                  is not that of the log, a transaction is open, or times do not follow the clock
+    progress_ms   the report before the batch: every record from `start` on has at least this time. One that is below
+                  it is late
+    tail          the times before `start` that do not fill a block yet (`joins.window.evidence`)
+    held_ms       left only: the time of the record at `start`, where it was held back; None: not looked at yet
     """
 
     start: int
     end: int
+    claim_ms: int = UNKNOWN
     progress_ms: int = UNKNOWN
-    progress_before_ms: int = UNKNOWN
-    bounds: tuple[Bound, ...] = ()
+    tail: tuple[int, ...] = ()
+    held_ms: int | None = None
+    bounds: Bounds = ()
 
     @property
     def records(self) -> int:
         """How many offsets the range covers: at least as many as it has records."""
         return self.end - self.start
 
-    def carried_on(self) -> Reading:
-        return replace(self, start=self.end, progress_before_ms=self.progress_ms)
+    def to(self, end: int, claim_ms: int = UNKNOWN) -> Reading:
+        return replace(self, end=max(end, self.start), claim_ms=claim_ms)
 
-    def to(self, end: int, progress_ms: int, below_ms: int) -> Reading:
-        return replace(
-            self,
-            end=end,
-            progress_ms=max(progress_ms, self.progress_ms),
-            bounds=mark_bound(self.bounds, end, below_ms),
-        )
+    def after(self, facts: PartitionFacts) -> Reading:
+        """Nothing to read yet, where the batch with these facts ended."""
+        bounds = self.bounds
+        if facts.end > self.start:
+            bounds = (*bounds, Bound(facts.end, facts.below_ms, facts.future_ms))
+        return Reading(facts.end, facts.end, UNKNOWN, facts.progress_ms, facts.tail, facts.held_ms, bounds)
 
     @classmethod
     def starting_at(cls, offset: int) -> Reading:
-        return cls(offset, offset, bounds=((offset, UNKNOWN),))
+        return cls(offset, offset, bounds=(Bound(offset),))
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """The unit of parallel state. Co-partitioned topics: bucket n holds partition n of both.
 
-    frontier_ms      every unread right record has at least this time
-    expiry_ms        right records below it match no left record to come; `expiry_before_ms` is that of the last batch
-    moved_ms         the wall clock when the frontier last advanced
-    stalled_from_ms  left records from this time on are admitted only because right stood still for `max_wait`
+    frontier_ms    every right record that is unread before the batch has at least this time
+    expiry_ms      right records below it match no left record that is unread before the batch
+    oldest_ms      the smallest time in the window before the batch; None: it is empty
+    moved_ms       the wall clock when the frontier last advanced
+    outside_ms     the lookup join: every right record below it is stored; None: right is read by the batch itself
+    give_up_ms     left records below it go out, with or without right: it stood still for `max_wait`
     """
 
     number: int
@@ -98,19 +80,22 @@ class Bucket:
     right: Mapping[int, Reading]
     frontier_ms: int = UNKNOWN
     expiry_ms: int = UNKNOWN
-    expiry_before_ms: int = UNKNOWN
+    oldest_ms: int | None = None
     moved_ms: int = UNKNOWN
-    stalled_from_ms: int | None = None
+    outside_ms: int | None = None
+    give_up_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
             "bucket": self.number,
-            "expiry": [self.expiry_before_ms, self.expiry_ms],
+            "expiry": self.expiry_ms,
             "frontier": self.frontier_ms,
+            "give_up": self.give_up_ms,
             "left": _readings_json(self.left),
             "moved": self.moved_ms,
+            "oldest": self.oldest_ms,
+            "outside": self.outside_ms,
             "right": _readings_json(self.right),
-            "stalled_from": self.stalled_from_ms,
         }
 
     @classmethod
@@ -120,44 +105,38 @@ class Bucket:
             left=_readings_from(data["left"]),
             right=_readings_from(data["right"]),
             frontier_ms=data["frontier"],
-            expiry_ms=data["expiry"][1],
-            expiry_before_ms=data["expiry"][0],
+            expiry_ms=data["expiry"],
+            oldest_ms=data["oldest"],
             moved_ms=data["moved"],
-            stalled_from_ms=data["stalled_from"],
+            outside_ms=data["outside"],
+            give_up_ms=data["give_up"],
         )
 
     def side(self, name: str) -> Mapping[int, Reading]:
         return self.left if name == "left" else self.right
 
-    def carried_on(self) -> Bucket:
-        return replace(
-            self,
-            left={p: r.carried_on() for p, r in self.left.items()},
-            right={p: r.carried_on() for p, r in self.right.items()},
-            expiry_before_ms=self.expiry_ms,
-            stalled_from_ms=None,
-        )
-
-    def forgetting(self, spec: JoinSpec) -> Bucket:
-        """Drop the bounds that no rebuilt window can ask for any more."""
+    def after(self, facts: BucketFacts, listed_ms: int, spec: JoinSpec) -> Bucket:
+        """Nothing to read yet, as the batch with these facts has left it; without bounds that nobody can ask for."""
         spacing = max(spec.span_ms // 4, 1)
 
-        def thin(readings: Mapping[int, Reading], from_ms: int) -> dict[int, Reading]:
-            return {p: replace(r, bounds=thinned(r.bounds, from_ms, spacing)) for p, r in readings.items()}
+        def carried(readings: Mapping[int, Reading], side: Mapping[int, PartitionFacts], since_ms: int) -> Any:
+            after = {p: r.after(side[p]) for p, r in readings.items()}
+            return {p: replace(r, bounds=thinned(r.bounds, since_ms, spacing)) for p, r in after.items()}
 
-        left_from, right_from = rebuild_from(spec, self.expiry_before_ms)
-        return replace(self, left=thin(self.left, left_from), right=thin(self.right, right_from))
+        left_from, right_from = rebuild_from(spec, facts.expiry_ms)
+        return Bucket(
+            number=self.number,
+            left=carried(self.left, facts.left, left_from),
+            right=carried(self.right, facts.right, right_from),
+            frontier_ms=facts.frontier_ms,
+            expiry_ms=facts.expiry_ms,
+            oldest_ms=facts.oldest_ms,
+            moved_ms=listed_ms if facts.frontier_ms > self.frontier_ms else self.moved_ms,
+        )
 
     @property
     def reads(self) -> bool:
         return any(r.records for side in (self.left, self.right) for r in side.values())
-
-    @property
-    def expires_records(self) -> bool:
-        """The window may hold records that this batch expires."""
-        return self.expiry_ms > self.expiry_before_ms and any(
-            r.bounds[-1][1] > self.expiry_before_ms and r.bounds[-1][0] > r.bounds[0][0] for r in self.right.values()
-        )
 
 
 def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
@@ -175,17 +154,24 @@ def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
 class Admission:
     """One batch, as it stands in Spark's offset log. Carrying it out again gives the same rows.
 
-    generation  made anew with every checkpoint: batch numbers alone would repeat
-    topics      per side the id of the topic and its number of partitions, to notice one that was made again
+    generation  new with every checkpoint: batch numbers alone would repeat
+    skew_ms     how far ahead of `listed_ms` a record's time may lie before it counts as from the future
+    topics      per side the id of the topic and its number of partitions, to notice one that was recreated
     """
 
     generation: str
     number: int
     listed_ms: int
+    skew_ms: int
     identity: Mapping[str, Any]
     topics: Mapping[str, tuple[str, int]]
     buckets: Mapping[int, Bucket] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+
+    def after(self, facts: Mapping[int, BucketFacts], spec: JoinSpec) -> Admission:
+        """What stands between this batch and the next one: every reading is empty, and begins where this one ended."""
+        buckets = {n: b.after(facts[n], self.listed_ms, spec) for n, b in self.buckets.items()}
+        return replace(self, buckets=buckets)
 
     def to_json(self) -> dict[str, Any]:
         """JSON in which equal admissions are equal texts: Spark starts a batch when the text differs."""
@@ -196,6 +182,7 @@ class Admission:
             "identity": dict(sorted(self.identity.items())),
             "listed_ms": self.listed_ms,
             "number": self.number,
+            "skew_ms": self.skew_ms,
             "skipped": dict(sorted(self.skipped.items())),
             "topics": {side: list(topic) for side, topic in sorted(self.topics.items())},
         }
@@ -211,6 +198,7 @@ class Admission:
             generation=data["generation"],
             number=data["number"],
             listed_ms=data["listed_ms"],
+            skew_ms=data["skew_ms"],
             identity=data["identity"],
             topics={side: (topic[0], topic[1]) for side, topic in data["topics"].items()},
             buckets={b["bucket"]: Bucket.from_json(b) for b in data["buckets"]},
@@ -229,14 +217,27 @@ class Admission:
 
 
 def _readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
+    """[partition, start, end, progress, claim, held, tail as differences, bounds] each."""
     return [
-        [p, r.start, r.end, r.progress_before_ms, r.progress_ms, [list(b) for b in r.bounds]]
+        [p, r.start, r.end, r.progress_ms, r.claim_ms, r.held_ms, _differences(r.tail), [list(b) for b in r.bounds]]
         for p, r in sorted(readings.items())
     ]
 
 
 def _readings_from(rows: list[list[Any]]) -> dict[int, Reading]:
     return {
-        p: Reading(start, end, progress, before, tuple((o, t) for o, t in bounds))
-        for p, start, end, before, progress, bounds in rows
+        p: Reading(start, end, claim, progress, _sums(tail), held, tuple(Bound(*b) for b in bounds))
+        for p, start, end, progress, claim, held, tail, bounds in rows
     }
+
+
+def _differences(times: tuple[int, ...]) -> list[int]:
+    """The first time, and how much each later one differs from the one before: small numbers."""
+    return [time - before for time, before in zip(times, (0, *times), strict=False)]
+
+
+def _sums(differences: list[int]) -> tuple[int, ...]:
+    times: list[int] = []
+    for difference in differences:
+        times.append(difference + (times[-1] if times else 0))
+    return tuple(times)

@@ -18,7 +18,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
@@ -31,6 +30,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from joins.window.facts import BucketFacts, FactsFolder
 from joins.window.restore import Span
 from joins.window.slices import HASH_VERSION, I64, Slice
 from kafkaio.sparselog import sparse
@@ -55,16 +55,6 @@ class Entry:
     partition: int
     start: int
     end: int
-
-
-def own_folder() -> Path:
-    """Where windows are kept on this machine unless told: a folder of this user's, as /tmp is everybody's."""
-    return Path(tempfile.gettempdir()) / f"teacup-windows-{os.getuid()}"
-
-
-def generation_folder(windows: Path, join: str, generation: str) -> Path:
-    """Where a join keeps the window of one checkpoint's generation."""
-    return windows / f"{join}-{generation}"
 
 
 def forget_other_generations(windows: Path, join: str, generation: str) -> None:
@@ -126,6 +116,12 @@ class FileStore:
             ]
         )
         self._save(f"left-{partition}-{span[0]}-{span[1]}.marks", frame, {})
+
+    def save_facts(self, number: int, facts: BucketFacts) -> None:
+        FactsFolder(self.folder).save(number, facts)
+
+    def facts(self, number: int) -> BucketFacts | None:
+        return FactsFolder(self.folder).load(number)
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         for kind, suffix, below in (("left", "marks", left_below), ("right", "slice", right_below)):

@@ -22,8 +22,9 @@ def search_target(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readabl
 
     def reaching(answers: Answers) -> int:
         lag = spec.after_ms + right.disorder_ms
-        times = [t for t in answers.newest["right"].values() if t is not None]
-        times += [t + lag + 1 for t in answers.newest["left"].values() if t is not None]
+        newest = answers.newest  # of all buckets that asked in this round
+        times = [t for p in bucket.right if (t := newest["right"].get(p)) is not None]
+        times += [t + lag + 1 for p in bucket.left if (t := newest["left"].get(p)) is not None]
         return min([cap, *times])
 
     def ahead(records: int) -> Ask:
@@ -63,7 +64,7 @@ def _count(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readable, targ
     """About how many records a batch with this target reads."""
     reached = (yield Ask(estimate={"right": dict.fromkeys(bucket.right, target)})).estimate["right"]
     progress = [
-        max(r.progress_ms, target - right.disorder_ms if reached[p] < right.ends[p] else right.at_end[p])
+        max(r.progress_ms, target - right.disorder_ms if reached[p] < right.ends[p] else right.claims[p])
         for p, r in bucket.right.items()
     ]
     limit = frontier(progress, bucket.frontier_ms) - spec.after_ms

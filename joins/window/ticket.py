@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from datadelay.progress import UNKNOWN
-from joins.spec import JoinSpec
 from joins.window.state import Admission, Bucket
 
 
@@ -14,6 +13,7 @@ from joins.window.state import Admission, Bucket
 class Ticket:
     """A bucket's share of an admission: all that one task has to know.
 
+    listed_ms       the wall clock when the ends were listed; a time above it by more than `skew_ms` is from the future
     left_since_ms   no left record of the admission, in whichever bucket, has a time below it, but late ones; None:
                     unknown
     """
@@ -21,27 +21,29 @@ class Ticket:
     generation: str
     number: int
     buckets: int
-    ceiling_ms: int
+    listed_ms: int
+    skew_ms: int
     left_since_ms: int | None
     bucket: Bucket
 
     @classmethod
-    def all_of(cls, admission: Admission, spec: JoinSpec) -> list[Ticket]:
-        ceiling_ms = admission.listed_ms + spec.max_future_skew_ms
-        since_ms = _left_since_ms(admission)
+    def all_of(cls, admission: Admission) -> list[Ticket]:
+        one = admission
+        since_ms = _left_since_ms(one)
         return [
-            cls(admission.generation, admission.number, len(admission.buckets), ceiling_ms, since_ms, bucket)
-            for bucket in admission.buckets.values()
+            cls(one.generation, one.number, len(one.buckets), one.listed_ms, one.skew_ms, since_ms, bucket)
+            for bucket in one.buckets.values()
         ]
 
     def to_json(self) -> dict[str, Any]:
         return {
             "bucket": self.bucket.to_json(),
             "buckets": self.buckets,
-            "ceiling_ms": self.ceiling_ms,
             "generation": self.generation,
             "left_since_ms": self.left_since_ms,
+            "listed_ms": self.listed_ms,
             "number": self.number,
+            "skew_ms": self.skew_ms,
         }
 
     @classmethod
@@ -50,13 +52,14 @@ class Ticket:
             data["generation"],
             data["number"],
             data["buckets"],
-            data["ceiling_ms"],
+            data["listed_ms"],
+            data["skew_ms"],
             data["left_since_ms"],
             Bucket.from_json(data["bucket"]),
         )
 
 
 def _left_since_ms(admission: Admission) -> int | None:
-    times = [left.progress_before_ms for bucket in admission.buckets.values() for left in bucket.left.values()]
+    times = [left.progress_ms for bucket in admission.buckets.values() for left in bucket.left.values()]
     earliest = min(times, default=UNKNOWN)
     return None if earliest <= UNKNOWN // 2 else earliest

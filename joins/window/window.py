@@ -62,6 +62,12 @@ class Window:
             int(one.frame.estimated_size()) * one.live(self.expired_ms) // len(one) for one in self.slices if len(one)
         )
 
+    @property
+    def oldest_ms(self) -> int | None:
+        """The smallest time of its records; None without any."""
+        times = [one.oldest_ms(self.expired_ms) for one in self.slices]
+        return min((t for t in times if t is not None), default=None)
+
     def add(self, one: Slice) -> None:
         if len(one):
             self.slices.append(one)

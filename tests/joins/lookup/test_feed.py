@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import threading
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,21 +10,17 @@ from hypothesis import strategies as st
 
 from datadelay.positions.checkpoint import positions_in
 from joins.lookup.feed import (
-    ClockBehind,
     Fed,
     FeedSpec,
     FeedStorage,
     Span,
     StoreWiped,
-    check_clock,
     never_fed_below,
     proven_by,
     shares,
 )
-from joins.lookup.feedsource import FeedReader
-from joins.spec import DataLoss, Side, SpecChanged
-from joins.window.source import Gate
-from kafkaio.clock import WallClock
+from joins.spec import ClockBehind, DataLoss, Side, SpecChanged
+from joins.window.guard import check_clock
 from kafkaio.topiclog import Ends
 
 SPEC = FeedSpec(name="feeder", right=Side(topic="right"), storage=FeedStorage(url="http://s", namespace="n"))
@@ -153,17 +145,3 @@ def test_a_clock_that_is_behind_most_records_is_noticed(ahead: int, held: bool) 
 
     with pytest.raises(ClockBehind, match=rf"{ahead} of the last 33 records of partition 1 are up to 8 s ahead"):
         check_clock(lasts, 16, 2_000, 1_500)
-
-
-def test_a_feeder_holds_while_its_clock_has_jumped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It says so, plans nothing, and ends when it is told to."""
-    stop_file = tmp_path / "stop"
-    reader = FeedReader(SPEC, Gate(stop_file=stop_file))
-    reader._clock = WallClock((time.time_ns() // 1_000_000 - 3_600_000, time.monotonic_ns() // 1_000_000))
-    timer = threading.Timer(1.0, stop_file.touch)
-    timer.start()
-
-    assert reader.latestOffset({"last": 1}, reader.getDefaultReadLimit()) == {"last": 1}
-
-    timer.join()
-    assert re.search(r"feeder holds: the wall clock has jumped by 3[56]\S+ s ahead", caplog.text)

@@ -1,0 +1,62 @@
+"""What the times of a partition's records prove about those that follow. Pure numpy.
+
+A record that lies (late, or ahead of its neighbours) must prove nothing. So records count in *blocks* of 2m + 1 in a
+row, `m` the spec's `outliers`: of a block at most m lie, so that one that does not has at least the block's median as
+its time, and no later timely record is more than the disorder below that:
+
+    progress >= (largest median of a block) - disorder
+
+Blocks are counted off from the checkpoint's start on, whatever batches they come in; what does not fill a block yet is
+carried along as the `tail`. A record counts only if its time is not later than it can have been appended: by the
+broker's append time where the topic has it, else by the clock when it was first listed. So nothing from the future
+proves anything, live or in a replay.
+
+Without a full block only the clock speaks (`claim_ms`): where a partition was read to its end, what is still to come
+was not readable when the end was listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from datadelay.progress import UNKNOWN
+from kafkaio.blocksearch import block_size
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Takes in the times of one partition in the order of its offsets.
+
+    proved_ms   the largest median of a full block so far
+    tail        the times after the last full block
+    """
+
+    outliers: int
+    tail: I64
+    proved_ms: int = UNKNOWN
+
+    @classmethod
+    def carried(cls, outliers: int, tail: Sequence[int]) -> Evidence:
+        return cls(outliers, np.array(tail, dtype=np.int64))
+
+    def see(self, times: I64) -> None:
+        if len(times) == 0:
+            return
+        block = block_size(self.outliers)
+        waiting = np.concatenate([self.tail, times]) if len(self.tail) else times
+        full = len(waiting) // block * block
+        if full:
+            blocks = waiting[:full].reshape(-1, block)
+            medians = blocks[:, 0] if self.outliers == 0 else np.partition(blocks, self.outliers, axis=1)
+            largest = medians.max() if self.outliers == 0 else medians[:, self.outliers].max()
+            self.proved_ms = max(self.proved_ms, int(largest))
+        self.tail = waiting[full:]
+
+    def copy(self) -> Evidence:
+        return Evidence(self.outliers, self.tail, self.proved_ms)

@@ -1,0 +1,134 @@
+"""One partition's range on its way through a batch: what of it may go, and which facts it leaves. Pure.
+
+Right goes wholly. Left goes up to its first record with a time at or above the limit; that record and all behind it are
+held back, and read again by the next batch from the same offset on. What is held back is looked at all the same: it
+proves how far left has come before any of it may go, and so which right records nobody will ask for any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from datadelay.progress import UNKNOWN, frontier
+from joins.spec import JoinSpec
+from joins.window.bounds import LATEST_MS
+from joins.window.evidence import Evidence
+from joins.window.facts import PartitionFacts
+from joins.window.intake import Intake
+from joins.window.state import Bucket, Reading
+
+
+@dataclass(slots=True)
+class Passage:
+    """Sees the batches of one partition's range in order.
+
+    limit_ms  the first valid record at or above it, and what follows it, is held back
+    """
+
+    reading: Reading
+    outliers: int
+    disorder_ms: int
+    limit_ms: int = LATEST_MS
+    _end: int | None = None
+    _held_ms: int | None = None
+    _smallest_held_ms: int = LATEST_MS
+    _below_ms: int = UNKNOWN
+    _future_ms: int = LATEST_MS
+    _gone: Evidence = field(init=False)
+    _seen: Evidence | None = None
+
+    def __post_init__(self) -> None:
+        self._gone = Evidence.carried(self.outliers, self.reading.tail)
+
+    @property
+    def cut(self) -> int | None:
+        """The offset of the first record that is held back; None as long as there is none."""
+        return self._end
+
+    def admit(self, taken: Intake) -> Intake:
+        """The part of a batch that goes now."""
+        if self._end is None:
+            times = taken.records["time"].to_numpy()
+            beyond = times >= self.limit_ms if self.limit_ms < LATEST_MS else None
+            if beyond is None or not beyond.any():
+                self._note(taken)
+                return taken
+            first = int(beyond.argmax())
+            self._end, self._held_ms = int(taken.records["offset"][first]), int(times[first])
+        going, held = taken.split(self._end)
+        if len(going.records) or len(going.dead):
+            self._note(going)
+        self._look_at(held)
+        return going
+
+    def facts(self) -> PartitionFacts:
+        reading = self.reading
+        if not reading.records:
+            progress_ms = max(reading.progress_ms, reading.claim_ms)
+            return PartitionFacts(reading.end, progress_ms, reading.tail, held_ms=reading.held_ms)
+        proved_ms = (self._seen or self._gone).proved_ms
+        shown_ms = proved_ms - self.disorder_ms if proved_ms > UNKNOWN else UNKNOWN
+        unread_ms = min(self._smallest_held_ms, max(shown_ms, reading.claim_ms))
+        return PartitionFacts(
+            end=reading.end if self._end is None else self._end,
+            progress_ms=max(reading.progress_ms, unread_ms),
+            tail=tuple(self._gone.tail.tolist()),
+            below_ms=self._below_ms,
+            future_ms=self._future_ms,
+            held_ms=self._held_ms,
+        )
+
+    def _note(self, going: Intake) -> None:
+        times = going.records["time"].to_numpy()
+        if len(times):
+            self._below_ms = max(self._below_ms, int(times.max()) + 1)
+        self._future_ms = min(self._future_ms, going.future_ms)
+        self._gone.see(times[going.proves])
+
+    def _look_at(self, held: Intake) -> None:
+        times = held.records["time"].to_numpy()
+        self._seen = self._seen or self._gone.copy()
+        self._seen.see(times[held.proves])
+        timely = times[times >= self.reading.progress_ms]
+        if len(timely):
+            self._smallest_held_ms = min(self._smallest_held_ms, int(timely.min()))
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Left records below `limit_ms` may go; from `stalled_from_ms` on only as right stood still for `max_wait`."""
+
+    limit_ms: int
+    stalled_from_ms: int | None = None
+
+    @classmethod
+    def of(cls, spec: JoinSpec, bucket: Bucket, frontier_ms: int) -> Limit:
+        limit_ms = frontier_ms - spec.after_ms if frontier_ms > UNKNOWN else UNKNOWN
+        if bucket.give_up_ms is not None and bucket.give_up_ms > limit_ms:
+            return cls(bucket.give_up_ms, limit_ms)
+        return cls(limit_ms)
+
+
+def frontier_of(bucket: Bucket, right: Iterable[PartitionFacts]) -> int:
+    """How far right is read, or, where that is somebody else's work, stored."""
+    progress = [one.progress_ms for one in right] if bucket.outside_ms is None else [bucket.outside_ms]
+    return frontier(progress, bucket.frontier_ms)
+
+
+def expiry_of(spec: JoinSpec, bucket: Bucket, left: Mapping[int, PartitionFacts]) -> int:
+    """Below it no right record matches a left one still to come."""
+    left_frontier = frontier(one.progress_ms for one in left.values())
+    return bucket.expiry_ms if left_frontier == UNKNOWN else max(left_frontier - spec.before_ms, bucket.expiry_ms)
+
+
+def disorder_of(times: np.typing.NDArray[np.int64], newest_ms: int | None) -> tuple[int, int | None]:
+    """How far below the largest time before it a record lies at the most, and the largest time after these."""
+    if not len(times):
+        return 0, newest_ms
+    running = np.maximum.accumulate(times)
+    if newest_ms is not None:
+        running = np.maximum(running, newest_ms)
+    return int((running - times).max()), int(running[-1])
