@@ -77,7 +77,7 @@ class Judging:
 
     def look(self):
         """The beginning of a run: the join goes on while it thinks."""
-        self.looked = self.run.state, self.output.ends()
+        self.looked = self.run.between(), self.output.ends()
 
     def judge(self, most=2**40, crash=None):
         """One slice, as far as the crash lets it come; whether one was carried out."""

@@ -5,6 +5,7 @@ The pure parts are those that run on Spark: gate, admission, batch, the codec of
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import polars as pl
@@ -20,6 +21,7 @@ from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Result
 from joins.window.admission import Watch, admit_by_frontier
+from joins.window.batch import find_facts
 from joins.window.guard import check_ends
 from joins.window.intake import take_in
 from joins.window.listing import Listing
@@ -51,21 +53,24 @@ class Simulated:
         self.delay = None
         self.publish(State.UNKNOWN)
         self.results = []
+        self.facts = {}
         listing = Listing(self.clock.now_ms, self.left.ends(), {})
         self.state = begin(spec, listing, self.left, GENERATIONS)
         self.restart()
 
     def restart(self):
+        """On another machine: the facts of the last batch are not there, and have to be read again."""
         self.watch = Watch(self.clock.now_ms)
         self.state = Admission.from_json(self.state.to_json())
+        self.facts = {}
 
     def feed(self, most=2**60):
         """Store what is readable, `most` offsets a partition; storing again changes nothing."""
-        ceiling_ms = self.clock.now_ms + self.spec.max_future_skew_ms
+        now_ms, skew_ms = self.clock.now_ms, self.spec.max_future_skew_ms
         for p, ends in self.right.ends().items():
             end = min(ends.stable, self.fed[p] + most)
             for batch in [self.right.fetch(p, self.fed[p], end)] if end > self.fed[p] else []:
-                taken = take_in("right", self.spec.right, batch, ceiling_ms, UNKNOWN, None).records
+                taken = take_in("right", self.spec.right, batch, now_ms, skew_ms, UNKNOWN).records
                 taken = taken.filter(pl.col("key").is_not_null())
                 late = pl.repeat(False, len(taken), dtype=pl.Boolean, eager=True)
                 self.items.append(to_items(taken, late, 10**9))
@@ -117,11 +122,11 @@ class Simulated:
         if verdict.shut:
             return False
         listing = Listing(self.clock.now_ms, self.left.ends(), {})
-        before = check_ends(spec, self.state, listing)
-        state = admit_by_frontier(spec, before, listing, self.left, verdict.frontier_ms, self.watch)
-        if state is before:
+        before = check_ends(spec, self.between(), listing)
+        planned = admit_by_frontier(spec, before, listing, self.left, verdict.frontier_ms, self.watch)
+        if planned is None:
             return False
-        self.state = Admission.from_json(state.to_json())
+        self.state, self.facts = Admission.from_json(json.loads(json.dumps(planned.admission.to_json()))), {}
         for row in self.carry_out():
             if row["outcome"] in ("matched", "unmatched"):
                 names = ("left_partition", "left_offset", "right_partition", "right_offset", "outcome", "reason")
@@ -131,18 +136,27 @@ class Simulated:
     def carry_out(self):
         """The rows of the last admission."""
         rows = []
-        for ticket in Ticket.all_of(self.state, self.spec):
-            batch = LookupBatch(
-                self.spec,
-                ticket.bucket,
-                ticket.number,
-                ticket.buckets,
-                ticket.ceiling_ms,
-                lambda p, start, end: iter([self.left.fetch(p, start, end)]),
-                self._look_up,
-            )
+        for ticket in self._tickets():
+            batch = LookupBatch(self.spec, ticket, lambda p, *span: self._read("left", p, *span), self._look_up)
             rows += [row for frame in batch.rows() for row in frame.iter_rows(named=True)]
+            self.facts[ticket.bucket.number] = batch.facts
         return rows
+
+    def between(self):
+        """What the last batch has left, from its facts; those that are not there are read again."""
+        if not self.state.number:
+            return self.state
+        for ticket in self._tickets():
+            if ticket.bucket.number not in self.facts:
+                self.facts[ticket.bucket.number] = find_facts(self.spec, ticket, self._read)
+        return self.state.after(self.facts, self.spec)
+
+    def _tickets(self):
+        return [Ticket.from_json(json.loads(json.dumps(one.to_json()))) for one in Ticket.all_of(self.state)]
+
+    def _read(self, side, p, start, end):
+        assert side == "left", "right is somebody else's"
+        return iter([self.left.fetch(p, start, end)])
 
     def drain(self, rounds=300):
         """Feed, publish and admit until left is read to its end."""
@@ -151,7 +165,7 @@ class Simulated:
             self.publish()
             if not self.admit():
                 ends = self.left.ends()
-                readings = {p: r.end for b in self.state.buckets.values() for p, r in b.left.items()}
+                readings = {p: r.end for b in self.between().buckets.values() for p, r in b.left.items()}
                 if self.clock.now_ms > self.end_ms and all(readings[p] >= e.high for p, e in ends.items()):
                     return sorted(self.results, key=lambda r: (r.left_partition, r.left_offset))
                 step_ms = self.spec.producer_delay_ms + self.spec.span_ms + 1

@@ -9,8 +9,10 @@ from typing import Any
 import polars as pl
 from hypothesis import strategies as st
 
+from datadelay.progress import UNKNOWN
 from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, TopicHistory
+from joins.window.bounds import LATEST_MS, Bound, Bounds
 from joins.window.records import RECORD
 from joins.window.slices import Slice
 
@@ -71,8 +73,35 @@ def rows(
     return made
 
 
+@st.composite
+def segments(draw: st.DrawFn) -> tuple[Bounds, list[tuple[int, int, bool]]]:
+    """Bounds as batches leave them, and the records they are of: (offset, time, whether it took part).
+
+    Each batch has a ceiling of its own, and those go up: what is turned away has a time above the one of its batch.
+    """
+    offset = draw(st.integers(0, 5))
+    made, records, at_ms, ceiling_ms = [Bound(offset)], [], 0, 0
+    for step_ms, far_ms, size in draw(
+        st.lists(st.tuples(st.integers(-20, 60), st.integers(0, 200), st.integers(1, 5)), max_size=20)
+    ):
+        at_ms += step_ms
+        ceiling_ms = max(ceiling_ms, at_ms + far_ms)
+        times = draw(st.lists(st.integers(0, ceiling_ms + 300) | st.just(max(at_ms, 0)), max_size=size))
+        inside, beyond = [t for t in times if t <= ceiling_ms], [t for t in times if t > ceiling_ms]
+        records += [(offset + i, t, t <= ceiling_ms) for i, t in enumerate(times)]
+        offset += size
+        below_ms = max(inside) + 1 if inside else UNKNOWN
+        made.append(Bound(offset, below_ms, min(beyond, default=LATEST_MS)))
+    return tuple(made), records
+
+
+def bounds() -> st.SearchStrategy[Bounds]:
+    """As they come to be: from an unknown start, one for each batch."""
+    return segments().map(lambda made: made[0])
+
+
 def join_spec(**changes: Any) -> JoinSpec:
-    """A join without disorder and delay, `before` 10 and `after` 5 milliseconds."""
+    """A join without disorder and delay, `before` 10 and `after` 5 milliseconds; each record proves by itself."""
     plain = JoinSpec(
         name="table",
         left=Side(topic="left", disorder_ms=0),
@@ -81,6 +110,7 @@ def join_spec(**changes: Any) -> JoinSpec:
         after_ms=5,
         producer_delay_ms=0,
         max_future_skew_ms=1_000_000,
+        outliers=0,
     )
     return replace(plain, **changes)
 

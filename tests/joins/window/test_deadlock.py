@@ -15,6 +15,7 @@ SPEC = JoinSpec(
     before_ms=1_000,
     after_ms=0,
     max_records=40,
+    outliers=0,
 )
 LIMIT = 100
 

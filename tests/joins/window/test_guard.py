@@ -8,20 +8,22 @@ import pytest
 
 from datadelay.progress import UNKNOWN
 from joins.spec import DataLoss
+from joins.window.bounds import Bound, low_end
 from joins.window.guard import check_ends, check_topics
 from joins.window.listing import Listing
-from joins.window.state import Admission, Bucket, Reading, low_end
+from joins.window.state import Admission, Bucket, Reading
 from kafkaio.topiclog import Ends
 from tests.joins.window.making import join_spec
 
 SPEC = join_spec()
 GOES_ON = join_spec(on_data_loss="continue")
 
-LEFT = Reading(0, 40, bounds=((0, UNKNOWN), (40, 400)))
-RIGHT = Reading(0, 50, bounds=((0, UNKNOWN), (20, 200), (30, 300), (50, 500)))
+LEFT = Reading(40, 40, held_ms=405, bounds=(Bound(0), Bound(40, 400)))
+RIGHT = Reading(50, 50, bounds=(Bound(0), Bound(20, 200), Bound(30, 300), Bound(50, 500)))
 STATE = Admission(
     "g",
     7,
+    0,
     0,
     SPEC.identity(),
     {"left": ("l", 1), "right": ("r", 1)},
@@ -41,7 +43,7 @@ def message(**ends):
 
 
 def test_all_is_there():
-    """Retention may delete what was read on the left, and what the window does not need any more on the right."""
+    """Retention may delete what has gone on the left, and what the window does not need any more on the right."""
     assert check_ends(SPEC, STATE, listing(left=(40, 90), right=(20, 90))) == STATE
 
 
@@ -105,8 +107,9 @@ def test_a_join_that_goes_on_counts_what_it_skips():
     after = check_ends(GOES_ON, state, listing(left=(43, 90), right=(55, 90)))
 
     assert after.skipped == {"left": 5, "right": 5, "window": 30}
-    assert after.buckets[0].left[0].end == 43
-    assert after.buckets[0].right[0].end == 55
+    left, right = after.buckets[0].left[0], after.buckets[0].right[0]
+    assert (left.start, left.end, left.held_ms) == (43, 43, None)  # the record that was held back is gone
+    assert (right.start, right.end) == (55, 55)
     assert check_ends(GOES_ON, after, listing(left=(43, 90), right=(55, 90))) == after
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -11,10 +12,13 @@ from hypothesis import strategies as st
 
 from joins.spec import Format, Side
 from joins.testing.log import RECORDS
+from joins.window.bounds import LATEST_MS
 from joins.window.intake import take_in
+from joins.window.passage import disorder_of
 from joins.window.records import RECORD, ROW
 
-CEILING_MS = 10_000
+LISTED_MS, SKEW_MS = 9_000, 1_000
+CEILING_MS = LISTED_MS + SKEW_MS
 FAR_PAST = -(2**62)
 
 
@@ -34,9 +38,9 @@ def batch(times, values=None):
     return pa.record_batch(arrays, schema=RECORDS)
 
 
-def taken(times, values=None, *, side=None, name="left", progress_before_ms=FAR_PAST, newest_ms=None):
+def taken(times, values=None, *, side=None, name="left", progress_before_ms=FAR_PAST):
     side = side or Side(topic="t")
-    return take_in(name, side, batch(times, values), CEILING_MS, progress_before_ms, newest_ms)
+    return take_in(name, side, batch(times, values), LISTED_MS, SKEW_MS, progress_before_ms)
 
 
 def reasons(intake, side="left"):
@@ -127,26 +131,72 @@ def test_disorder_is_measured_over_batches(times, cuts):
     for i, time_ms in enumerate(times):
         part.append(time_ms)
         if i == len(times) - 1 or (i < len(cuts) and cuts[i]):
-            intake = taken(part, newest_ms=newest)
-            newest, worst, part = intake.newest_ms, max(worst, intake.disorder_ms), []
+            disorder_ms, newest = disorder_of(np.array(part, dtype=np.int64), newest)
+            worst, part = max(worst, disorder_ms), []
 
     assert worst == max((max(times[: i + 1]) - t for i, t in enumerate(times)), default=0)
     assert newest == max(times, default=None)
 
 
 def test_records_from_the_future_do_not_count_as_disorder():
-    """One of them would make all others look late."""
+    """One of them would make all others look late: they are not among the records."""
     intake = taken([5, CEILING_MS + 9_000, 6])
 
-    assert (intake.disorder_ms, intake.newest_ms) == (0, 6)
+    assert disorder_of(intake.records["time"].to_numpy(), None) == (0, 6)
 
 
 def test_nothing_read_changes_nothing():
     """A range of gaps and markers."""
-    intake = taken([], newest_ms=7)
+    intake = taken([])
 
-    assert (len(intake.records), len(intake.late), len(intake.dead)) == (0, 0, 0)
-    assert (intake.disorder_ms, intake.newest_ms) == (0, 7)
+    assert (len(intake.records), len(intake.late), len(intake.proves), len(intake.dead)) == (0, 0, 0, 0)
+    assert intake.future_ms == LATEST_MS
+    assert disorder_of(intake.records["time"].to_numpy(), 7) == (0, 7)
+
+
+def test_a_record_that_is_ahead_of_the_clock_takes_part_but_proves_nothing():
+    """Within the skew; it cannot have been appended at its time when it was first listed."""
+    intake = taken([LISTED_MS, LISTED_MS + 1, 5])
+
+    assert intake.records["time"].to_list() == [LISTED_MS, LISTED_MS + 1, 5]
+    assert intake.proves.tolist() == [True, False, True]
+
+
+def test_a_payload_time_proves_nothing_beyond_its_append():
+    """Where the broker's append time is known; a producer's timestamp says nothing of it."""
+    side = Side(topic="t", time="$.at", format=Format.JSON)
+    records = batch([100, 100], [b'{"at": 100}', b'{"at": 101}'])
+    by_broker = records.set_column(3, RECORDS.field("timestamp_type"), pa.array([2, 2], pa.int8()))
+
+    appended, stamped = (take_in("left", side, one, LISTED_MS, SKEW_MS, FAR_PAST) for one in (by_broker, records))
+
+    assert appended.proves.tolist() == [True, False]
+    assert stamped.proves.tolist() == [True, True]
+
+
+def test_the_smallest_time_that_the_clock_turned_away_is_told():
+    """It is above those of all records that take part, so that they are told apart when they are read again."""
+    assert taken([5, CEILING_MS + 7, CEILING_MS + 3, CEILING_MS, -1]).future_ms == CEILING_MS + 3
+    assert taken([5, CEILING_MS, -1]).future_ms == LATEST_MS
+
+
+@settings(max_examples=80)
+@given(st.lists(st.sampled_from((-1, 3, 9, CEILING_MS + 1, CEILING_MS + 5)), max_size=12), st.integers(8, 24))
+def test_an_intake_split_at_an_offset_is_two_intakes(times, offset):
+    """Of what stands below it, and of the rest: as if they had been read in two batches."""
+    at = min(max(offset - 10, 0), len(times))
+    whole = taken(times, progress_before_ms=5)
+
+    below, rest = whole.split(offset)
+
+    for part, own in ((below, times[:at]), (rest, times[at:])):
+        alone = taken(own, progress_before_ms=5)
+        assert part.records["time"].to_list() == alone.records["time"].to_list()
+        assert part.late.to_list() == alone.late.to_list()
+        assert part.proves.tolist() == alone.proves.tolist()
+        assert part.dead["left_time"].to_list() == alone.dead["left_time"].to_list()
+        assert part.future_ms == alone.future_ms
+    assert below.records["offset"].to_list() + rest.records["offset"].to_list() == whole.records["offset"].to_list()
 
 
 def test_a_time_far_above_its_append_is_from_the_future_in_a_replay_too():
@@ -155,7 +205,7 @@ def test_a_time_far_above_its_append_is_from_the_future_in_a_replay_too():
     records = batch([1_000, 1_000], [b'{"at": 1500}', b'{"at": 1501}'])
     appended = records.set_column(3, RECORDS.field("timestamp_type"), pa.array([2, 2], pa.int8()))
 
-    intake = take_in("left", side, appended, CEILING_MS, FAR_PAST, None, skew_ms=500)
+    intake = take_in("left", side, appended, LISTED_MS, 500, FAR_PAST)
 
     assert intake.records["time"].to_list() == [1_500]
     assert reasons(intake) == {11: "future_time"}

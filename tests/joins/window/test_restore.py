@@ -6,18 +6,17 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datadelay.progress import UNKNOWN, Idle
+from datadelay.progress import Idle
 from joins.spec import Policy
 from joins.testing import oracle
 from joins.testing.history import History, TopicHistory
 from joins.testing.simulation import MemoryStore, Simulation
 from joins.testing.strategies import Admit, Advance, cuts, histories, specs
-from joins.window.restore import ceilings, gaps, restore
+from joins.window.restore import gaps, restore
 from joins.window.store import FileStore
 from joins.window.ticket import Ticket
 from joins.window.window import Window
@@ -36,16 +35,6 @@ def test_gaps_are_what_no_span_covers(spans, start, length):
         o for o in range(start, start + length) if o not in covered
     ]
     assert all(first < last for first, last in found)
-
-
-@pytest.mark.parametrize(
-    ("offset", "ceiling"), [(3, 100), (9, 100), (10, 100), (11, 250), (19, 250), (20, 2**62), (99, 2**62)]
-)
-def test_the_ceiling_is_that_of_the_batch_that_read_the_offset(offset, ceiling):
-    """Bounds (11, 100) and (20, 250): [3, 11) was read by the first batch, [11, 20) by the second."""
-    bounds = ((3, UNKNOWN), (11, 100), (20, 250))
-
-    assert ceilings(bounds, np.array([offset])).tolist() == [ceiling]
 
 
 def content(window: Window) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -75,7 +64,7 @@ class Recorder(Simulation):
     seen: Counter[str]
 
     def _carry_out(self, state):
-        for ticket in Ticket.all_of(state, self.spec):
+        for ticket in Ticket.all_of(state):
             self._compare(ticket)
         yield from super()._carry_out(state)
 
@@ -85,11 +74,11 @@ class Recorder(Simulation):
         if kept is None or kept.number >= ticket.number:
             return
         files = FileStore(self.folder / ticket.generation / str(ticket.bucket.number))
-        again, came_from = restore(self.spec, ticket.bucket, ticket.number, None, files, self._read)
-        from_log, _ = restore(self.spec, ticket.bucket, ticket.number, None, EmptyStore(), self._read)
+        again, came_from = restore(self.spec, ticket, None, files, self._read)
+        from_log, _ = restore(self.spec, ticket, None, EmptyStore(), self._read)
         for one in again.window.slices + from_log.window.slices:
             one.check()
-        kept.window.expire(ticket.bucket.expiry_before_ms)
+        kept.window.expire(ticket.bucket.expiry_ms)
         assert content(again.window) == content(kept.window)
         assert content(from_log.window) == content(kept.window)
         self.seen[came_from] += bool(len(again.window))
@@ -124,6 +113,13 @@ def a_run(folder: Path, policy: Policy = Policy.NEAREST, every: int = 2, left_un
     Recorder.folder, Recorder.seen = folder, Counter()
     run = Recorder(History(topic("left", left), topic("right", right), start_ms=1_000), spec)
     return run.play([step for _ in range(12) for step in (Advance(40), Admit(30))])
+
+
+def next_ticket(run: Recorder) -> Ticket:
+    """Of a batch after the last one that reads nothing yet."""
+    state = run.between()
+    (ticket,) = Ticket.all_of(replace(state, number=state.number + 1))
+    return ticket
 
 
 @pytest.mark.parametrize("policy", [Policy.NEAREST, Policy.LAST, Policy.ALL])
@@ -184,12 +180,12 @@ def test_a_lost_file_is_read_again_from_the_log(tmp_path: Path):
     wanted = content(kept.window)
     store = run._store_of(run.state.generation, 0)
     files = sorted(store.folder.iterdir())
-    bucket = run.state.buckets[0].carried_on()
+    ticket = next_ticket(run)
 
     for lost in range(0, len(files), 2):
         files[lost].unlink()
-    again, came_from = restore(run.spec, bucket, run.state.number + 1, None, store, run._read)
-    once_more, _ = restore(run.spec, bucket, run.state.number + 1, None, store, run._read)
+    again, came_from = restore(run.spec, ticket, None, store, run._read)
+    once_more, _ = restore(run.spec, ticket, None, store, run._read)
 
     assert came_from == "log"
     assert content(again.window) == content(once_more.window) == wanted
@@ -202,9 +198,9 @@ def test_a_worker_that_missed_batches_catches_up_from_the_files_of_others(tmp_pa
     run._bolt = run._new_bolt()  # another worker goes on
     run.play([Advance(40), Admit(30), Advance(40), Admit(30)])
     (new,) = run._bolt._windows.values()
-    bucket, number = run.state.buckets[0].carried_on(), run.state.number + 1
+    ticket = next_ticket(run)
 
-    caught_up, came_from = restore(run.spec, bucket, number, old, run._store_of(run.state.generation, 0), run._read)
+    caught_up, came_from = restore(run.spec, ticket, old, run._store_of(run.state.generation, 0), run._read)
 
     assert caught_up is old
     assert came_from == "files"
@@ -215,13 +211,13 @@ def test_a_window_that_is_ahead_is_of_no_use_to_a_retry(tmp_path: Path):
     """The batch that it has seen runs again: its own right range must not stand in the window yet."""
     run = a_run(tmp_path)
     (kept,) = run._bolt._windows.values()
-    bucket, store = run.state.buckets[0], run._store_of(run.state.generation, 0)
+    (ticket,), store = Ticket.all_of(run.state), run._store_of(run.state.generation, 0)
 
-    again, came_from = restore(run.spec, bucket, run.state.number, kept, store, run._read)
+    again, came_from = restore(run.spec, ticket, kept, store, run._read)
 
     assert again is not kept
     assert came_from == "files"
-    assert max(o for _, o in content(again.window)[0]) < bucket.right[0].start
+    assert max(o for _, o in content(again.window)[0]) < ticket.bucket.right[0].start
 
 
 def test_a_window_in_memory_is_taken_as_it_is(tmp_path: Path):
@@ -232,8 +228,6 @@ def test_a_window_in_memory_is_taken_as_it_is(tmp_path: Path):
     def read(*_):
         raise AssertionError("the log was read")
 
-    again, came_from = restore(
-        run.spec, run.state.buckets[0].carried_on(), run.state.number + 1, kept, EmptyStore(), read
-    )
+    again, came_from = restore(run.spec, next_ticket(run), kept, EmptyStore(), read)
 
     assert (again is kept, came_from) == (True, "memory")

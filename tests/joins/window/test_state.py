@@ -1,10 +1,9 @@
-"""Admissions as JSON, and the bounds that tell from where a lost window is read again."""
+"""Admissions as JSON, and what stands between a batch and the next one."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -12,43 +11,44 @@ from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
 from joins.spec import Policy, Side, SpecChanged
-from joins.window.state import FORMAT, Admission, Bucket, Reading, low_end, mark_bound, rebuild_from, thinned
-from tests.joins.window.making import join_spec
+from joins.window.bounds import LATEST_MS, Bound, low_end
+from joins.window.facts import BucketFacts, PartitionFacts
+from joins.window.state import FORMAT, Admission, Bucket, Reading, rebuild_from
+from tests.joins.window.making import bounds, join_spec
 
 TIMES = st.integers(0, 400)
-
-
-@st.composite
-def bounds(draw: st.DrawFn):
-    """As they come to be: from an unknown start, offsets and times that never go back."""
-    made, at_ms = ((draw(st.integers(0, 5)), UNKNOWN),), 0
-    for step, step_ms in draw(st.lists(st.tuples(st.integers(0, 5), st.integers(-20, 60)), max_size=20)):
-        at_ms += step_ms
-        made = mark_bound(made, made[-1][0] + step, at_ms)
-    return made
 
 
 @st.composite
 def readings(draw: st.DrawFn):
     start = draw(st.integers(0, 100))
     times = sorted(draw(st.lists(st.integers(UNKNOWN, 2**50), min_size=2, max_size=2)))
-    return Reading(start, start + draw(st.integers(0, 50)), times[1], times[0], draw(bounds()))
+    return Reading(
+        start,
+        start + draw(st.integers(0, 50)),
+        claim_ms=times[1],
+        progress_ms=times[0],
+        tail=tuple(draw(st.lists(st.integers(0, 2**50), max_size=4))),
+        held_ms=draw(st.none() | TIMES),
+        bounds=draw(bounds()),
+    )
 
 
 @st.composite
 def admissions(draw: st.DrawFn):
     def bucket(number: int) -> Bucket:
-        times = sorted(draw(st.lists(st.integers(UNKNOWN, 2**50), min_size=3, max_size=3)))
+        times = sorted(draw(st.lists(st.integers(UNKNOWN, 2**50), min_size=2, max_size=2)))
         partitions = draw(st.permutations([number, number + 10]))
         return Bucket(
             number=number,
             left={p: draw(readings()) for p in partitions},
             right={p: draw(readings()) for p in partitions},
-            frontier_ms=times[2],
-            expiry_ms=times[1],
-            expiry_before_ms=times[0],
+            frontier_ms=times[1],
+            expiry_ms=times[0],
+            oldest_ms=draw(st.none() | TIMES),
             moved_ms=draw(TIMES),
-            stalled_from_ms=draw(st.none() | TIMES),
+            outside_ms=draw(st.none() | TIMES),
+            give_up_ms=draw(st.none() | TIMES),
         )
 
     numbers = draw(st.permutations(range(draw(st.integers(1, 3)))))
@@ -56,6 +56,7 @@ def admissions(draw: st.DrawFn):
         generation="a1",
         number=draw(st.integers(0, 9)),
         listed_ms=draw(TIMES),
+        skew_ms=draw(TIMES),
         identity=join_spec().identity(),
         topics={"right": ("r", 3), "left": ("l", 3)},
         buckets={number: bucket(number) for number in numbers},
@@ -102,22 +103,45 @@ def test_equal_admissions_are_equal_texts(admission, chance):
 @settings(max_examples=30)
 @given(admissions())
 def test_any_difference_shows_in_the_text(admission):
-    """An admission that reads on is another offset."""
+    """An admission that reads on is another offset; so is one that starts from other facts."""
     number = max(admission.buckets)
     bucket = admission.buckets[number]
+    partition = max(bucket.left)
+    one = bucket.left[partition]
+
+    def reading(**changes):
+        return with_bucket(left={**bucket.left, partition: replace(one, **changes)})
+
+    def with_bucket(**changes):
+        return replace(admission, buckets={**admission.buckets, number: replace(bucket, **changes)})
+
     others = [
         replace(admission, number=admission.number + 1),
-        replace(admission, buckets={**admission.buckets, number: replace(bucket, expiry_ms=bucket.expiry_ms + 1)}),
-        replace(admission, buckets={**admission.buckets, number: bucket.carried_on()}),
+        replace(admission, skew_ms=admission.skew_ms + 1),
+        with_bucket(expiry_ms=bucket.expiry_ms + 1),
+        with_bucket(oldest_ms=401),
+        with_bucket(outside_ms=401),
+        with_bucket(give_up_ms=401),
+        reading(end=one.end + 1),
+        reading(progress_ms=one.progress_ms + 1),
+        reading(claim_ms=one.claim_ms + 1),
+        reading(tail=(*one.tail, 5)),
+        reading(held_ms=401),
+        reading(bounds=(*one.bounds, Bound(one.bounds[-1].offset + 1))),
     ]
 
     for other in others:
-        assert (other.to_json() == admission.to_json()) == (other == admission)
+        assert other.to_json() != admission.to_json()
+
+
+def empty(**changes):
+    plain = Admission("g", 1, 0, 5, json.loads(json.dumps(join_spec().identity())), {})
+    return replace(plain, **changes)
 
 
 def test_an_admission_of_another_format_is_refused():
     """It says which format, and how to go on."""
-    data = Admission("g", 1, 0, {}, {}).to_json() | {"format": FORMAT + 1}
+    data = empty().to_json() | {"format": FORMAT + 1}
 
     with pytest.raises(SpecChanged, match=rf"format {FORMAT + 1}, this version reads {FORMAT}.*start: TIME"):
         Admission.from_json(data)
@@ -131,64 +155,16 @@ def test_an_admission_of_another_format_is_refused():
         ({"policy": Policy.ALL}, "policy: 'nearest' -> 'all'"),
         ({"left": Side(topic="other", disorder_ms=0)}, "left.topic: 'left' -> 'other'"),
         ({"right": Side(topic="right", disorder_ms=7)}, "right.disorder_ms: 0 -> 7"),
+        ({"outliers": 3}, "outliers: 0 -> 3"),
     ],
 )
 def test_a_checkpoint_of_another_join_is_refused(change, named):
     """Every value that differs is named; limits and delays may change."""
-    admission = Admission("g", 1, 0, json.loads(json.dumps(join_spec().identity())), {})
+    admission = empty()
 
     admission.check_belongs_to(join_spec(max_records=5, producer_delay_ms=7, max_wait_ms=9, start="latest"))
     with pytest.raises(SpecChanged, match=named):
         admission.check_belongs_to(join_spec(**change))
-
-
-@given(bounds())
-def test_bounds_never_go_back(some):
-    """Neither offsets nor times, and no offset stands twice."""
-    assert all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(some))
-
-
-@settings(max_examples=300)
-@given(bounds(), TIMES, st.integers(1, 150), st.lists(TIMES, max_size=5))
-def test_thinned_bounds_never_lose_what_may_be_asked_for(some, needed_from_ms, spacing_ms, later):
-    """For every time that may be asked for: not above the offset that all bounds would give, so nothing is missed."""
-    kept = thinned(some, needed_from_ms, spacing_ms)
-
-    assert set(kept) <= set(some)
-    assert kept[-1] == some[-1]
-    for time_ms in [needed_from_ms, *(needed_from_ms + t for t in later)]:
-        assert low_end(kept, time_ms) <= low_end(some, time_ms)
-
-
-@settings(max_examples=300)
-@given(bounds(), TIMES, st.integers(1, 150), st.integers(0, 400))
-def test_thinned_bounds_cost_a_spacing_at_most(some, needed_from_ms, spacing_ms, ahead_ms):
-    """What is read too much lies within one spacing of time: a bound at most so far below the best one is kept."""
-    kept = thinned(some, needed_from_ms, spacing_ms)
-    time_ms = needed_from_ms + ahead_ms
-    best = max((b for _, b in some if b <= time_ms), default=UNKNOWN)
-
-    found = [b for _, b in kept if b <= time_ms]
-
-    if best > UNKNOWN and found and found[-1] > UNKNOWN:
-        assert best - found[-1] <= spacing_ms
-
-
-@settings(max_examples=200)
-@given(bounds(), TIMES, st.integers(1, 150))
-def test_thinned_bounds_are_few(some, needed_from_ms, spacing_ms):
-    """About one a spacing, whatever their number was; thinning again changes nothing."""
-    kept = thinned(some, needed_from_ms, spacing_ms)
-
-    span = some[-1][1] - max(needed_from_ms, min((b for _, b in some if b > UNKNOWN), default=0))
-    assert len(kept) <= 4 + 2 * max(span, 0) / spacing_ms
-    assert thinned(kept, needed_from_ms, spacing_ms) == kept
-
-
-@pytest.mark.parametrize(("time_ms", "offset"), [(UNKNOWN, 3), (9, 3), (10, 7), (19, 7), (20, 9), (10**9, 9)])
-def test_the_low_end_is_the_largest_offset_that_is_known_to_be_below(time_ms, offset):
-    """The start where nothing is known."""
-    assert low_end(((3, UNKNOWN), (7, 10), (9, 20)), time_ms) == offset
 
 
 def test_a_window_is_rebuilt_from_further_back_than_it_reaches():
@@ -197,18 +173,71 @@ def test_a_window_is_rebuilt_from_further_back_than_it_reaches():
     assert rebuild_from(join_spec(), UNKNOWN) == (UNKNOWN, UNKNOWN)
 
 
-@pytest.mark.parametrize(
-    ("expiry", "some", "expected"),
-    [
-        ((50, 60), ((0, UNKNOWN), (9, 70)), True),
-        ((50, 60), ((0, UNKNOWN), (9, 50)), False),
-        ((60, 60), ((0, UNKNOWN), (9, 70)), False),
-        ((50, 60), ((0, UNKNOWN),), False),
-        ((50, 60), ((9, 70),), False),
-    ],
-)
-def test_an_expiry_is_worth_a_batch_only_if_the_window_may_hold_something(expiry, some, expected):
-    """The expiry went on, and records that may be above the old one were read."""
-    bucket = Bucket(0, {}, {0: Reading(9, 9, bounds=some)}, expiry_before_ms=expiry[0], expiry_ms=expiry[1])
+# What a batch has left
 
-    assert bucket.expires_records is expected
+BEFORE = Bucket(
+    number=3,
+    left={3: Reading(10, 20, claim_ms=90, progress_ms=50, tail=(7,), held_ms=55, bounds=(Bound(10),))},
+    right={3: Reading(30, 40, claim_ms=95, progress_ms=60, bounds=(Bound(30),))},
+    frontier_ms=60,
+    expiry_ms=40,
+    oldest_ms=41,
+    moved_ms=1_000,
+    give_up_ms=800,
+)
+FACTS = BucketFacts(
+    left={3: PartitionFacts(end=14, progress_ms=70, tail=(8, 9), below_ms=72, future_ms=5_000, held_ms=75)},
+    right={3: PartitionFacts(end=40, progress_ms=80, tail=(81,), below_ms=83)},
+    frontier_ms=80,
+    expiry_ms=60,
+    oldest_ms=61,
+)
+
+
+def test_the_next_admission_begins_from_the_facts():
+    """At left's first record that was held back, with the progress that was proved; claims and `give_up` are over."""
+    after = BEFORE.after(FACTS, 2_000, join_spec())
+
+    assert after == Bucket(
+        number=3,
+        left={3: Reading(14, 14, UNKNOWN, 70, (8, 9), 75, (Bound(10), Bound(14, 72, 5_000)))},
+        right={3: Reading(40, 40, UNKNOWN, 80, (81,), None, (Bound(30), Bound(40, 83, LATEST_MS)))},
+        frontier_ms=80,
+        expiry_ms=60,
+        oldest_ms=61,
+        moved_ms=2_000,
+    )
+    assert not after.reads
+    assert BEFORE.reads
+
+
+def test_a_frontier_that_stands_still_has_not_moved():
+    """What `max_wait` counts from stays."""
+    assert BEFORE.after(replace(FACTS, frontier_ms=60), 2_000, join_spec()).moved_ms == 1_000
+
+
+def test_a_range_of_which_everything_was_held_back_adds_no_bound():
+    """No offset was passed."""
+    facts = replace(FACTS, left={3: PartitionFacts(end=10, progress_ms=70, held_ms=75)})
+
+    assert BEFORE.after(facts, 2_000, join_spec()).left[3].bounds == (Bound(10),)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 30)), min_size=30, max_size=80))
+def test_an_admission_stays_small_however_many_batches_there_were(batches):
+    """Bounds that no window can ask for go, the others are a quarter of the join's span apart."""
+    spec = join_spec(before_ms=200, after_ms=100)
+    bucket = Bucket(0, {0: Reading.starting_at(0)}, {0: Reading.starting_at(0)})
+    at_ms = 1_000
+    for records, step_ms in batches:
+        at_ms += step_ms
+        sides = {}
+        for side in ("left", "right"):
+            end = bucket.side(side)[0].end + records
+            sides[side] = {0: PartitionFacts(end=end, progress_ms=at_ms, below_ms=at_ms + 1)}
+        facts = BucketFacts(**sides, frontier_ms=at_ms, expiry_ms=at_ms - spec.before_ms)
+        bucket = bucket.after(facts, 0, spec)
+
+    assert len(bucket.right[0].bounds) <= 2 + 2 * 4 * 2
+    assert low_end(bucket.right[0].bounds, bucket.expiry_ms) <= bucket.right[0].end
