@@ -92,7 +92,7 @@ def test_the_second_format_names_its_sources(tmp_path: Path) -> None:
 
 
 def test_our_own_jobs_have_the_ends_of_their_admission(tmp_path: Path) -> None:
-    """By topic: right is read to its range's end; of left records may be held back, so that its start is what is sure."""
+    """By topic: right's is its range's end; of left records may be held back, so that its range's start is sure."""
     end = admission(bucket(0, {0: (3, 8)}, {0: (10, 40)}), bucket(1, {1: (0, 0)}, {1: (11, 41)}))
     write(str(tmp_path), {4: v1(end)}, committed=[4])
     checkpoint = SparkCheckpoint(str(tmp_path))

@@ -81,7 +81,7 @@ def steady(records, first_ms=1_000, every_ms=1, key=b"a"):
 @pytest.mark.parametrize("outliers", [0, 2, 16])
 @pytest.mark.parametrize("limit", [50, 200, 1_000])
 def test_a_backlog_is_read_in_batches_near_the_limit(limit, outliers):
-    """None above it by much more than is looked ahead on both sides, few that are much smaller, and little of it twice."""
+    """None above it by much more than is looked ahead, few that are much smaller, and little is read twice."""
     spec = join_spec(max_records=limit, outliers=outliers)
     run = simulation(spec, [steady(2_000)], [steady(2_000)], DAY_MS)
 
@@ -461,9 +461,7 @@ def test_left_that_the_hint_reads_too_far_is_held_back_by_its_records():
     left = [(1_000 + i, b"a") for i in range(40)]
     right = [*[(1_000 + i, b"a") for i in range(20)], (1_040, b"b", 2 * DAY_MS)]
     spec = join_spec(left=side, right=right_side, outliers=1, after_ms=0)
-    run = Simulation(
-        History(with_payload(topic("left", left)), with_payload(topic("right", right)), DAY_MS), spec
-    )
+    run = Simulation(History(with_payload(topic("left", left)), with_payload(topic("right", right)), DAY_MS), spec)
     run.admit()
     state = run.state
     bucket = state.buckets[0]
@@ -488,9 +486,7 @@ def test_a_plan_made_ahead_is_set_on_what_the_batch_before_has_really_left():
 
     rebased = ahead.rebased(run.between())
 
-    (bucket,), (state,), (hint,) = (
-        one.buckets.values() for one in (rebased.admission, run.between(), ahead.admission)
-    )
+    (bucket,), (state,), (hint,) = (one.buckets.values() for one in (rebased.admission, run.between(), ahead.admission))
     for side in SIDES:
         now, known = bucket.side(side)[0], state.side(side)[0]
         assert now == replace(known, end=max(hint.side(side)[0].end, known.start), claim_ms=now.claim_ms)
@@ -536,7 +532,7 @@ def test_plans_that_were_made_ahead_give_the_same_rows(data):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_facts_that_are_read_again_are_those_that_were_found(data):
-    """By any batch: the log and the admission are all that they depend on (whether the window is empty is not known)."""
+    """By any batch: they depend on the log and the admission alone; of an empty window that is not known."""
     spec = data.draw(specs())
     history = data.draw(histories(spec, co_partitioned=True, max_steps=20, lies=data.draw(st.booleans())))
     run = Simulation(history, spec)
