@@ -16,11 +16,13 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from datadelay.errors import DelayError
 from datadelay.positions.checkpoint import SparkCheckpoint
@@ -34,14 +36,18 @@ from deploy.unjoinedstage import Work, carry_out, verdicts_name
 from deploy.unjoinedstate import folder_of, load, save
 from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
 from joins.spec import DataLoss, JoinError, SpecChanged
+from joins.window.batch import find_facts
 from joins.window.guard import check_compaction
+from joins.window.source import known_facts
 from joins.window.state import Admission
+from joins.window.ticket import Ticket
 from kafkaio import settling
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.eventtime import TimeOf
 from kafkaio.fenced import Bucket
+from kafkaio.rangereader import open_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,7 +151,7 @@ def _claim(job: WindowJob, state: Verdicts) -> None:
 
 def look(job: WindowJob, logs: Logs) -> Seen:
     """What there is, in the order that makes it true. Raises `KafkaUnavailable` where the output stays unreadable."""
-    admission = committed_admission(job)
+    admission = _left_behind(job, committed_admission(job))
     now_ms = time.time_ns() // 1_000_000
     topics = {"right": logs.right.topic_id(), "output": logs.output.topic_id()}
     output = logs.output.ends()
@@ -169,6 +175,19 @@ def committed_admission(job: WindowJob) -> Admission:
     admission = Admission.from_json(ends[0])
     admission.check_belongs_to(job.spec)
     return admission
+
+
+def _left_behind(job: WindowJob, admission: Admission) -> Admission:
+    """The state after a committed batch, from its facts: they stand in no admission before the next one, which a join
+    that is at its end may not have for a day. What this machine does not have is read again."""
+    known = known_facts(job.spec, admission, job.window_folder)
+    kafka, topic = committed_only(job.spec.kafka), job.spec.left.topic
+
+    def read(_: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        return open_reader(topic, kafka).read(partition, start, end)
+
+    missing = [ticket for ticket in Ticket.all_of(admission) if ticket.bucket.number not in known]
+    return admission.after({**known, **{t.bucket.number: find_facts(job.spec, t, read) for t in missing}}, job.spec)
 
 
 def _check_output(output: BrokerLog) -> None:
@@ -225,7 +244,7 @@ def for_people(report: Mapping[str, Any]) -> str:
 
 
 def _nothing(job: WindowJob, state: Verdicts | None) -> str:
-    over_ms = over_until(committed_admission(job))
+    over_ms = over_until(_left_behind(job, committed_admission(job)))
     begun = state is not None and over_ms > UNKNOWN
     told = f"up to {_at(over_ms)} every right record has its verdict" if begun else "the join has not come so far"
     return json.dumps({"event": "nothing", "over_ms": over_ms if begun else None}) if job.json_log else told
