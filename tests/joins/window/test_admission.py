@@ -18,9 +18,9 @@ from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts, histories, specs
 from joins.window.admission import admit, fair_shares
 from joins.window.batch import find_facts
-from joins.window.evidence import block_of
 from joins.window.listing import list_ends
 from joins.window.readable import BLOCKS_AHEAD
+from kafkaio.blocksearch import block_size
 from tests.joins.window.making import join_spec, topic
 
 DAY_MS = 86_400_000
@@ -87,7 +87,7 @@ def test_a_backlog_is_read_in_batches_near_the_limit(limit, outliers):
 
     sizes = batches(run)
 
-    look_ahead = 2 * BLOCKS_AHEAD * block_of(outliers)
+    look_ahead = 2 * BLOCKS_AHEAD * block_size(outliers)
     assert sum(went for went, _ in sizes) == 4_000
     assert max(read for _, read in sizes) <= min(1.2 * limit + look_ahead, 4 * limit)
     assert sum(read for _, read in sizes) <= 1.25 * 4_000

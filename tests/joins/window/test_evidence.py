@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
-from joins.window.evidence import Evidence, block_of
+from joins.window.evidence import Evidence
+from kafkaio.blocksearch import block_size
 
 TIMES = st.lists(st.integers(0, 50), max_size=60)
 OUTLIERS = st.integers(0, 3)
@@ -53,14 +54,14 @@ def test_any_cut_into_batches_proves_the_same(outliers, times, cuts):
 
     assert in_many.proved_ms == in_one.proved_ms == proved
     assert in_many.tail.tolist() == in_one.tail.tolist() == list(tail)
-    assert len(tail) < block_of(outliers)
+    assert len(tail) < block_size(outliers)
 
 
 @settings(max_examples=200)
 @given(OUTLIERS, TIMES, st.data())
 def test_a_few_that_lie_never_prove_more_than_the_others(outliers, honest, data):
     """At most `outliers` of any block are ahead, however far, and anywhere: the largest honest time bounds it."""
-    told, block = list(honest), block_of(outliers)
+    told, block = list(honest), block_size(outliers)
     for first in range(0, len(told), block):
         places = range(first, min(first + block, len(told)))
         for place in data.draw(st.sets(st.sampled_from(places), max_size=outliers)):
@@ -76,7 +77,7 @@ def test_a_few_that_lie_never_prove_more_than_the_others(outliers, honest, data)
 @given(OUTLIERS, st.integers(1, 5), st.data())
 def test_a_few_that_are_late_do_not_hide_how_far_the_others_are(outliers, blocks, data):
     """Of a block at most `outliers` lie: it proves at least the smallest honest time of it."""
-    block = block_of(outliers)
+    block = block_size(outliers)
     honest = [100 + i for i in range(blocks * block)]
     told = list(honest)
     for first in range(0, len(told), block):
