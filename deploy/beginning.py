@@ -32,7 +32,7 @@ def take_output(job: WindowJob, *, take_over: bool) -> str:
         generation = checkpoint.generation()
     else:
         generation = admission.generation
-        for ticket in Ticket.all_of(admission, job.spec):
+        for ticket in Ticket.all_of(admission):
             digest = ticket_digest(ticket, job.spec)
             planned[ticket.bucket.number] = Batch(generation, admission.number, digest)
     kafka = {**job.spec.kafka, **job.output.kafka}

@@ -71,7 +71,8 @@ class Logs:
     @classmethod
     def of(cls, job: WindowJob) -> Logs:
         kafka, side = committed_only(job.spec.kafka), job.spec.right
-        return cls(BrokerLog(side.topic, kafka, TimeOf(side.time)), BrokerLog(job.output.topic, kafka))
+        right = BrokerLog(side.topic, kafka, TimeOf(side.time), max_future_skew_ms=job.spec.max_future_skew_ms)
+        return cls(right, BrokerLog(job.output.topic, kafka))
 
     def close(self) -> None:
         self.right.close()

@@ -29,12 +29,11 @@ from joins.lookup.stored import retained_from
 from joins.storage.client import StorageClient
 from joins.storage.errors import StorageError
 from joins.window.admission import Planned, admit_by_frontier
-from joins.window.guard import check_compaction, check_ends, check_topics
+from joins.window.guard import check_ends, check_topics
 from joins.window.listing import Listing
-from joins.window.source import Gate, TicketReader
+from joins.window.source import Gate, TicketReader, open_log
 from joins.window.state import Admission
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.eventtime import TimeOf
 
 STORE_LOOK_EVERY_S = 1.0
 STANDS_STILL_MS = 90_000
@@ -214,7 +213,5 @@ class LookupReader(TicketReader):
 
     def _connected_left(self) -> BrokerLog:
         if self._left is None:
-            side = self._spec.left
-            self._left = BrokerLog(side.topic, self._spec.kafka, TimeOf(side.time), outliers=self._spec.outliers)
-            check_compaction(self._spec, side.topic, self._left.config())
+            self._left = open_log(self._spec, self._spec.left)
         return self._left

@@ -120,7 +120,12 @@ class Simulation:
         self.clock = Clock(history.start_ms)
         self.left, self.right = (
             SimulatedLog(
-                topic, self.clock, exact_index=not side.payload_time, identity=side.topic, outliers=spec.outliers
+                topic,
+                self.clock,
+                exact_index=not side.payload_time,
+                identity=side.topic,
+                outliers=spec.outliers,
+                max_future_skew_ms=spec.max_future_skew_ms,
             )
             for topic, side in ((history.left, spec.left), (history.right, spec.right))
         )

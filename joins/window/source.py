@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from datadelay.progress import Idle
-from joins.spec import ClockBehind, JoinSpec
+from joins.spec import ClockBehind, JoinSpec, Side
 from joins.window import copartition
 from joins.window.admission import Planned, Watch, admit
 from joins.window.batch import find_facts
@@ -329,13 +329,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _connected(self) -> tuple[BrokerLog, BrokerLog]:
         if self._logs is None:
-            left, right = self._spec.left, self._spec.right
-            self._logs = (
-                BrokerLog(left.topic, self._spec.kafka, TimeOf(left.time), outliers=self._spec.outliers),
-                BrokerLog(right.topic, self._spec.kafka, TimeOf(right.time), outliers=self._spec.outliers),
-            )
-            for one in self._logs:
-                check_compaction(self._spec, one.topic, one.config())
+            self._logs = open_log(self._spec, self._spec.left), open_log(self._spec, self._spec.right)
         return self._logs
 
     def _frozen(self, listing: Listing) -> Listing:
@@ -377,6 +371,19 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if time.monotonic() - self._said_at > SAY_EVERY_S:
             self._said_at = time.monotonic()
             log.warning("%s %s", self._spec.name, line)
+
+
+def open_log(spec: JoinSpec, side: Side) -> BrokerLog:
+    """A topic of a join as its planner looks at it; `DataLoss` where compaction removes what the join needs."""
+    log_ = BrokerLog(
+        side.topic,
+        spec.kafka,
+        TimeOf(side.time),
+        outliers=spec.outliers,
+        max_future_skew_ms=spec.max_future_skew_ms,
+    )
+    check_compaction(spec, side.topic, log_.config())
+    return log_
 
 
 def held_up(spec: JoinSpec, state: Admission, listing: Listing) -> str | None:
