@@ -217,7 +217,7 @@ def test_the_driver_and_the_tasks_agree_on_the_digest(kafka, job, tmp_path):
     admission = Checkpoint(content["checkpoint"]).planned(made.spec)
 
     delivered = []
-    for ticket in Ticket.all_of(admission, made.spec):
+    for ticket in Ticket.all_of(admission):
         bucket = Bucket(content["name"], ticket.bucket.number, content["output"]["topic"])
         receipt, _ = read_receipt(kafka, bucket)
         if receipt.number == admission.number:
