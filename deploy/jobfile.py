@@ -139,6 +139,7 @@ def _join(keys: WindowJoinKeys) -> dict[str, Any]:
         "policy": keys.join.policy,
         "producer_delay_ms": keys.producer_delay,
         "max_future_skew_ms": keys.max_future_skew,
+        "outliers": keys.outliers,
         "idle": keys.idle,
         "max_wait_ms": keys.max_wait,
         "max_records": keys.records_per_batch,

@@ -41,6 +41,7 @@ from deploy.jobvalues import (
 )
 from deploy.sparkconf import DEFAULT_MASTER
 from joins.spec import Format, Policy
+from kafkaio.eventtime import OUTLIERS
 
 
 def as_written(text: str) -> Any:
@@ -287,6 +288,13 @@ class WindowJoinKeys(Keys):
     )
     max_future_skew: Duration = Field(
         default=as_written("1m"), description="a record further ahead of the clock goes to the dead letters"
+    )
+    outliers: int = Field(
+        default=OUTLIERS,
+        ge=0,
+        le=1_000,
+        description="of 2n + 1 records in a row so many may lie about their time (late, or ahead of their neighbours) "
+        "and the others get their rows all the same; 0: each record is believed",
     )
     idle: Idle = Field(
         default=Idle.ADVANCE,
