@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
-.PHONY: help venv broker-jars jvm-archive browser test crash lint types bench demo demo-lookup clean
+.PHONY: help venv broker-jars jvm-archive browser test crash soak lint types bench demo demo-lookup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ test: broker-jars browser ## all tests, on a real broker (ARGS="-k window" for s
 
 crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side): about 15 s a fault
 	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
+
+soak: $(STAMP) ## 2,000 generated histories with records that lie, against the oracle (HISTORIES=5000, SEED=7)
+	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),2000) $(if $(SEED),--seed $(SEED))
 
 lint: $(STAMP) ## ruff: rules and format
 	@$(BIN)/ruff check .

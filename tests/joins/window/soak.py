@@ -1,0 +1,63 @@
+"""Many generated histories with records that lie, cut and restarted anyhow: `make soak`.
+
+    python -m tests.joins.window.soak --histories 2000 --seed 7
+
+Each history is played with restarts that lose files at random, drained, and compared with the oracle. The first one in
+which an honest record has a wrong row ends it, with the history.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from joins.testing.simulation import Simulation
+from joins.testing.strategies import cuts
+from tests.joins.window.test_join_properties import check_honest_rows, joins_with_history
+
+
+def soak(histories: int, number: int) -> None:
+    done = honest = lies = 0
+    began = time.monotonic()
+
+    @seed(number)
+    @settings(
+        max_examples=histories,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(joins_with_history(lies=True), cuts(), st.randoms(use_true_random=False))
+    def holds(join, steps, chance):
+        nonlocal done, honest, lies
+        spec, history = join
+        simulation = Simulation(history, spec)
+        for step in steps:
+            simulation.play([step])
+            if chance.random() < 0.5:
+                simulation.restart(lose_files=chance.random() < 0.5)
+        check_honest_rows(history, simulation, simulation.drain())
+        done += 1
+        for topic in (history.left, history.right):
+            records = list(topic.records())
+            lies += sum(event.lies for event in records)
+            honest += sum(not event.lies for event in records)
+
+    holds()
+    print(
+        f"{done} histories (seed {number}) with {honest} honest records and {lies} that lie: no honest row wrong, lost "
+        f"or doubled; {time.monotonic() - began:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--histories", type=int, default=2_000)
+    parser.add_argument("--seed", type=int, default=None)
+    asked = parser.parse_args()
+    soak(asked.histories, random.randrange(1 << 32) if asked.seed is None else asked.seed)
