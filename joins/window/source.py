@@ -404,7 +404,8 @@ def held_up(spec: JoinSpec, state: Admission, listing: Listing) -> str | None:
         if listing.right[p].stable < listing.right[p].high:
             why = f"an open transaction holds its end at offset {listing.right[p].stable}"
         elif spec.idle is Idle.HOLD:
-            why = "it is read to its end, and by `idle: hold` its next record is waited for"
+            block = block_size(spec.outliers)
+            why = f"it is read to its end, and by `idle: hold` its next records are waited for, {block} to a block"
         else:
             why = f"it is read to offset {reading.end} of {listing.right[p].stable}"
         reasons.append(f"{spec.right.topic}-{p}: {why}")

@@ -106,6 +106,7 @@ class WindowJob(_Join):
             "right": {"topic": self.topics["right"], "disorder": "0s"},
             "join": {"before": f"{BEFORE_MS}ms", "after": "0s"},
             "idle": "hold",
+            "outliers": 0,  # each chunk's last record of right lets its left go
             "records_per_batch": CHUNK,  # a chunk takes several batches
             "output": {"topic": self.topics["out"], "kafka": PRODUCER},
             "topics": {"dead_letter": self.topics["dead"], **{role: self.topics[role] for role in SIDES[1:]}},
