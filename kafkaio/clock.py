@@ -1,11 +1,10 @@
 """A wall clock that is believed only while something else agrees with it. Pure: times are arguments.
 
 A wall clock jumps (a bad time server, a resumed machine, a hand), and what was concluded from it once cannot be taken
-back: progress, ceilings. Three things can contradict it:
+back: progress, ceilings. Two things can contradict it here (and most records of a batch, where it is planned):
 
     the monotonic clock       since the anchor, the last reading that was believed, both must have gone on alike
     an earlier listing        persisted with a plan or published: the clock was there already
-    the broker's append time  a record that was appended is not from the future
 
 State of `WallClock`, for each look:
 
@@ -90,17 +89,6 @@ def not_before(wall_ms: int, listed_ms: int) -> str | None:
     return (
         f"the wall clock is {_told(-behind_ms)} against the last listing ({listed_ms} ms since the epoch): nothing is "
         "concluded from it until it has reached that time; set the clock of this machine"
-    )
-
-
-def not_before_append(wall_ms: int, appended_ms: int, topic: str) -> str | None:
-    """Why a clock cannot be right that stands before the newest append (LogAppendTime); None where it does not."""
-    behind_ms = appended_ms - wall_ms
-    if behind_ms <= TOLERANCE_MS:
-        return None
-    return (
-        f"the wall clock is {_told(-behind_ms)} against the broker's newest append in {topic!r} ({appended_ms} ms "
-        "since the epoch): nothing is concluded from it until both agree; set this machine's clock, or the broker's"
     )
 
 
