@@ -30,6 +30,7 @@ from deploy.run import run_job
 from deploy.session import build_session, warm_up
 from joins.spec import Format, JoinSpec, Side
 from joins.window import carried_out
+from joins.window.source import Gate
 from joins.window.stage import SUMMARY, Batches, join_stage
 
 SUMMARY_SCHEMA = "summary string"
@@ -85,7 +86,8 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[di
 
     spark = build_session(spec.name, {"spark.ui.enabled": "false"}, rows_in_jvm=False)
     warm_up(spark)
-    writer = carried_out(spark, spec, encode, SUMMARY_SCHEMA).writeStream.foreachBatch(gather)
+    gate = Gate(windows=windows)
+    writer = carried_out(spark, spec, encode, SUMMARY_SCHEMA, gate).writeStream.foreachBatch(gather)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
     spark.stop()
