@@ -271,3 +271,24 @@ def test_a_batch_ends_by_its_bytes(
     tries = [[batch.num_rows for batch in RangeReader(topic, kafka).read(0, 0, 30)] for _ in range(3)]
 
     assert tries == [[4] * 7 + [2]] * 3
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    cuts=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=12),
+)
+def test_records_that_are_given_back_come_again_in_the_same_batches(
+    kafka: dict[str, str], filled: str, cuts: list[tuple[int, int, int]]
+) -> None:
+    """As a reader without them would fetch them; and the position goes on behind them without a seek."""
+    reader, position = RangeReader(filled, kafka), 0
+
+    for taken, ahead, chunk in cuts:
+        batches = list(reader.read(0, position, position + taken + ahead, chunk))
+        fresh = RangeReader(filled, kafka)
+        assert batches == list(fresh.read(0, position, position + taken + ahead, chunk))
+        fresh.close()
+        position += taken
+        held = [batch.slice(max(position - batch["offset"][0].as_py(), 0)) for batch in batches]
+        reader.give_back(0, [batch for batch in held if batch.num_rows])
+    reader.close()
