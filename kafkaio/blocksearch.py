@@ -11,9 +11,10 @@ its margin, and the margin is at least the disorder. Of a block that is read fro
                                        reached. `high` moves to the middle
 
 so that no single record decides. Near the end a block from the middle on would be shorter. There the *last* block below
-`hi` is taken instead, records before `lo` included, and only the start of the log makes it shorter (then fewer than
-half of it may lie). What remains between `low` and the end of the last block that was read is known record by record,
-and the answer is the first one there that is not below `sought`: before it stand facts, and what the blocks prove.
+`hi` is taken instead, records before `lo` included. Only the start of the log makes that one shorter: it proves nothing
+then, as all of it may lie. What remains between `low` and the end of the last block that was read is known record by
+record, and the answer is the first one there that is not below `sought`: before it stand facts, and what the blocks
+prove.
 
 The search is a generator that yields a `Probe` and is sent the records that were found, so that a real broker and a
 simulated log run the same code, and the searches of all partitions advance in lockstep.
@@ -66,7 +67,7 @@ def search(query: TimeQuery, outliers: int) -> Searching:
         if len(block) < size:
             known = yield Probe(None, query.hi, size)
             begins = known[0][0] if known else query.hi
-            behind = _proven(known, sought_ms, outliers)
+            behind = _proven(known, sought_ms, outliers) if len(known) == size else None
             if behind is not None or begins <= low or len(known) < size:
                 low = low if behind is None else max(low, behind)
                 break
@@ -81,7 +82,6 @@ def search(query: TimeQuery, outliers: int) -> Searching:
 
 
 def _proven(block: Sequence[Timed], sought_ms: int, outliers: int) -> int | None:
-    """The offset before which the block proves every timely record to be below the query's time; None: it does not."""
-    may_lie = min(outliers, max(len(block) - 1, 0) // 2)
+    """The offset before which a full block proves every timely record to be below the query's time, if it does."""
     below = [offset for offset, at in block if at < sought_ms]
-    return below[-may_lie - 1] + 1 if len(below) > may_lie else None
+    return below[-outliers - 1] + 1 if len(below) > outliers else None
