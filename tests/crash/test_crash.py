@@ -55,9 +55,9 @@ def test_without_its_protection_the_same_fault_makes_duplicates(
     changes = {"output": {"delivery": "at-least-once"}} if protection == "transactions" else {}
     environment = receipts_ignored(tmp_path / "off") if protection == "receipts" else {}
     run = Run(own_broker, tmp_path, seed=3, changes=changes, environment=environment)
-    run.run(AFTER_COMMIT)
 
-    with pytest.raises(Violation, match=r"[1-9]\d* rows too many"):
+    with pytest.raises(Violation, match=r"[1-9]\d* rows too many|too many \[\("):  # in the output, or in a side topic
+        run.run(AFTER_COMMIT)
         run.finish()
 
 
