@@ -9,8 +9,8 @@ Steps are played in two passes:
        getting readable less the producer delay. Append times and moments of getting readable never fall, and no
        lag is above the disorder: neither is the outcome's.
 
-Records that lie (`LIES`) have another time and keys of their own, and are marked. Of 2m + 1 records in a row at most m
-are ahead, and at most m late; steps beyond that are played as plain records.
+Records that lie (`LIES`) have another time, are marked, and mostly have a key of their own. Of 2m + 1 records in a row
+at most m are ahead, and at most m late; steps beyond that are played as plain records.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from enum import Enum
 from joins.spec import Format, Side
 from joins.testing.history import Event, Kind
 
+LIARS_KEY = b"liar"
 NULL_KEY = -1
 NULL_VALUE = -2
 
@@ -75,6 +76,7 @@ class Stage:
     future_ms           how far ahead of its append a record from the future is
     key_spread          in how many partitions each has an alphabet of keys of its own; 0: all share one
     outliers, skew_ms   those of the join
+    liars_key           of the records that lie; None: they have keys as all others
     """
 
     side: Side
@@ -86,6 +88,7 @@ class Stage:
     key_spread: int
     outliers: int = 0
     skew_ms: int = 0
+    liars_key: bytes | None = LIARS_KEY
 
     def key(self, partition: int, who: int) -> bytes | None:
         if who == NULL_KEY:
@@ -123,7 +126,7 @@ def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ..
                 partition=partition,
                 offset=offset,
                 time_ms=time_ms,
-                key=(b"liar" if lies else stage.key(partition, who)) if carries else None,
+                key=stage.liars_key if lies and stage.liars_key else stage.key(partition, who) if carries else None,
                 value=stage.value(partition, offset, time_ms, who) if carries else None,
                 appended_ms=append.appended_ms,
                 readable_ms=append.readable_ms,

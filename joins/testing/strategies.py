@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from datadelay.progress import Idle
 from joins.spec import Format, JoinSpec, Policy, Side
 from joins.testing.history import History, TopicHistory
-from joins.testing.play import NULL_KEY, NULL_VALUE, Lag, Stage, Step, What, play
+from joins.testing.play import LIARS_KEY, NULL_KEY, NULL_VALUE, Lag, Stage, Step, What, play
 
 BASE_MS = 1_000_000_000
 """Where event times begin."""
@@ -100,14 +100,21 @@ def specs() -> st.SearchStrategy[JoinSpec]:
 
 @st.composite
 def histories(
-    draw: st.DrawFn, spec: JoinSpec, *, co_partitioned: bool = False, max_steps: int = 12, lies: bool = False
+    draw: st.DrawFn,
+    spec: JoinSpec,
+    *,
+    co_partitioned: bool = False,
+    max_steps: int = 12,
+    lies: bool = False,
+    liars_key: bytes | None = LIARS_KEY,
 ) -> History:
     """Two topics of 1 to 3 partitions each, within the spec's disorder and producer delay.
 
     co_partitioned  as many partitions on both sides, and a key stands in the same one on both
     max_steps       steps a partition: about as many offsets, and half as many on average
-    lies            there are also records with keys of their own that lie about their time, as many as the spec's
-                    `outliers` puts up with: without a time, late, of 1970, ahead, from a future that comes
+    lies            there are also records that lie about their time, as many as the spec's `outliers` puts up with:
+                    without a time, late, of 1970, ahead, from a future that comes
+    liars_key       their key, so that they match no others; None: they have keys as all others
 
     Under `idle: hold` event times need not follow the clock, and the producer delay is not kept: topics may have
     been replayed. Values name their position; where the side's time is in the payload, they are JSON objects with
@@ -115,9 +122,9 @@ def histories(
     """
     partitions = draw(st.integers(1, 3))
     spread = partitions if co_partitioned else 0
-    left = draw(_topics(spec, spec.left, partitions, spread, max_steps, lies))
+    left = draw(_topics(spec, spec.left, partitions, spread, max_steps, lies, liars_key))
     partitions = partitions if co_partitioned else draw(st.integers(1, 3))
-    right = draw(_topics(spec, spec.right, partitions, spread, max_steps, lies))
+    right = draw(_topics(spec, spec.right, partitions, spread, max_steps, lies, liars_key))
     end_ms = History(left, right, BASE_MS).end_ms
     return History(left, right, start_ms=draw(st.sampled_from((BASE_MS, end_ms, end_ms + LONG_AFTER_MS))))
 
@@ -129,7 +136,14 @@ def cuts(*, max_steps: int = 20) -> st.SearchStrategy[tuple[Cut, ...]]:
 
 @st.composite
 def _topics(
-    draw: st.DrawFn, spec: JoinSpec, side: Side, partitions: int, key_spread: int, max_steps: int, lies: bool
+    draw: st.DrawFn,
+    spec: JoinSpec,
+    side: Side,
+    partitions: int,
+    key_spread: int,
+    max_steps: int,
+    lies: bool,
+    liars_key: bytes | None,
 ) -> TopicHistory:
     held = spec.idle is Idle.HOLD
     delay_ms = spec.producer_delay_ms
@@ -144,6 +158,7 @@ def _topics(
         key_spread=key_spread,
         outliers=spec.outliers,
         skew_ms=spec.max_future_skew_ms,
+        liars_key=liars_key,
     )
     return TopicHistory(
         side.topic,

@@ -1,12 +1,13 @@
 """The in-memory join: SyncBolt (`admission`) admits left in step with right, JoinBolt (`window`) keeps right's window.
 
 source.py     Spark: a data source whose offsets are admissions and whose rows are tickets
-admission.py  what a batch may read                        (pure)
+admission.py  how far a batch may read: a hint              (pure)
 plan.py       one bucket's part of it; readable.py: one side; target.py: how far; lockstep.py: their look-ups
 stage.py      Spark: tickets -> fetch, join -> rows, in one Python task
-bolt.py       a worker's windows; batch.py: one batch      (pure)
+bolt.py       a worker's windows; batch.py: one batch       (pure)
+passage.py    what of a range may go, and what it proves: evidence.py, intake.py; facts.py: what comes of it
 window.py     the window; match.py: the policies; slices.py: the index
-restore.py    a window again after a restart; store.py: slices as files
+restore.py    a window again after a restart, from where bounds.py says; store.py: slices as files
 start.py, guard.py, copartition.py   before the first batch, before each batch
 """
 

@@ -5,10 +5,11 @@ A partition is a row of segments, each the offsets that one or several batches h
     offset      the segment ends before it
     below_ms    every record of the segment that took part has a time below it
     future_ms   every record of the segment that was turned away as from the future has at least this time
+    expiry_ms   left only, where some records of the segment were late: right records below it were no candidates
 
-Both times were seen in the records by the task that read them. Neighbours are merged only where one pair of numbers
-still tells the records that took part from those that were turned away, so that a window that is read again holds
-exactly the records that it held at first, whatever the clock says by then.
+The times were seen in the records by the task that read them. Neighbours are merged only where the numbers of the whole
+still tell the records that took part from those that were turned away, and what they could be joined with: so a window
+that is read again holds exactly the records that it held at first, and the same of them are marked.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Bound(NamedTuple):
     offset: int
     below_ms: int = UNKNOWN
     future_ms: int = LATEST_MS
+    expiry_ms: int = UNKNOWN
 
 
 Bounds = tuple[Bound, ...]
@@ -53,10 +55,9 @@ def thinned(bounds: Bounds, needed_from_ms: int, spacing_ms: int) -> Bounds:
         if bound.offset <= low:
             kept[0] = Bound(low, max(kept[0].below_ms, bound.below_ms))
             continue
-        if len(kept) > 1:
-            merged = Bound(
-                bound.offset, max(kept[-1].below_ms, bound.below_ms), min(kept[-1].future_ms, bound.future_ms)
-            )
+        if len(kept) > 1 and kept[-1].expiry_ms == bound.expiry_ms:
+            below_ms, future_ms = max(kept[-1].below_ms, bound.below_ms), min(kept[-1].future_ms, bound.future_ms)
+            merged = Bound(bound.offset, below_ms, future_ms, bound.expiry_ms)
             if merged.below_ms <= merged.future_ms and merged.below_ms - kept[-2].below_ms <= spacing_ms:
                 kept[-1] = merged
                 continue
@@ -72,5 +73,18 @@ def starting_at(bounds: Bounds, start: int) -> Bounds:
 
 def turned_away_from(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """For each offset the time from which on a record was turned away, when it was read, as from the future."""
-    ends, _, future = (np.array(column, dtype=np.int64) for column in zip(*bounds, strict=True))
-    return np.append(future, LATEST_MS)[np.searchsorted(ends, offsets, side="right")]
+    return _of_segments(bounds, "future_ms", offsets, LATEST_MS)
+
+
+def expiry_at(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each left offset the time below which right records were no candidates, `UNKNOWN` where that is no matter."""
+    return _of_segments(bounds, "expiry_ms", offsets, UNKNOWN)
+
+
+def _of_segments(
+    bounds: Iterable[Bound], name: str, offsets: npt.NDArray[np.int64], behind: int
+) -> npt.NDArray[np.int64]:
+    segments = tuple(bounds)
+    ends = np.array([bound.offset for bound in segments], dtype=np.int64)
+    values = np.array([*(getattr(bound, name) for bound in segments), behind], dtype=np.int64)
+    return values[np.searchsorted(ends, offsets, side="right")]

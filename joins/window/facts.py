@@ -37,6 +37,7 @@ class PartitionFacts:
     below_ms     the records of the batch that took part have times below it
     future_ms    those that were turned away as from the future have at least this time
     held_ms      left only: the time of the record at `end`, where it was held back
+    late         some records of the batch were late
     """
 
     end: int
@@ -45,6 +46,7 @@ class PartitionFacts:
     below_ms: int = UNKNOWN
     future_ms: int = LATEST_MS
     held_ms: int | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ class Passage:
     _smallest_held_ms: int = LATEST_MS
     _below_ms: int = UNKNOWN
     _future_ms: int = LATEST_MS
+    _late: bool = False
     _gone: Evidence = field(init=False)
     _seen: Evidence | None = None
 
@@ -79,6 +80,7 @@ class Passage:
             below_ms=self._below_ms,
             future_ms=self._future_ms,
             held_ms=self._held_ms,
+            late=self._late,
         )
 
     def _note(self, going: Intake) -> None:
@@ -86,6 +88,7 @@ class Passage:
         if len(times):
             self._below_ms = max(self._below_ms, int(times.max()) + 1)
         self._future_ms = min(self._future_ms, going.future_ms)
+        self._late = self._late or bool(going.late.any())
         self._gone.see(times[going.proves])
 
     def _look_at(self, held: Intake) -> None:

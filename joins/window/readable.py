@@ -16,7 +16,7 @@ from kafkaio.topiclog import TimeAnswer, TimeQuery
 NEVER_CAPPED = 2**62
 """As a time to read up to: to the end."""
 
-BLOCKS_AHEAD = 4
+BLOCKS_AHEAD = 2
 """So many blocks beyond the record that is looked for are read, for what they prove."""
 
 

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import polars as pl
 
 from datadelay.progress import UNKNOWN
 from joins.spec import JoinSpec
 from joins.window.batch import Read
-from joins.window.bounds import LATEST_MS, Bounds, low_end, turned_away_from
+from joins.window.bounds import LATEST_MS, Bounds, expiry_at, low_end, turned_away_from
 from joins.window.facts import BucketFacts
 from joins.window.intake import take_in
 from joins.window.records import RECORD
@@ -125,7 +126,9 @@ def _mark_again(
     for p, start, end in lost:
         left = again.read("left", p, start, end, bucket.left[p].bounds)
         if len(left):
-            older.mark_again(left.frame)
+            expiries = expiry_at(bucket.left[p].bounds, left.offsets)
+            for expiry_ms in np.unique(expiries).tolist():
+                older.mark_again(left.frame.filter(pl.Series(expiries == expiry_ms)), expiry_ms)
     for one in older.slices:
         for p in one.covers:
             joined = one.offsets[one.marks & (one.partitions == p)]

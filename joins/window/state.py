@@ -51,11 +51,12 @@ class Reading:
     def to(self, end: int, claim_ms: int = UNKNOWN) -> Reading:
         return replace(self, end=max(end, self.start), claim_ms=claim_ms)
 
-    def after(self, facts: PartitionFacts) -> Reading:
-        """Nothing to read yet, where the batch with these facts ended."""
+    def after(self, facts: PartitionFacts, expiry_ms: int) -> Reading:
+        """Nothing to read yet, where the batch with these facts, and this expiry before it, ended."""
         bounds = self.bounds
         if facts.end > self.start:
-            bounds = (*bounds, Bound(facts.end, facts.below_ms, facts.future_ms))
+            told_ms = expiry_ms if facts.late else UNKNOWN
+            bounds = (*bounds, Bound(facts.end, facts.below_ms, facts.future_ms, told_ms))
         return Reading(facts.end, facts.end, UNKNOWN, facts.progress_ms, facts.tail, facts.held_ms, bounds)
 
     @classmethod
@@ -120,7 +121,7 @@ class Bucket:
         spacing = max(spec.span_ms // 4, 1)
 
         def carried(readings: Mapping[int, Reading], side: Mapping[int, PartitionFacts], since_ms: int) -> Any:
-            after = {p: r.after(side[p]) for p, r in readings.items()}
+            after = {p: r.after(side[p], self.expiry_ms) for p, r in readings.items()}
             return {p: replace(r, bounds=thinned(r.bounds, since_ms, spacing)) for p, r in after.items()}
 
         left_from, right_from = rebuild_from(spec, facts.expiry_ms)

@@ -96,9 +96,9 @@ class Window:
             for start, end in cuts(self._bytes(left_bytes, picks)):
                 yield self._rows(left, lateness, picks[start:end], stalled_from_ms)
 
-    def mark_again(self, left: pl.DataFrame) -> None:
+    def mark_again(self, left: pl.DataFrame, expiry_ms: int = -(2**62)) -> None:
         """Join without rows: only the marks of the records that this left range was joined with."""
-        for picks in pick(self.spec, self.slices, left, expiry_ms=-(2**62)):
+        for picks in pick(self.spec, self.slices, left, expiry_ms):
             self._mark(picks)
 
     def _mark(self, picks: Picks, joined: Joined | None = None) -> None:
