@@ -1,0 +1,157 @@
+"""The in-memory join on a real broker, driven in the test's own process: planned and carried out as Spark would do it.
+
+No JVM stands between two batches, so that a test can stop after any of them, start again, lose what the machine kept,
+run a batch a second time, or plan it by a clock that is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from joins.spec import JoinSpec
+from joins.window.source import Gate, TicketReader
+from joins.window.stage import SUMMARY, TICKET, join_stage
+from tests.joins.spark import Running
+
+Offset = dict[str, Any]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What Spark logs of a batch, and the rows that came of its first try."""
+
+    start: Offset
+    end: Offset
+    rows: list[Row]
+
+
+class Driven(Running):
+    """One checkpoint of a join. Its windows' folder has a new name after each start, so that no memory is left over."""
+
+    def __init__(self, spec: JoinSpec, folder: Path) -> None:
+        super().__init__(None)
+        self.spec, self.folder = spec, folder
+        self.batches: list[Batch] = []
+        self._stop_file = folder / "stop"
+        self._starts = 0
+        self._offset: Offset = {}
+        self._reader = self._opened()
+
+    @property
+    def windows(self) -> Path:
+        return self.folder / f"windows-{self._starts}"
+
+    def stop(self) -> None:
+        """No batch is planned any more until the next start."""
+        self._stop_file.touch()
+
+    def restart(self, losing: Sequence[str] = ()) -> None:
+        """As a new process would go on; `losing`: suffixes of the files that the machine has lost meanwhile."""
+        self._reader.stop()
+        self._stop_file.unlink(missing_ok=True)
+        kept = self.windows
+        self._starts += 1
+        if kept.exists():
+            shutil.move(kept, self.windows)
+        for path in self.windows.rglob("*"):
+            if path.suffix in losing:
+                path.unlink()
+        self._reader = self._opened()
+
+    def drain(self) -> Driven:
+        """Until left is read to where it ends now, as under `availableNow`."""
+        self._reader.prepareForTriggerAvailableNow()
+        while self.step():
+            pass
+        self.restart()
+        return self
+
+    def until_quiet(self) -> Driven:
+        """Until there is nothing more to do for the moment."""
+        while self.step():
+            pass
+        return self
+
+    def step(self) -> bool:
+        """Plan a batch and carry it out; False where there is none."""
+        end = self._reader.latestOffset(self._offset, ReadAllAvailable())
+        if end == self._offset:
+            return False
+        rows = list(self._carry_out(self._offset, json.loads(json.dumps(end))))
+        self.batches.append(Batch(self._offset, end, rows))
+        self._offset = end
+        self.summaries += [json.loads(r["reason"]) for r in rows if r["outcome"] == SUMMARY]
+        self.rows += results_of(rows)
+        return True
+
+    def again_on_nothing(self, batch: Batch) -> list[Row]:
+        """The rows of a batch that is run a second time, where nothing is left of the window's files."""
+        self._reader.stop()
+        self._starts += 1
+        self._reader = self._opened()
+        return list(self._carry_out(batch.start, batch.end))
+
+    @property
+    def matched(self) -> dict[int, int]:
+        """Left offset -> right offset, in partition 0."""
+        return {r["left_offset"]: r["right_offset"] for r in self.about("matched")}
+
+    def _carry_out(self, start: Offset, end: Offset) -> Iterator[Row]:
+        for partition in self._reader.partitions(start, end):
+            for batch in self._reader.read(partition):
+                assert isinstance(batch, pa.RecordBatch)
+                yield from batch.to_pylist()
+
+    def _opened(self) -> TicketReader:
+        gate = Gate(windows=self.windows, stop_file=self._stop_file)
+        stage = join_stage(self.spec, self.windows)
+        return TicketReader(self.spec, gate, cloudpickle.dumps(stage))
+
+
+def results_of(rows: Sequence[Row]) -> list[Row]:
+    """Without what a batch says of itself."""
+    return [row for row in rows if row["outcome"] not in (SUMMARY, TICKET)]
+
+
+class TestClock:
+    """The clocks of the process that plans: they go on with the real ones, and may be moved."""
+
+    __test__ = False
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._skipped_ms = 0
+        self._wrong: deque[tuple[int, Callable[[], None]]] = deque()
+        monkeypatch.setattr("joins.window.source.wall_ms", self._wall_ms)
+        monkeypatch.setattr("joins.window.source.monotonic_ms", lambda: self._skipped_ms + time.monotonic_ns() // 10**6)
+
+    @property
+    def now_ms(self) -> int:
+        return self._skipped_ms + time.time_ns() // 10**6
+
+    def go_on(self, ms: int) -> None:
+        """Time passes: both clocks agree on it."""
+        self._skipped_ms += ms
+
+    def lie(self, by_ms: int, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """The wall clock alone is wrong the next time that it is looked at; `meanwhile` is called then."""
+        self._wrong.append((by_ms, meanwhile))
+
+    def _wall_ms(self) -> int:
+        if not self._wrong:
+            return self.now_ms
+        by_ms, meanwhile = self._wrong.popleft()
+        meanwhile()
+        return self.now_ms + by_ms

@@ -1,0 +1,271 @@
+"""One bad record, or a wrong clock, on a real broker: the rows of all others are what they would be without it.
+
+Timely records have a key of their own on each side (`k7` and `k7`), so that each has one right answer: left offset and
+right offset of the same key. Records that lie about their time have keys that nobody else has.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joins.spec import Format, JoinSpec, Side
+from tests.joins.spark import Put, produce
+from tests.joins.window.driving import Driven, TestClock, results_of
+
+STEP_MS = 20
+HOUR_MS = 60 * 60_000
+Record = tuple[bytes, int]
+"""Key and event time."""
+Join = Callable[..., JoinSpec]
+
+
+@pytest.fixture
+def clock(monkeypatch) -> TestClock:
+    return TestClock(monkeypatch)
+
+
+@pytest.fixture
+def join(broker, topic_factory) -> Join:
+    """`join(payload=True, **spec)`: a join over two new topics, with times in the payload or of Kafka."""
+
+    def make(payload: bool = True, **values: Any) -> JoinSpec:
+        times = {"time": "$.at", "format": Format.JSON} if payload else {}
+        return JoinSpec(
+            **{
+                "name": "test",
+                "left": Side(topic=topic_factory(prefix="left"), disorder_ms=200, **times),
+                "right": Side(topic=topic_factory(prefix="right"), disorder_ms=200, **times),
+                "before_ms": 2_000,
+                "after_ms": 1_000,
+                "producer_delay_ms": 10_000,
+                "frontier_every_ms": 200,
+                "kafka": {"bootstrap.servers": broker.bootstrap},
+                **values,
+            }
+        )
+
+    return make
+
+
+def put(spec: JoinSpec, left: Sequence[Record] = (), right: Sequence[Record] = (), *, now_ms: int = 0) -> None:
+    """Append records; one with its time in the payload is stamped with `now_ms`, where it is given."""
+    for side, records in ((spec.left, left), (spec.right, right)):
+        puts = [
+            Put(0, key, now_ms or max(at, 1), b'{"at": %d}' % at) if side.payload_time else Put(0, key, at)
+            for key, at in records
+        ]
+        if puts:
+            produce(dict(spec.kafka), side.topic, puts)
+
+
+def timely(start_ms: int, count: int, first: int = 0) -> list[Record]:
+    return [(b"k%d" % i, start_ms + STEP_MS * i) for i in range(first, first + count)]
+
+
+def lying_at(records: Sequence[Record], lies: dict[int, int]) -> list[Record]:
+    """In place of the records at these offsets, others with these times."""
+    return [(b"liar%d" % i, lies[i]) if i in lies else record for i, record in enumerate(records)]
+
+
+def pairs(left: Sequence[Record], right: Sequence[Record]) -> dict[int, int]:
+    """What a join without disorder, deletions and clocks would match: left offset -> right offset, by key."""
+    at = {key: offset for offset, (key, _) in enumerate(right) if key.startswith(b"k")}
+    return {offset: at[key] for offset, (key, _) in enumerate(left) if key in at}
+
+
+@pytest.mark.parametrize("lie", ["6 s late", "no time"])
+def test_start_at_a_time_reads_all_left_records_from_there(join: Join, clock: TestClock, tmp_path: Path, lie: str):
+    """The one in the middle, where a bisection looks first, lies."""
+    start = clock.now_ms - 600_000
+    spec = join(start=start + 251 * STEP_MS)
+    right = timely(start, 1_000)
+    left = lying_at(right, {500: right[500][1] - 6_000 if lie == "6 s late" else -1})
+    put(spec, left, right)
+
+    run = Driven(spec, tmp_path).drain()
+
+    assert set(range(251, 1_000)) - run.matched.keys() == {500}
+    assert run.matched.items() <= pairs(left, right).items()
+    assert [r["left_offset"] for r in run.about("dead_letter")] == ([500] if lie == "no time" else [])
+
+
+@pytest.mark.parametrize("lie", ["30 s late", "no time", "1970", "30 s late, in a poisoned index"])
+def test_start_earliest_reads_all_right_records_that_left_needs(join: Join, clock: TestClock, tmp_path: Path, lie: str):
+    """The one in the middle lies. With Kafka's timestamps, once one from the future has spoilt the broker's index."""
+    poisoned = lie.endswith("index")
+    start = clock.now_ms - 600_000
+    spec = join(payload=not poisoned)
+    left = timely(start + 500 * STEP_MS, 1_000, 0)
+    old = [(b"old%d" % i, start + STEP_MS * i) for i in range(500)]
+    lies = {750: {"no time": -1, "1970": 0}.get(lie, left[0][1] - 30_000)}
+    if poisoned:
+        lies[10] = clock.now_ms + HOUR_MS // 2
+    right = lying_at([*old, *left], lies)
+    put(spec, left, right)
+
+    run = Driven(spec, tmp_path).drain()
+
+    assert run.matched == pairs(left, right)
+    assert [r["left_offset"] for r in run.about("unmatched")] == [250]  # whose right record is the one that lies
+
+
+@pytest.mark.parametrize("lost", [(), (".slice",), (".slice", ".marks", ".json")])
+@pytest.mark.parametrize("lie", ["30 s late", "no time"])
+def test_a_restart_finds_the_window_behind_a_bad_last_record(
+    join: Join, clock: TestClock, tmp_path: Path, lie: str, lost: Sequence[str]
+):
+    """Whatever the machine has lost of it: slices, marks, the facts of the batch."""
+    start = clock.now_ms - 20_000
+    spec = join(before_ms=60_000)
+    right = timely(start, 200)
+    put(spec, right=[*right, (b"liar", -1 if lie == "no time" else start - 30_000)])
+    run = Driven(spec, tmp_path).until_quiet()
+    assert run.summaries[-1]["window_records"] >= 200
+
+    run.restart(losing=lost)
+    put(spec, left=timely(start, 200))
+    run.drain()
+
+    assert run.matched == pairs(right, right)
+    assert run.about("unmatched") == []
+
+
+def test_a_batch_run_again_on_empty_files_gives_its_rows_again(join: Join, clock: TestClock, tmp_path: Path):
+    """Every batch of a history in which one record in four lies: also the last one of some batches."""
+    start = clock.now_ms - 600_000
+    spec = join(before_ms=10_000, max_records=600)
+    chance = random.Random(4)
+    honest = timely(start, 2_500)
+    left, right = (
+        lying_at(
+            honest,
+            {i: chance.choice((-1, 0, honest[i][1] - 30_000)) for i in range(2_500) if chance.random() < 0.25},
+        )
+        for _ in range(2)
+    )
+    put(spec, left, right)
+    run = Driven(spec, tmp_path).drain()
+    assert pairs(left, right).items() <= run.matched.items()
+    assert len(run.batches) > 5
+
+    for batch in run.batches:
+        again = run.again_on_nothing(batch)
+        assert sorted(results_of(again), key=repr) == sorted(results_of(batch.rows), key=repr)
+
+
+def test_late_left_records_make_no_timely_one_unmatched(join: Join, clock: TestClock, tmp_path: Path):
+    """One in a hundred is two minutes late, in batches of 400."""
+    start = clock.now_ms - 600_000
+    spec = join(max_records=400)
+    chance = random.Random(5)
+    right = timely(start, 2_709)
+    left = lying_at(right, {i: right[i][1] - 120_000 for i in range(2_709) if chance.random() < 0.01})
+    put(spec, left, right)
+
+    run = Driven(spec, tmp_path).drain()
+
+    assert run.matched == pairs(left, right)
+    assert len(run.results()) == 2_709
+
+
+def test_a_dead_letter_from_the_future_moves_nothing_when_its_time_has_come(
+    join: Join, clock: TestClock, tmp_path: Path
+):
+    """A right record 8 s ahead, where 3 s are put up with."""
+    start = clock.now_ms - 4_000
+    spec = join(payload=False, max_future_skew_ms=3_000)
+    before, after = timely(start, 200), timely(start, 50, first=400)
+    put(spec, before, [*before, (b"liar", clock.now_ms + 8_000)])
+    run = Driven(spec, tmp_path).until_quiet()
+    assert [(r["right_offset"], r["reason"]) for r in run.about("dead_letter")] == [(200, "future_time")]
+
+    clock.go_on(6_000)
+    put(spec, left=after)
+    run.until_quiet()
+    clock.go_on(1_500)
+    run.until_quiet()
+    put(spec, right=after)
+    clock.go_on(20_000)
+    run.drain()
+
+    assert run.matched == pairs([*before, *after], [*before, (b"liar", 0), *after])
+    assert len(run.about("dead_letter")) == 1
+    assert run.about("unmatched") == []
+
+
+def test_a_record_ahead_of_its_append_moves_nothing_live_and_in_a_replay(join: Join, clock: TestClock, tmp_path: Path):
+    """30 s ahead: read live it is a dead letter, read after the fact it is not. Left's rows are the same."""
+    start = clock.now_ms
+    spec = join(payload=False, max_future_skew_ms=3_000, max_records=300)
+    right = timely(start, 1_000)
+    left = list(right)
+    liar = 350
+    right.insert(liar, (b"liar", start + STEP_MS * liar + 30_000))
+    live = Driven(spec, tmp_path / "live")
+
+    for first in range(0, 1_000, 250):  # 5 s a time; right comes after left
+        clock.go_on(STEP_MS * 250)
+        behind = int(first > liar)
+        put(spec, left=left[first : first + 250])
+        live.until_quiet()
+        put(spec, right=right[first + behind : first + 250 + int(first + 250 > liar)])
+        live.until_quiet()
+    clock.go_on(20_000)
+    live.drain()
+    clock.go_on(600_000)
+    replay = Driven(spec, tmp_path / "replay").drain()
+
+    assert live.results() == replay.results()
+    assert live.matched == pairs(left, right)
+    assert len(live.results()) == 1_000
+    assert [r["right_offset"] for r in live.about("dead_letter")] == [liar]
+
+
+@pytest.mark.parametrize("by_s", [60, -3_600])
+def test_a_clock_that_is_wrong_at_one_planning_holds_the_join(
+    join: Join, clock: TestClock, tmp_path: Path, caplog: pytest.LogCaptureFixture, by_s: int
+):
+    """Ahead, right's frontier would pass left's records; behind, all of them would be dead letters."""
+    start = clock.now_ms - 2_000
+    spec = join(payload=False)
+    records = timely(start, 101)
+    put(spec, records[:1], records[:1])
+    run = Driven(spec, tmp_path).until_quiet()
+    put(spec, left=records[1:])
+
+    clock.lie(by_s * 1_000)
+    run.until_quiet()
+    assert f"holds: the wall clock has jumped by {abs(by_s)} s {'ahead' if by_s > 0 else 'behind'}" in caplog.text
+    put(spec, right=records[1:])
+    clock.go_on(20_000)
+    run.drain()
+
+    assert run.matched == pairs(records, records)
+    assert len(run.rows) == 101
+
+
+def test_a_clock_that_was_behind_from_the_start_holds_the_join(
+    join: Join, clock: TestClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """Nothing contradicts it but the records: most of them would be from the future."""
+    start = clock.now_ms - 60_000
+    spec = join(payload=False)
+    records = timely(start, 101)
+    put(spec, records, records)
+
+    clock.lie(-HOUR_MS)
+    run = Driven(spec, tmp_path)
+    clock.lie(-HOUR_MS, meanwhile=run.stop)
+    run.until_quiet()
+    assert run.batches == []
+    assert "ahead of this machine's clock: they would be dead letters" in caplog.text
+    run.restart()
+    run.drain()
+
+    assert run.matched == pairs(records, records)
+    assert run.about("dead_letter") == []
