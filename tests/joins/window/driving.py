@@ -126,24 +126,20 @@ def results_of(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["outcome"] not in (SUMMARY, TICKET)]
 
 
-class TestClock:
-    """The clocks of the process that plans: they go on with the real ones, and may be moved."""
-
-    __test__ = False
+class StoppedClock:
+    """The clocks of the process that plans. They stand still and are moved by hand: a slow machine changes nothing."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._skipped_ms = 0
+        self.now_ms = time.time_ns() // 1_000_000
+        self._passed_ms = 0
         self._wrong: deque[tuple[int, Callable[[], None]]] = deque()
         monkeypatch.setattr("joins.window.source.wall_ms", self._wall_ms)
-        monkeypatch.setattr("joins.window.source.monotonic_ms", lambda: self._skipped_ms + time.monotonic_ns() // 10**6)
-
-    @property
-    def now_ms(self) -> int:
-        return self._skipped_ms + time.time_ns() // 10**6
+        monkeypatch.setattr("joins.window.source.monotonic_ms", lambda: self._passed_ms)
 
     def go_on(self, ms: int) -> None:
         """Time passes: both clocks agree on it."""
-        self._skipped_ms += ms
+        self.now_ms += ms
+        self._passed_ms += ms
 
     def lie(self, by_ms: int, meanwhile: Callable[[], None] = lambda: None) -> None:
         """The wall clock alone is wrong the next time that it is looked at; `meanwhile` is called then."""
