@@ -43,7 +43,7 @@ from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import lookup_stage
 from joins.spec import JoinError
 from joins.window import carried_out, tickets
-from joins.window.facts import keep_facts
+from joins.window.factsfolder import keep_facts
 from joins.window.source import Gate, commit_positions
 from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
 from joins.window.state import Admission

@@ -20,7 +20,7 @@ from joins.lookup.spec import LookupSpec
 from joins.lookup.stored import Store
 from joins.window.batch import Newest
 from joins.window.chunks import in_chunks
-from joins.window.facts import FactsFolder
+from joins.window.factsfolder import FactsFolder
 from joins.window.folders import bucket_folder
 from joins.window.stage import Batches, summary_row, ticket_row
 from joins.window.ticket import Ticket

@@ -35,7 +35,8 @@ from joins.spec import ClockBehind, JoinSpec, Side
 from joins.window import copartition
 from joins.window.admission import Planned, Watch, admit
 from joins.window.batch import find_facts
-from joins.window.facts import BucketFacts, FactsFolder
+from joins.window.facts import BucketFacts
+from joins.window.factsfolder import FactsFolder
 from joins.window.folders import bucket_folder
 from joins.window.guard import check_clock, check_compaction, check_ends, check_topics
 from joins.window.listing import Listing, list_ends

@@ -30,7 +30,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from joins.window.facts import BucketFacts, FactsFolder
+from joins.window.facts import BucketFacts
+from joins.window.factsfolder import FactsFolder
 from joins.window.restore import Span
 from joins.window.slices import HASH_VERSION, I64, Slice
 from kafkaio.sparselog import sparse

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joins.window.batch import Summary
-from joins.window.facts import KEPT, BucketFacts, FactsFolder, PartitionFacts, keep_facts
+from joins.window.facts import BucketFacts, PartitionFacts
+from joins.window.factsfolder import KEPT, FactsFolder, keep_facts
 from joins.window.folders import bucket_folder
 
 TIMES = st.integers(-(2**62), 2**62)

@@ -17,12 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joins.window import store as store_module
+from joins.window.folders import generation_folder, own_folder
 from joins.window.slices import Slice
 from joins.window.store import (
     FileStore,
     forget_other_generations,
-    generation_folder,
-    own_folder,
 )
 from kafkaio.sparselog import Sparse
 from tests.joins.window.making import frame, positions, rows
