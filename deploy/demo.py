@@ -205,6 +205,7 @@ def _deadlock() -> None:
         before_ms=1_000,
         after_ms=0,
         max_records=40,
+        outliers=0,
     )
     for reports, title in ((False, "expiry by passed left records alone"), (True, "with the reports of unread ones")):
         simulation = LimitedWindow(far_apart(), spec, limit=100, reports=reports)

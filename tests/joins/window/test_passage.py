@@ -178,7 +178,7 @@ def test_reading_on_from_the_facts_lets_every_record_go_once(times, limits, outl
     for limit_ms in [*sorted(limits), LATEST_MS]:
         one = Passage(reading, outliers, 200, limit_ms)
         went += through(one, times[reading.start - 10 :], start=reading.start) if reading.records else []
-        reading = reading.after(one.facts()).to(10 + len(times))
+        reading = reading.after(one.facts(), 0).to(10 + len(times))
 
     whole = passage(10 + len(times), outliers=outliers)
     through(whole, times)
