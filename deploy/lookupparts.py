@@ -146,10 +146,16 @@ class LookupParts:
 
     def check(self) -> None:
         """Raises `PartFailed` where a part has ended by itself."""
-        for name, part in self._running.items():
-            code = part.exit_code()
-            if code is not None:
-                raise PartFailed(f"{name} ended with exit code {code}; {self._tail(name)}")
+        for name in self.failed():
+            raise PartFailed(f"{name} ended with exit code {self._running[name].exit_code()}; {self._tail(name)}")
+
+    def failed(self) -> list[str]:
+        """The parts that have ended by themselves."""
+        return [name for name, part in self._running.items() if part.exit_code() is not None]
+
+    def tails(self) -> str:
+        """The last lines of each running part's log, for an error message."""
+        return "\n".join(self._tail(name) for name in self._running)
 
     def ended(self, name: str, timeout_s: float) -> int:
         """Wait for the end of a job that stops by itself; its exit code."""
@@ -192,8 +198,7 @@ class LookupParts:
         while not condition():
             self.check()
             if time.monotonic() > deadline_s:
-                tails = "\n".join(self._tail(name) for name in self._running)
-                raise PartFailed(f"not within {timeout_s:.0f} s: {what}\n{tails}")
+                raise PartFailed(f"not within {timeout_s:.0f} s: {what}\n{self.tails()}")
             time.sleep(0.1)
 
     def _ready(self, name: str) -> bool:

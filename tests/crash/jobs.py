@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from deploy.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
+from deploy.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan, PartFailed
 from kafkaio.writer import TopicWriter
 from tests.crash import checks
 from tests.crash.reader import CommittedReader
@@ -48,10 +48,28 @@ class Job(Protocol):
         """What does not hold in the end."""
         ...
 
+    def ended(self) -> str | None:
+        """A process beside the job that ended though nobody struck it; it has been started again."""
+        ...
+
+    def beside(self) -> str:
+        """The last log lines of the processes beside the job."""
+        ...
+
     def close(self) -> None: ...
 
 
-class _Join:
+class _Alone:
+    """A job with no other process beside it."""
+
+    def ended(self) -> str | None:
+        return None
+
+    def beside(self) -> str:
+        return ""
+
+
+class _Join(_Alone):
     """What both joins have in common: their traffic, their output with its side topics."""
 
     zombies = True
@@ -175,11 +193,22 @@ class LookupWorld(_Join):
     def environment(self) -> Mapping[str, str]:
         return {name: value for name, value in self._parts.env.items() if os.environ.get(name) != value}
 
+    def ended(self) -> str | None:
+        try:
+            self._parts.check()
+        except PartFailed as error:
+            self._parts.start(*self._parts.failed())
+            return str(error)
+        return None
+
+    def beside(self) -> str:
+        return self._parts.tails()
+
     def close(self) -> None:
         self._stack.close()
 
 
-class DedupJob:
+class DedupJob(_Alone):
     """One topic into another: of each id one record, whatever is written again."""
 
     zombies = False

@@ -239,8 +239,13 @@ class Run:
                 restarts += 1
                 self.ended.append(f"{self.done[-1] if self.done else 'the start'}: {self._job.process.returncode}")
                 self._process = self._start()  # as whatever runs the job would
+            if (why := self.job.ended()) is not None:
+                if restarts == 3:
+                    raise self._violation(f"a process beside the job does not stay up ({what}): {why}")
+                restarts += 1
+                self.ended.append(f"{self.done[-1] if self.done else 'the start'}: {why}")
             if time.monotonic() > deadline:
-                raise self._violation(f"{what}: {self._standing()}\n{self._job.told()}")
+                raise self._violation(f"{what}: {self._standing()}\n{self._job.told()}\n{self.job.beside()}")
             time.sleep(0.02)
 
     def _standing(self) -> str:
