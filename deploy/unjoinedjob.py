@@ -16,7 +16,7 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -184,7 +184,7 @@ def _left_behind(job: WindowJob, admission: Admission) -> Admission:
     known = known_facts(job.spec, admission, job.window_folder)
     kafka, topic = committed_only(job.spec.kafka), job.spec.left.topic
 
-    def read(_: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(_: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         return open_reader(topic, kafka).read(partition, start, end)
 
     missing = [ticket for ticket in Ticket.all_of(admission) if ticket.bucket.number not in known]

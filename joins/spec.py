@@ -111,6 +111,8 @@ class JoinSpec:
 
     start            "earliest", "latest", or epoch milliseconds: where left begins in a new checkpoint
     max_records      the soft limit of records (left and right together) a batch
+    max_right_bytes  how many bytes of right (keys, values, headers) may enter a bucket's window in a batch, and one
+                     record more: what does not fit is left to the next batch
     max_wait_ms      how long left waits for a right topic whose frontier stands still; None: for ever
     on_data_loss     "stop", or "continue" with what is left of the log, counted
     frontier_every_ms  how often at most a batch without records is run, only to expire the window
@@ -129,6 +131,7 @@ class JoinSpec:
     idle: Idle = Idle.ADVANCE
     max_wait_ms: int | None = None
     max_records: int = 1_000_000
+    max_right_bytes: int = 256 << 20
     start: str | int = "earliest"
     on_data_loss: str = "stop"
     frontier_every_ms: int = 1_000
@@ -150,6 +153,8 @@ class JoinSpec:
             check_duration("max_wait_ms", self.max_wait_ms)
         if self.max_records < 1:
             raise SpecError(f"max_records: {self.max_records} is not allowed; give 1 or more")
+        if self.max_right_bytes < 1:
+            raise SpecError(f"max_right_bytes: {self.max_right_bytes} is not allowed; give 1 or more")
         if self.left.topic == self.right.topic:
             raise SpecError(f"right.topic: {self.right.topic!r} is left's topic as well; a join needs two topics")
         if isinstance(self.start, str) and self.start not in ("earliest", "latest"):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -80,7 +80,7 @@ class RangeReader:
         """Start to fetch from `start` in the background; a `read` from there finds records waiting."""
         self._put_back(self._take(partition, start))
 
-    def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Generator[pa.RecordBatch, None, None]:
         """The records of [start, end) in batches of at most `chunk` records (`SCHEMA`), in order of offset.
 
         A batch also ends with the record that makes it `BATCH_BYTES` large. So the same range gives the same batches at
@@ -168,7 +168,7 @@ class _Cursor:
         self._given_back = [*records, *self._given_back]
         self.position = records[0].column("offset")[0].as_py()
 
-    def read(self, end: int, chunk: int, timeout_s: float) -> Iterator[pa.RecordBatch]:
+    def read(self, end: int, chunk: int, timeout_s: float) -> Generator[pa.RecordBatch, None, None]:
         pieces: list[pa.RecordBatch] = []
         rows = size = 0
         deadline = time.monotonic() + timeout_s

@@ -11,7 +11,7 @@ nothing below the expiry of the batch before, as in the in-memory join, so that 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,10 +31,11 @@ from joins.window.window import Window
 
 EVERYTHING = -(2**62)
 RECORDS_AT_ONCE = 40_000
+BYTES_AT_ONCE = 32 << 20
 AHEAD = 1
 """Look-ups under way while rows go out."""
 
-ReadLeft = Callable[[int, int, int], Iterator[pa.RecordBatch]]
+ReadLeft = Callable[[int, int, int], Generator[pa.RecordBatch, None, None]]
 """(partition, start, end) -> the readable records of the range, in the schema of `kafkaio.rangereader`."""
 
 
@@ -118,7 +119,8 @@ class LookupBatch:
                 yield taken.dead
             if len(taken.records):
                 waiting.append(taken)
-            if sum(len(one.records) for one in waiting) >= RECORDS_AT_ONCE:
+            records = sum(len(one.records) for one in waiting)
+            if records >= RECORDS_AT_ONCE or sum(one.records.estimated_size() for one in waiting) >= BYTES_AT_ONCE:
                 yield waiting
                 waiting = []
         if waiting:

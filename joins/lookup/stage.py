@@ -6,7 +6,7 @@ The rows are those of `joins.window.stage`, between a ticket's row and its summa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def _rows_of(spec: LookupSpec, windows: Path | None, told: dict[str, Any]) -> Ba
 
     ahead = ThreadPoolExecutor(1, thread_name_prefix="look-ahead")
 
-    def read(partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         return reader.read(partition, start, end, RECORDS_AT_ONCE)
 
     def begin(one: Callable[[], Stored]) -> Callable[[], Stored]:

@@ -20,6 +20,7 @@ def begin(spec: LookupSpec, listing: Listing, left: TopicLog, generations: Mappi
         number=0,
         listed_ms=listing.listed_ms,
         skew_ms=spec.max_future_skew_ms,
+        right_bytes=spec.max_right_bytes,
         identity={**spec.identity(), **generations},
         topics={"left": (left.topic_id(), left.partition_count())},
         buckets={

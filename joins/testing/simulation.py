@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -236,7 +236,7 @@ class Simulation:
     def _store_of(self, generation: str, bucket: int) -> MemoryStore:
         return self.stores.setdefault((generation, bucket), MemoryStore())
 
-    def _read(self, side: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _read(self, side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         log = self.left if side == "left" else self.right
         middle = (start + end) // 2
         for first, last in ((start, middle), (middle, end)):

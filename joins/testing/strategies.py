@@ -82,7 +82,9 @@ def sides(topic: str) -> st.SearchStrategy[Side]:
 
 
 def specs() -> st.SearchStrategy[JoinSpec]:
-    """Small joins: every policy, 0 to 50 ms to each side, both kinds of time, mostly `idle: advance`."""
+    """Small joins: every policy, 0 to 50 ms to each side, both kinds of time, mostly `idle: advance`, mostly
+    more bytes than a batch has.
+    """
     return st.builds(
         JoinSpec,
         name=st.just("property"),
@@ -95,6 +97,7 @@ def specs() -> st.SearchStrategy[JoinSpec]:
         max_future_skew_ms=st.sampled_from((1_000, 60_000)),
         idle=st.sampled_from((Idle.ADVANCE, Idle.ADVANCE, Idle.ADVANCE, Idle.HOLD)),
         outliers=st.sampled_from((0, 1, 2)),
+        max_right_bytes=st.sampled_from((1 << 20, 1 << 20, 1, 40)),
     )
 
 

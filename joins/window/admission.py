@@ -139,6 +139,7 @@ def _next_admission(
         number=state.number + 1,
         listed_ms=listing.listed_ms,
         skew_ms=spec.max_future_skew_ms,
+        right_bytes=spec.max_right_bytes,
         buckets={number: plan.bucket for number, plan in made.items()},
     )
     ahead = frozenset().union(*(plan.ahead for plan in made.values()))

@@ -1,6 +1,6 @@
 """One batch of one bucket: read right, make it a slice, read left, match it, expire. Pure but for its reader.
 
-    right's range   is read whole; what it proves is right's frontier
+    right's range   is read whole, or as far as its bytes allow; what it proves is right's frontier
     left's range    is read, and goes up to the first record that right has not come to; the rest is held back
     left's times    prove what of the window nobody will ask for any more
 
@@ -9,24 +9,29 @@ Running it again with the same ticket and the same window gives the same rows, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from joins.spec import JoinSpec
+from joins.spec import JoinSpec, Side
 from joins.window.facts import BucketFacts, PartitionFacts
 from joins.window.intake import Intake, take_in
 from joins.window.passage import Limit, Passage, disorder_of, expiry_of, frontier_of
 from joins.window.records import RECORD, rows_about
 from joins.window.slices import I64, Slice
+from joins.window.state import Reading
 from joins.window.ticket import Ticket
 from joins.window.window import Joined, Window
+from kafkaio.producible import batch_bytes
 
-Read = Callable[[str, int, int, int], Iterator[pa.RecordBatch]]
+HELD_BYTES = 64 << 20  # of left, kept for the next batch; more than that is fetched again
+
+Read = Callable[[str, int, int, int], Generator[pa.RecordBatch, None, None]]
 """(side, partition, start, end) -> the readable records of the range, in the schema of `kafkaio.rangereader`."""
 
 GiveBack = Callable[[int, list[pa.RecordBatch]], None]
@@ -103,7 +108,7 @@ class BatchReader:
         """Right's batches, by partition; to be read to the end before left."""
         for p, reading in self._ticket.bucket.right.items():
             passage = Passage(reading, self._spec.outliers, self._spec.right.disorder_ms)
-            for taken in self._taken("right", p, passage):
+            for taken in self._taken_right(p, passage):
                 yield p, taken
             self.right[p] = passage.facts()
 
@@ -113,14 +118,18 @@ class BatchReader:
 
     @property
     def limit(self) -> Limit:
-        return Limit.of(self._spec, self._ticket.bucket, self.frontier_ms)
+        """Left gives nothing up while right has records that were not read for their bytes."""
+        bucket = self._ticket.bucket
+        if any(facts.end < bucket.right[p].end for p, facts in self.right.items()):
+            bucket = replace(bucket, give_up_ms=None)
+        return Limit.of(self._spec, bucket, self.frontier_ms)
 
     def take_left(self) -> Iterator[tuple[int, Intake]]:
         """Of left what may go."""
         limit_ms = self.limit.limit_ms
         for p, reading in self._ticket.bucket.left.items():
             passage = Passage(reading, self._spec.outliers, self._spec.left.disorder_ms, limit_ms)
-            for taken in self._taken("left", p, passage):
+            for taken in self._taken_left(p, passage):
                 yield p, taken
             self.left[p] = passage.facts()
 
@@ -132,22 +141,43 @@ class BatchReader:
     def expiry_ms(self) -> int:
         return expiry_of(self._spec, self._ticket.bucket, self.left)
 
-    def _taken(self, side: str, partition: int, passage: Passage) -> Iterator[Intake]:
+    def _taken_right(self, partition: int, passage: Passage) -> Iterator[Intake]:
         reading, ticket = passage.reading, self._ticket
         if not reading.records:
             return
-        topic = self._spec.left if side == "left" else self._spec.right
+        room = ticket.right_bytes // sum(r.records > 0 for r in ticket.bucket.right.values())
+        with closing(self._read("right", partition, reading.start, reading.end)) as batches:
+            for batch in batches:
+                fitting, room = _fitting(batch, room)
+                yield passage.admit(self._intake("right", self._spec.right, batch.slice(0, fitting), reading))
+                if room <= 0:
+                    passage.stop(batch.column("offset")[fitting - 1].as_py() + 1)
+                    return
+
+    def _taken_left(self, partition: int, passage: Passage) -> Iterator[Intake]:
+        reading = passage.reading
+        if not reading.records:
+            return
         held: list[pa.RecordBatch] = []
-        for batch in self._read(side, partition, reading.start, reading.end):
-            taken = take_in(side, topic, batch, ticket.listed_ms, ticket.skew_ms, reading.progress_ms)
-            going = passage.admit(taken)
+        for batch in self._read("left", partition, reading.start, reading.end):
+            going = passage.admit(self._intake("left", self._spec.left, batch, reading))
             if passage.cut is not None:
                 at = int(np.searchsorted(batch.column("offset").to_numpy(), passage.cut))
                 held += [batch.slice(at)] if at < batch.num_rows else []
             if len(going.records) or len(going.dead):
                 yield going
-        if held and self._give_back is not None:
+        if held and self._give_back is not None and sum(int(batch_bytes(one).sum()) for one in held) <= HELD_BYTES:
             self._give_back(partition, held)
+
+    def _intake(self, name: str, side: Side, batch: pa.RecordBatch, reading: Reading) -> Intake:
+        return take_in(name, side, batch, self._ticket.listed_ms, self._ticket.skew_ms, reading.progress_ms)
+
+
+def _fitting(batch: pa.RecordBatch, room: int) -> tuple[int, int]:
+    """How many records go until there is no room left, the last of them included; and the room that is left."""
+    taken = np.cumsum(batch_bytes(batch))
+    fitting = int(np.searchsorted(taken, room)) + 1
+    return (fitting, 0) if fitting <= len(taken) else (len(taken), room - int(taken[-1:].sum()))
 
 
 def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:
@@ -203,7 +233,7 @@ class BatchJoin:
             self.summary.saw(taken, p, self._newest)
             yield from self._enter(taken, entering)
         if entering:
-            covers = {p: (r.start, r.end) for p, r in bucket.right.items()}
+            covers = {p: (bucket.right[p].start, facts.end) for p, facts in reader.right.items()}
             self.slice = Slice.build(pl.concat(entering, rechunk=True), covers)
             window.add(self.slice)
         stalled_from_ms = reader.limit.stalled_from_ms

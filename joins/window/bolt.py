@@ -77,7 +77,7 @@ class JoinBolt:
         if batch.slice not in kept.window.slices:
             for p, reading in bucket.right.items():
                 if reading.records:
-                    store.save_slice(Slice.nothing(p, reading.start, reading.end))
+                    store.save_slice(Slice.nothing(p, reading.start, batch.facts.right[p].end))
         _file(kept.window, store)
         for p, facts in batch.facts.left.items():
             start = bucket.left[p].start

@@ -1,8 +1,9 @@
 """One partition's range on its way through a batch: what of it may go, and which facts it leaves. Pure.
 
-Right goes wholly. Left goes up to its first record with a time at or above the limit; that record and all behind it are
-held back, and read again by the next batch from the same offset on. What is held back is looked at all the same: it
-proves how far left has come before any of it may go, and so which right records nobody will ask for any more.
+Right goes wholly, or as far as its bytes allow. Left goes up to its first record with a time at or above the limit;
+that record and all behind it are held back, and read again by the next batch from the same offset on. What is held back
+is looked at all the same: it proves how far left has come before any of it may go, and so which right records nobody
+will ask for any more.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Passage:
     _below_ms: int = UNKNOWN
     _future_ms: int = LATEST_MS
     _late: bool = False
+    _stopped: bool = False
     _gone: Evidence = field(init=False)
     _seen: Evidence | None = None
 
@@ -65,6 +67,10 @@ class Passage:
         self._look_at(held)
         return going
 
+    def stop(self, end: int) -> None:
+        """The records from this offset on are not looked at: nothing that holds beyond the range holds of them."""
+        self._end, self._stopped = end, True
+
     def facts(self) -> PartitionFacts:
         reading = self.reading
         if not reading.records:
@@ -72,7 +78,8 @@ class Passage:
             return PartitionFacts(reading.end, progress_ms, reading.tail, held_ms=reading.held_ms)
         proved_ms = (self._seen or self._gone).proved_ms
         shown_ms = proved_ms - self.disorder_ms if proved_ms > UNKNOWN else UNKNOWN
-        unread_ms = min(self._smallest_held_ms, max(shown_ms, reading.claim_ms))
+        claim_ms = UNKNOWN if self._stopped else reading.claim_ms
+        unread_ms = min(self._smallest_held_ms, max(shown_ms, claim_ms))
         return PartitionFacts(
             end=reading.end if self._end is None else self._end,
             progress_ms=max(reading.progress_ms, unread_ms),

@@ -18,7 +18,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -308,7 +308,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return {**known, **{t.bucket.number: find_facts(self._spec, t, self._read_range) for t in missing}}
 
-    def _read_range(self, side: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _read_range(self, side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         topic = self._spec.left.topic if side == "left" else self._spec.right.topic
         return open_reader(topic, self._spec.kafka).read(partition, start, end)
 

@@ -6,7 +6,7 @@ Records are fetched and joined in the same Python task; they enter the JVM only 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -86,7 +86,7 @@ def summary_row(summary: Summary) -> pl.DataFrame:
 def _bolt(spec: JoinSpec, generation: str, windows: Path) -> JoinBolt:
     forget_other_generations(windows, spec.name, generation)
 
-    def read(side: str, partition: int, start: int, end: int) -> Batches:
+    def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         topic = spec.left.topic if side == "left" else spec.right.topic
         return open_reader(topic, spec.kafka).read(partition, start, end)
 

@@ -42,6 +42,7 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> 
         number=0,
         listed_ms=listing.listed_ms,
         skew_ms=spec.max_future_skew_ms,
+        right_bytes=spec.max_right_bytes,
         identity=spec.identity(),
         topics={
             log_side: (log.topic_id(), log.partition_count()) for log_side, log in (("left", left), ("right", right))

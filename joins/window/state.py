@@ -20,7 +20,7 @@ from joins.spec import JoinSpec, SpecChanged
 from joins.window.bounds import Bound, Bounds, thinned
 from joins.window.facts import BucketFacts, PartitionFacts
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,7 @@ class Admission:
 
     generation  new with every checkpoint: batch numbers alone would repeat
     skew_ms     how far ahead of `listed_ms` a record's time may lie before it counts as from the future
+    right_bytes  how many bytes of right may enter the window of a bucket
     topics      per side the id of the topic and its number of partitions, to notice one that was recreated
     """
 
@@ -164,6 +165,7 @@ class Admission:
     number: int
     listed_ms: int
     skew_ms: int
+    right_bytes: int
     identity: Mapping[str, Any]
     topics: Mapping[str, tuple[str, int]]
     buckets: Mapping[int, Bucket] = field(default_factory=dict)
@@ -183,6 +185,7 @@ class Admission:
             "identity": dict(sorted(self.identity.items())),
             "listed_ms": self.listed_ms,
             "number": self.number,
+            "right_bytes": self.right_bytes,
             "skew_ms": self.skew_ms,
             "skipped": dict(sorted(self.skipped.items())),
             "topics": {side: list(topic) for side, topic in sorted(self.topics.items())},
@@ -200,6 +203,7 @@ class Admission:
             number=data["number"],
             listed_ms=data["listed_ms"],
             skew_ms=data["skew_ms"],
+            right_bytes=data["right_bytes"],
             identity=data["identity"],
             topics={side: (topic[0], topic[1]) for side, topic in data["topics"].items()},
             buckets={b["bucket"]: Bucket.from_json(b) for b in data["buckets"]},

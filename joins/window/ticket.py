@@ -14,6 +14,7 @@ class Ticket:
     """A bucket's share of an admission: all that one task has to know.
 
     listed_ms       the wall clock when the ends were listed; a time above it by more than `skew_ms` is from the future
+    right_bytes     so many bytes of right enter the window, and one record more at the most
     left_since_ms   no left record of the admission, in whichever bucket, has a time below it, but late ones; None:
                     unknown
     """
@@ -23,6 +24,7 @@ class Ticket:
     buckets: int
     listed_ms: int
     skew_ms: int
+    right_bytes: int
     left_since_ms: int | None
     bucket: Bucket
 
@@ -31,7 +33,16 @@ class Ticket:
         one = admission
         since_ms = _left_since_ms(one)
         return [
-            cls(one.generation, one.number, len(one.buckets), one.listed_ms, one.skew_ms, since_ms, bucket)
+            cls(
+                generation=one.generation,
+                number=one.number,
+                buckets=len(one.buckets),
+                listed_ms=one.listed_ms,
+                skew_ms=one.skew_ms,
+                right_bytes=one.right_bytes,
+                left_since_ms=since_ms,
+                bucket=bucket,
+            )
             for bucket in one.buckets.values()
         ]
 
@@ -43,20 +54,13 @@ class Ticket:
             "left_since_ms": self.left_since_ms,
             "listed_ms": self.listed_ms,
             "number": self.number,
+            "right_bytes": self.right_bytes,
             "skew_ms": self.skew_ms,
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Ticket:
-        return cls(
-            data["generation"],
-            data["number"],
-            data["buckets"],
-            data["listed_ms"],
-            data["skew_ms"],
-            data["left_since_ms"],
-            Bucket.from_json(data["bucket"]),
-        )
+        return cls(**{**data, "bucket": Bucket.from_json(data["bucket"])})
 
 
 def _left_since_ms(admission: Admission) -> int | None:

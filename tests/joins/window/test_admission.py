@@ -260,6 +260,30 @@ def test_right_that_has_unread_records_is_not_stalled():
     assert outcomes(run) == [(0, 0, "matched", None)]
 
 
+def test_right_that_was_not_read_for_its_bytes_is_not_stalled():
+    """Left waits for what the window had no room for in this batch, whatever the clock says of the topic's end."""
+    right = [*[(2_000, b"a")] * 30, (2_000, b"b"), (2_100, b"a")]
+    spec = join_spec(max_wait_ms=1, max_right_bytes=10)
+    run = simulation(spec, [[(1_999, b"b")]], [right], DAY_MS)
+
+    while run.admit():
+        run.clock.advance(5)
+
+    assert outcomes(run) == [(0, 0, "matched", None)]
+
+
+def test_bytes_of_right_end_a_batch():
+    """The record with which there is no room left goes, the next one does not; a batch takes one record at least."""
+    right = [(1_000 + at, b"k") for at in range(20)]
+    run = simulation(join_spec(max_right_bytes=1), [[(1_010, b"k")]], [right], DAY_MS)
+    ends = []
+    while run.admit():
+        ends.append(run.between().buckets[0].right[0].start)
+
+    assert ends[:18] == list(range(1, 19))
+    assert outcomes(run) == [(0, 0, "matched", None)]
+
+
 def test_left_records_that_right_had_reached_are_not_called_stalled():
     """Only those from where right stood still on, though they pass in the same batch."""
     left = [(1_000, b"a"), (900, b"x", 1_550)]

@@ -17,7 +17,9 @@ SPEC = JoinSpec(name="join", left=Side(topic="clicks"), right=Side(topic="impres
 def state(left_end: int) -> Admission:
     """One bucket: left read to `left_end`, right to offset 7."""
     bucket = Bucket(number=0, left={0: Reading(0, left_end)}, right={0: Reading(0, 7)})
-    return Admission(generation="g", number=1, listed_ms=0, skew_ms=0, identity={}, topics={}, buckets={0: bucket})
+    return Admission(
+        generation="g", number=1, listed_ms=0, skew_ms=0, right_bytes=1, identity={}, topics={}, buckets={0: bucket}
+    )
 
 
 def listing(right: Ends) -> Listing:

@@ -57,6 +57,7 @@ def admissions(draw: st.DrawFn):
         number=draw(st.integers(0, 9)),
         listed_ms=draw(TIMES),
         skew_ms=draw(TIMES),
+        right_bytes=draw(st.integers(1, 9)),
         identity=join_spec().identity(),
         topics={"right": ("r", 3), "left": ("l", 3)},
         buckets={number: bucket(number) for number in numbers},
@@ -118,6 +119,7 @@ def test_any_difference_shows_in_the_text(admission):
     others = [
         replace(admission, number=admission.number + 1),
         replace(admission, skew_ms=admission.skew_ms + 1),
+        replace(admission, right_bytes=admission.right_bytes + 1),
         with_bucket(expiry_ms=bucket.expiry_ms + 1),
         with_bucket(oldest_ms=401),
         with_bucket(outside_ms=401),
@@ -135,7 +137,7 @@ def test_any_difference_shows_in_the_text(admission):
 
 
 def empty(**changes):
-    plain = Admission("g", 1, 0, 5, json.loads(json.dumps(join_spec().identity())), {})
+    plain = Admission("g", 1, 0, 5, 1, json.loads(json.dumps(join_spec().identity())), {})
     return replace(plain, **changes)
 
 
