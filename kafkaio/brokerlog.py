@@ -161,10 +161,6 @@ class BrokerLog:
         blocks = self.last_times(ends, ceiling_ms, block_size(self._outliers))
         return {p: typical([at for _, at in block]) if block else None for p, block in blocks.items()}
 
-    def times_at(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, int | None]:
-        found = self.valid_times(spans, ceiling_ms, 1)
-        return {p: times[0][1] if times else None for p, times in found.items()}
-
     def close(self) -> None:
         self._points.close()
 

@@ -117,6 +117,3 @@ class TopicLog(Protocol):
 
         What was readable below `end` proves it: every timely record from `end` on is at most the disorder below it.
         """
-
-    def times_at(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, int | None]:
-        """Per partition the event time of the first valid record in [position, end); None where there is none."""

@@ -6,8 +6,8 @@
                  order, in v2 `name:end`; `-` where a source had nothing
 
 The batch planned last may be above the one committed last; its offsets are not positions. Two formats of an end are
-read: that of Spark's Kafka source, `{"topic": {"0": 123}}`, and the admission of our own jobs, whose `buckets` list for
-each side its partitions as `[partition, start, end, ...]`. Where several sources of a query read the topic, or several
+read: that of Spark's Kafka source, `{"topic": {"0": 123}}`, and that of our own jobs, whose `buckets` list for each
+side its partitions as `[partition, start, end, ...]`. Where several sources of a query read the topic, or several
 buckets its partition, the smallest position counts: up to there everything was read.
 """
 
@@ -114,11 +114,11 @@ def _of_admission(end: Mapping[str, Any], topic: str) -> dict[int, int] | None:
     if not sides:
         return None
     found: dict[int, int] = {}
-    # Of left a batch may hold records back: where it began is sure.
-    which = 1 if sides[0] == "left" else 2
     for bucket in end["buckets"]:
-        for reading in bucket[sides[0]]:
-            found[reading[0]] = min(_offset(reading[which]), found.get(reading[0], reading[which]))
+        for partition, start, planned_end, *_ in bucket[sides[0]]:
+            # A join's batch may leave records of both sides to the next one; a feeder's stores its whole range.
+            sure = start if "left" in bucket else planned_end
+            found[partition] = min(_offset(sure), found.get(partition, sure))
     return found
 
 

@@ -39,7 +39,8 @@ from joins.spec import ClockBehind
 from joins.storage.client import StorageClient
 from joins.storage.errors import AnswerNotUnderstood
 from joins.storage.wire import NamespaceBody
-from joins.window.guard import LONGEST_DOWNTIME_MS, check_clock, refuse_compaction
+from joins.window.clockcheck import look_at_clock
+from joins.window.guard import LONGEST_DOWNTIME_MS, refuse_compaction
 from joins.window.source import SAY_EVERY_S, Gate
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
@@ -53,7 +54,6 @@ log = logging.getLogger("joins.lookup")
 
 STORE_LOOK_EVERY_S = 1.0
 ONE_TRY_S = 2.0
-_ANY_TIME = 1 << 62
 
 
 def feed_source(spec: FeedSpec, gate: Gate) -> type[DataSource]:
@@ -207,18 +207,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             lost = {p: span.start for p, span in after.spans.items() if span.start > _end_of(state, p)}
             self._tell_the_start(lost, ends, right, listed_ms)
         ceiling_ms = listed_ms + spec.max_future_skew_ms
-        self._check_clock(after, right, ceiling_ms, listed_ms)
+        read = {p: (span.start, span.end) for p, span in after.spans.items() if span.records}
+        look_at_clock(right, read, ceiling_ms, listed_ms)
         reads = {p: span.start for p, span in after.spans.items() if span.records and span.start}
         newest = right.newest(reads, ceiling_ms) if reads else {}
         spans = {p: replace(span, newest_ms=newest.get(p)) for p, span in after.spans.items()}
         return replace(after, spans=spans)
-
-    def _check_clock(self, fed: Fed, right: TopicLog, ceiling_ms: int, listed_ms: int) -> None:
-        """Before the batch is logged, as its ceiling stays that of its first listing."""
-        spans = {p: span for p, span in fed.spans.items() if span.records}
-        lasts = right.last_times({p: span.end for p, span in spans.items()}, _ANY_TIME, block_size(right.outliers))
-        inside = {p: [at for offset, at in lasts[p] if offset >= span.start] for p, span in spans.items()}
-        check_clock(inside, right.outliers, ceiling_ms, listed_ms)
 
     def _tell_the_start(
         self, starts: Mapping[int, int], ends: Mapping[int, Ends], right: TopicLog, listed_ms: int

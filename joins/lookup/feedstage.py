@@ -17,7 +17,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -28,7 +27,7 @@ from joins.storage.client import StorageClient
 from joins.storage.errors import ItemsUnsettled, RateLimited, ServerUnavailable
 from joins.storage.model import Status
 from joins.window.intake import take_in
-from joins.window.passage import disorder_of
+from joins.window.passage import lags_of
 from joins.window.records import RECORD
 from kafkaio import failpoint
 from kafkaio.errors import KafkaIOError
@@ -123,12 +122,9 @@ class FeedTask:
             dead = taken.dead.select("reason", **{name: _right(name) for name in RECORD})
             self._put_aside(dead, dead["reason"])
         times = taken.records["time"].to_numpy()
-        disorder_ms, summary.newest_ms = disorder_of(times, known)
-        summary.disorder_ms = max(summary.disorder_ms, disorder_ms)
-        running = np.maximum.accumulate(times) if len(times) else times
-        if known is not None and len(times):
-            running = np.maximum(running, known)
-        records = taken.records.with_columns(late=pl.Series(times < running - spec.right.disorder_ms))
+        lags_ms, summary.newest_ms = lags_of(times, known)
+        summary.disorder_ms = max(summary.disorder_ms, int(lags_ms.max(initial=0)))
+        records = taken.records.with_columns(late=pl.Series(lags_ms > spec.right.disorder_ms))
         summary.null_key += records["key"].null_count()
         if records["key"].null_count():
             records = records.filter(pl.col("key").is_not_null())

@@ -129,10 +129,6 @@ class SimulatedLog:
         blocks = self.last_times(ends, ceiling_ms, block_size(self.outliers))
         return {p: typical([at for _, at in block]) if block else None for p, block in blocks.items()}
 
-    def times_at(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int) -> dict[int, int | None]:
-        found = self.valid_times(spans, ceiling_ms, 1)
-        return {p: times[0][1] if times else None for p, times in found.items()}
-
     def fetch(self, partition: int, start: int, end: int) -> pa.RecordBatch:
         """The readable data records with start <= offset < end, in offset order, as `RECORDS`.
 

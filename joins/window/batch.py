@@ -21,7 +21,7 @@ import pyarrow as pa
 from joins.spec import JoinSpec, Side
 from joins.window.facts import BucketFacts, PartitionFacts
 from joins.window.intake import Intake, take_in
-from joins.window.passage import Limit, Passage, disorder_of, expiry_of, frontier_of
+from joins.window.passage import Limit, Passage, expiry_of, frontier_of, lags_of
 from joins.window.records import RECORD, rows_about
 from joins.window.slices import I64, Slice
 from joins.window.state import Reading
@@ -78,12 +78,12 @@ class Summary:
     def saw(self, taken: Intake, partition: int, newest: Newest) -> None:
         """Count records that go."""
         side, times = taken.side, taken.records["time"].to_numpy()
-        disorder_ms, newest_ms = disorder_of(times, newest.get((side, partition)))
+        lags_ms, newest_ms = lags_of(times, newest.get((side, partition)))
         if newest_ms is not None:
             newest[side, partition] = newest_ms
         self.read[side] += len(taken.records) + len(taken.dead)
         self.late[side] += int(taken.late.sum())
-        self.disorder_ms[side] = max(self.disorder_ms[side], disorder_ms)
+        self.disorder_ms[side] = max(self.disorder_ms[side], int(lags_ms.max(initial=0)))
 
     def note(self, facts: BucketFacts) -> None:
         for side, partitions in (("left", facts.left), ("right", facts.right)):

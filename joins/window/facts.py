@@ -47,6 +47,9 @@ class BucketFacts:
     expiry_ms: int = UNKNOWN
     oldest_ms: int | None = None
 
+    def side(self, name: str) -> Mapping[int, PartitionFacts]:
+        return self.left if name == "left" else self.right
+
     def to_json(self) -> dict[str, Any]:
         return {
             "expiry": self.expiry_ms,

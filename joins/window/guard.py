@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
-from joins.spec import ClockBehind, DataLoss, JoinSpec
+from joins.spec import DataLoss, JoinSpec
 from joins.window.bounds import low_end, starting_at
 from joins.window.listing import Listing
 from joins.window.state import Admission, Reading
@@ -110,19 +110,3 @@ def _refuse_loss(spec: JoinSpec, side: str, partition: int, low: int, position: 
         f"retention has deleted records of {side} partition {topic}-{partition} below offset {ends.start}: {what}. "
         f"Lengthen retention and {REMEDY}, or go on with what is left, counted (`on_data_loss: continue`)"
     )
-
-
-def check_clock(lasts: Mapping[int, Sequence[int]], outliers: int, ceiling_ms: int, clock_ms: int) -> None:
-    """Raise `ClockBehind` where in some partition more of the last records are from the future than may lie.
-
-    lasts   by partition, the times of the last block of records that are to be read, whatever they are
-    """
-    for p, times in sorted(lasts.items()):
-        future = sorted(time for time in times if time > ceiling_ms)
-        if len(future) > outliers:
-            raise ClockBehind(
-                f"{len(future)} of the last {len(times)} records of partition {p} are up to "
-                f"{(future[-1] - clock_ms) / 1000:,.0f} s ahead of this machine's clock: they would be dead letters. "
-                "Correct the clock; or, if the records are really from the future, fix their producer, or raise "
-                "`max_future_skew`"
-            )

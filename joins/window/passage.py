@@ -19,6 +19,7 @@ from joins.window.bounds import LATEST_MS
 from joins.window.evidence import Evidence
 from joins.window.facts import PartitionFacts
 from joins.window.intake import Intake
+from joins.window.slices import I64
 from joins.window.state import Bucket, Reading
 
 
@@ -134,11 +135,11 @@ def expiry_of(spec: JoinSpec, bucket: Bucket, left: Mapping[int, PartitionFacts]
     return bucket.expiry_ms if left_frontier == UNKNOWN else max(left_frontier - spec.before_ms, bucket.expiry_ms)
 
 
-def disorder_of(times: np.typing.NDArray[np.int64], newest_ms: int | None) -> tuple[int, int | None]:
-    """How far below the largest time before it a record lies at the most, and the largest time after these."""
+def lags_of(times: I64, newest_ms: int | None) -> tuple[I64, int | None]:
+    """How far below the largest time up to it each record lies, and the largest time after these."""
     if not len(times):
-        return 0, newest_ms
+        return times, newest_ms
     running = np.maximum.accumulate(times)
     if newest_ms is not None:
         running = np.maximum(running, newest_ms)
-    return int((running - times).max()), int(running[-1])
+    return running - times, int(running[-1])

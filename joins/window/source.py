@@ -35,10 +35,11 @@ from joins.spec import ClockBehind, JoinSpec, Side
 from joins.window import copartition
 from joins.window.admission import Planned, Watch, admit
 from joins.window.batch import find_facts
+from joins.window.clockcheck import look_at_clock
 from joins.window.facts import BucketFacts
 from joins.window.factsfolder import FactsFolder
 from joins.window.folders import bucket_folder
-from joins.window.guard import check_clock, check_compaction, check_ends, check_topics
+from joins.window.guard import check_compaction, check_ends, check_topics
 from joins.window.listing import Listing, list_ends
 from joins.window.start import begin
 from joins.window.state import Admission
@@ -56,7 +57,6 @@ log = logging.getLogger("joins.window")
 
 SAY_EVERY_S = 10.0
 WAIT_S = 0.05
-_ANY_TIME = 1 << 62
 STANDS_STILL_S = 10.0  # beyond what left waits for in any case
 
 
@@ -273,10 +273,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._inside_the_clock(planned, {"left": left, "right": right}) if planned else None
 
     def _inside_the_clock(self, planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:
-        """The plan, if most records that it reads are not ahead of the clock; `ClockBehind` holds it otherwise.
-
-        Once it is logged its ceiling stays, and what is ahead of that is a dead letter.
-        """
+        """The plan, if most records that it reads are not ahead of the clock; `ClockBehind` holds it otherwise."""
         listed_ms, skew_ms = planned.admission.listed_ms, planned.admission.skew_ms
         for side in {side for side, _ in planned.ahead}:
             readings = {
@@ -285,10 +282,8 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for p in bucket.side(side)
                 if (side, p) in planned.ahead
             }
-            ends = {p: reading.end for p, reading in readings.items()}
-            lasts = logs[side].last_times(ends, _ANY_TIME, block_size(self._spec.outliers))
-            inside = {p: [at for offset, at in lasts[p] if offset >= readings[p].start] for p in readings}
-            check_clock(inside, self._spec.outliers, listed_ms + skew_ms, listed_ms)
+            ranges = {p: (reading.start, reading.end) for p, reading in readings.items()}
+            look_at_clock(logs[side], ranges, listed_ms + skew_ms, listed_ms)
         return planned
 
     def _state_after(self, admission: Admission) -> Admission:
@@ -421,15 +416,13 @@ def known_facts(spec: JoinSpec, admission: Admission, windows: Path | None) -> d
 
 
 def positions_of(spec: JoinSpec, admission: Admission, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:
-    """Up to where a batch has read, by topic and partition; left from where it began where its facts are not known."""
+    """Up to where a batch has read, by topic and partition; from where it began where its facts are not known."""
     spots: dict[Spot, int] = {}
     for number, bucket in admission.buckets.items():
         known = facts.get(number)
-        spots |= {(spec.right.topic, p): reading.end for p, reading in bucket.right.items()}
-        spots |= {
-            (spec.left.topic, p): reading.start if known is None else known.left[p].end
-            for p, reading in bucket.left.items()
-        }
+        for topic, side in ((spec.left.topic, "left"), (spec.right.topic, "right")):
+            for p, reading in bucket.side(side).items():
+                spots[topic, p] = reading.start if known is None else known.side(side)[p].end
     return spots
 
 

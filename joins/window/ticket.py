@@ -60,7 +60,16 @@ class Ticket:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Ticket:
-        return cls(**{**data, "bucket": Bucket.from_json(data["bucket"])})
+        return cls(
+            generation=data["generation"],
+            number=data["number"],
+            buckets=data["buckets"],
+            listed_ms=data["listed_ms"],
+            skew_ms=data["skew_ms"],
+            right_bytes=data["right_bytes"],
+            left_since_ms=data["left_since_ms"],
+            bucket=Bucket.from_json(data["bucket"]),
+        )
 
 
 def _left_since_ms(admission: Admission) -> int | None:

@@ -179,7 +179,7 @@ def by_hand(kafka, job, tmp_path):
     def commit(over_ms):
         number = next(numbers)
         buckets = {p: Bucket(p, {p: Reading.starting_at(0)}, {}, expiry_ms=over_ms) for p in (0, 1)}
-        admission = Admission("join-1", number, NOW_MS, 0, job.spec.identity(), identity, buckets)
+        admission = Admission("join-1", number, NOW_MS, 0, 1, job.spec.identity(), identity, buckets)
         for folder in ("offsets", "commits"):
             (tmp_path / "checkpoint" / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / "checkpoint" / "metadata").write_text('{"id": "spark"}')

@@ -25,7 +25,7 @@ def admission(*buckets: Bucket) -> dict[str, Any]:
     """The offset of a job of ours that joins clicks with impressions."""
     spec = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
     topics = {"left": ("id-l", 2), "right": ("id-r", 2)}
-    return Admission("gen", 3, 1, 0, spec.identity(), topics, {b.number: b for b in buckets}).to_json()
+    return Admission("gen", 3, 1, 0, 1, spec.identity(), topics, {b.number: b for b in buckets}).to_json()
 
 
 def bucket(number: int, left: dict[int, tuple[int, int]], right: dict[int, tuple[int, int]]) -> Bucket:
@@ -91,19 +91,20 @@ def test_the_second_format_names_its_sources(tmp_path: Path) -> None:
     assert SparkCheckpoint(str(tmp_path)).read("clicks", [0]).positions == {0: 5}
 
 
-def test_our_own_jobs_have_the_ends_of_their_admission(tmp_path: Path) -> None:
-    """By topic: right's is its range's end; of left records may be held back, so that its range's start is sure."""
+def test_of_a_join_everything_below_its_last_batch_was_read(tmp_path: Path) -> None:
+    """By topic; of the batch itself records of either side may be left to the next one."""
     end = admission(bucket(0, {0: (3, 8)}, {0: (10, 40)}), bucket(1, {1: (0, 0)}, {1: (11, 41)}))
     write(str(tmp_path), {4: v1(end)}, committed=[4])
     checkpoint = SparkCheckpoint(str(tmp_path))
 
     assert checkpoint.read("clicks", [0, 1]).positions == {0: 3, 1: 0}
-    assert checkpoint.read("impressions", [0, 1, 2]).positions == {0: 40, 1: 41, 2: None}
+    assert checkpoint.read("impressions", [0, 1, 2]).positions == {0: 10, 1: 11, 2: None}
 
 
 def test_a_feeder_says_which_store_it_has_fed(tmp_path: Path) -> None:
     """The generation that stands in its batches; other jobs name none."""
-    end = {**admission(bucket(0, {}, {0: (10, 40)})), "store_generation": "store-1"}
+    fed = {"bucket": 0, "right": [[0, 10, 40, None]]}
+    end = {**admission(), "buckets": [fed], "store_generation": "store-1"}
     for folder, ends in ((tmp_path / "feeder", end), (tmp_path / "join", admission(bucket(0, {}, {0: (1, 2)})))):
         write(str(folder), {0: v1(ends)}, [0])
 
@@ -206,6 +207,6 @@ def test_what_spark_itself_writes_is_read(spark: SparkSession, tmp_path: Path) -
 
     checkpoint = SparkCheckpoint(f"file://{tmp_path}/checkpoint")
     assert checkpoint.read("orders", [0, 1]).positions == {0: 7, 1: 9}
-    assert checkpoint.read("impressions", [0]).positions == {0: 40}
+    assert checkpoint.read("impressions", [0]).positions == {0: 10}
     assert checkpoint.read("clicks", [0]).positions == {0: 3}
     assert checkpoint.read("clicks", [0]).generation == f"checkpoint {query.id}"

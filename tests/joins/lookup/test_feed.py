@@ -20,7 +20,7 @@ from joins.lookup.feed import (
     shares,
 )
 from joins.spec import ClockBehind, DataLoss, Side, SpecChanged
-from joins.window.guard import check_clock
+from joins.window.clockcheck import check_clock
 from kafkaio.topiclog import Ends
 
 SPEC = FeedSpec(name="feeder", right=Side(topic="right"), storage=FeedStorage(url="http://s", namespace="n"))

@@ -25,6 +25,7 @@ STATE = Admission(
     7,
     0,
     0,
+    1,
     SPEC.identity(),
     {"left": ("l", 1), "right": ("r", 1)},
     {0: Bucket(0, {0: LEFT}, {0: RIGHT}, expiry_ms=250)},

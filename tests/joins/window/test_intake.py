@@ -14,7 +14,7 @@ from joins.spec import Format, Side
 from joins.testing.log import RECORDS
 from joins.window.bounds import LATEST_MS
 from joins.window.intake import take_in
-from joins.window.passage import disorder_of
+from joins.window.passage import lags_of
 from joins.window.records import RECORD, ROW
 
 LISTED_MS, SKEW_MS = 9_000, 1_000
@@ -131,8 +131,8 @@ def test_disorder_is_measured_over_batches(times, cuts):
     for i, time_ms in enumerate(times):
         part.append(time_ms)
         if i == len(times) - 1 or (i < len(cuts) and cuts[i]):
-            disorder_ms, newest = disorder_of(np.array(part, dtype=np.int64), newest)
-            worst, part = max(worst, disorder_ms), []
+            lags_ms, newest = lags_of(np.array(part, dtype=np.int64), newest)
+            worst, part = max(worst, int(lags_ms.max())), []
 
     assert worst == max((max(times[: i + 1]) - t for i, t in enumerate(times)), default=0)
     assert newest == max(times, default=None)
@@ -142,7 +142,8 @@ def test_records_from_the_future_do_not_count_as_disorder():
     """One of them would make all others look late: they are not among the records."""
     intake = taken([5, CEILING_MS + 9_000, 6])
 
-    assert disorder_of(intake.records["time"].to_numpy(), None) == (0, 6)
+    lags_ms, newest = lags_of(intake.records["time"].to_numpy(), None)
+    assert (lags_ms.tolist(), newest) == ([0, 0], 6)
 
 
 def test_nothing_read_changes_nothing():
@@ -151,7 +152,8 @@ def test_nothing_read_changes_nothing():
 
     assert (len(intake.records), len(intake.late), len(intake.proves), len(intake.dead)) == (0, 0, 0, 0)
     assert intake.future_ms == LATEST_MS
-    assert disorder_of(intake.records["time"].to_numpy(), 7) == (0, 7)
+    lags_ms, newest = lags_of(intake.records["time"].to_numpy(), 7)
+    assert (lags_ms.tolist(), newest) == ([], 7)
 
 
 def test_a_record_that_is_ahead_of_the_clock_takes_part_but_proves_nothing():

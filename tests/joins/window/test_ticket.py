@@ -16,7 +16,7 @@ def admission(*progress_before_ms: int) -> Admission:
     """With a bucket for each left partition's report before the batch."""
     reports = [Reading(0, 5, claim_ms=900, progress_ms=before_ms) for before_ms in progress_before_ms]
     buckets = {n: Bucket(n, left={n: left}, right={n: Reading(0, 5)}) for n, left in enumerate(reports)}
-    return Admission("a1", 1, 1_000, 70, join_spec().identity(), {}, buckets)
+    return Admission("a1", 1, 1_000, 70, 1, join_spec().identity(), {}, buckets)
 
 
 @pytest.mark.parametrize(
