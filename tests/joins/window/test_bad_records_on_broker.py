@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from datadelay.progress import Idle
 from joins.spec import Format, JoinSpec, Side
 from tests.joins.spark import Put, produce
 from tests.joins.window.driving import Driven, StoppedClock, results_of
@@ -226,6 +227,25 @@ def test_a_record_ahead_of_its_append_moves_nothing_live_or_replayed(join: Join,
     assert live.matched == pairs(left, right)
     assert len(live.results()) == 1_000
     assert [r["right_offset"] for r in live.about("dead_letter")] == [liar]
+
+
+def test_in_a_replay_a_lone_record_ahead_lets_no_left_record_go(join: Join, clock: StoppedClock, tmp_path: Path):
+    """No clock says that it is ahead, only its neighbours: left waits until right has really come."""
+    start = clock.now_ms
+    spec = join(payload=False, idle=Idle.HOLD)
+    left, right = timely(start, 1_100), lying_at(timely(start, 1_000), {900: start + STEP_MS * 900 + 30_000})
+    more = timely(start, 300, first=1_000)
+    put(spec, left, right)
+    clock.go_on(STEP_MS * 1_100 + 60_000)
+
+    run = Driven(spec, tmp_path).until_quiet()
+    gone = len(run.results())
+    put(spec, right=more)
+    run.until_quiet()
+
+    assert gone < 1_000
+    assert run.matched == pairs(left, [*right, *more])
+    assert len(run.results()) == 1_100
 
 
 @pytest.mark.parametrize("by_s", [60, -3_600])
