@@ -88,8 +88,7 @@ class LookupBatch:
     facts: BucketFacts = field(init=False)
 
     def __post_init__(self) -> None:
-        ticket = self.ticket
-        self.summary = LookupSummary(ticket.bucket.number, ticket.number, ticket.buckets, ticket.generation)
+        self.summary = LookupSummary.of(self.ticket)
         self.summary.held_by = f"{self.spec.delay.consumer} in {self.spec.right.topic}"
 
     def rows(self) -> Iterator[pl.DataFrame]:

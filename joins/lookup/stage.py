@@ -79,5 +79,5 @@ def _rows_of(spec: LookupSpec, windows: Path | None, told: dict[str, Any]) -> Ba
     finally:
         ahead.shutdown(wait=False, cancel_futures=True)  # a task that failed waits for no look-up
     folder = bucket_folder(windows, spec.name, ticket.generation, ticket.bucket.number)
-    FactsFolder(folder).save(ticket.number, batch.facts)
+    FactsFolder(folder).save(ticket.number, ticket.digest, batch.facts)
     yield from summary_row(batch.summary).to_arrow().to_batches()

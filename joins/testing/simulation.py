@@ -45,7 +45,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._slices: dict[tuple[int, int, int], Slice] = {}
         self._marks: dict[tuple[int, int, int], dict[int, I64]] = {}
-        self._facts: dict[int, BucketFacts] = {}
+        self._facts: dict[str, BucketFacts] = {}
 
     def lose(self) -> None:
         self._slices.clear()
@@ -75,11 +75,11 @@ class MemoryStore:
     def save_marks(self, partition: int, span: Span, joined: dict[int, I64]) -> None:
         self._marks[partition, *span] = joined
 
-    def save_facts(self, number: int, facts: BucketFacts) -> None:
-        self._facts[number] = BucketFacts.from_json(json.loads(json.dumps(facts.to_json())))
+    def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
+        self._facts[ticket.digest] = BucketFacts.from_json(json.loads(json.dumps(facts.to_json())))
 
-    def facts(self, number: int) -> BucketFacts | None:
-        return self._facts.get(number)
+    def facts(self, ticket: Ticket) -> BucketFacts | None:
+        return self._facts.get(ticket.digest)
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         self._marks = {k: v for k, v in self._marks.items() if k[2] > left_below.get(k[0], 0)}
@@ -183,10 +183,9 @@ class Simulation:
 
     def facts(self, bucket: int) -> BucketFacts:
         """Of the last batch."""
-        known = self._store_of(self.state.generation, bucket).facts(self.state.number)
-        if known is not None:
-            return known
-        return find_facts(self.spec, self._tickets(self.state)[bucket], self._read)
+        ticket = self._tickets(self.state)[bucket]
+        known = self._store_of(self.state.generation, bucket).facts(ticket)
+        return find_facts(self.spec, ticket, self._read) if known is None else known
 
     def _tickets(self, state: Admission) -> dict[int, Ticket]:
         return {t.bucket.number: Ticket.from_json(json.loads(json.dumps(t.to_json()))) for t in Ticket.all_of(state)}

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -50,7 +50,7 @@ class Summary:
     frontier_ms by side: every record still unread has at least this time; slowest: the partition that holds it back
     window_*    of the window after the batch
     buckets     how many summaries the batch has
-    facts       what the next admission begins from, as JSON
+    facts       what the next admission begins from, as JSON; ticket: the digest of the ticket that they are about
     """
 
     bucket: int
@@ -68,6 +68,11 @@ class Summary:
     window_bytes: int = 0
     restored: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
+    ticket: str = ""
+
+    @classmethod
+    def of(cls, ticket: Ticket) -> Self:
+        return cls(ticket.bucket.number, ticket.number, ticket.buckets, ticket.generation, ticket=ticket.digest)
 
     def count(self, rows: pl.DataFrame) -> None:
         for outcome, reason, records in rows.group_by("outcome", "reason").len().iter_rows():
@@ -210,7 +215,7 @@ class BatchJoin:
         self._bucket, self._window = ticket.bucket, window
         self._reader = BatchReader(spec, ticket, read, give_back)
         self._newest = {} if newest is None else newest
-        self.summary = Summary(ticket.bucket.number, ticket.number, ticket.buckets, ticket.generation)
+        self.summary = Summary.of(ticket)
         self.slice: Slice | None = None
         self.joined: dict[int, dict[int, I64]] = {}
         self.facts = BucketFacts()

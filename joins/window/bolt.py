@@ -83,7 +83,7 @@ class JoinBolt:
             start = bucket.left[p].start
             if facts.end > start:
                 store.save_marks(p, (start, facts.end), batch.joined.get(p, {}))
-        store.save_facts(ticket.number, batch.facts)
+        store.save_facts(ticket, batch.facts)
         left_from, _ = rebuild_from(self._spec, bucket.expiry_ms)
         store.forget(
             left_below={p: low_end(r.bounds, left_from) for p, r in bucket.left.items()},

@@ -1,9 +1,14 @@
-"""The facts of batches as files, beside the slices: a cache, as they can be had again from the log."""
+"""The facts of batches as files, beside the slices: a cache, as they can be had again from the log.
+
+    <folder>/facts-<number>-<digest>.json    of the batch with this number, carried out by the ticket with this digest
+
+A checkpoint that was put back plans other batches under numbers that were there before. Their facts are not those of
+the old ones: what a file is about its ticket's digest tells.
+"""
 
 from __future__ import annotations
 
 import json
-import logging
 import re
 import uuid
 from collections.abc import Iterable, Mapping
@@ -12,12 +17,13 @@ from typing import Any
 
 from joins.window.facts import BucketFacts
 from joins.window.folders import bucket_folder
+from kafkaio.sparselog import sparse
 
-log = logging.getLogger(__name__)
+log = sparse(__name__)
 
 KEPT = 3
 """Batches whose facts stay: the last one, and those that may run at the same time."""
-NAME = re.compile(r"facts-(\d+)\.json")
+NAME = re.compile(r"\.?facts-(\d+)-[0-9a-f]+\.json(\.[0-9a-f]+)?")
 
 
 class FactsFolder:
@@ -26,35 +32,36 @@ class FactsFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def save(self, number: int, facts: BucketFacts) -> None:
+    def save(self, number: int, digest: str, facts: BucketFacts) -> None:
         """Keep the facts of batch `number`, and forget those of long ago. A failure costs a later reading only."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = self._folder / f".facts-{number}.json.{uuid.uuid4().hex}"
+            path = self._path(number, digest)
+            temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
             temporary.write_text(json.dumps(facts.to_json()))
-            temporary.replace(self._path(number))
-            for path in self._folder.glob("facts-*.json"):
-                match = NAME.fullmatch(path.name)
+            temporary.replace(path)
+            for other in self._folder.iterdir():
+                match = NAME.fullmatch(other.name)
                 if match and int(match[1]) <= number - KEPT:
-                    path.unlink(missing_ok=True)
+                    other.unlink(missing_ok=True)
         except OSError as error:
             log.warning("%s: the facts of batch %d are not kept (%s); they are read again", self._folder, number, error)
 
-    def has(self, number: int) -> bool:
-        return self._path(number).exists()
+    def has(self, number: int, digest: str) -> bool:
+        return self._path(number, digest).exists()
 
-    def load(self, number: int) -> BucketFacts | None:
+    def load(self, number: int, digest: str) -> BucketFacts | None:
         """None where they are lost, or no whole file."""
         try:
-            return BucketFacts.from_json(json.loads(self._path(number).read_text()))
+            return BucketFacts.from_json(json.loads(self._path(number, digest).read_text()))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
             log.warning("%s: the facts of batch %d cannot be read (%s)", self._folder, number, error)
             return None
 
-    def _path(self, number: int) -> Path:
-        return self._folder / f"facts-{number}.json"
+    def _path(self, number: int, digest: str) -> Path:
+        return self._folder / f"facts-{number}-{digest}.json"
 
 
 def keep_facts(windows: Path | None, job: str, summaries: Iterable[Mapping[str, Any]]) -> None:
@@ -64,5 +71,5 @@ def keep_facts(windows: Path | None, job: str, summaries: Iterable[Mapping[str, 
     """
     for summary in summaries:
         folder = FactsFolder(bucket_folder(windows, job, summary["generation"], summary["bucket"]))
-        if not folder.has(summary["number"]):
-            folder.save(summary["number"], BucketFacts.from_json(summary["facts"]))
+        if not folder.has(summary["number"], summary["ticket"]):
+            folder.save(summary["number"], summary["ticket"], BucketFacts.from_json(summary["facts"]))

@@ -45,10 +45,10 @@ class SliceStore(Protocol):
 
     def save_marks(self, partition: int, span: Span, joined: dict[int, I64]) -> None: ...
 
-    def save_facts(self, number: int, facts: BucketFacts) -> None:
-        """What batch `number` has found out."""
+    def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
+        """What the ticket's batch has found out."""
 
-    def facts(self, number: int) -> BucketFacts | None:
+    def facts(self, ticket: Ticket) -> BucketFacts | None:
         """None where they are lost."""
 
     def forget(self, left_below: dict[int, int], right_below: dict[int, int]) -> None:

@@ -410,9 +410,13 @@ def held_up(spec: JoinSpec, state: Admission, listing: Listing) -> str | None:
 
 def known_facts(spec: JoinSpec, admission: Admission, windows: Path | None) -> dict[int, BucketFacts]:
     """The facts of a batch, by bucket, as far as this machine has them."""
-    folders = {n: bucket_folder(windows, spec.name, admission.generation, n) for n in admission.buckets}
-    found = {n: FactsFolder(folder).load(admission.number) for n, folder in folders.items()}
-    return {n: facts for n, facts in found.items() if facts is not None}
+    found: dict[int, BucketFacts] = {}
+    for ticket in Ticket.all_of(admission):
+        number = ticket.bucket.number
+        folder = FactsFolder(bucket_folder(windows, spec.name, admission.generation, number))
+        if (facts := folder.load(ticket.number, ticket.digest)) is not None:
+            found[number] = facts
+    return found
 
 
 def positions_of(spec: JoinSpec, admission: Admission, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:

@@ -34,6 +34,7 @@ from joins.window.facts import BucketFacts
 from joins.window.factsfolder import FactsFolder
 from joins.window.restore import Span
 from joins.window.slices import HASH_VERSION, I64, Slice
+from joins.window.ticket import Ticket
 from kafkaio.sparselog import sparse
 
 FORMAT = 1
@@ -118,11 +119,11 @@ class FileStore:
         )
         self._save(f"left-{partition}-{span[0]}-{span[1]}.marks", frame, {})
 
-    def save_facts(self, number: int, facts: BucketFacts) -> None:
-        FactsFolder(self.folder).save(number, facts)
+    def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
+        FactsFolder(self.folder).save(ticket.number, ticket.digest, facts)
 
-    def facts(self, number: int) -> BucketFacts | None:
-        return FactsFolder(self.folder).load(number)
+    def facts(self, ticket: Ticket) -> BucketFacts | None:
+        return FactsFolder(self.folder).load(ticket.number, ticket.digest)
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         for kind, suffix, below in (("left", "marks", left_below), ("right", "slice", right_below)):

@@ -7,6 +7,7 @@ from typing import Any
 
 from datadelay.progress import UNKNOWN
 from joins.window.state import Admission, Bucket
+from kafkaio.receipt import digest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class Ticket:
             )
             for bucket in one.buckets.values()
         ]
+
+    @property
+    def digest(self) -> str:
+        """Of all that it says: what was planned again under the same number has another one."""
+        return digest_of(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         return {

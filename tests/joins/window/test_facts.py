@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joins.window import factsfolder
 from joins.window.batch import Summary
 from joins.window.facts import BucketFacts, PartitionFacts
 from joins.window.factsfolder import KEPT, FactsFolder, keep_facts
@@ -34,7 +35,14 @@ FACTS = st.builds(
     BucketFacts, left=PARTITIONS, right=PARTITIONS, frontier_ms=TIMES, expiry_ms=TIMES, oldest_ms=st.none() | TIMES
 )
 SOME = BucketFacts({0: PartitionFacts(7, 70, (71, 72), 80, 90, 75)}, {0: PartitionFacts(9, 60)}, 60, 50, 55)
+OTHER = BucketFacts({0: PartitionFacts(8, 80)}, {0: PartitionFacts(12, 90)}, 90, 50, 55)
 TEXT = json.dumps(SOME.to_json())
+
+
+@pytest.fixture(autouse=True)
+def _warnings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever earlier tests have been warned of: the same line passes once a minute."""
+    monkeypatch.setattr(factsfolder.log, "filters", [type(one)() for one in factsfolder.log.filters])
 
 
 @settings(max_examples=100)
@@ -48,21 +56,31 @@ def test_facts_come_back_from_their_folder(tmp_path: Path):
     """By the number of their batch; an attempt that runs again replaces them by the same."""
     folder = FactsFolder(tmp_path / "0")
 
-    folder.save(4, SOME)
-    folder.save(4, SOME)
+    folder.save(4, "d", SOME)
+    folder.save(4, "d", SOME)
 
-    assert FactsFolder(tmp_path / "0").load(4) == SOME
-    assert folder.has(4)
-    assert [path.name for path in (tmp_path / "0").iterdir()] == ["facts-4.json"]
+    assert FactsFolder(tmp_path / "0").load(4, "d") == SOME
+    assert folder.has(4, "d")
+    assert [path.name for path in (tmp_path / "0").iterdir()] == ["facts-4-d.json"]
 
 
 def test_lost_facts_are_none(tmp_path: Path):
     """A folder that never was, and another batch's number."""
     folder = FactsFolder(tmp_path / "0")
 
-    assert folder.load(4) is None
-    folder.save(4, SOME)
-    assert (folder.load(3), folder.load(5)) == (None, None)
+    assert folder.load(4, "d") is None
+    folder.save(4, "d", SOME)
+    assert (folder.load(3, "d"), folder.load(5, "d")) == (None, None)
+
+
+def test_facts_of_another_plan_of_the_same_number_are_none(tmp_path: Path):
+    """A checkpoint was put back: the batch that has the number now has read something else."""
+    folder = FactsFolder(tmp_path / "0")
+    folder.save(4, "a", OTHER)
+
+    assert folder.load(4, "b") is None
+    folder.save(4, "b", SOME)
+    assert (folder.load(4, "b"), folder.load(4, "a")) == (SOME, OTHER)
 
 
 @pytest.mark.parametrize(
@@ -71,10 +89,10 @@ def test_lost_facts_are_none(tmp_path: Path):
 )
 def test_a_torn_file_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str):
     """It is said which one; the facts are read again from the log."""
-    (tmp_path / "facts-4.json").write_text(text)
+    (tmp_path / "facts-4-d.json").write_text(text)
 
     with caplog.at_level(logging.WARNING):
-        assert FactsFolder(tmp_path).load(4) is None
+        assert FactsFolder(tmp_path).load(4, "d") is None
 
     assert "the facts of batch 4 cannot be read" in caplog.text
 
@@ -84,33 +102,37 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, caplog:
     (tmp_path / "0").write_text("a file where the folder should be")
 
     with caplog.at_level(logging.WARNING):
-        FactsFolder(tmp_path / "0").save(4, SOME)
+        for number in (4, 5, 6):
+            FactsFolder(tmp_path / "0").save(number, "d", SOME)
 
-    assert "the facts of batch 4 are not kept" in caplog.text
+    assert [record.message.count("are not kept") for record in caplog.records] == [1]  # once a minute, not per batch
 
 
 def test_only_the_last_facts_are_kept(tmp_path: Path):
     """Those of batches that may still run, and of the last one; other files stay."""
     folder = FactsFolder(tmp_path)
     (tmp_path / "slice").write_text("")
+    (tmp_path / ".facts-9-d.json.0123abcd").write_text("a worker was killed as it wrote")
     for number in range(8, 14):
-        folder.save(number, SOME)
+        folder.save(number, "d", SOME)
 
-    assert [n for n in range(20) if folder.has(n)] == list(range(14 - KEPT, 14))
-    assert (tmp_path / "slice").exists()
+    kept = [f"facts-{number}-d.json" for number in range(14 - KEPT, 14)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*kept, "slice"]
 
 
 def test_the_driver_keeps_what_the_summaries_tell(tmp_path: Path):
     """Where its admissions are planned; what the tasks have written there themselves stays as it is."""
-    summary = Summary(3, 7, 1, "g")
+    summary = Summary(3, 7, 1, "g", ticket="d")
     summary.note(SOME)
+    before = FactsFolder(bucket_folder(tmp_path, "job", "g", 3))
+    before.save(7, "a", OTHER)  # under this number, before the checkpoint was put back
     already = FactsFolder(bucket_folder(tmp_path, "job", "g", 4))
-    already.save(7, SOME)
+    already.save(7, "d", SOME)
 
     keep_facts(tmp_path, "job", [asdict(summary), {**asdict(summary), "bucket": 4, "facts": None}])
 
-    assert FactsFolder(bucket_folder(tmp_path, "job", "g", 3)).load(7) == SOME
-    assert already.load(7) == SOME
+    assert before.load(7, "d") == SOME
+    assert already.load(7, "d") == SOME
 
 
 def test_a_summary_tells_the_slowest_partition_of_each_side():

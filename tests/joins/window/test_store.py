@@ -23,7 +23,6 @@ from joins.window.store import (
     FileStore,
     forget_other_generations,
 )
-from kafkaio.sparselog import Sparse
 from tests.joins.window.making import frame, positions, rows
 
 
@@ -36,7 +35,7 @@ def a_slice(start: int, end: int, *, partition: int = 0) -> Slice:
 @pytest.fixture(autouse=True)
 def _warnings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever earlier tests have been warned of: the same line passes once a minute."""
-    monkeypatch.setattr(store_module.log, "filters", [Sparse()])
+    monkeypatch.setattr(store_module.log, "filters", [type(one)() for one in store_module.log.filters])
 
 
 def covered(found: list[Slice], partition: int = 0) -> list[tuple[int, int]]:
