@@ -190,7 +190,7 @@ class Fed:
     def check_topic(self, spec: FeedSpec, topic_id: str) -> None:
         if topic_id != self.topic_id:
             raise DataLoss(
-                f"right topic {spec.right.topic!r} was deleted and made again (id {self.topic_id} -> {topic_id}): "
+                f"right topic {spec.right.topic!r} was deleted and recreated (id {self.topic_id} -> {topic_id}): "
                 f"{REMEDY}"
             )
 

@@ -266,7 +266,7 @@ def _check_same(state: Verdicts, seen: Seen) -> None:
         )
     for side, known in state.topics.items():
         if seen.topics[side] != known:
-            raise DataLoss(f"the {side} topic was deleted and made again (id {known} -> {seen.topics[side]}): {REMEDY}")
+            raise DataLoss(f"the {side} topic was deleted and recreated (id {known} -> {seen.topics[side]}): {REMEDY}")
 
 
 def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen) -> Verdicts:

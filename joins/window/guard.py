@@ -21,7 +21,7 @@ def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[st
         name = spec.left.topic if side == "left" else spec.right.topic
         known_id, known_count = state.topics[side]
         if topic_id != known_id:
-            raise DataLoss(f"{side} topic {name!r} was deleted and made again (id {known_id} -> {topic_id}): {REMEDY}")
+            raise DataLoss(f"{side} topic {name!r} was deleted and recreated (id {known_id} -> {topic_id}): {REMEDY}")
         if count != known_count:
             raise DataLoss(
                 f"{side} topic {name!r} had {known_count} partitions, now {count}: keys have moved; "

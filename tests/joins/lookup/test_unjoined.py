@@ -214,7 +214,7 @@ def test_another_checkpoint_of_the_join_and_another_topic_are_refused():
     saved = judging.saved
 
     judging.saved = {**saved, "topics": {**saved["topics"], "output": "another"}}
-    with pytest.raises(DataLoss, match="the output topic was deleted and made again"):
+    with pytest.raises(DataLoss, match="the output topic was deleted and recreated"):
         judging.judge()
     judging.saved = saved
     run.state = replace(run.state, generation="another")

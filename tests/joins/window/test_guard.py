@@ -129,7 +129,7 @@ def test_a_topic_made_again_is_noticed(side):
     """By its id, whatever its offsets look like."""
     topics = {**STATE.topics, side: ("new", 1)}
 
-    with pytest.raises(DataLoss, match=rf"{side} topic '{side}' was deleted and made again \(id {side[0]} -> new\)"):
+    with pytest.raises(DataLoss, match=rf"{side} topic '{side}' was deleted and recreated \(id {side[0]} -> new\)"):
         check_topics(GOES_ON, STATE, topics)
 
 
