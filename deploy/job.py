@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dedup.identity import Identity
 from dedup.replayrange import DedupConfig
+from deploy.lock import local_folder
 from joins.lookup.feed import FeedSpec
 from joins.spec import JoinSpec
 
@@ -73,6 +74,17 @@ class WindowJob:
     spark: Mapping[str, str] = field(default_factory=dict)
     window_folder: Path | None = None
     json_log: bool = False
+
+    @property
+    def facts_folder(self) -> Path | None:
+        """Where the driver keeps the facts of batches: beside a local checkpoint, whose life they share."""
+        checkpoint = local_folder(self.checkpoint)
+        return self.window_folder if checkpoint is None else checkpoint / "facts"
+
+    @property
+    def facts_folders(self) -> tuple[Path | None, ...]:
+        """Where facts may be: tasks keep those of their batch with the window."""
+        return self.facts_folder, self.window_folder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,8 +123,13 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None], *, take_ov
         exactly_once=job.output.exactly_once,
     )
     warm_up(spark)
-    windows = job.window_folder
-    gate = Gate(stop_file=stop_file, commit_group=job.spec.name, generation=generation, windows=windows)
+    gate = Gate(
+        stop_file=stop_file,
+        commit_group=job.spec.name,
+        generation=generation,
+        windows=job.window_folder,
+        facts=job.facts_folder,
+    )
     ended: list[int] = []
 
     def finish(frame: DataFrame, batch_id: int) -> None:
@@ -132,7 +137,7 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None], *, take_ov
         sync_plan(job.checkpoint, batch_id)
         summaries = summaries_of(frame)
         if summaries:  # there are none where it was stopped before anything was planned
-            keep_facts(windows, job.spec.name, summaries)
+            keep_facts(job.facts_folder, job.spec.name, summaries)
             now_ms = time.time_ns() // 1_000_000
             _say(job, say, report.gather(job.spec, summaries, time.monotonic() - began, now_ms))
         ended.append(batch_id)
@@ -179,6 +184,6 @@ def _commit_last(job: WindowJob, query: StreamingQuery) -> None:
     if not offsets or not offsets[-1]:
         return
     try:
-        commit_positions(job.spec, job.spec.name, Admission.from_json(offsets[-1]), job.window_folder)
+        commit_positions(job.spec, job.spec.name, Admission.from_json(offsets[-1]), job.facts_folders)
     except KafkaIOError as error:
         log.warning("positions were not committed to group %r: %s", job.spec.name, error)

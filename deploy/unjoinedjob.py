@@ -181,7 +181,7 @@ def committed_admission(job: WindowJob) -> Admission:
 def _left_behind(job: WindowJob, admission: Admission) -> Admission:
     """The state after a committed batch, from its facts: they stand in no admission before the next one, which a join
     that is at its end may not have for a day. What this machine does not have is read again."""
-    known = known_facts(job.spec, admission, job.window_folder)
+    known = known_facts(job.spec, admission, job.facts_folders)
     kafka, topic = committed_only(job.spec.kafka), job.spec.left.topic
 
     def read(_: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:

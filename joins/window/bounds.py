@@ -10,6 +10,10 @@ A partition is a row of segments, each the offsets that one or several batches h
 The times were seen in the records by the task that read them. Neighbours are merged only where the numbers of the whole
 still tell the records that took part from those that were turned away, and what they could be joined with: so a window
 that is read again holds exactly the records that it held at first, and the same of them are marked.
+
+Left with late records in every batch has a segment a batch, which would make each offset that Spark logs larger and
+larger. Beyond `MOST_SEGMENTS` those are merged too. Then a right record that only a late left one was joined with may
+count as unjoined, or another one as joined, where the marks are lost and found again. No row of a left record changes.
 """
 
 from __future__ import annotations
@@ -24,6 +28,9 @@ from datadelay.progress import UNKNOWN
 
 LATEST_MS = 2**62
 """Above every time."""
+
+
+MOST_SEGMENTS = 100
 
 
 class Bound(NamedTuple):
@@ -50,14 +57,15 @@ def low_end(bounds: Bounds, time_ms: int) -> int:
 def thinned(bounds: Bounds, needed_from_ms: int, spacing_ms: int) -> Bounds:
     """Only what a window from `needed_from_ms` on may ask for; segments less than the spacing apart become one."""
     low = low_end(bounds, needed_from_ms)
+    too_many = len(bounds) > MOST_SEGMENTS
     kept = [Bound(low)]
     for bound in bounds:
         if bound.offset <= low:
             kept[0] = Bound(low, max(kept[0].below_ms, bound.below_ms))
             continue
-        if len(kept) > 1 and kept[-1].expiry_ms == bound.expiry_ms:
+        if len(kept) > 1 and (too_many or kept[-1].expiry_ms == bound.expiry_ms):
             below_ms, future_ms = max(kept[-1].below_ms, bound.below_ms), min(kept[-1].future_ms, bound.future_ms)
-            merged = Bound(bound.offset, below_ms, future_ms, bound.expiry_ms)
+            merged = Bound(bound.offset, below_ms, future_ms, max(kept[-1].expiry_ms, bound.expiry_ms))
             if merged.below_ms <= merged.future_ms and merged.below_ms - kept[-2].below_ms <= spacing_ms:
                 kept[-1] = merged
                 continue

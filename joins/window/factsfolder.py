@@ -65,10 +65,7 @@ class FactsFolder:
 
 
 def keep_facts(windows: Path | None, job: str, summaries: Iterable[Mapping[str, Any]]) -> None:
-    """Keep what the tasks of a batch tell in their summaries on the driver's machine, where the next batch is planned.
-
-    They are there already where the tasks ran on this machine.
-    """
+    """Keep what the tasks of a batch report in their summaries where the driver finds it, which plans the next one."""
     for summary in summaries:
         folder = FactsFolder(bucket_folder(windows, job, summary["generation"], summary["bucket"]))
         if not folder.has(summary["number"], summary["ticket"]):

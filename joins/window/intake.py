@@ -24,13 +24,16 @@ from kafkaio.eventtime import LOG_APPEND_TIME, TimeOf, ceilings, event_times, te
 
 Bools = npt.NDArray[np.bool_]
 
+CLOCKS_DIFFER_MS = 1_000
+"""How far ahead of the broker's clock, or of ours, a producer's may be, and its records still prove progress."""
+
 
 @dataclass(frozen=True, slots=True)
 class Intake:
     """One batch of one partition, taken in.
 
     records    in the schema of `records.RECORD`; late: one flag each
-    proves     of each record whether its time is one that it can have been appended at
+    proves     of each record whether its time is one that it can have been appended at, by clocks that differ a little
     dead       rows of the others
     """
 
@@ -90,11 +93,16 @@ def take_in(
 
 
 def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, listed_ms: int) -> Bools:
-    """Whether a time is not after the append: by the broker's clock where the topic has it, else by ours."""
+    """Whether a time is not after the append: by the broker's clock where the topic has it, else by ours.
+
+    Producers' clocks may be a little ahead of that one: if none of their records proved anything, left would wait for
+    the clock alone.
+    """
     appended = pa.scalar(listed_ms, pa.int64())
     if side.payload_time and pc.any(by_broker := pc.equal(kinds, LOG_APPEND_TIME)).as_py():
         appended = pc.if_else(by_broker, timestamps, appended)
-    proves: Bools = pc.fill_null(pc.less_equal(times, appended), False).to_numpy(zero_copy_only=False)
+    latest = pc.add(appended, pa.scalar(CLOCKS_DIFFER_MS, pa.int64()))
+    proves: Bools = pc.fill_null(pc.less_equal(times, latest), False).to_numpy(zero_copy_only=False)
     return proves
 
 

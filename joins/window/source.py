@@ -31,15 +31,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from datadelay.progress import Idle
-from joins.spec import ClockBehind, JoinSpec, Side
+from joins.spec import ClockBehind, DataLoss, JoinSpec, Side
 from joins.window import copartition
 from joins.window.admission import Planned, Watch, admit
 from joins.window.batch import find_facts
 from joins.window.clockcheck import look_at_clock
 from joins.window.facts import BucketFacts
 from joins.window.factsfolder import FactsFolder
-from joins.window.folders import bucket_folder
-from joins.window.guard import check_compaction, check_ends, check_topics
+from joins.window.folders import bucket_folder, own_folder
+from joins.window.guard import REMEDY, check_compaction, check_ends, check_topics
 from joins.window.listing import Listing, list_ends
 from joins.window.start import begin
 from joins.window.state import Admission
@@ -47,7 +47,7 @@ from joins.window.ticket import Ticket
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.clock import WallClock, not_before
-from kafkaio.errors import KafkaUnavailable
+from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
 from kafkaio.eventtime import TimeOf
 from kafkaio.groups import GroupOffsets, LatestOffsets, Spot
 from kafkaio.rangereader import open_reader
@@ -69,6 +69,7 @@ class Gate:
     commit_group        the consumer group that positions are committed to; None: none
     generation          of a new checkpoint, where it is known before the first admission; None: a new one
     windows             the folder where tasks on this machine keep the facts of batches; None: this user's own
+    facts               where the driver keeps them; None: there as well
     anchor              a reading of this machine's wall clock that is believed, with that of its monotonic clock
     """
 
@@ -77,6 +78,7 @@ class Gate:
     commit_group: str | None = None
     generation: str | None = None
     windows: Path | None = None
+    facts: Path | None = None
     anchor: tuple[int, int] = field(default_factory=lambda: (wall_ms(), monotonic_ms()))
 
 
@@ -202,7 +204,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._commits is None:
             self._commits = LatestOffsets(self._gate.commit_group, self._spec.kafka)
         admission = Admission.from_json(end)
-        self._commits.put(positions_of(self._spec, admission, known_facts(self._spec, admission, self._gate.windows)))
+        self._commits.put(positions_of(self._spec, admission, self._known_facts(admission)))
 
     def stop(self) -> None:
         if self._logs is not None:
@@ -294,14 +296,28 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._last[1]
 
     def _facts_of(self, admission: Admission) -> dict[int, BucketFacts]:
-        """As the tasks have kept them; what is missing is read again."""
-        known = known_facts(self._spec, admission, self._gate.windows)
+        """As they were kept; what is missing is read again. Raises `DataLoss` where that is gone from the log."""
+        known = self._known_facts(admission)
         missing = [ticket for ticket in Ticket.all_of(admission) if ticket.bucket.number not in known]
         if missing:
             log.info(
                 "%s reads batch %d again for its facts: %d buckets", self._spec.name, admission.number, len(missing)
             )
-        return {**known, **{t.bucket.number: find_facts(self._spec, t, self._read_range) for t in missing}}
+        try:
+            return {**known, **{t.bucket.number: find_facts(self._spec, t, self._read_range) for t in missing}}
+        except OffsetOutOfRange as error:
+            raise DataLoss(
+                f"where batch {admission.number} ended is not known: its facts are in none of the folders "
+                f"{[str(folder or own_folder()) for folder in self._facts_folders]}, and retention has deleted the "
+                f"records that they could be found from again ({error}). Put the folder back, or {REMEDY}"
+            ) from error
+
+    def _known_facts(self, admission: Admission) -> dict[int, BucketFacts]:
+        return known_facts(self._spec, admission, self._facts_folders)
+
+    @property
+    def _facts_folders(self) -> tuple[Path | None, ...]:
+        return tuple(dict.fromkeys((self._gate.facts, self._gate.windows)))
 
     def _read_range(self, side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         topic = self._spec.left.topic if side == "left" else self._spec.right.topic
@@ -408,14 +424,15 @@ def held_up(spec: JoinSpec, state: Admission, listing: Listing) -> str | None:
     return f"{sum(waiting.values())} left records in partitions {sorted(waiting)} wait for right; {'; '.join(reasons)}"
 
 
-def known_facts(spec: JoinSpec, admission: Admission, windows: Path | None) -> dict[int, BucketFacts]:
-    """The facts of a batch, by bucket, as far as this machine has them."""
+def known_facts(spec: JoinSpec, admission: Admission, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
+    """The facts of a batch, by bucket, as far as they are in these folders; None: this user's own."""
     found: dict[int, BucketFacts] = {}
-    for ticket in Ticket.all_of(admission):
-        number = ticket.bucket.number
-        folder = FactsFolder(bucket_folder(windows, spec.name, admission.generation, number))
-        if (facts := folder.load(ticket.number, ticket.digest)) is not None:
-            found[number] = facts
+    for windows in folders:
+        for ticket in Ticket.all_of(admission):
+            number = ticket.bucket.number
+            folder = FactsFolder(bucket_folder(windows, spec.name, admission.generation, number))
+            if number not in found and (facts := folder.load(ticket.number, ticket.digest)) is not None:
+                found[number] = facts
     return found
 
 
@@ -430,6 +447,6 @@ def positions_of(spec: JoinSpec, admission: Admission, facts: Mapping[int, Bucke
     return spots
 
 
-def commit_positions(spec: JoinSpec, group: str, admission: Admission, windows: Path | None) -> None:
-    """Commit the positions of an admission to a consumer group; raises `KafkaIOError`."""
-    GroupOffsets(group, spec.kafka).commit(positions_of(spec, admission, known_facts(spec, admission, windows)))
+def commit_positions(spec: JoinSpec, group: str, admission: Admission, folders: Iterable[Path | None]) -> None:
+    """Commit the positions of a batch, by the facts in these folders, to a consumer group; raises `KafkaIOError`."""
+    GroupOffsets(group, spec.kafka).commit(positions_of(spec, admission, known_facts(spec, admission, folders)))

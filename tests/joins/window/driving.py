@@ -21,6 +21,7 @@ from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.spec import JoinSpec
+from joins.window.factsfolder import keep_facts
 from joins.window.source import Gate, TicketReader
 from joins.window.stage import SUMMARY, TICKET, join_stage
 from tests.joins.spark import Running
@@ -39,11 +40,14 @@ class Batch:
 
 
 class Driven(Running):
-    """One checkpoint of a join. Its windows' folder has a new name after each start, so that no memory is left over."""
+    """One checkpoint of a join. Its windows' folder has a new name after each start, so that no memory is left over.
 
-    def __init__(self, spec: JoinSpec, folder: Path) -> None:
+    facts  the folder where the driver keeps what summaries say, as a job does; None: it keeps nothing
+    """
+
+    def __init__(self, spec: JoinSpec, folder: Path, facts: Path | None = None) -> None:
         super().__init__(None)
-        self.spec, self.folder = spec, folder
+        self.spec, self.folder, self._facts = spec, folder, facts
         self.batches: list[Batch] = []
         self._stop_file = folder / "stop"
         self._starts = 0
@@ -93,7 +97,10 @@ class Driven(Running):
         rows = list(self._carry_out(self._offset, json.loads(json.dumps(end))))
         self.batches.append(Batch(self._offset, end, rows))
         self._offset = end
-        self.summaries += [json.loads(r["reason"]) for r in rows if r["outcome"] == SUMMARY]
+        summaries = [json.loads(r["reason"]) for r in rows if r["outcome"] == SUMMARY]
+        if self._facts is not None:
+            keep_facts(self._facts, self.spec.name, summaries)
+        self.summaries += summaries
         self.rows += results_of(rows)
         return True
 
@@ -116,7 +123,7 @@ class Driven(Running):
                 yield from batch.to_pylist()
 
     def _opened(self) -> TicketReader:
-        gate = Gate(windows=self.windows, stop_file=self._stop_file)
+        gate = Gate(windows=self.windows, stop_file=self._stop_file, facts=self._facts or self.windows)
         stage = join_stage(self.spec, self.windows)
         return TicketReader(self.spec, gate, cloudpickle.dumps(stage))
 

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from datadelay.progress import Idle
-from joins.spec import Format, JoinSpec, Side
+from joins.spec import DataLoss, Format, JoinSpec, Side
 from tests.joins.spark import Put, produce
 from tests.joins.window.driving import Driven, StoppedClock, results_of
 
@@ -62,6 +64,14 @@ def put(spec: JoinSpec, left: Sequence[Record] = (), right: Sequence[Record] = (
         ]
         if puts:
             produce(dict(spec.kafka), side.topic, puts)
+
+
+def delete_all(spec: JoinSpec) -> None:
+    """As retention does."""
+    admin = AdminClient(dict(spec.kafka))
+    for topic in (spec.left.topic, spec.right.topic):
+        for deleted in admin.delete_records([TopicPartition(topic, 0, OFFSET_END)]).values():
+            deleted.result(30)
 
 
 def timely(start_ms: int, count: int, first: int = 0) -> list[Record]:
@@ -158,6 +168,32 @@ def test_a_batch_run_again_on_empty_files_gives_its_rows_again(join: Join, clock
     for batch in run.batches:
         again = run.again_on_nothing(batch)
         assert sorted(results_of(again), key=repr) == sorted(results_of(batch.rows), key=repr)
+
+
+@pytest.mark.parametrize("on_data_loss", ["stop", "continue"])
+def test_a_lost_window_folder_whose_records_retention_has_deleted(
+    join: Join, clock: StoppedClock, tmp_path: Path, on_data_loss: str
+):
+    """Nothing of it is needed any more: facts beside the checkpoint let the join go on, without them it says so."""
+    spec = join(payload=False, on_data_loss=on_data_loss)
+    records, more = timely(clock.now_ms - 600_000, 200), timely(clock.now_ms + 70_000, 50, first=1_000)
+    put(spec, records, records)
+    runs = [
+        Driven(spec, tmp_path / name, facts).drain() for name, facts in (("kept", tmp_path / "facts"), ("lost", None))
+    ]
+    clock.go_on(60_000)
+    for run in runs:
+        run.until_quiet()  # the window expires
+    delete_all(spec)
+    put(spec, more, more)
+    clock.go_on(120_000)
+    for run in runs:
+        run.restart(losing=(".slice", ".marks", ".json"))
+    kept, lost = runs
+
+    assert kept.drain().matched == pairs([*records, *more], [*records, *more])
+    with pytest.raises(DataLoss, match=r"where batch .* ended is not known: its facts are in none of the folders"):
+        lost.until_quiet()
 
 
 def test_late_left_records_make_no_timely_one_unmatched(join: Join, clock: StoppedClock, tmp_path: Path):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
-from joins.window.bounds import LATEST_MS, Bound, low_end, starting_at, thinned, turned_away_from
+from joins.window.bounds import LATEST_MS, MOST_SEGMENTS, Bound, low_end, starting_at, thinned, turned_away_from
 from tests.joins.window.making import bounds, segments
 
 TIMES = st.integers(0, 900)
@@ -105,3 +105,17 @@ def test_thinned_bounds_are_few(some, needed_from_ms, spacing_ms):
         together_ms = max(one.below_ms, other.below_ms)
         if together_ms - before.below_ms <= spacing_ms:
             assert together_ms > min(one.future_ms, other.future_ms)
+
+
+def test_bounds_stay_few_though_each_batch_has_late_records():
+    """An hour's window and a batch a second; what took part is told from what was turned away all the same."""
+    some, most = (Bound(0),), 0
+    for second in range(1, 3_600):
+        now_ms = 1_000 * second
+        read = Bound(10 * second, now_ms, now_ms + 60_000, expiry_ms=now_ms - 500)
+        some = thinned((*some, read), UNKNOWN, 900_000)
+        most = max(most, len(some))
+
+    assert most <= MOST_SEGMENTS + 1
+    assert low_end(some, 3_000_000) > 10_000
+    assert all(bound.below_ms <= bound.future_ms for bound in some)

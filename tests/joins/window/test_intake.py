@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from joins.spec import Format, Side
 from joins.testing.log import RECORDS
 from joins.window.bounds import LATEST_MS
-from joins.window.intake import take_in
+from joins.window.intake import CLOCKS_DIFFER_MS, take_in
 from joins.window.passage import lags_of
 from joins.window.records import RECORD, ROW
 
@@ -38,9 +38,9 @@ def batch(times, values=None):
     return pa.record_batch(arrays, schema=RECORDS)
 
 
-def taken(times, values=None, *, side=None, name="left", progress_before_ms=FAR_PAST):
+def taken(times, values=None, *, side=None, name="left", progress_before_ms=FAR_PAST, skew_ms=SKEW_MS):
     side = side or Side(topic="t")
-    return take_in(name, side, batch(times, values), LISTED_MS, SKEW_MS, progress_before_ms)
+    return take_in(name, side, batch(times, values), LISTED_MS, skew_ms, progress_before_ms)
 
 
 def reasons(intake, side="left"):
@@ -157,20 +157,24 @@ def test_nothing_read_changes_nothing():
 
 
 def test_a_record_that_is_ahead_of_the_clock_takes_part_but_proves_nothing():
-    """Within the skew; it cannot have been appended at its time when it was first listed."""
-    intake = taken([LISTED_MS, LISTED_MS + 1, 5])
+    """Within the skew; it cannot have been appended at its time when it was first listed. Clocks differ a little."""
+    latest = LISTED_MS + CLOCKS_DIFFER_MS
+    intake = taken([latest, latest + 1, 5], skew_ms=2 * CLOCKS_DIFFER_MS)
 
-    assert intake.records["time"].to_list() == [LISTED_MS, LISTED_MS + 1, 5]
+    assert intake.records["time"].to_list() == [latest, latest + 1, 5]
     assert intake.proves.tolist() == [True, False, True]
 
 
 def test_a_payload_time_proves_nothing_beyond_its_append():
     """Where the broker's append time is known; a producer's timestamp says nothing of it."""
     side = Side(topic="t", time="$.at", format=Format.JSON)
-    records = batch([100, 100], [b'{"at": 100}', b'{"at": 101}'])
+    latest = 100 + CLOCKS_DIFFER_MS
+    records = batch([100, 100], [b'{"at": %d}' % latest, b'{"at": %d}' % (latest + 1)])
     by_broker = records.set_column(3, RECORDS.field("timestamp_type"), pa.array([2, 2], pa.int8()))
 
-    appended, stamped = (take_in("left", side, one, LISTED_MS, SKEW_MS, FAR_PAST) for one in (by_broker, records))
+    appended, stamped = (
+        take_in("left", side, one, latest, 2 * CLOCKS_DIFFER_MS, FAR_PAST) for one in (by_broker, records)
+    )
 
     assert appended.proves.tolist() == [True, False]
     assert stamped.proves.tolist() == [True, True]
