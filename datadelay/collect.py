@@ -4,7 +4,7 @@ Of each partition: its ends (listed first, the time noted before), the committed
 event times of two blocks of valid records (`kafkaio.eventtime`): the last ones that were read, and the first unread
 ones in [position, last stable offset). Records without a valid time are stepped over: they are dead letters to a join.
 Where all that is unread has no time, nothing is known (`datadelay.observe`). The first line that fits decides; `D` is
-the disorder, and R the typical time of the block that was read:
+the disorder, and R what the block that was read proves (its typical time; of `outliers` records or fewer nothing):
 
     observed                                           progress
     the broker or the positions failed                 unknown, with the error
@@ -29,8 +29,7 @@ from dataclasses import dataclass
 
 from datadelay.model import TEXT_MAX, TIME_MAX_MS, TIME_MIN_MS, Delay, PartitionReport, Submission
 from datadelay.progress import UNKNOWN, Idle, frontier, partition_progress, unread_progress
-from kafkaio.blocksearch import block_size
-from kafkaio.eventtime import OUTLIERS, typical
+from kafkaio.eventtime import OUTLIERS, proven
 from kafkaio.topiclog import Ends
 
 NO_GENERATION = "unknown"
@@ -171,7 +170,7 @@ def _progress_ms(observed: Observed, listed_ms: int, rules: Rules) -> int:
         return unread_progress(
             read_ms=observed.read_ms,
             unread_ms=observed.unread_ms,
-            block=block_size(rules.outliers),
+            outliers=rules.outliers,
             disorder_ms=rules.disorder_ms,
             settled_listed_ms=listed_ms if observed.ends.settled else None,
             producer_delay_ms=rules.producer_delay_ms,
@@ -179,7 +178,7 @@ def _progress_ms(observed: Observed, listed_ms: int, rules: Rules) -> int:
         )
     return partition_progress(
         disorder_ms=rules.disorder_ms,
-        newest_ms=typical(observed.read_ms) if observed.read_ms else None,
+        newest_ms=proven(observed.read_ms, rules.outliers),
         caught_up_listed_ms=listed_ms if observed.ends.settled else None,
         producer_delay_ms=rules.producer_delay_ms,
         idle=rules.idle,
@@ -191,8 +190,8 @@ def _why_no_time(observed: Observed, progress_ms: int) -> str:
         return f"the record at or after position {observed.position} has a time out of range ({progress_ms} ms)"
     if not observed.ends.settled:
         hidden = observed.ends.high - observed.ends.stable
-        return f"an open transaction hides {hidden} offsets, and no record before it has a time"
-    return "no record has a time, and `idle: hold` forbids to go by the clock"
+        return f"an open transaction hides {hidden} offsets, and too few records before it have a time to go by"
+    return "too few records have a time to go by, and `idle: hold` forbids to go by the clock"
 
 
 def _topic_reason(reports: Sequence[PartitionReport]) -> str | None:

@@ -16,7 +16,8 @@ Three facts about one partition give a progress, and the largest of them counts:
 
 A single record may lie: it is late, or ahead of its neighbours. So H and M are typical times of *blocks*
 (`kafkaio.eventtime`), of which at most a minority lies, and what is known of a block that is unread is more than that
-(`unread_progress`).
+(`unread_progress`). Near the log's start a block is shorter. Then only as many records count as cannot all lie
+(`kafkaio.eventtime.proven`).
 
 The minimum over inputs that are not idle, and "it never goes back", are those of Flink's
 `CombinedWatermarkStatus`; the idle rule replaces its idleness time-out, which would also fire when it was the reader
@@ -28,7 +29,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from kafkaio.eventtime import typical
+from kafkaio.blocksearch import block_size
+from kafkaio.eventtime import proven, typical
 
 UNKNOWN = -(2**62)
 """The progress of a partition of which nothing is known: no record is below it (int64 milliseconds, far past)."""
@@ -75,7 +77,7 @@ def unread_progress(
     *,
     read_ms: Sequence[int],
     unread_ms: Sequence[int],
-    block: int,
+    outliers: int,
     disorder_ms: int,
     settled_listed_ms: int | None,
     producer_delay_ms: int,
@@ -83,12 +85,12 @@ def unread_progress(
 ) -> int:
     """The progress of a partition in which records are unread; D is the disorder.
 
-        floor    the typical time of what was read, less D: no timely unread record is below it
+        floor    what was read proves, less D: no timely unread record is below it
         among    the smallest time of the unread block that is not below the floor: those below it are late
         behind   no timely record behind the unread block is below it: the typical time of the block, less D. Where the
                  block is shorter, it holds all that is unread, and a single record may be most of it:
                      at most listed - producer delay, where no transaction is open
-                     the typical time of the last block of all instead, where one is, or by `idle: hold`
+                     what the last block of all proves instead, where one is, or by `idle: hold`
         progress = max(floor, min(among, behind))
 
     So neither a late record at the position sends the progress back, nor does one ahead of its neighbours move it on,
@@ -96,17 +98,24 @@ def unread_progress(
 
     read_ms            the times of the last block of valid records that were read, fewer at the log's start
     unread_ms          the times of the first block of valid records that are unread; fewer: there are no more
-    block              how many records make a block
+    outliers           how many records of a block, or of what is shorter, may lie
     settled_listed_ms  the wall clock just before the ends were listed, where no open transaction hid records
     """
-    floor = typical(read_ms) - disorder_ms if read_ms else UNKNOWN
+    block = block_size(outliers)
+    floor = proven_progress(read_ms, outliers, disorder_ms)
     behind = typical(unread_ms) - disorder_ms
     if len(unread_ms) < block:
         if settled_listed_ms is not None and idle is Idle.ADVANCE:
             behind = min(behind, settled_listed_ms - producer_delay_ms)
         else:
-            behind = typical([*read_ms, *unread_ms][-block:]) - disorder_ms
+            behind = proven_progress([*read_ms, *unread_ms][-block:], outliers, disorder_ms)
     return max(floor, min([behind, *(at for at in unread_ms if at >= floor)]))
+
+
+def proven_progress(times_ms: Sequence[int], outliers: int, disorder_ms: int) -> int:
+    """What records in a row, at most a block, say of all that follow them; `UNKNOWN` where all of them may lie."""
+    reached_ms = proven(times_ms, outliers)
+    return UNKNOWN if reached_ms is None else reached_ms - disorder_ms
 
 
 def frontier(progress_ms: Iterable[int], before_ms: int = UNKNOWN) -> int:

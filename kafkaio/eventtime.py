@@ -107,6 +107,15 @@ def typical(times: Sequence[int]) -> int:
     return sorted(times)[(len(times) - 1) // 2]
 
 
+def proven(times: Sequence[int], outliers: int) -> int | None:
+    """The largest time that one of these records which does not lie has surely reached; None of too few.
+
+    They are consecutive valid ones, at most a block. Of `outliers` or fewer all may lie: they prove nothing. Of a full
+    block it is the typical time.
+    """
+    return sorted(times)[-outliers - 1] if len(times) > outliers else None
+
+
 def _not_negative(times: pa.Array) -> pa.Array:
     return pc.if_else(pc.less(times, 0), pa.scalar(None, pa.int64()), times)
 

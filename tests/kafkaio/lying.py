@@ -27,8 +27,10 @@ class Lied:
         return [(offset, at) for offset, at in inside if 0 <= at <= CEILING_MS]
 
 
-def lied(chance: random.Random, length: int, outliers: int) -> Lied:
+def lied(chance: random.Random, length: int, outliers: int, *, from_the_start: bool = False) -> Lied:
     """At most `outliers` of 2 * outliers + 1 consecutive valid records lie, and fewer than half at the log's start.
+
+    from_the_start   there too as many, perhaps all that there are
 
     So too while some that are ahead do not count yet: the rule is kept over 3 * outliers + 1 records.
     """
@@ -44,7 +46,7 @@ def lied(chance: random.Random, length: int, outliers: int) -> Lied:
             times.append(chance.choice((-1, FUTURE_MS)))
             continue
         window = liars[max(len(liars) - 3 * outliers, 0) :] if outliers else []
-        may = sum(window) < outliers and sum(liars) + 1 <= len(liars) // 2
+        may = sum(window) < outliers and (from_the_start or sum(liars) + 1 <= len(liars) // 2)
         if may and chance.random() < 0.4:
             lie_ms = chance.choice((0, now_ms - 300, now_ms + 60, now_ms + 2_000, CEILING_MS))
             times.append(lie_ms)

@@ -120,15 +120,15 @@ def test_an_open_transaction_holds_the_value_at_what_was_read(
 ) -> None:
     """Its records have times that nobody knows yet; with its end the clock takes over again."""
     topic = topic_factory()
-    produce(kafka, topic, [BASE_MS, BASE_MS + 700])
+    produce(kafka, topic, [BASE_MS] * 17 + [BASE_MS + 700])
     consumer = stepped(topic)
     with ExitStack() as opened:
         send = opened.enter_context(transactions.open(topic, commit=True))
         send(b"hidden", BASE_MS + 300)
-        unread = consumer_at(consumer, 1).collected(RULES)
-        all_read = consumer_at(consumer, 2).collected(RULES)
+        unread = consumer_at(consumer, 17).collected(RULES)
+        all_read = consumer_at(consumer, 18).collected(RULES)
     committed = consumer.collected(RULES)
-    consumer.commit(0, 4)
+    consumer.commit(0, 20)
     done = consumer.collected(RULES)
 
     assert unread.consumed_until_ms == BASE_MS - D
@@ -350,9 +350,9 @@ def test_idle_hold_goes_by_the_newest_records_read(
 ) -> None:
     """For topics replayed with old times: a caught-up consumer is not at now."""
     topic = topic_factory()
-    produce(kafka, topic, [BASE_MS, BASE_MS + 400, BASE_MS + 90_000])
+    produce(kafka, topic, [BASE_MS, *[BASE_MS + 400] * 16, BASE_MS + 90_000])
     consumer = stepped(topic)
-    consumer.read(0, 3)
+    consumer.read(0, 18)
 
     found = consumer.collected(Rules(disorder_ms=D, idle=Idle.HOLD))
 

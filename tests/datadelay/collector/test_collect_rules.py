@@ -30,6 +30,7 @@ OPEN = Ends(start=10, stable=50, high=60)
 EMPTY = Ends(start=0, stable=0, high=0)
 BY_CLOCK = LISTED_MS - 10_000
 BLOCK = (7_000,) * 33
+ALL_AHEAD = (LISTED_MS + 50_000,) * 16  # of a block so many may lie
 
 
 @pytest.mark.parametrize(
@@ -41,12 +42,19 @@ BLOCK = (7_000,) * 33
         ("more than a block", RULES, {"position": 20, "unread_ms": BLOCK}, 6_000),
         ("more than a block, one ahead", RULES, {"position": 20, "unread_ms": (LISTED_MS, *BLOCK[1:])}, 6_000),
         ("more than a block, one late", RULES, {"position": 20, "read_ms": BLOCK, "unread_ms": (0, *BLOCK[1:])}, 6_000),
-        ("unread record, idle: hold", HOLD, {"position": 20, "unread_ms": (5_000,)}, 4_000),
+        (
+            "few unread ones, those read all ahead",
+            RULES,
+            {"position": 26, "read_ms": ALL_AHEAD, "unread_ms": (5_000,)},
+            4_000,
+        ),
+        ("those read ahead but one", RULES, {"position": 27, "read_ms": (7_000, *ALL_AHEAD), "unread_ms": (0,)}, 6_000),
+        ("unread records, idle: hold", HOLD, {"position": 20, "unread_ms": (5_000,) * 17}, 4_000),
         (
             "unread record before an open transaction",
             RULES,
-            {"ends": OPEN, "position": 20, "unread_ms": (5_000,)},
-            4_000,
+            {"ends": OPEN, "position": 20, "read_ms": BLOCK, "unread_ms": (6_500,)},
+            6_000,
         ),
         ("caught up", RULES, {"position": 50}, BY_CLOCK),
         ("caught up with an empty log", RULES, {"ends": EMPTY, "position": 0}, BY_CLOCK),
@@ -54,9 +62,9 @@ BLOCK = (7_000,) * 33
         ("everything deleted, never committed", RULES, {"ends": Ends(7, 7, 7), "position": None}, BY_CLOCK),
         ("only gaps unread", RULES, {"position": 45}, BY_CLOCK),
         ("read on while it was observed", RULES, {"position": 55, "high_now": 55}, BY_CLOCK),
-        ("caught up, idle: hold", HOLD, {"position": 50, "read_ms": (7_000,)}, 6_000),
-        ("open transaction, all before it read", RULES, {"ends": OPEN, "position": 50, "read_ms": (7_000,)}, 6_000),
-        ("uncommitted records read", RULES, {"ends": OPEN, "position": 58, "read_ms": (7_000,)}, 6_000),
+        ("caught up, idle: hold", HOLD, {"position": 50, "read_ms": BLOCK}, 6_000),
+        ("open transaction, all before it read", RULES, {"ends": OPEN, "position": 50, "read_ms": BLOCK}, 6_000),
+        ("uncommitted records read", RULES, {"ends": OPEN, "position": 58, "read_ms": BLOCK}, 6_000),
     ],
 )
 def test_progress_follows_the_table(what: str, rules: Rules, observed: dict[str, Any], progress_ms: int) -> None:
@@ -77,8 +85,14 @@ def test_progress_follows_the_table(what: str, rules: Rules, observed: dict[str,
         (RULES, {"position": 55, "high_now": 54}, "position 55 is beyond the end 54"),
         (RULES, {"position": 9}, "position 9 is below the log's start 10: retention deleted 1 offsets unread"),
         (RULES, {"position": 50, "ends": OPEN}, "an open transaction hides 10 offsets"),
-        (HOLD, {"position": 50}, "no record has a time, and `idle: hold`"),
-        (HOLD, {"position": None, "ends": EMPTY}, "no record has a time, and `idle: hold`"),
+        (
+            RULES,
+            {"position": 50, "ends": OPEN, "read_ms": ALL_AHEAD},
+            "an open transaction hides 10 offsets, and too few",
+        ),
+        (HOLD, {"position": 50}, "too few records have a time to go by, and `idle: hold`"),
+        (HOLD, {"position": 50, "read_ms": ALL_AHEAD}, "too few records have a time to go by, and `idle: hold`"),
+        (HOLD, {"position": None, "ends": EMPTY}, "too few records have a time to go by, and `idle: hold`"),
         (RULES, {"position": 20, "unread_ms": (-(10**15),)}, "has a time out of range"),
     ],
 )
