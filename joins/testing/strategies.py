@@ -6,7 +6,7 @@ counter-example shrinks to few records, alike but for what matters. Times are mi
 
 What sets the two topics apart is drawn once a topic: where its event times begin (one side far ahead), how much
 later it is appended (one side paused, or behind), and how long its transactions stay open. When the run begins is
-drawn once a history: with the first record, or long after the last (a backlog).
+drawn once a history: with the first record, with any other, or long after the last (a backlog).
 """
 
 from __future__ import annotations
@@ -129,7 +129,11 @@ def histories(
     partitions = partitions if co_partitioned else draw(st.integers(1, 3))
     right = draw(_topics(spec, spec.right, partitions, spread, max_steps, lies, liars_key))
     end_ms = History(left, right, BASE_MS).end_ms
-    return History(left, right, start_ms=draw(st.sampled_from((BASE_MS, end_ms, end_ms + LONG_AFTER_MS))))
+    between_ms = sorted({event.readable_ms for topic in (left, right) for event in topic.events()})
+    start_ms = draw(
+        st.sampled_from((BASE_MS, end_ms, end_ms + LONG_AFTER_MS)) | st.sampled_from([BASE_MS, *between_ms])
+    )
+    return History(left, right, start_ms)
 
 
 def cuts(*, max_steps: int = 20) -> st.SearchStrategy[tuple[Cut, ...]]:

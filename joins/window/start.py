@@ -2,7 +2,9 @@
 
 Every right record that some left record may match has a time >= (smallest left time) - before, so that right begins
 at its first record at or above that. The smallest left time is that of the first block of left's records: a record
-that lies about its time costs at most that right is read from further back.
+that lies about its time costs at most that right is read from further back. Where left has so few records yet that all
+of them may lie, the clock counts as well, as it does for those that are still to come; without it right begins at the
+start of its log.
 
 Where retention has already deleted such right records, left records near the start would go out `unmatched` although
 their right record existed: that is refused, with the number of left records it concerns, unless `on_data_loss:
@@ -21,7 +23,7 @@ from joins.spec import DataLoss, JoinSpec, NotCoPartitioned, Side
 from joins.window.listing import Listing
 from joins.window.state import Admission, Bucket, Reading
 from kafkaio.blocksearch import block_size
-from kafkaio.eventtime import typical
+from kafkaio.eventtime import proven, typical
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 
 
@@ -81,17 +83,23 @@ def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int
         start = {p: answer.offset for p, answer in left.first_at_or_after(queries, ceiling_ms).items()}
     spans = {p: (start[p], stable[p]) for p in start}
     blocks = left.valid_times(spans, ceiling_ms, block_size(spec.outliers))
-    newest = left.newest(stable, ceiling_ms)
+    lasts = left.last_times(stable, ceiling_ms, block_size(spec.outliers))
     smallest, usual = {}, {}
     for p, ends in listing.left.items():
-        times, last = [t for _, t in blocks[p]], newest[p]
-        if times:
-            smallest[p], usual[p] = min(times) - spec.left.disorder_ms, typical(times) - spec.left.disorder_ms
-        elif spec.idle is Idle.ADVANCE and ends.settled:
-            smallest[p] = usual[p] = listing.listed_ms - spec.producer_delay_ms
-        else:
-            smallest[p] = usual[p] = UNKNOWN if last is None else last - spec.left.disorder_ms
+        times = [t for _, t in blocks[p]]
+        known_ms = [t - spec.left.disorder_ms for t in times]
+        if len(times) <= spec.outliers:
+            known_ms.append(_still_to_come(spec, listing, ends, [t for _, t in lasts[p]]))
+        smallest[p], usual[p] = min(known_ms), typical(known_ms)
     return LeftStart(start, smallest, usual)
+
+
+def _still_to_come(spec: JoinSpec, listing: Listing, ends: Ends, last_ms: list[int]) -> int:
+    """A time that no timely record from the end on is below; `UNKNOWN` where nothing tells one."""
+    if spec.idle is Idle.ADVANCE and ends.settled:
+        return listing.listed_ms - spec.producer_delay_ms
+    reached_ms = proven(last_ms, spec.outliers)
+    return UNKNOWN if reached_ms is None else reached_ms - spec.left.disorder_ms
 
 
 def _right_start(

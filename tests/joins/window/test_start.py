@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,6 +81,24 @@ def test_without_a_left_record_the_clock_or_the_last_one_tells(idle, left, right
     left, right = logs(topic("left", left), topic("right", steps(8_995, 9_995)))
 
     assert starts(join_spec(idle=idle, start="latest"), left, right)[1] == {0: right_from}
+
+
+@pytest.mark.parametrize(
+    ("idle", "left", "right_from"),
+    [
+        (Idle.ADVANCE, (10_900,), 1),  # it alone may be ahead: nothing can arrive below the clock, from 9,990 on
+        (Idle.HOLD, (10_900,), 0),
+        (Idle.ADVANCE, (10_900, 9_000), 0),
+        (Idle.HOLD, (10_900, 10_900), 2),  # one of two does not lie
+    ],
+)
+def test_the_first_left_records_may_all_be_ahead_of_what_follows(idle, left, right_from):
+    """As long as they are no more than may lie, those that are still to come count as well."""
+    ahead = topic("left", steps(*left))
+    events = tuple(replace(event, appended_ms=9_000, readable_ms=9_000) for event in ahead.partitions[0])
+    logs_ = logs(replace(ahead, partitions=(events,)), topic("right", steps(8_995, 9_995)))
+
+    assert starts(join_spec(idle=idle, outliers=1), *logs_) == ({0: 0}, {0: right_from})
 
 
 def test_an_open_transaction_on_left_holds_right_back():
