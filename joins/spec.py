@@ -162,6 +162,10 @@ class JoinSpec:
         if self.on_data_loss not in ("stop", "continue"):
             raise SpecError(f"on_data_loss: {self.on_data_loss!r} is not allowed; give 'stop' or 'continue'")
 
+    def side(self, name: str) -> Side:
+        """By "left" or "right"."""
+        return self.left if name == "left" else self.right
+
     @property
     def span_ms(self) -> int:
         """How long, in event time, a right record may be needed: the interval and the disorder of both sides."""

@@ -1,10 +1,11 @@
 """A wall clock that is believed only while something else agrees with it. Pure: times are arguments.
 
 A wall clock jumps (a bad time server, a resumed machine, a hand), and what was concluded from it once cannot be taken
-back: progress, ceilings. Two things can contradict it here (and most records of a batch, where it is planned):
+back: progress, ceilings. Three things can contradict it here (and most records of a batch, where it is planned):
 
     the monotonic clock       since the anchor, the last reading that was believed, both must have gone on alike
     an earlier listing        persisted with a plan or published: the clock was there already
+    the broker's clock        of topics with its append times: what came after a listing was not appended before it
 
 State of `WallClock`, for each look:
 
@@ -89,6 +90,20 @@ def not_before(wall_ms: int, listed_ms: int) -> str | None:
     return (
         f"the wall clock is {_told(-behind_ms)} against the last listing ({listed_ms} ms since the epoch): nothing is "
         "concluded from it until it has reached that time; set the clock of this machine"
+    )
+
+
+def not_after(listed_ms: int, appended_ms: int, tolerance_ms: int) -> str | None:
+    """Why a clock cannot be right: a record that came after a listing was, by the broker's clock, appended before it.
+
+    tolerance_ms   how far the two clocks may differ
+    """
+    ahead_ms = listed_ms - appended_ms
+    if ahead_ms <= max(tolerance_ms, TOLERANCE_MS):
+        return None
+    return (
+        f"the wall clock is {_told(ahead_ms)} against the broker's: a record that came after a listing at {listed_ms} "
+        f"(ms since the epoch) was appended at {appended_ms}: nothing is concluded from it until one of them is set"
     )
 
 

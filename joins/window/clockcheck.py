@@ -1,7 +1,8 @@
-"""Before a batch is logged: most of what it reads must not be ahead of the clock.
+"""Before a batch is logged, its records are held against the clock.
 
-Once a batch is logged its ceiling stays, and records ahead of that are dead letters. A clock that is behind would make
-dead letters of good records, so that the join and the feeder hold until it is corrected.
+A clock that is behind would make dead letters of good records: most of what a batch reads must not be ahead of it. One
+that is ahead would let left go before right has come: records that came after a listing must not have been appended
+before it, where brokers stamp them. Once a batch is logged this can't be undone, so that the join and the feeder hold.
 """
 
 from __future__ import annotations
@@ -9,10 +10,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from joins.spec import ClockBehind
+from joins.window.listing import Listing
 from kafkaio.blocksearch import block_size
-from kafkaio.topiclog import TopicLog
+from kafkaio.clock import not_after
+from kafkaio.topiclog import Ends, TopicLog
 
 _ANY_TIME = 1 << 62
+
+
+class BrokersClock:
+    """Compares each listing with the append times of what came after it."""
+
+    def __init__(self, logs: Mapping[str, TopicLog], tolerance_ms: int) -> None:
+        """logs: by side, those whose event times are the broker's append times."""
+        self._logs, self._tolerance_ms = logs, tolerance_ms
+        self._before: Listing | None = None
+
+    def compare(self, listing: Listing) -> None:
+        """Raises `ClockBehind` where the listing before this one was later than what was appended after it."""
+        before = self._before
+        if before is not None and listing.listed_ms >= before.listed_ms:  # else the clock has been set back
+            for side, log in self._logs.items():
+                self._compare(before, side, log, listing.of(side))
+        self._before = listing
+
+    def _compare(self, before: Listing, side: str, log: TopicLog, ends: Mapping[int, Ends]) -> None:
+        for p, known in before.of(side).items():
+            if ends[p].stable > known.high:  # one partition is enough
+                for _, appended_ms in log.valid_times({p: (known.high, ends[p].stable)}, _ANY_TIME, 1)[p]:
+                    if (reason := not_after(before.listed_ms, appended_ms, self._tolerance_ms)) is not None:
+                        raise ClockBehind(f"{log.topic}-{p}: {reason}")
+                return
 
 
 def look_at_clock(log: TopicLog, ranges: Mapping[int, tuple[int, int]], ceiling_ms: int, clock_ms: int) -> None:

@@ -35,7 +35,7 @@ from joins.spec import ClockBehind, DataLoss, JoinSpec, Side
 from joins.window import copartition
 from joins.window.admission import Planned, Watch, admit
 from joins.window.batch import find_facts
-from joins.window.clockcheck import look_at_clock
+from joins.window.clockcheck import BrokersClock, look_at_clock
 from joins.window.facts import BucketFacts
 from joins.window.factsfolder import FactsFolder
 from joins.window.folders import bucket_folder, own_folder
@@ -131,6 +131,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, spec: JoinSpec, gate: Gate, stage: bytes | None = None) -> None:
         self._spec, self._gate, self._stage = spec, gate, stage
         self._logs: tuple[BrokerLog, BrokerLog] | None = None
+        self._brokers_clock: BrokersClock | None = None
         self._commits: LatestOffsets | None = None
         self._until_now = False
         self._left_target: dict[int, int] | None = None
@@ -210,7 +211,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._logs is not None:
             for one in self._logs:
                 one.close()
-            self._logs = None
+            self._logs = self._brokers_clock = None
 
     def _plan_ahead(self, planned: Planned) -> None:
         """Behind by whole batches, the next one is planned while this one runs, from the facts that it most likely
@@ -264,7 +265,9 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics = {side: (one.topic_id(), one.partition_count()) for side, one in (("left", left), ("right", right))}
         check_topics(spec, state, topics)
         now_ms = self._now_ms(state)
-        listing = self._frozen(list_ends(left, right, now_ms))
+        listing = list_ends(left, right, now_ms)
+        self._compare_with_broker(listing, {"left": left, "right": right})
+        listing = self._frozen(listing)
         state = check_ends(spec, state, listing)
         planned = admit(spec, state, listing, left, right, self._watching(now_ms))
         if planned is None and say:
@@ -338,6 +341,17 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if state is not None and (reason := not_before(reading.wall_ms, state.listed_ms)) is not None:
             raise ClockBehind(reason)
         return reading.wall_ms
+
+    def _compare_with_broker(self, listing: Listing, logs: Mapping[str, BrokerLog]) -> None:
+        spec = self._spec
+        if self._brokers_clock is None:
+            stamped = {
+                side: log
+                for side, log in logs.items()
+                if not spec.side(side).payload_time and log.config()["message.timestamp.type"] == "LogAppendTime"
+            }
+            self._brokers_clock = BrokersClock(stamped, spec.producer_delay_ms)
+        self._brokers_clock.compare(listing)
 
     def _connected(self) -> tuple[BrokerLog, BrokerLog]:
         if self._logs is None:

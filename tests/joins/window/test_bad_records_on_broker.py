@@ -34,15 +34,19 @@ def clock(monkeypatch) -> StoppedClock:
 
 @pytest.fixture
 def join(broker, topic_factory) -> Join:
-    """`join(payload=True, **spec)`: a join over two new topics, with times in the payload or of Kafka."""
+    """`join(payload=True, **spec)`: a join over two new topics, with times in the payload or of Kafka.
 
-    def make(payload: bool = True, **values: Any) -> JoinSpec:
+    stamped  the broker stamps the records
+    """
+
+    def make(payload: bool = True, stamped: bool = False, **values: Any) -> JoinSpec:
         times = {"time": "$.at", "format": Format.JSON} if payload else {}
+        config = {"message.timestamp.type": "LogAppendTime"} if stamped else {}
         return JoinSpec(
             **{
                 "name": "test",
-                "left": Side(topic=topic_factory(prefix="left"), disorder_ms=200, **times),
-                "right": Side(topic=topic_factory(prefix="right"), disorder_ms=200, **times),
+                "left": Side(topic=topic_factory(config=config, prefix="left"), disorder_ms=200, **times),
+                "right": Side(topic=topic_factory(config=config, prefix="right"), disorder_ms=200, **times),
                 "before_ms": 2_000,
                 "after_ms": 1_000,
                 "producer_delay_ms": 10_000,
@@ -327,3 +331,25 @@ def test_a_clock_that_was_behind_from_the_start_holds_the_join(
 
     assert run.matched == pairs(records, records)
     assert run.about("dead_letter") == []
+
+
+def test_a_clock_that_was_ahead_from_the_start_holds_the_join_where_brokers_stamp_records(
+    join: Join, clock: StoppedClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """By it all of left could go before its right has come. The broker's clock contradicts it with the first record."""
+    spec = join(payload=False, stamped=True)
+    records = timely(0, 101)
+    put(spec, records[:1], records[:1])
+    clock.go_on(60_000)
+    run = Driven(spec, tmp_path).until_quiet()
+    before = len(run.rows)
+    put(spec, left=records[1:])
+
+    for _ in range(2):
+        clock.lie(0)
+    clock.lie(0, meanwhile=run.stop)
+    run.until_quiet()
+
+    assert len(run.rows) == before
+    assert "the wall clock is" in caplog.text
+    assert "ahead against the broker's: a record that came after a listing" in caplog.text
