@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from deploy.job import WindowJob
 from joins.lookup.spec import LookupSpec
+from joins.window.copartition import check_counts
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError, TopicMissing
 
@@ -23,7 +24,7 @@ class TopicsMissing(KafkaIOError):
 
 
 def check_topics(job: WindowJob) -> None:
-    """Raises `TopicsMissing`, or `KafkaUnavailable` where no broker answers."""
+    """Before anything is claimed. Raises `TopicsMissing`, `NotCoPartitioned`, `KafkaUnavailable`."""
     read, written = job.spec.kafka, {**job.spec.kafka, **job.output.kafka}
     asked: list[tuple[str, str, Mapping[str, str]]] = [("left.topic", job.spec.left.topic, read)]
     if not isinstance(job.spec, LookupSpec):  # whose right topic is the feeder's
@@ -31,18 +32,21 @@ def check_topics(job: WindowJob) -> None:
     asked.append(("output.topic", job.output.topic, written))
     asked += [(f"topics.{name}", topic, written) for name in _SIDE_OUTPUTS if (topic := getattr(job.output, name))]
     with ThreadPoolExecutor(len(asked)) as pool:
-        told = [one for one in pool.map(_missing, asked) if one is not None]
-    if told:
-        raise TopicsMissing("; ".join(told))
+        found = dict(pool.map(_partitions, asked))
+    missing = [f"{key}: {error}" for key, error in found.items() if isinstance(error, TopicMissing)]
+    if missing:
+        raise TopicsMissing("; ".join(missing))
+    left, right = found["left.topic"], found.get("right.topic", found["left.topic"])
+    if isinstance(left, int) and isinstance(right, int):
+        check_counts(job.spec, left, right)
 
 
-def _missing(asked: tuple[str, str, Mapping[str, str]]) -> str | None:
+def _partitions(asked: tuple[str, str, Mapping[str, str]]) -> tuple[str, int | TopicMissing]:
     key, topic, kafka = asked
     log = BrokerLog(topic, kafka)
     try:
-        log.partition_count()
+        return key, log.partition_count()
     except TopicMissing as error:
-        return f"{key}: {error}"
+        return key, error
     finally:
         log.close()
-    return None

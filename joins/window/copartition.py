@@ -28,18 +28,23 @@ Keys = Mapping[int, Iterable[bytes]]
 
 def check(spec: JoinSpec, left: TopicLog, right: TopicLog) -> None:
     """Raise NotCoPartitioned where the sample shows it; say so where the sample shows nothing."""
-    counts = {"left": left.partition_count(), "right": right.partition_count()}
-    if counts["left"] != counts["right"]:
-        raise NotCoPartitioned(
-            f"left topic {left.topic!r} has {counts['left']} partitions, right topic {right.topic!r} has "
-            f"{counts['right']}: a key must stand in the same partition of both; give both the same number"
-        )
+    partitions = left.partition_count()
+    check_counts(spec, partitions, right.partition_count())
     keys = {side: _sample(one, spec.kafka) for side, one in (("left", left), ("right", right))}
-    reason = disagreement(keys["left"], keys["right"], counts["left"])
+    reason = disagreement(keys["left"], keys["right"], partitions)
     if reason is not None:
         raise NotCoPartitioned(
             f"topics {left.topic!r} and {right.topic!r} do not keep a key in the same partition: {reason}. "
             "Write both with the same partitioner (librdkafka: `partitioner: murmur2_random` is Java's)"
+        )
+
+
+def check_counts(spec: JoinSpec, left: int, right: int) -> None:
+    """Raise NotCoPartitioned where the topics' numbers of partitions differ. Pure."""
+    if left != right:
+        raise NotCoPartitioned(
+            f"left topic {spec.left.topic!r} has {left} partitions, right topic {spec.right.topic!r} has {right}: a "
+            "key must be in the same partition of both; give both the same number"
         )
 
 
