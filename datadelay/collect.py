@@ -1,25 +1,26 @@
-"""From what was observed of a topic's partitions to what is submitted. Pure.
+"""Turns what was observed of a topic's partitions into a submission. Pure.
 
-Of each partition: its ends (listed first, the time noted before), the committed position (read after them), and the
-event times of two blocks of valid records (`kafkaio.eventtime`): the last ones that were read, and the first unread
-ones in [position, last stable offset). Records without a valid time are stepped over: they are dead letters to a join.
-Where all that is unread has no time, nothing is known (`datadelay.observe`). The first line that fits decides; `D` is
-the disorder, and R what the block that was read proves (its typical time; of `outliers` records or fewer nothing):
+Observed of each partition: its ends (the clock is read first, then the ends are listed), the committed position (read
+after the ends), and the event times of two blocks of valid records (`kafkaio.eventtime`): the last ones read, and the
+first unread ones in [position, last stable offset). Records without a valid time are skipped: a join sends them to the
+dead-letter topic. If no unread record has a time, the progress is unknown (`datadelay.observe`). The first row that
+applies decides. `D` is the disorder; R is the time that the block of records already read proves: its typical time, or
+nothing if it has at most `outliers` records.
 
     observed                                           progress
-    the broker or the positions failed                 unknown, with the error
-    no position, and the log holds records             unknown: nobody knows where the consumer will begin
-    position above the high watermark, listed anew     unknown: the topic was recreated, or truncated
-    position below the log's start                     unknown: retention deleted records unread
-    unread records                                     as `datadelay.progress.unread_progress` says
-    none is unread, last stable offset = high          listed - producer delay (`idle: hold`: as the next line)
-    none is unread, an open transaction hides records  R - D
-    neither                                            unknown
+    the broker or the position store failed            unknown, with the error
+    no position, but the log holds records             unknown: where the consumer will start is not known
+    position above the high watermark, listed again    unknown: the topic was recreated or truncated
+    position below the log's start                     unknown: retention deleted unread records
+    unread records                                     see `datadelay.progress.unread_progress`
+    none unread, last stable offset = high             listed - producer delay (`idle: hold`: as the next row)
+    none unread, an open transaction hides records     R - D
+    otherwise                                          unknown
 
-A consumer that goes on reading while it is observed may stand above the listed high watermark: the ends are then
-listed again, only to tell that from a position that does not exist. Gaps need no rule: where compaction, aborted
-records or markers fill [position, last stable offset), no record is unread. A partition that has no record needs no
-position. The sum for a topic is the frontier, and unknown as soon as one partition is.
+A consumer that keeps reading while it is observed may pass the high watermark that was listed. The ends are then listed
+again, to distinguish this from a position that does not exist. Gaps need no rule: if only compacted or aborted records
+or markers fill [position, last stable offset), no record is unread. A partition without records needs no position. The
+topic's result is the frontier over its partitions; it is unknown if any partition is unknown.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ NO_GENERATION = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What is known of a topic's times; the words are those of `datadelay.progress`."""
+    """What is known of a topic's times, in the terms of `datadelay.progress`."""
 
     disorder_ms: int = 1_000
     producer_delay_ms: int = 10_000
@@ -50,11 +51,11 @@ class Rules:
 class Observed:
     """One partition.
 
-    ends       as they were listed, at `listed_ms`
-    position   the committed one, None where there is none
-    high_now   the high watermark listed again, where the position was above the first one
-    unread_ms  the times of the first block of unread records; fewer than a block: there are no more
-    read_ms    the times of the last block of records that were read, where it is needed
+    ends       as listed at `listed_ms`
+    position   the committed one; None if there is none
+    high_now   the high watermark, listed again if the position was above the first one
+    unread_ms  times of the first block of unread records; less than a block: there are no more
+    read_ms    times of the last block of records already read, where needed
     trouble    why the partition could not be read
     """
 
@@ -68,14 +69,14 @@ class Observed:
 
 
 def unread_span(position: int | None, ends: Ends) -> tuple[int, int] | None:
-    """Where the first unread records are to be looked for; None where nothing has to be read."""
+    """Where to look for the first unread records; None if nothing has to be read."""
     if position is None or not ends.start <= position < ends.stable:
         return None
     return position, ends.stable
 
 
 def read_below(observed: Observed, rules: Rules) -> int | None:
-    """Below which offset the last records that were read are to be looked for; None where the clock is enough."""
+    """The offset below which to look for the last records already read; None if the clock suffices."""
     if _refusal(observed) is not None or observed.position is None:
         return None
     if not observed.unread_ms and observed.ends.settled and rules.idle is Idle.ADVANCE:
@@ -89,7 +90,7 @@ def is_caught_up(observed: Observed) -> bool:
 
 
 def partition_report(observed: Observed, listed_ms: int, rules: Rules) -> PartitionReport:
-    """What is submitted of one partition."""
+    """What is submitted for one partition."""
     refusal = _refusal(observed)
     progress_ms = UNKNOWN if refusal else _progress_ms(observed, listed_ms, rules)
     if refusal is None and not TIME_MIN_MS <= progress_ms <= TIME_MAX_MS:
@@ -109,7 +110,7 @@ def submission(
     partitions: Sequence[Observed],
     rules: Rules,
 ) -> Submission:
-    """What is submitted of a topic."""
+    """What is submitted for a topic."""
     reports = tuple(partition_report(one, listed_ms, rules) for one in partitions)
     reason = _topic_reason(reports)
     until_ms = None if reason else frontier(one.progress_ms for one in reports if one.progress_ms is not None)
@@ -127,9 +128,9 @@ def submission(
 
 
 def failed_submission(*, consumer: str, topic: str, listed_ms: int, reason: str, before: Delay | None) -> Submission:
-    """What is submitted where nothing could be observed: unknown, with generations and partitions left as they were.
+    """What is submitted if nothing could be observed: unknown, with generations and partitions unchanged.
 
-    To leave them out would say that the partitions are gone, or that the consumer started anew.
+    Leaving them out would mean that the partitions are gone, or that the consumer started over.
     """
     reason = reason[:TEXT_MAX] or "no reason was given"
     known = () if before is None else before.partitions or ()
@@ -146,7 +147,7 @@ def failed_submission(*, consumer: str, topic: str, listed_ms: int, reason: str,
 
 
 def _refusal(observed: Observed) -> str | None:
-    """Why nothing may be concluded, in the order of the table above."""
+    """Why no conclusion is possible, in the order of the table above."""
     ends, position = observed.ends, observed.position
     if observed.trouble is not None:
         return observed.trouble

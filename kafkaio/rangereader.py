@@ -1,17 +1,15 @@
-"""Ranges of a partition as Arrow batches: the hot path of every join.
+"""Reads ranges of a partition as Arrow batches: the hot path of every join.
 
-A range [start, end) ends when the *position* reaches its end, not when a record with its last offset
-arrives: compaction, transaction markers and aborted records leave gaps. The position passes the end either
-with a record at or beyond `end` (dropped from this range, kept for the next one), or with the broker's
-end-of-partition event.
+A range [start, end) ends when the *position* reaches `end`, not when the record with the last offset arrives:
+compaction, transaction markers and aborted records leave gaps. The position passes `end` with a record at or
+beyond it (which is kept for the next range), or with the broker's end-of-partition event.
 
-A reader keeps a few consumers open, each with at most one partition assigned. The one that stopped at an
-offset has fetched beyond it, and goes on from there without a seek when the next range of its partition
-begins where the last one ended; `prepare` lets one start to fetch ahead of `read`.
+A reader keeps a few consumers open, each assigned at most one partition. A consumer that has finished a range
+has already fetched beyond it. If the next range of its partition starts there, it continues without a seek.
+`prepare` starts fetching before `read` is called.
 
-How it got fast (150-byte values, ns a record): librdkafka's message objects 500 - 900, the columns 400.
-Python's garbage collector looks through all of them again and again (another 1,200), so it is held while
-they live.
+Costs (150-byte values, ns per record): librdkafka's message objects 500 - 900, the columns 400. Python's garbage
+collector would scan all these objects repeatedly (another 1,200), so it is paused while they exist.
 """
 
 from __future__ import annotations
@@ -39,16 +37,16 @@ SCHEMA = pa.schema(
     [
         pa.field("partition", pa.int32(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
-        pa.field("timestamp", pa.int64(), nullable=False),  # milliseconds, -1 where the record has none
+        pa.field("timestamp", pa.int64(), nullable=False),  # milliseconds; -1: none
         pa.field("timestamp_type", pa.int8(), nullable=False),  # 0 none, 1 CreateTime, 2 LogAppendTime
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
-        pa.field("headers", HEADERS),  # null where the record has none
+        pa.field("headers", HEADERS),  # null: none
     ]
 )
 
-# Ranges are short: prefetching far beyond them is work thrown away, and after a full queue librdkafka would wait
-# a second before it fetches again (fetch.queue.backoff.ms).
+# Ranges are short: prefetching far beyond them is wasted work. By default librdkafka would pause for a second after
+# a full queue before it fetches again (fetch.queue.backoff.ms).
 TUNING: Mapping[str, object] = {
     "queued.min.messages": 20_000,
     "queued.max.messages.kbytes": 16_384,
@@ -61,14 +59,14 @@ READ_TIMEOUT_S = 60.0
 OPEN_CONSUMERS = 8
 _CONSUME_RECORDS = 20_000
 _CONSUME_WAIT_S = 0.01
-BATCH_BYTES = 32 << 20  # of keys, values and headers: what 100,000 records of 300 bytes weigh
+BATCH_BYTES = 32 << 20  # of keys, values and headers: about 100,000 records of 300 bytes
 
 
 class RangeReader:
-    """Reads ranges of one topic; used by one thread at a time for each range."""
+    """Reads ranges of one topic. A range is read by one thread at a time."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float = READ_TIMEOUT_S) -> None:
-        """`timeout_s`: how long a read waits without any progress before it raises `KafkaUnavailable`."""
+        """`timeout_s`: how long a read waits without progress before it raises `KafkaUnavailable`."""
         client.validate(kafka)
         self.topic = topic
         self._kafka = dict(kafka)
@@ -77,16 +75,17 @@ class RangeReader:
         self._lock = threading.Lock()
 
     def prepare(self, partition: int, start: int) -> None:
-        """Start to fetch from `start` in the background; a `read` from there finds records waiting."""
+        """Start fetching from `start` in the background, so that a `read` from there finds records waiting."""
         self._put_back(self._take(partition, start))
 
     def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Generator[pa.RecordBatch, None, None]:
-        """The records of [start, end) in batches of at most `chunk` records (`SCHEMA`), in order of offset.
+        """The records of [start, end) in offset order, in batches (`SCHEMA`) of at most `chunk` records.
 
-        A batch also ends with the record that makes it `BATCH_BYTES` large. So the same range gives the same batches at
-        each try, however it arrives: what is made of them comes in the same order.
+        A batch also ends with the record that brings it to `BATCH_BYTES`. Batch boundaries therefore do not depend on
+        how the records arrive: every read of a range gives the same batches, so what is derived from them keeps its
+        order.
 
-        `end` must have been reached by the log: with `read_committed` at most the last stable offset.
+        The log must have reached `end`; with `read_committed`, `end` is at most the last stable offset.
         Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`.
         """
         if start >= end:
@@ -95,7 +94,7 @@ class RangeReader:
         try:
             yield from cursor.read(end, chunk, self._timeout_s)
         except GeneratorExit:
-            self._put_back(cursor)  # the caller has had enough; the cursor knows where it stands
+            self._put_back(cursor)  # the caller stopped early; the cursor knows its position
             raise
         except BaseException:
             cursor.close()
@@ -103,9 +102,9 @@ class RangeReader:
         self._put_back(cursor)
 
     def give_back(self, partition: int, records: list[pa.RecordBatch]) -> None:
-        """Let the next `read` of the partition begin with these, the last ones that it has read, without a fetch.
+        """Put back the last records read from the partition: its next `read` starts with them, without a fetch.
 
-        They come again cut into batches as a fetch would cut them.
+        They are cut into batches just as fetched records would be.
         """
         with self._lock:
             cursor = self._idle.get(partition)
@@ -139,16 +138,16 @@ class RangeReader:
 
 
 class _Cursor:
-    """One consumer on one partition: where it stands, and what it has fetched beyond that."""
+    """One consumer on one partition: its position, and the records fetched beyond it."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
         self.topic = topic
         self.partition = -1
         self.position = -1
         self._ahead: list[Any] = []  # fetched, at or beyond `position`
-        self._given_back: list[pa.RecordBatch] = []  # from `position` on, before what is ahead
-        self._continues_at = -1  # what is given back ends here
-        self._passed = -1  # an end-of-partition event told: no record in [last one seen, _passed)
+        self._given_back: list[pa.RecordBatch] = []  # from `position` on, before `_ahead`
+        self._continues_at = -1  # where the given-back records end
+        self._passed = -1  # from an end-of-partition event: there is no record in [last one seen, _passed)
         self._trouble: KafkaError | None = None
         self._consumer: Consumer = client.consumer(kafka, TUNING, self._on_error)
         client.learn(self._consumer, topic, timeout_s)
@@ -217,7 +216,7 @@ class _Cursor:
         self._consumer.close()
 
     def _again(self, end: int, limit: int, size: int) -> tuple[pa.RecordBatch, int]:
-        """The next records that were given back, at most `limit` and below `end`, and the bytes of their batch."""
+        """The next given-back records (at most `limit`, below `end`), and the size of the batch with them, in bytes."""
         first = self._given_back.pop(0)
         below = int(np.searchsorted(first.column("offset").to_numpy(), end))
         piece = first.slice(0, min(below, limit))
@@ -233,7 +232,7 @@ class _Cursor:
         return piece, size
 
     def _fetch(self, limit: int) -> list[Any]:
-        """At most `limit` records from the position on; none where none came within a few milliseconds."""
+        """At most `limit` records from the position on; none if none arrived within a few milliseconds."""
         if self._ahead:
             waiting, self._ahead = self._ahead[:limit], self._ahead[limit:]
             return waiting
@@ -278,7 +277,7 @@ class _Cursor:
         )
 
     def _on_error(self, error: KafkaError) -> None:
-        """librdkafka tells here what concerns the whole client, and a topic that does not exist."""
+        """librdkafka reports errors of the whole client here, and a topic that does not exist."""
         self._trouble = error
 
 
@@ -297,7 +296,7 @@ def _first_at(messages: list[Any], offset: int) -> int:
 def _to_arrow(partition: int, messages: list[Any]) -> pa.RecordBatch:
     count = len(messages)
     first, last = messages[0].offset(), messages[-1].offset()
-    if last - first == count - 1:  # offsets ascend, so there is no gap between them
+    if last - first == count - 1:  # offsets ascend, so there are no gaps
         offsets = np.arange(first, last + 1, dtype=np.int64)
     else:
         offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
@@ -315,7 +314,7 @@ def _to_arrow(partition: int, messages: list[Any]) -> pa.RecordBatch:
 
 
 def _numbers(values: np.typing.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Without a copy, and without the import of pandas that `pa.array` of an ndarray brings."""
+    """Without a copy, and without importing pandas, as `pa.array` of an ndarray does."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
@@ -335,7 +334,7 @@ def _headers(headers: list[list[tuple[str, bytes | None]] | None]) -> pa.Array:
 
 
 def _fitting(piece: pa.RecordBatch, size: int) -> tuple[int, int]:
-    """How many records belong to a batch that holds `size` bytes already, and how many it holds with them."""
+    """How many records fit into a batch that already holds `size` bytes, and the batch's size with them."""
     sizes = size + np.cumsum(batch_bytes(piece))
     if sizes[-1] < BATCH_BYTES:
         return piece.num_rows, int(sizes[-1])
@@ -351,5 +350,5 @@ _readers: PerProcess[tuple[str, frozenset[tuple[str, str]]], RangeReader] = PerP
 
 
 def open_reader(topic: str, kafka: Mapping[str, str]) -> RangeReader:
-    """This process's reader of a topic, kept open between calls (the eight most recently used ones)."""
+    """This process's reader of a topic, kept open between calls (the eight most recently used)."""
     return _readers.get((topic, frozenset(kafka.items())), lambda: RangeReader(topic, kafka))

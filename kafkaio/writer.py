@@ -1,8 +1,8 @@
-"""Arrow batches to topics: idempotent, acknowledged by all replicas, every failure noticed.
+"""Writes Arrow batches to topics: idempotent, acknowledged by all replicas, no failure unnoticed.
 
-Success costs no Python callback (`delivery.report.only.error`); what was acknowledged is what was sent less
-what failed, once librdkafka's queue is empty. A full queue holds the caller back. After a failure the
-writer is broken: librdkafka may have given up the order of what follows, so a new one is needed.
+Success costs no Python callback (`delivery.report.only.error`): once librdkafka's queue is empty, every record
+that was sent and did not fail was acknowledged. A full queue blocks the caller. After a failure the writer is
+broken, because librdkafka may no longer keep the order of later records: open a new one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Column: TypeAlias = "pa.Array | pa.ChunkedArray | Sequence[Any] | None"
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What one `flush` can vouch for: every record `sent` since the last one was acknowledged."""
+    """What one `flush` guarantees: every record `sent` since the previous flush was acknowledged."""
 
     sent: int
     acknowledged: int
@@ -59,11 +59,11 @@ class TopicWriter:
         self, kafka: Mapping[str, str], transactional_id: str | None = None, clients: Clients = client
     ) -> None:
         self._producer = clients.producer(kafka, TUNING, self._on_error, self._on_delivery, transactional_id)
-        self.failed_with: set[int] = set()  # the codes of what failed, or ended the producer
+        self.failed_with: set[int] = set()  # error codes of failed records, and of the error that ended the producer
         timeout_ms = int(
             kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", _DEFAULT_DELIVERY_TIMEOUT_MS))
         )
-        # librdkafka gives up every record by itself; the rest is for a librdkafka that does not.
+        # librdkafka gives up on every record by itself; the extra time is for when it does not.
         self._flush_timeout_s = timeout_ms / 1000 + 30.0
         self._sent = 0
         self._failed = 0
@@ -79,13 +79,16 @@ class TopicWriter:
         timestamps: Column = None,
         partitions: Column = None,
     ) -> int:
-        """Hand records to the producer, and return how many; they are safe only after `flush`.
+        """Hand records to the producer; return how many. They are safe only after `flush`.
 
-        Columns have the same length, `None` stands for a column of nulls (at least one of keys and values
-        is given). keys, values   binary (or strings) headers        list<struct<key, value>> as
-        `RangeReader` gives them, or lists of (key, value); null: none timestamps     int64 milliseconds;
-        null: now partitions     int32; null: by the partitioner (murmur2 of the key, as in the Java client)
-        Raises `DeliveryFailed` when an earlier record of this writer failed, `ProducerFailed` when none can follow.
+        All columns have the same length. `None` means a column of nulls; keys or values must be given.
+
+            keys, values   binary or strings
+            headers        list<struct<key, value>> as from `RangeReader`, or lists of (key, value); null: no headers
+            timestamps     int64 milliseconds; null: now
+            partitions     int32; null: chosen by the partitioner (murmur2 of the key, as in the Java client)
+
+        Raises `DeliveryFailed` if an earlier record of this writer failed, `ProducerFailed` if the producer has ended.
         """
         count = next(len(column) for column in (values, keys) if column is not None)
         with no_garbage_collection():
@@ -124,14 +127,15 @@ class TopicWriter:
 
     @property
     def producer(self) -> Producer:
-        """The producer itself, for what concerns its transactions."""
+        """The underlying producer, for transactions."""
         return self._producer
 
     def close(self) -> None:
-        """Let go of the producer; records that were not flushed are given up.
+        """Close the producer; records that were not flushed are dropped.
 
-        It aborts a transaction that is open, for which librdkafka has no time-out, and at times no end where the broker
-        was away meanwhile. What does not close in time is left alone; the next producer of its id aborts it.
+        Closing aborts an open transaction. librdkafka has no time-out for that, and sometimes never returns if the
+        broker was unreachable meanwhile. A producer that does not close in time is abandoned; the next one with the
+        same transactional id aborts its transaction.
         """
         try:
             within(_CLOSE_WITHIN_S, self._close)
@@ -143,7 +147,7 @@ class TopicWriter:
         try:
             with self._fatal_error_told():
                 self._producer.flush(_CLOSE_WITHIN_S)
-                self._producer.close()  # which also aborts a transaction that is open
+                self._producer.close()  # also aborts an open transaction
         except ProducerFailed as error:
             log.info("a producer was let go of with its transaction open: %s", error)
 
@@ -174,8 +178,8 @@ class TopicWriter:
     def _fatal_error_told(self) -> Iterator[None]:
         """Raises `ProducerFailed` for an error that ends the producer.
 
-        confluent-kafka raises it from whatever serves callbacks, and goes on calling back with it pending: Python then
-        has a SystemError, of which it is the cause, or has been lost.
+        confluent-kafka raises the error from any call that serves callbacks, and goes on calling back while it is
+        pending. Python then raises a SystemError, with the error as its cause or without any trace of it.
         """
         try:
             yield
@@ -190,7 +194,7 @@ class TopicWriter:
             raise ProducerFailed(f"the producer cannot go on: {told}") from error
 
     def _refused(self, topic: str, partition: int, error: KafkaException) -> DeliveryFailed:
-        """librdkafka did not even take the record (too large for any topic, say)."""
+        """librdkafka did not accept the record at all (for example, it is too large for any topic)."""
         self.failed_with.add(error.args[0].code())
         return DeliveryFailed(topic, partition, f"{error.args[0].str()} ({error.args[0].name()})", 1)
 
@@ -218,7 +222,7 @@ class TopicWriter:
 
 
 def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:
-    """The column's values as Python's, the default in place of nulls."""
+    """The column as Python values, with the default in place of nulls."""
     if column is None:
         return repeat(default, count)
     if not isinstance(column, pa.Array | pa.ChunkedArray):
@@ -230,7 +234,7 @@ def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:
 
 
 def _header_lists(column: Column, count: int) -> Iterable[Any]:
-    """Headers as lists of (key, value), None where a record has none."""
+    """Headers as lists of (key, value); None where a record has none."""
     if isinstance(column, pa.ChunkedArray):
         return [one for chunk in column.chunks for one in _header_lists(chunk, len(chunk))]
     if not isinstance(column, pa.Array):
@@ -248,10 +252,10 @@ _writers: PerProcess[frozenset[tuple[str, str]], TopicWriter] = PerProcess(4, To
 
 
 def open_writer(kafka: Mapping[str, str]) -> TopicWriter:
-    """This process's writer to a cluster, kept open between calls (the four most recently used ones)."""
+    """This process's writer to a cluster, kept open between calls (the four most recently used)."""
     return _writers.get(frozenset(kafka.items()), lambda: TopicWriter(kafka))
 
 
 def discard_writer(kafka: Mapping[str, str]) -> None:
-    """Close this process's writer, as is needed after `DeliveryFailed`: the next `open_writer` makes a new one."""
+    """Close this process's writer, as required after `DeliveryFailed`. The next `open_writer` opens a new one."""
     _writers.discard(frozenset(kafka.items()))
