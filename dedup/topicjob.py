@@ -45,6 +45,7 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.errors import RecordTooLarge
 from kafkaio.eventtime import typical
+from kafkaio.finalerror import final_error
 from kafkaio.perprocess import PerProcess
 from kafkaio.producible import TopicLimits, batch_bytes, record_bytes, restamped
 from kafkaio.rangereader import RangeReader, open_reader
@@ -148,7 +149,10 @@ def topic_stage(job: TopicJob) -> Stage:
     """A range -> one summary."""
 
     def carry_out(span: Span) -> Iterator[pa.RecordBatch]:
-        yield _carry_out(job, span)
+        try:
+            yield _carry_out(job, span)
+        except RecordTooLarge as error:
+            yield summary_batch(final_error(error))
 
     return carry_out
 

@@ -40,7 +40,7 @@ def write_aside(spec: JoinSpec, output: Output, rows: pl.DataFrame, write: Write
                 write_copies(spec, side, topic, about, write)
             elif outcome == "dead_letter":
                 raise NoDeadLetterTopic(
-                    f"{len(about)} records cannot take part, the first {_name(spec, side, about, 0)} "
+                    f"{_name(spec, side, about, 0)}{_more(about)} cannot take part "
                     f"({about['reason'][0]}): name a dead-letter topic (`topics.dead_letter`), or fix the producer"
                 )
 
@@ -55,9 +55,9 @@ def write_refused(
     if output.dead_letter is None:
         first, right = refusals[0], _name(spec, "right", about, 0)
         raise NoDeadLetterTopic(
-            f"{len(about)} rows cannot be written to topic {output.topic!r}, the first about "
-            f"{_name(spec, 'left', about, 0)} and {right or 'no right record'} ({first.reason}): {first.why}. Name a "
-            "dead-letter topic (`topics.dead_letter`), or remove the cause"
+            f"the row about {_name(spec, 'left', about, 0)} and {right or 'no right record'}{_more(about)} cannot be "
+            f"written to topic {output.topic!r} ({first.reason}): {first.why}. Name a dead-letter topic "
+            "(`topics.dead_letter`), or remove the cause"
         )
     rights = about.select(pl.format("{}:{}", "right_partition", "right_offset")).to_series().to_list()
     more = [
@@ -65,6 +65,11 @@ def write_refused(
         for right, one in zip(rights, refusals, strict=True)
     ]
     write_copies(spec, "left", output.dead_letter, about, write, more)
+
+
+def _more(rows: pl.DataFrame) -> str:
+    """How many there are besides the first."""
+    return f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
 
 
 def write_copies(

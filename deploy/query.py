@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from deploy.accounts import check_whole
 from deploy.exitcodes import ExitCode
+from kafkaio.finalerror import final_error_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,8 +65,8 @@ def summaries_of(frame: DataFrame) -> list[dict[str, Any]]:
     """
     summaries = [json.loads(row.summary) for row in frame.collect()]
     for one in summaries:
-        if "ends" in one:
-            raise JobEnded(one["ends"])
+        if (error := final_error_in(one)) is not None:
+            raise JobEnded(error)
     if not summaries:
         check_whole([], frame.rdd.getNumPartitions(), "tasks")
     return summaries
@@ -113,7 +114,7 @@ def failed(error: Exception) -> ExitCode:
     ours = dict(OURS.findall(text))
     for name in (*CODES, *reversed(ours)):
         if name in ours:
-            log.error("%s: %s", name, ours[name])
+            log.error("%s", ours[name] if name == JobEnded.__name__ else f"{name}: {ours[name]}")
             return CODES.get(name, ExitCode.FAILED)
     log.error("the query failed: %s", _without_java(f"{type(error).__name__}: {error}"))
     return ExitCode.FAILED

@@ -44,6 +44,7 @@ from joins.window.stage import SUMMARY, TICKET
 from kafkaio.delivery import AtLeastOnce, Delivery, ExactlyOnce
 from kafkaio.errors import RecordTooLarge
 from kafkaio.fenced import Bucket
+from kafkaio.finalerror import final_error
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.rangereader import HEADERS
 from kafkaio.receipt import Batch, Standing
@@ -83,7 +84,7 @@ def deliver_stage(
             if bucket is not None:
                 bucket.abandon()
                 bucket = None
-            yield pa.record_batch({"summary": [json.dumps({"ends": f"{type(error).__name__}: {error}"})]})
+            yield pa.record_batch({"summary": [json.dumps(final_error(error))]})
         finally:
             if bucket is not None:  # something failed, or nobody wants the rest
                 bucket.abandon()

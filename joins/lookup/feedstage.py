@@ -30,7 +30,8 @@ from joins.window.intake import take_in
 from joins.window.passage import lags_of
 from joins.window.records import RECORD
 from kafkaio import failpoint
-from kafkaio.errors import KafkaIOError
+from kafkaio.errors import KafkaIOError, RecordTooLarge
+from kafkaio.finalerror import final_error
 from kafkaio.perprocess import PerProcess
 from kafkaio.producible import restamped, shortened
 from kafkaio.rangereader import open_reader
@@ -154,8 +155,9 @@ class FeedTask:
         topic = spec.right.topic
         if spec.dead_letter is None:
             raise NoDeadLetterTopic(
-                f"{len(records)} records of {topic!r} cannot be stored, the first at partition {first['partition']} "
-                f"offset {first['offset']} ({reasons[0]}): name a dead-letter topic (`topics.dead_letter`), fix the "
+                f"right {topic}-{first['partition']} offset {first['offset']}"
+                f"{f' (and {len(records) - 1} more)' if len(records) > 1 else ''} cannot be stored "
+                f"({reasons[0]}): name a dead-letter topic (`topics.dead_letter`), fix the "
                 "producer, or raise the namespace's limits"
             )
         for reason in reasons:
@@ -270,8 +272,11 @@ def store_of(spec: FeedSpec) -> FeedStore:
 def feed(spec: FeedSpec, tickets: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
     """Tickets as JSON objects -> one summary row each."""
     for ticket in tickets:
-        summary = FeedTask(spec, FeedTicket(**ticket)).carry_out()
-        yield pa.record_batch({"summary": [json.dumps(summary.to_json())]})
+        try:
+            summary = FeedTask(spec, FeedTicket(**ticket)).carry_out().to_json()
+        except (NoDeadLetterTopic, RecordTooLarge) as error:
+            summary = final_error(error)
+        yield pa.record_batch({"summary": [json.dumps(summary)]})
 
 
 def _right(name: str) -> pl.Expr:

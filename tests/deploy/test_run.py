@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pyspark
@@ -14,6 +15,7 @@ import pytest
 
 from benchmarks import workload
 from deploy.exitcodes import ExitCode
+from kafkaio.fenced import Bucket
 from kafkaio.groups import GroupOffsets
 from tests.deploy.jobprocess import JobProcess, records, uncommitted
 from tests.joins.spark import Put, produce
@@ -220,6 +222,7 @@ def test_what_stops_a_job_is_its_exit_code(kafka, job, tmp_path):
     refused = JobProcess(tmp_path, {**content, "topics": {}})
     assert refused.ended() == ExitCode.REFUSED
     assert "topics.dead_letter" in refused.told()
+    assert "JobEnded" not in refused.told(), "a class name that says nothing"
     assert "Lost task" not in refused.told(), "it was tried again, in vain"
     assert "Traceback" not in refused.told()
     assert "\tat " not in refused.told(), "Java's stacks drown what matters"
@@ -235,6 +238,19 @@ def test_topics_that_are_not_there_are_all_told_before_spark_starts(kafka, job, 
     (told,) = started.told().strip().splitlines()
     assert "topics.late: Kafka has no topic 'nowhere-1'" in told
     assert "output.topic: Kafka has no topic 'nowhere-2'" in told
+
+
+def test_topics_that_differ_in_partitions_are_refused_before_the_output_is_claimed(kafka, job, topic_factory, tmp_path):
+    """After the mistake is corrected, a new checkpoint finds nobody's receipts."""
+    content = job()
+    other = {**content, "right": {**content["right"], "topic": topic_factory(5)}}
+
+    refused = JobProcess(tmp_path, other)
+
+    assert refused.ended() == ExitCode.NOT_CO_PARTITIONED
+    assert "has 5: a key must be in the same partition of both" in refused.told()
+    with closing(GroupOffsets(Bucket(content["name"], 0, content["output"]["topic"]).group, kafka)) as receipts:
+        assert receipts.read([(content["output"]["topic"], 0)]) == {(content["output"]["topic"], 0): None}
 
 
 def test_an_expression_that_spark_refuses_is_a_mistake_in_the_job_file(kafka, job, tmp_path):

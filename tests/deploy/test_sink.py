@@ -256,8 +256,8 @@ def test_a_row_too_large_without_a_dead_letter_topic_is_reported_once(
     assert committed(kafka, topic) == []
     assert list(summary) == ["ends"]
     assert str(summary["ends"]).startswith(
-        f"NoDeadLetterTopic: 1 rows cannot be written to topic {topic!r}, the first about l-0 offset 1 and no right "
-        "record (too_large): 40,"
+        f"NoDeadLetterTopic: the row about l-0 offset 1 and no right record cannot be written to topic {topic!r} "
+        "(too_large): 40,"
     )
     assert f"above the 20,000 of max.message.bytes of topic {topic!r}. Name a dead-letter topic" in str(summary["ends"])
 
