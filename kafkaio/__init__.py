@@ -1,1 +1,1 @@
-"""The only room that talks to Kafka: ranges to Arrow, times to offsets, positions, delivery."""
+"""The only package that talks to Kafka: ranges to Arrow, times to offsets, positions, delivery."""

@@ -1,23 +1,22 @@
-"""Where a time begins among records that are not sorted by it, and of which some lie: a bisection over blocks. Pure.
+"""Finds where a time begins among records that are not sorted by time and some of which lie: bisection by blocks. Pure.
 
-A record lies where its time is late (more than the disorder below an earlier one that does not lie) or ahead of its
-neighbours. A block is 2m + 1 consecutive valid records, and at most m of a block lie. `sought` is the query's time less
-its margin, and the margin is at least the disorder. Of a block that is read from the middle on,
+A record lies if its time is late (more than the disorder below an earlier one that does not lie) or ahead of its
+neighbours. A block is 2m + 1 consecutive valid records, of which at most m lie. `sought` is the query's time less its
+margin, and the margin is at least the disorder. For a block that is read from the middle on:
 
     m + 1 or more are below `sought`   one of the last m + 1 of these does not lie: every timely record before it is at
                                        most the disorder above it, and so below the query's time. `low` moves behind
                                        the first of the last m + 1
-    otherwise                          m + 1 or more are not below `sought`, and one of them does not lie: the time is
-                                       reached. `high` moves to the middle
+    otherwise                          m + 1 or more are not below `sought`, and one of them does not lie: the time has
+                                       been reached. `high` moves to the middle
 
-so that no single record decides. Near the end a block from the middle on would be shorter. There the *last* block below
-`hi` is taken instead, records before `lo` included. Only the start of the log makes that one shorter: it proves nothing
-then, as all of it may lie. What remains between `low` and the end of the last block that was read is known record by
-record, and the answer is the first one there that is not below `sought`: before it stand facts, and what the blocks
-prove.
+So no single record decides. Near the end a block from the middle on would be too short. The *last* block below `hi` is
+read instead, including records before `lo`. Only the start of the log can make that block short; then it proves
+nothing, because all of it may lie. Every record between `low` and the end of the last block read is known. The answer
+is the first one there that is not below `sought`: all that precedes it is known, or proven by the blocks.
 
-The search is a generator that yields a `Probe` and is sent the records that were found, so that a real broker and a
-simulated log run the same code, and the searches of all partitions advance in lockstep.
+The search is a generator: it yields a `Probe` and is sent the records found. So a real broker and a simulated log run
+the same code, and the searches of all partitions advance in lockstep.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Timed = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The first `count` valid records of [start, end); the last `count` below `end` where `start` is None."""
+    """The first `count` valid records of [start, end), or the last `count` below `end` if `start` is None."""
 
     start: int | None
     end: int
@@ -45,12 +44,12 @@ Searching = Generator[Probe, Sequence[Timed], TimeAnswer]
 
 
 def block_size(outliers: int) -> int:
-    """Of so many consecutive valid records at most `outliers` may lie."""
+    """The size of a block: of this many consecutive valid records at most `outliers` may lie."""
     return 2 * outliers + 1
 
 
 def borne_out(block: Sequence[Timed], time_ms: int) -> int | None:
-    """Where the time begins in the block at an answer of the index; None where one record alone has reached it."""
+    """Where the time begins in the block at the index's answer; None if at most half its records reach the time."""
     if not block or typical([at for _, at in block]) < time_ms:
         return None
     return next(offset for offset, at in block if at >= time_ms)
@@ -82,6 +81,6 @@ def search(query: TimeQuery, outliers: int) -> Searching:
 
 
 def _proven(block: Sequence[Timed], sought_ms: int, outliers: int) -> int | None:
-    """The offset before which a full block proves every timely record to be below the query's time, if it does."""
+    """The offset before which a full block proves all timely records to be below the query's time; None if none is."""
     below = [offset for offset, at in block if at < sought_ms]
     return below[-outliers - 1] + 1 if len(below) > outliers else None

@@ -1,4 +1,4 @@
-"""A call that is waited for a bounded time, where librdkafka has no time-out or does not keep to it."""
+"""Waits a bounded time for a call, for librdkafka calls that have no time-out or do not keep to it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 def within(timeout_s: float, call: Callable[[], T]) -> T:
-    """What the call returns or raises; `TimeoutError` where it does neither in time: it goes on in its own thread."""
+    """What the call returns or raises; `TimeoutError` if it takes too long: it then continues in its own thread."""
     done: Future[T] = Future()
 
     def run() -> None:
         try:
             done.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
             done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()

@@ -1,15 +1,15 @@
-"""One topic of a real broker, as seen by a planner: ends, ids, and where a time begins.
+"""One topic of a real broker, as a planner sees it: ends, ids, and where a time begins.
 
-A time is looked up in the broker's index first, for all partitions in one call. The index answers with the
-first record of any kind at or after the time, searched from the start of the log: a transaction's marker,
-an aborted record, one from the future or one ahead of its neighbours answers as well. So the block of valid
-records that starts there is read, and the answer counts only if that block has reached the time. That no
-record at all reaches a time is exact.
+A time is first looked up in the broker's index, for all partitions in one call. The index returns the first record
+of any kind at or after the time, counted from the start of the log. That may be a transaction marker, an aborted
+record, a record from the future or one ahead of its neighbours. So the block of valid records that starts there is
+read, and the answer counts only if that block has reached the time. The answer that no record at all reaches a time
+is exact.
 
-Otherwise, and where times are in the payload, blocks of records are compared (`kafkaio.blocksearch`): records
-are not sorted by time, and one that lies at a probe must not throw away what stands before it. All partitions
-advance in lockstep, so that the rounds cost and not the partitions: a block is one fetch where records are
-small, as a single record is.
+Otherwise, and if times are in the payload, the search goes by blocks of records (`kafkaio.blocksearch`): records are
+not sorted by time, and one that lies at a probe must not discard what precedes it. All partitions advance in
+lockstep, so the cost depends on the number of rounds, not of partitions. Where records are small, a block takes one
+fetch, as a single record does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kafkaio.eventtime import ANY_SKEW_MS, OUTLIERS, TimeOf, ceilings, event_tim
 from kafkaio.pointread import PointReader, Record
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
 
-# These have no types.
+# These are untyped.
 OffsetSpec: Any = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
 ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
 
@@ -37,15 +37,15 @@ T = TypeVar("T")
 
 BEYOND_THE_LOG = 1 << 62  # an offset that no log reaches: the index knows no record at or after the time
 
-_ANSWERED_WITHIN_S = 5.0  # then the client learns anew, and the call is tried again
-_TAKE_AT_MOST = 4096  # records in one go, where one after the other has no time
+_ANSWERED_WITHIN_S = 5.0  # after that the client refreshes its metadata and retries
+_TAKE_AT_MOST = 4096  # records per read, while one record after another has no time
 
 
 class BrokerLog:
     """Implements `kafkaio.topiclog.TopicLog`. Every call is retried within bounds, then raises `KafkaUnavailable`.
 
     outliers            how many records of a block may lie (`kafkaio.blocksearch`)
-    max_future_skew_ms  how far above its append time, where the broker set it, a record's time is valid
+    max_future_skew_ms  how far a record's time may lie above its append time, if the broker set that, and be valid
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class BrokerLog:
         return str(self._describe().topic_id)
 
     def partition_count(self) -> int:
-        """Asked anew each time; the other calls keep to the count that was last told."""
+        """Asked each time; the other calls use the count that was reported last."""
         self._partitions = len(self._describe().partitions)
         return self._partitions
 
     def config(self) -> dict[str, str]:
-        """The topic's configuration, defaults of the broker included."""
+        """The topic's configuration, including the broker's defaults."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
 
         def ask() -> dict[str, str]:
@@ -95,7 +95,7 @@ class BrokerLog:
 
     def ends(self) -> dict[int, Ends]:
         partitions = range(self._partitions if self._partitions is not None else self.partition_count())
-        # In this order each of start <= stable <= high holds although the log goes on between the calls.
+        # This order guarantees start <= stable <= high, although the log grows between the calls.
         starts = self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
         stables = self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()), IsolationLevel.READ_COMMITTED)
         highs = self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
@@ -110,7 +110,7 @@ class BrokerLog:
         }
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
-        """As in the Protocol; `BEYOND_THE_LOG` where no record reaches the time."""
+        """As in the Protocol; `BEYOND_THE_LOG` if no record reaches the time."""
         if not self._time_of.in_payload:
             return {p: _or_beyond(found.offset) for p, found in self._index(times_ms).items()}
         ends = self.ends()
@@ -142,7 +142,7 @@ class BrokerLog:
     def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[Timed]]:
         starts = {p: found.offset for p, found in self._all(ends, OffsetSpec.earliest()).items()}
         found: dict[int, list[Timed]] = {p: [] for p in ends}
-        back = count + 1  # a transaction's marker often stands at the end
+        back = count + 1  # the last offset is often a transaction marker
         spans = {p: (max(end - back, starts[p]), end) for p, end in ends.items() if end > starts[p]}
         while spans:
             records = self._points.take(spans, back)
@@ -165,7 +165,7 @@ class BrokerLog:
         self._points.close()
 
     def _by_index(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
-        """The answers of the index that hold; a partition that it may be wrong about is missing."""
+        """The index's answers that hold; partitions for which it may be wrong are left out."""
         found = {p: _or_beyond(at.offset) for p, at in self._index({p: q.time_ms for p, q in queries.items()}).items()}
         none = {p: TimeAnswer(q.hi, q.time_ms, False) for p, q in queries.items() if found[p] >= q.hi}
         spans = {p: (found[p], q.hi) for p, q in queries.items() if q.lo <= found[p] < q.hi}
@@ -174,7 +174,7 @@ class BrokerLog:
         return none | {p: TimeAnswer(at, queries[p].time_ms, True) for p, at in begins.items() if at is not None}
 
     def _search(self, queries: Mapping[int, TimeQuery], ceiling_ms: int, outliers: int) -> dict[int, TimeAnswer]:
-        """All searches in lockstep: each round reads one block of every partition whose search is not over."""
+        """All searches in lockstep: each round reads one block of every partition still being searched."""
         starts = self._all(queries, OffsetSpec.earliest())
         searches = {
             p: search(replace(query, lo=min(max(query.lo, starts[p].offset), query.hi)), outliers)
@@ -204,7 +204,7 @@ class BrokerLog:
         return answers
 
     def _valid(self, records: Sequence[Record], ceiling_ms: int) -> list[tuple[Record, int]]:
-        """The records with a valid time, and this."""
+        """The records with a valid time, each with its time."""
         stamps = pa.array([record.timestamp_ms for record in records], pa.int64())
         types = pa.array([record.timestamp_type for record in records], pa.int8())
         values = pa.array([record.value for record in records], pa.binary())
@@ -222,7 +222,7 @@ class BrokerLog:
     def _offsets(
         self, specs: Mapping[int, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[int, Any]:
-        """What the broker knows of each partition (`offset`, `timestamp`, `leader_epoch`), in one call."""
+        """What the broker reports for each partition (`offset`, `timestamp`, `leader_epoch`), in one call."""
         if not specs:
             return {}
 
@@ -244,10 +244,10 @@ class BrokerLog:
         return self._retried(ask)
 
     def _retried(self, ask: Callable[[], T]) -> T:
-        """Before it asks again, the client learns brokers and leaders anew.
+        """Before each retry the client refreshes its brokers and leaders.
 
-        By itself librdkafka asks with the leader's epoch that it knows, and waits for a controller that it does not
-        know, for minutes after a broker was restarted.
+        For minutes after a broker was restarted, librdkafka by itself asks with an old leader epoch, and waits for a
+        controller that it does not know.
         """
 
         def asked() -> T:

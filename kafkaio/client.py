@@ -1,8 +1,8 @@
-"""librdkafka configurations: ours below, the user's on top, and what would lose data refused.
+"""librdkafka configurations: our defaults, overridden by the user's properties; what would lose data is refused.
 
-Every property passes through, TLS and SASL among them. Refused are those that would silently lose records
-or that the reading and writing here depends on. Secrets never reach a log: show a configuration through
-`masked` only.
+Every property passes through, including TLS and SASL. Refused are properties that would silently lose records, or
+that break what this package's reading and writing relies on. Secrets must never reach a log: show a configuration
+only through `masked`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ LEARN_TIMEOUT_S = 2.0
 SAY_AFTER_S = 3.0
 _SECRET = re.compile(r"password|secret|token|sasl\.oauthbearer|key\.pem|private", re.IGNORECASE)
 
-# librdkafka lets half the first back-off pass between two connections of a client, also before any has failed: with its
-# own 100 ms a client that needs two takes 50 ms longer.
+# librdkafka waits half the first back-off between two connections of a client, even if none has failed: with its
+# default of 100 ms, a client that needs two connections takes 50 ms longer.
 _COMMON: Mapping[str, Any] = {"client.id": "teacup", "reconnect.backoff.ms": 20}
-# A group id is asked for by librdkafka even where nobody joins a group; nothing is ever committed to this one.
+# librdkafka requires a group id even if nobody joins a group; nothing is ever committed to this one.
 _CONSUMER: Mapping[str, Any] = {
     "group.id": "teacup-reader",
     "isolation.level": "read_committed",
-    "topic.metadata.propagation.max.ms": 5_000,  # how long a topic that is not there may yet be on its way
+    "topic.metadata.propagation.max.ms": 5_000,  # how long a missing topic may still be in creation
 }
 _CONSUMER_FIXED: Mapping[str, Any] = {
     "enable.auto.commit": False,
@@ -47,7 +47,7 @@ _CONSUMER_FIXED: Mapping[str, Any] = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
 }
-TRANSACTION_TIMEOUT_MS = 10_000  # readers wait so long for what a dead writer left open
+TRANSACTION_TIMEOUT_MS = 10_000  # how long readers wait for a transaction that a dead writer left open
 _PRODUCER: Mapping[str, Any] = {"partitioner": "murmur2_random"}
 _PRODUCER_FIXED: Mapping[str, Any] = {
     "enable.idempotence": True,
@@ -75,7 +75,7 @@ _REFUSED: Mapping[str, tuple[frozenset[str], str]] = {
 
 
 def validate(kafka: Mapping[str, str]) -> None:
-    """Check the user's properties without connecting; raises `ConfigError` naming the property and why."""
+    """Check the user's properties without connecting. Raises `ConfigError`, naming the property and the reason."""
     if not kafka.get("bootstrap.servers") and not kafka.get("metadata.broker.list"):
         raise ConfigError("bootstrap.servers is missing; give the brokers as host:port,host:port")
     for key, value in kafka.items():
@@ -87,25 +87,25 @@ def validate(kafka: Mapping[str, str]) -> None:
 
 
 def committed_only(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The same properties for reading what counts: records of aborted transactions are none, whatever is read else."""
+    """The same properties, but records of aborted transactions are never read, whatever the user's isolation level."""
     return {**kafka, "isolation.level": "read_committed"}
 
 
 def masked(kafka: Mapping[str, Any]) -> dict[str, Any]:
-    """The same properties to show to people: the values of secrets are replaced."""
+    """The same properties with secrets masked, for display."""
     return {key: "***" if _SECRET.search(key) else value for key, value in kafka.items()}
 
 
 def consumer(kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Consumer:
-    """A consumer for explicit positions: member of no group, commits nothing. `tuning` lies below the user's."""
+    """A consumer for explicit positions: joins no group, commits nothing. The user's properties override `tuning`."""
     return _make(Consumer, kafka, {**_CONSUMER, **tuning}, {**_CONSUMER_FIXED, "error_cb": on_error})
 
 
 def learn(client: Consumer | Producer | AdminClient | clients.Producer, topic: str, timeout_s: float) -> None:
-    """Let a client know the topic's leaders now, if the broker answers in time; its use tells where it does not.
+    """Fetch the topic's leaders now, if the broker answers in time; if not, the client's later calls report it.
 
-    What finds no broker connected waits for librdkafka's next look around: an assignment up to a second, the first
-    call of a transactional producer half of one.
+    A call that finds no connected broker waits until librdkafka next looks for one: an assignment up to a second, the
+    first call of a transactional producer half a second.
     """
     try:
         client.list_topics(topic, timeout_s)
@@ -120,7 +120,7 @@ def producer(
     on_delivery: Callable[[KafkaError | None, Any], None],
     transactional_id: str | None = None,
 ) -> Producer:
-    """An idempotent producer that waits for all replicas; `on_delivery` hears of failures only."""
+    """An idempotent producer that waits for all replicas; `on_delivery` is called for failures only."""
     fixed = {**_PRODUCER_FIXED, "error_cb": on_error, "on_delivery": on_delivery}
     if transactional_id is not None:
         fixed["transactional.id"] = transactional_id
@@ -128,7 +128,7 @@ def producer(
 
 
 def admin(kafka: Mapping[str, str], on_error: Callable[[KafkaError], None] = lambda _: None) -> AdminClient:
-    """An admin client; what it cannot reach shows in its answers, and to `on_error` when it is polled."""
+    """An admin client. Connection errors show in its answers; polled, it also passes them to `on_error`."""
     return _make(AdminClient, kafka, {}, {"error_cb": on_error})
 
 
@@ -141,7 +141,7 @@ def _make(kind: Callable[..., T], kafka: Mapping[str, str], ours: Mapping[str, A
 
 
 class _OtherRole(logging.Filter):
-    """One mapping serves consumers and producers; that each ignores the other's properties is no news."""
+    """One mapping serves consumers and producers, so each ignores the other's properties: not worth a log line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return "property and will be ignored by this" not in record.getMessage()
@@ -157,7 +157,7 @@ _TRANSIENT = (
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
     KafkaError._WAIT_COORD,
-    KafkaError._NOENT,  # of `list_offsets`: no broker is there that could tell the leaders
+    KafkaError._NOENT,  # from `list_offsets`: no broker is reachable that knows the leaders
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -176,7 +176,7 @@ _TRANSIENT = (
 
 
 def is_missing(error: KafkaError) -> bool:
-    """The topic or the partition does not exist."""
+    """The topic or partition does not exist."""
     return error.code() in _MISSING
 
 
@@ -191,9 +191,9 @@ _NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 def translate(
     error: KafkaError, doing: str, topic: str, partition: int | None = None, trouble: KafkaError | None = None
 ) -> KafkaIOError:
-    """The error of ours that stands for one of librdkafka's.
+    """Our error for one of librdkafka's.
 
-    trouble   what the client's `on_error` was told last: a call that only timed out may not have been let in at all
+    trouble   the error last passed to the client's `on_error`: a call that only timed out may have been refused access
     """
     if is_missing(error):
         return TopicMissing(topic, partition)
@@ -205,9 +205,9 @@ def translate(
 
 
 def retried(call: Callable[[], T], kafka: Mapping[str, Any]) -> T:
-    """Call until it does not raise `KafkaUnavailable`, with growing pauses, for at most a minute; says so meanwhile.
+    """Call until it no longer raises `KafkaUnavailable`, with growing pauses, for at most a minute; logs a warning.
 
-    `TopicMissing` gets a few seconds: a topic just made, or a broker just started, may not know it yet.
+    `TopicMissing` is retried for a few seconds: a topic just created, or a broker just started, may not know it yet.
     """
     started, told = time.monotonic(), False
     brokers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")

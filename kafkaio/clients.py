@@ -1,4 +1,4 @@
-"""What delivery needs of a Kafka client, and no more: `kafkaio.client` gives real ones, a simulation its own."""
+"""The part of a Kafka client that delivery needs: `kafkaio.client` gives real ones, a simulation its own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Producer(Protocol):
 
 
 class Consumer(Protocol):
-    """As `confluent_kafka.Consumer`, of which only the committed offsets are asked."""
+    """As `confluent_kafka.Consumer`, but used only for committed offsets."""
 
     def committed(self, partitions: list[TopicPartition], timeout: float, /) -> list[TopicPartition]: ...
 
@@ -56,7 +56,7 @@ class Consumer(Protocol):
 
 
 class Clients(Protocol):
-    """Makes them, of librdkafka properties; see `kafkaio.client`."""
+    """Creates clients from librdkafka properties; see `kafkaio.client`."""
 
     def producer(
         self,

@@ -1,20 +1,20 @@
-"""A wall clock that is believed only while something else agrees with it. Pure: times are arguments.
+"""A wall clock that is trusted only while something else agrees with it. Pure: times are arguments.
 
-A wall clock jumps (a bad time server, a resumed machine, a hand), and what was concluded from it once cannot be taken
-back: progress, ceilings. Three things can contradict it here (and most records of a batch, where it is planned):
+A wall clock can jump (a bad time server, a resumed machine, a manual change), and conclusions drawn from it (progress,
+ceilings) cannot be taken back. Three things can contradict it here (and, when a batch is planned, most of its records):
 
-    the monotonic clock       since the anchor, the last reading that was believed, both must have gone on alike
-    an earlier listing        persisted with a plan or published: the clock was there already
-    the broker's clock        of topics with its append times: what came after a listing was not appended before it
+    the monotonic clock       since the anchor, the last trusted reading, both must have advanced alike
+    an earlier listing        persisted with a plan, or published: the clock had already reached that time
+    the broker's clock        for topics with append times: what came after a listing was not appended before it
 
-State of `WallClock`, for each look:
+State of `WallClock` at each look:
 
-    agreed        within `TOLERANCE_MS` of the anchor: believed, and the anchor moves here (slow drift is no jump)
-    unconfirmed   it has jumped, either way: not believed. Where it agrees with the old anchor again, it is at once
-                  `agreed`; where it has agreed with itself for `steady_ms`, somebody has set it
-    accepted      set: believed, the anchor is new, and it is said once
+    agreed        within `TOLERANCE_MS` of the anchor: trusted, and the anchor moves here (slow drift is not a jump)
+    unconfirmed   it has jumped forwards or backwards: not trusted. If it agrees with the old anchor again, it is
+                  `agreed` at once; if it has agreed with itself for `steady_ms`, somebody has set it
+    accepted      it was set: trusted, with a new anchor; reported once
 
-The first anchor is believed as there is nothing to compare it with but `not_before`.
+The first anchor is trusted, because only `not_before` can contradict it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEADY_MS = 60_000
 
 
 class Trust(StrEnum):
-    """What a look at the clock came to."""
+    """The result of a look at the clock."""
 
     AGREED = "agreed"
     ACCEPTED = "accepted"
@@ -36,7 +36,7 @@ class Trust(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look: `reason` is for people, None where the clock agreed."""
+    """One look. `reason` is for people; None if the clock agreed."""
 
     wall_ms: int
     trust: Trust
@@ -56,7 +56,7 @@ class WallClock:
         self._jumped: tuple[int, int] | None = None  # offset and monotonic time of the first look that agrees with now
 
     def look(self, wall_ms: int, monotonic_ms: int) -> Reading:
-        """Whether the clock agrees; ValueError where the monotonic clock goes back."""
+        """Whether the clock agrees. Raises ValueError if the monotonic clock goes back."""
         if monotonic_ms < self._monotonic_ms:
             raise ValueError(f"monotonic_ms: {monotonic_ms} is below {self._monotonic_ms}; it never goes back")
         self._monotonic_ms = monotonic_ms
@@ -83,7 +83,7 @@ class WallClock:
 
 
 def not_before(wall_ms: int, listed_ms: int) -> str | None:
-    """Why a clock cannot be right that stands before a listing that was persisted; None where it does not."""
+    """Why a clock before a persisted listing cannot be right; None if it is not before it."""
     behind_ms = listed_ms - wall_ms
     if behind_ms <= TOLERANCE_MS:
         return None
@@ -94,7 +94,7 @@ def not_before(wall_ms: int, listed_ms: int) -> str | None:
 
 
 def not_after(listed_ms: int, appended_ms: int, tolerance_ms: int) -> str | None:
-    """Why a clock cannot be right: a record that came after a listing was, by the broker's clock, appended before it.
+    """Why the clock cannot be right: by the broker's clock, a record that came after a listing was appended before it.
 
     tolerance_ms   how far the two clocks may differ
     """

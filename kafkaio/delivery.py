@@ -1,21 +1,21 @@
-"""Delivery of a bucket's batch to Kafka, exactly once or at least once.
+"""Delivers a bucket's batch to Kafka, exactly once or at least once.
 
-    at least once    an idempotent producer; the batch counts when the brokers have acknowledged every record
-    exactly once     the records stand in transactions of the bucket's own, each of which commits the *receipt*: the
-                     offset metadata of a group of the bucket's own, on partition 0 of the output topic
+    at least once    an idempotent producer; the batch counts once the brokers have acknowledged every record
+    exactly once     records are written in the bucket's own transactions, each of which commits the *receipt*: the
+                     offset metadata of the bucket's own group, on partition 0 of the output topic
 
-What makes it exactly once is the order: a new producer with the bucket's transactional id, `init_transactions`, and
-only then the receipt is read. Initialising fences whatever an earlier attempt still does under that id, and settles
-its transaction, so that the receipt read afterwards is the last word. Read before, it may be followed by a commit of
-the earlier attempt, and its rows are written twice. The id holds no generation and no batch number: it must fence
-attempts of every earlier one. What a job does before its first batch is in `kafkaio.settling`.
+The order makes it exactly once: a new producer with the bucket's transactional id calls `init_transactions`, and only
+then is the receipt read. Initialising fences whatever an earlier attempt still does under that id, and settles its
+transaction, so the receipt read afterwards is final. If it were read before, a commit of the earlier attempt could
+follow, and its rows would be written twice. The id contains no generation and no batch number: it must fence attempts
+of all earlier ones. What a job does before its first batch is in `kafkaio.settling`.
 
-A producer that had the batch before this one, in this process, is used again without asking: had another one
-been initialised since, its next transaction would fail. After any failure the producer is let go, never tried again:
-whether a commit that was not answered took place is seen from the receipt by the next one.
+A producer that handled the preceding batch in this process is reused without reading the receipt again: had another
+producer been initialised since, its next transaction would fail. After any failure the producer is closed and never
+reused. Whether a commit that got no answer took place is seen by the next producer, from the receipt.
 
-Nor is it used after a commit that librdkafka may have sent twice. A commit says which producer it is of, not which
-transaction (before KIP-890): the first of the two, late on its way, would end the next transaction amid its rows.
+Nor is a producer reused after a commit that librdkafka may have sent twice. A commit names its producer but not its
+transaction (before KIP-890): if the first of the two arrives late, it would end the next transaction half-way.
 """
 
 from __future__ import annotations
@@ -40,42 +40,42 @@ from kafkaio.writer import Column, Delivered, discard_writer, open_writer
 PART_BYTES = 64 << 20
 PART_OF_TIMEOUT = 0.25
 WHOLE_BATCH_TIMEOUT_MS = 300_000
-OPEN_PRODUCERS = 128  # a process that has more buckets opens one anew for each batch, which costs more than the batch
+OPEN_PRODUCERS = 128  # a process with more buckets opens a new one for each batch, which costs more than the batch
 
 
 class Delivery(Protocol):
-    """One batch of one bucket on its way."""
+    """The delivery of one batch of one bucket."""
 
     def standing(self) -> Standing:
-        """What is in of the batch already; those rows must not be written again."""
+        """What of the batch is already in the output; those rows must not be written again."""
         ...
 
     def write(
         self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column, size: int | None = None
     ) -> int:
-        """Hand records over; size: the bytes of their keys, values and headers; None: counted here, without headers."""
+        """Hand over records. size: the bytes of keys, values and headers; None: computed here, without headers."""
         ...
 
     def part_is_full(self, *, gap: bool = False) -> bool:
-        """It is time for `commit`, although rows will follow; gap: perhaps a long time from now."""
+        """Whether to `commit` now although rows will follow; gap: they may follow much later."""
         ...
 
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
-        """Make what was written since the last commit durable; returns the batch's rows by topic that are in.
+        """Make what was written since the last commit durable. Returns the batch's rows in the output, by topic.
 
-        rows      of the batch so far, those that were in already included
+        rows      of the batch so far, including those that were already in the output
         reached   what the last of these rows is about, for `Standing.check_reached`
-        written   by topic, since the last commit: checked against what was acknowledged, before anything commits
+        written   by topic, since the last commit: compared with what was acknowledged, before anything commits
         """
         ...
 
     def abandon(self) -> None:
-        """Something failed: nothing of the part that is open may count."""
+        """After a failure: nothing of the open part may count."""
         ...
 
 
 class AtLeastOnce:
-    """What a failed attempt has written stays, and is written again."""
+    """What a failed attempt wrote stays in the topic, and is written again."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._kafka = kafka
@@ -106,11 +106,11 @@ class AtLeastOnce:
 
 
 class ExactlyOnce:
-    """Begins to open its producer at once, in the background: it takes as long as fetching the first records.
+    """Starts opening its producer at once, in the background: that takes as long as fetching the first records.
 
-    in_parts   a large or slow batch goes in several transactions. Whenever it runs again it must then have as many
-               rows, in the same order; without it they may differ, as all or none of them are in, and its one
-               transaction may last
+    in_parts   a large or slow batch is split into several transactions. Each rerun must then give the same number of
+               rows in the same order. Otherwise the rows may differ, because all or none of them are in the output;
+               the single transaction may take long
     producers  None: those of this process
     """
 
@@ -146,7 +146,7 @@ class ExactlyOnce:
         return count
 
     def part_is_full(self, *, gap: bool = False) -> bool:
-        """By its bytes; or because rows come so slowly that the next ones might come after the time-out."""
+        """By size; or because rows come so slowly that the next ones might come after the time-out."""
         since_ms = self._now_ms() - self._committed_ms
         slow = since_ms > PART_OF_TIMEOUT * 1_000 * self._transactions.timeout_s
         return self._in_parts and self._transactions.begun and (self._bytes >= PART_BYTES or slow or gap)
@@ -188,7 +188,7 @@ class ExactlyOnce:
         before = (self._batch.generation, self._batch.number - 1)
         try:
             made = self._producers.get(self._kafka, self._bucket, longer)
-            if made.used and made.handled != before:  # another process may have had a batch since
+            if made.used and made.handled != before:  # another process may have handled a batch since
                 self._producers.discard(self._kafka, self._bucket)
                 made = self._producers.get(self._kafka, self._bucket, longer)
             made.used, made.handled = True, None
@@ -198,10 +198,10 @@ class ExactlyOnce:
 
 
 class TransactionalWriter(FencedProducer):
-    """A bucket's producer, and the receipt that stood when it had fenced all earlier ones.
+    """A bucket's producer, and the receipt it found after it had fenced all earlier ones.
 
-    used, handled       whether a batch has had it; generation and number of the last one, once that is done
-    perhaps_sent_twice  a request of the last commit was: this producer must not begin another transaction
+    used, handled       whether a batch has used it; generation and number of the last batch, once that is done
+    perhaps_sent_twice  a request of the last commit may have been: the producer must not begin another transaction
 
     Raises `KafkaUnavailable`, `Fenced`, `ReceiptRefused`, `KafkaIOError`. After any error it must be closed.
     """
@@ -218,7 +218,7 @@ class TransactionalWriter(FencedProducer):
             raise
 
     def begin(self) -> None:
-        """Begin a transaction where none is open."""
+        """Begin a transaction if none is open."""
         if not self.begun:
             failpoint.reach("before_produce")
             self._call("begin_transaction", self.writer.producer.begin_transaction)
@@ -231,7 +231,7 @@ class TransactionalWriter(FencedProducer):
             return self.writer.write(topic, keys, values, headers, timestamps)
 
     def commit(self, receipt: Receipt, written: Mapping[str, int]) -> None:
-        """Commit what was written together with the receipt; `written` must be what was acknowledged."""
+        """Commit what was written, together with the receipt; `written` must equal what was acknowledged."""
         self.begin()
         with self._errors_told("the flush"):
             _check(self.writer.flush(), written)
@@ -265,12 +265,12 @@ class Producers:
         )
 
     def get(self, kafka: Mapping[str, str], bucket: Bucket, defaults: Mapping[str, str]) -> TransactionalWriter:
-        """That of the bucket; a new one has the properties `kafka` over `defaults`."""
+        """The bucket's producer. A new one gets the properties `kafka`, which override `defaults`."""
         key = (frozenset(kafka.items()), bucket)
         return self._open.get(key, lambda: TransactionalWriter({**defaults, **kafka}, bucket, self._clients))
 
     def discard(self, kafka: Mapping[str, str], bucket: Bucket) -> None:
-        """Close that of the bucket, if there is one: the next `get` makes a new one."""
+        """Close the bucket's producer, if there is one; the next `get` opens a new one."""
         self._open.discard((frozenset(kafka.items()), bucket))
 
 

@@ -1,4 +1,4 @@
-"""DuckDB, for what is vectorised over JSON: a connection of the thread's own, in memory, with one thread."""
+"""DuckDB for vectorised work on JSON: each thread has its own in-memory connection with a single DuckDB thread."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _local = threading.local()
 
 
 def connection() -> duckdb.DuckDBPyConnection:
-    """This thread's in-memory database, with one thread of its own: the parallelism is outside."""
+    """This thread's in-memory database. It uses one thread; parallelism is the caller's."""
     kept: tuple[int, duckdb.DuckDBPyConnection] | None = getattr(_local, "kept", None)
     if kept is None or kept[0] != os.getpid():
-        import duckdb  # here, as most processes of a query's start never need it
+        import duckdb  # not at the top: most processes never need it
 
         connection = duckdb.connect(config={"threads": 1})
         connection.execute("SET TimeZone = 'UTC'")

@@ -2,25 +2,25 @@
 
     KafkaIOError
       +- ConfigError        a property that is refused, or that librdkafka does not accept
-      +- KafkaUnavailable   the broker is away, or did not answer in time: worth another try later
+      +- KafkaUnavailable   the broker is unreachable or did not answer in time: worth a retry later
       +- TopicMissing       the topic or partition does not exist
       +- OffsetOutOfRange   the offset was deleted by retention, or truncated: records are gone
       +- DeliveryFailed     a record was not acknowledged
-      +- RecordTooLarge     a record is above a limit of the topic that it is for, or of the producer
-      +- ProducerFailed     librdkafka has given a producer up, as one that was fenced
-      |    +- Fenced        another producer of the same transactional id took over, or its transaction timed out
+      +- RecordTooLarge     a record exceeds a limit of its topic or of the producer
+      +- ProducerFailed     librdkafka has given up a producer, for example because it was fenced
+      |    +- Fenced        another producer with the same transactional id took over, or its transaction timed out
       +- ReceiptRefused     what was delivered before is not known: nothing may be written
            +- OutputTaken   a job of this name on another checkpoint delivers to the output
-           +- BatchDiffers  another batch of the same number is in the output
+           +- BatchDiffers  another batch with the same number is in the output
 
-Each keeps its values as attributes and passes unharmed between processes (they are the exception's `args`).
+Each error keeps its values as attributes and passes unchanged between processes (they are the exception's `args`).
 """
 
 from __future__ import annotations
 
 
 class KafkaIOError(Exception):
-    """Whatever this package raises; the message says which value was wrong and what to do."""
+    """The root of this package's errors; the message says which value was wrong and what to do."""
 
 
 class ConfigError(KafkaIOError):
@@ -28,7 +28,7 @@ class ConfigError(KafkaIOError):
 
 
 class KafkaUnavailable(KafkaIOError):
-    """The broker is away, or did not answer in time. The same call may work later."""
+    """The broker is unreachable, or did not answer in time. The same call may work later."""
 
 
 class TopicMissing(KafkaIOError):
@@ -64,7 +64,7 @@ class OffsetOutOfRange(KafkaIOError):
 
 
 class DeliveryFailed(KafkaIOError):
-    """Records were not acknowledged. `partition` is -1 where none had been chosen yet."""
+    """Records were not acknowledged. `partition` is -1 if none had been chosen yet."""
 
     def __init__(self, topic: str, partition: int, reason: str, failed: int) -> None:
         super().__init__(topic, partition, reason, failed)
@@ -81,7 +81,7 @@ class DeliveryFailed(KafkaIOError):
 
 
 class RecordTooLarge(KafkaIOError):
-    """A record is too large for where it is to be written: `what` names the record, `limit_name` whose limit it is."""
+    """A record is too large for its destination. `what` names the record, `limit_name` the limit it exceeds."""
 
     def __init__(self, what: str, size: int, limit_name: str, limit: int) -> None:
         super().__init__(what, size, limit_name, limit)
@@ -95,20 +95,20 @@ class RecordTooLarge(KafkaIOError):
 
 
 class ProducerFailed(KafkaIOError):
-    """librdkafka has given a producer up. What it had not delivered is not delivered."""
+    """librdkafka has given up the producer. What it had not delivered stays undelivered."""
 
 
 class Fenced(ProducerFailed):
-    """Another producer of the same transactional id took over, or the brokers ended a transaction that lasted long."""
+    """Another producer of the same transactional id took over, or the brokers aborted a transaction that timed out."""
 
 
 class ReceiptRefused(KafkaIOError):
-    """A receipt is missing, is none, or is of a later batch; the message says which, and what to do."""
+    """A receipt is missing, unreadable, or of a later batch; the message says which, and what to do."""
 
 
 class OutputTaken(ReceiptRefused):
-    """A job of the same name on another checkpoint delivers to the output: only one of them can go on."""
+    """A job of the same name on another checkpoint delivers to the output: only one of them can continue."""
 
 
 class BatchDiffers(ReceiptRefused):
-    """The output has rows of another batch of the same number: the checkpoint has lost its plan."""
+    """The output has rows of another batch with the same number: the checkpoint has lost its plan."""

@@ -1,22 +1,23 @@
 """The event time of records: Kafka's timestamp, or a field of the JSON value. Pure.
 
-A payload time is an integer (milliseconds since the epoch), or a text of ISO 8601 with a zone
-(`2026-01-31T12:00:00.250Z`, `…+01:00`; what is finer than milliseconds is cut off). Anything else is null:
-no JSON, no such field, a fraction, a text without zone. DuckDB reads the JSON (yyjson), a batch at once.
+A payload time is an integer (milliseconds since the epoch), or an ISO 8601 text with a zone
+(`2026-01-31T12:00:00.250Z`, `…+01:00`; digits beyond milliseconds are cut off). Anything else is null: no JSON, no such
+field, a fraction, a text without a zone. DuckDB reads the JSON (yyjson), one batch at a time.
 
-A single record goes the same way as a batch of one, so that both cannot disagree.
+A single record is read as a batch of one, so that the two ways cannot disagree.
 
-**A valid time** is defined here once, for all that read records: not null, not negative, and not above the record's
-ceiling. A record with any other time is a dead letter, and proves nothing about the records around it. The ceiling:
+**A valid time** is defined once, here, for everything that reads records: not null, not negative, and not above the
+record's ceiling. A record with any other time is a dead letter, and proves nothing about the records around it. The
+ceiling:
 
-    listed + max_future_skew                what a clock allowed when the ends were listed
-    append time + max_future_skew           as well, where the broker set the timestamp (LogAppendTime) and the event
-                                            time stands in the payload: known in a replay too, so that live and
-                                            replay agree
+    listed + max_future_skew                what the clock allowed when the ends were listed
+    append time + max_future_skew           in addition, if the broker set the timestamp (LogAppendTime) and the event
+                                            time is in the payload: also known in a replay, so that live and replay
+                                            agree
 
 A valid time may still lie: a record can be late, or ahead of its neighbours. So a single record proves nothing. A
-*block* is 2m + 1 consecutive valid records, of which at most m may lie (m = `OUTLIERS`), and its `typical` time is what
-it proves: some record of it that does not lie is at or above that time, and one is at or below it.
+*block* is 2m + 1 consecutive valid records, of which at most m may lie (m = `OUTLIERS`). Its `typical` time is what it
+proves: one of its records that do not lie is at or above that time, and one is at or below it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from kafkaio.errors import ConfigError
 
 KAFKA = "kafka"
 LOG_APPEND_TIME = 2
-"""The timestamp type of a record whose timestamp the broker set when it appended it."""
+"""The timestamp type of a record whose timestamp the broker set on append."""
 OUTLIERS = 16
 """How many of 2 * OUTLIERS + 1 consecutive valid records may have a time that lies."""
 ANY_SKEW_MS = 1 << 62
@@ -44,7 +45,7 @@ _ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 
 @dataclass(frozen=True, slots=True)
 class TimeOf:
-    """Where a record's event time stands: "kafka" (its timestamp), or a JSON path into its value (`$.event.time`)."""
+    """Where a record's event time is: "kafka" (its timestamp), or a JSON path into its value (`$.event.time`)."""
 
     path: str = KAFKA
 
@@ -60,7 +61,7 @@ class TimeOf:
 
 
 def event_times(time_of: TimeOf, timestamps: pa.Array, values: pa.Array) -> pa.Array:
-    """Event times of a batch as int64 milliseconds UTC, null where a record has none, or one before 1970.
+    """Event times of a batch as int64 milliseconds UTC; null if a record has none, or one before 1970.
 
     `timestamps` int64 milliseconds (-1 or null: none), `values` binary.
     """
@@ -73,7 +74,7 @@ def event_times(time_of: TimeOf, timestamps: pa.Array, values: pa.Array) -> pa.A
 
 
 def event_time(time_of: TimeOf, timestamp_ms: int | None, value: bytes | None) -> int | None:
-    """The event time of one record: what `event_times` says of a batch of it alone (about a millisecond of work)."""
+    """The event time of one record: what `event_times` gives for a batch of one (takes about a millisecond)."""
     times = event_times(time_of, pa.array([timestamp_ms], pa.int64()), pa.array([value], pa.binary()))
     found: int | None = times[0].as_py()
     return found
@@ -82,9 +83,9 @@ def event_time(time_of: TimeOf, timestamp_ms: int | None, value: bytes | None) -
 def ceilings(timestamps: pa.Array, timestamp_types: pa.Array, ceiling_ms: int, skew_ms: int) -> pa.Array:
     """The largest valid time of each record of a batch, int64 milliseconds UTC.
 
-    timestamps, timestamp_types   of Kafka, as in the batches of `kafkaio.rangereader`
+    timestamps, timestamp_types   Kafka's, as in the batches of `kafkaio.rangereader`
     ceiling_ms                    the clock when the ends were listed, plus the skew
-    skew_ms                       `max_future_skew`: how far above its append a time may lie
+    skew_ms                       `max_future_skew`: how far above its append time a time may lie
     """
     clock = pa.scalar(ceiling_ms, pa.int64())
     appended = pc.fill_null(pc.equal(timestamp_types, LOG_APPEND_TIME), False)
@@ -101,17 +102,17 @@ def valid(times: pa.Array, ceilings: pa.Array) -> pa.Array:
 
 
 def typical(times: Sequence[int]) -> int:
-    """What a block of valid times proves: its lower median. ValueError without any."""
+    """What a block of valid times proves: its lower median. Raises ValueError if there are none."""
     if not times:
         raise ValueError("times: none are given; a block without a valid record proves nothing")
     return sorted(times)[(len(times) - 1) // 2]
 
 
 def proven(times: Sequence[int], outliers: int) -> int | None:
-    """The largest time that one of these records which does not lie has surely reached; None of too few.
+    """The largest time that a record which does not lie has surely reached; None if there are too few records.
 
-    They are consecutive valid ones, at most a block. Of `outliers` or fewer all may lie: they prove nothing. Of a full
-    block it is the typical time.
+    The times are of consecutive valid records, at most a block. `outliers` or fewer may all lie: they prove nothing.
+    For a full block it is the typical time.
     """
     return sorted(times)[-outliers - 1] if len(times) > outliers else None
 
@@ -133,7 +134,7 @@ def _query(path: str) -> str:
 
 
 def text_of(values: pa.Array) -> pa.Array:
-    """Values as text; null where one is not UTF-8 (and so no JSON)."""
+    """Values as text; null if a value is not UTF-8 (and so not JSON)."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

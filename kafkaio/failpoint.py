@@ -1,17 +1,17 @@
-"""Places in the delivery where a test can stop a process, to kill it just there; unasked they cost nothing.
+"""Points in the delivery where a test can stop a process in order to kill it there; they cost nothing otherwise.
 
-    TEACUP_FAILPOINTS=folder    the first process that reaches the point named in folder/armed takes that file away,
-                                makes folder/reached, which holds its pid, and waits until folder/go exists
+    TEACUP_FAILPOINTS=folder    the first process to reach the point named in folder/armed removes that file, writes
+                                its pid to folder/reached, and waits until folder/go exists
 
 Only the crash tests set it. The points, in the order of a delivery:
 
     before_produce   the rows are computed, no transaction has begun
-    producing        some rows are handed to the producer
-    before_commit    all rows are acknowledged, the receipt is not sent
-    committing       nothing waits here: told by a thread while the commit is under way
-    after_commit     the rows are committed, Spark knows nothing of it
+    producing        some rows have been handed to the producer
+    before_commit    all rows are acknowledged, the receipt has not been sent
+    committing       nothing waits here: a thread reports the point while the commit is under way
+    after_commit     the rows are committed, Spark does not know it yet
 
-A job without transactions (a feeder, `kind: dedup`) has the first two, and the last: all is acknowledged.
+A job without transactions (a feeder, `kind: dedup`) has the first two and the last, where all rows are acknowledged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _folder = os.environ.get("TEACUP_FAILPOINTS")
 
 
 def reach(point: str) -> None:
-    """Stop here where a test has asked for it."""
+    """Stop here if a test asks for it."""
     if _folder is not None and _claimed(Path(_folder), point):
         deadline = time.monotonic() + WAIT_AT_MOST_S
         while not (Path(_folder) / "go").exists() and time.monotonic() < deadline:
@@ -36,13 +36,13 @@ def reach(point: str) -> None:
 
 
 def begin(point: str) -> None:
-    """Tell a test that this point begins, and go on."""
+    """Report to a test that this point begins, and continue."""
     if _folder is not None:
         threading.Thread(target=_claimed, args=(Path(_folder), point), daemon=True).start()
 
 
 def _claimed(folder: Path, point: str) -> bool:
-    """This process is the one that stops; told under a name that appears with its content."""
+    """Whether this process is the one that stops. The file gets its final name only once its content is complete."""
     armed = folder / "armed"
     try:
         if armed.read_text() != point:

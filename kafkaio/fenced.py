@@ -1,7 +1,7 @@
-"""A bucket's transactional producer: initialised, it has fenced every earlier one, and settled what that left open.
+"""A bucket's transactional producer. Once initialised, it has fenced every earlier one and settled its transaction.
 
-Its calls are bounded in time. A producer that is stuck in one of them can neither be closed nor freed: it is left
-alone, and the next one of its bucket fences it.
+Its calls are bounded in time. A producer that is stuck in a call can be neither closed nor freed: it is abandoned, and
+the next one of its bucket fences it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ TAKEN_OVER = frozenset(
 
 
 PREFIX = "teacup."
-"""Of all transactional ids and receipt groups, for ACLs; job and topic follow, so that only one output's jobs meet."""
+"""Prefix of all transactional ids and receipt groups, for ACLs. Job and topic follow: only jobs of one output meet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Whose rows are delivered: the bucket of a job, with the topic that its receipt is about.
+    """Whose rows are delivered: a job's bucket, with the topic that its receipt is about.
 
-    Its transactional id, which is also the name of its receipt's group, has neither generation nor batch in it: it must
-    fence attempts of every earlier one.
+    Its transactional id, which is also the name of its receipt's group, contains neither generation nor batch: it must
+    fence attempts of all earlier ones.
     """
 
     job: str
@@ -62,11 +62,11 @@ class Bucket:
 
 
 class FencedProducer:
-    """A producer with its bucket's transactional id, initialised: whatever had the id before can write no more.
+    """A producer initialised with its bucket's transactional id: earlier producers with that id can no longer write.
 
-    timeout_s        after that the brokers abort a transaction: it has to begin and end within
-    sent_once_for_s  a request that was answered within this time was sent once: librdkafka waits longer before it
-                     repeats one
+    timeout_s        the brokers abort a transaction after this time: it must begin and end within it
+    sent_once_for_s  a request that was answered within this time was sent only once: librdkafka waits longer before
+                     it repeats a request
 
     Raises `KafkaUnavailable`, `KafkaIOError`. After any error it must be closed.
     """
@@ -86,21 +86,21 @@ class FencedProducer:
             raise
 
     def close(self) -> None:
-        """Let go of the producer, and abort what it has open."""
+        """Close the producer and abort its open transaction."""
         if not self._stuck:
             self.writer.close()
 
     def _connect(self) -> None:
-        """Wait until a broker is connected: `init_transactions` that finds none looks again only half a second later.
+        """Wait until a broker is connected: if `init_transactions` finds none, it retries only half a second later.
 
-        The first answer comes from a bootstrap address, which librdkafka then drops for the brokers that it has learnt
-        of; the second one comes from one of those.
+        The first answer comes from a bootstrap address, which librdkafka then drops in favour of the brokers it has
+        learnt about. The second answer comes from one of those.
         """
         for _ in range(2):
             client.learn(self.writer.producer, self._bucket.topic, INIT_TIMEOUT_S)
 
     def _in_time(self, what: str, timeout_s: float, call: Callable[[float], object]) -> None:
-        """As `_call`, and it returns: librdkafka's own time-out is not kept to where the broker restarts meanwhile."""
+        """As `_call`, but always returns: librdkafka exceeds its own time-out if the broker restarts meanwhile."""
         try:
             within(timeout_s + _GRACE_S, lambda: self._call(what, lambda: call(timeout_s)))
         except TimeoutError:
@@ -114,7 +114,7 @@ class FencedProducer:
 
     @contextmanager
     def _errors_told(self, doing: str) -> Iterator[None]:
-        """Whatever the producer raises, on whichever way: the one place that says what it means, and what to do."""
+        """Translates all errors of the producer: the one place that decides what they mean and what to do."""
         try:
             yield
         except KafkaException as error:
@@ -136,10 +136,10 @@ class FencedProducer:
         return access_refused(self._bucket, error) or kind(told)
 
     def _fatal(self) -> set[int]:
-        """The code of the error that has ended the producer, if one has.
+        """The code of the error that ended the producer, if one has.
 
-        Most calls only say that there was one (`_FATAL`); those for transactions give its code. To begin one does no
-        harm: this producer is only closed after that.
+        Most calls only report that there was one (`_FATAL`); transactional calls give its code. Beginning a
+        transaction does no harm: after this the producer is only closed.
         """
         try:
             self.writer.producer.begin_transaction()
@@ -155,17 +155,17 @@ class FencedProducer:
         )
 
     def _check_topic(self, topic: str) -> None:
-        """Records to a topic that was deleted only time out. Raises `TopicMissing`."""
+        """Records to a deleted topic only time out. Raises `TopicMissing`."""
         try:
             found = self.writer.producer.list_topics(topic, client.LEARN_TIMEOUT_S).topics[topic]
         except KafkaException:
-            return  # what failed first is told
+            return  # the first failure is reported
         if found.error is not None and client.is_missing(found.error):
             raise TopicMissing(topic)
 
 
 def access_refused(bucket: Bucket, error: KafkaError) -> KafkaIOError | None:
-    """The error that names the ACL which is missing; None where the broker refused something else, or nothing."""
+    """The error that names the missing ACL; None if the broker refused something else, or nothing."""
     needed = {
         KafkaError.GROUP_AUTHORIZATION_FAILED: f"Read on group {bucket.group!r}, which holds the receipt",
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"Write on transactional id {bucket.transactional_id!r}",
@@ -179,18 +179,18 @@ def access_refused(bucket: Bucket, error: KafkaError) -> KafkaIOError | None:
 
 
 def settle(kafka: Mapping[str, str], buckets: Sequence[Bucket], clients: Clients = client) -> None:
-    """Fence every earlier writer of these buckets and abort what it left open, as a job does before it begins.
+    """Fence every earlier writer of these buckets and abort its open transaction, as a job does before it begins.
 
-    Readers of committed records wait for an open transaction; without this until it times out.
+    Readers of committed records wait for an open transaction; without this they would wait until it times out.
     """
     with ThreadPoolExecutor(max_workers=8) as pool:
         list(pool.map(lambda bucket: FencedProducer(kafka, bucket, clients).close(), buckets))
 
 
 def transactional(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The user's properties with a time-out for transactions; no record may outlive its transaction.
+    """The user's properties with a transaction time-out; no record may outlive its transaction.
 
-    And with a pause before a request is repeated that is longer than most commits take (`FencedProducer`).
+    The pause before a request is repeated is longer than most commits take (see `FencedProducer`).
     """
     timeout_ms = int(kafka.get("transaction.timeout.ms", client.TRANSACTION_TIMEOUT_MS))
     asked_ms = kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", str(timeout_ms)))

@@ -1,7 +1,7 @@
-"""Python's garbage collector held back while many short-lived objects are alive.
+"""Pauses Python's garbage collector while many short-lived objects exist.
 
-It looks through them again and again, and finds nothing: that costs more than making them. Reference counts
-free them.
+It would scan them repeatedly and find nothing, which costs more than creating them. Reference counting frees
+them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """For the time of one chunk of work; the whole process is held back, so nothing in it should wait long."""
+    """For one chunk of work. It pauses the whole process's collector, so nothing inside should wait long."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,8 @@
-"""Whether the broker lets us at the groups of receipts, where they cannot be read and nobody says why.
+"""Finds out whether the broker refuses us access to the receipt groups, when they cannot be read and no error says why.
 
-A consumer that may not see its group is not told so: it looks for the coordinator until its time is over. The admin
-client is told at once, but ends its process when a broker goes while it asks (an assertion of librdkafka). So it asks
-in a process of its own, and only when a receipt does not come.
+A consumer without access to its group gets no error: it looks for the coordinator until its time-out. The admin client
+gets the error at once, but a failed librdkafka assertion ends its process if a broker goes down during the call. So it
+runs in a process of its own, and only if a receipt does not arrive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STARTED_WITHIN_S = 20.0
 
 
 def check_access(kafka: Mapping[str, str], buckets: Sequence[Bucket]) -> None:
-    """Raises the `KafkaIOError` that names group and ACL where the broker refuses one; returns where nobody answers."""
+    """Raises the `KafkaIOError` that names group and ACL if the broker refuses one; returns if nobody answers."""
     by_group = {bucket.group: bucket for bucket in buckets}
     pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
     try:
@@ -42,8 +42,8 @@ def check_access(kafka: Mapping[str, str], buckets: Sequence[Bucket]) -> None:
 
 
 def _codes(kafka: Mapping[str, str], groups: list[str]) -> dict[str, int]:
-    """By group, the code of the error that its description ends with."""
-    admin = client.admin(kafka)  # kept: its calls end with it
+    """The error code of each group whose description failed."""
+    admin = client.admin(kafka)  # kept alive: its calls end with it
     asked = admin.describe_consumer_groups(groups, request_timeout=ANSWERED_WITHIN_S)
     found = {}
     for group, answer in asked.items():

@@ -1,11 +1,11 @@
 """Committed positions of a consumer group, without being a member of it.
 
-Lag tools see a job through such a group; collectors read the group of a feeder. Brokers answer stale
-positions while a commit is on its way unless told otherwise (`require_stable`), and partition by partition
-may fail where the whole call succeeds: every answer is looked at.
+Lag tools follow a job through such a group; collectors read the group of a feeder. While a commit is under way,
+brokers return stale positions unless asked otherwise (`require_stable`). Single partitions may fail although the
+call succeeds, so every answer is checked.
 
-They are read and written through a consumer that joins nothing, not through the admin client's calls for groups:
-whenever the coordinator moves, or its topic is just being made, those end the process (librdkafka issue 5040).
+Positions are read and written through a consumer that joins no group, not through the admin client's group calls:
+those end the process when the coordinator moves or its topic is just being created (librdkafka issue 5040).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _HAS_MEMBERS = (
 
 
 class LatestOffsets:
-    """Commits in the background, always the latest: for lag tools, which nothing may ever wait for.
+    """Commits in the background, always the latest offsets: for lag tools, for which nothing may ever wait.
 
-    After a failure the next commit connects anew; librdkafka may never find back to a broker that was restarted.
+    After a failure the next commit reconnects: librdkafka may never reconnect to a broker that was restarted.
     """
 
     def __init__(self, group: str, kafka: Mapping[str, str]) -> None:
@@ -54,7 +54,7 @@ class LatestOffsets:
         threading.Thread(target=self._commit_all, name=f"commits to {group}", daemon=True).start()
 
     def put(self, offsets: Mapping[Spot, int]) -> None:
-        """Have these committed; those put before and not yet committed count no more."""
+        """Have these offsets committed; earlier ones not yet committed are discarded."""
         self._latest.put(offsets)
 
     def _commit_all(self) -> None:
@@ -81,11 +81,11 @@ class GroupOffsets:
         self._consumer: Consumer | None = None
 
     def read(self, spots: Iterable[Spot]) -> dict[Spot, int | None]:
-        """The committed offset (the next one to read) of each partition, None where the group has none."""
+        """The committed offset (the next one to read) of each partition; None if the group has none."""
         return {spot: offset for spot, (offset, _) in self.read_with_notes(spots).items()}
 
     def read_with_notes(self, spots: Iterable[Spot]) -> dict[Spot, tuple[int | None, str]]:
-        """As `read`, each with the note that it was committed with, empty without one."""
+        """As `read`, with the note that each offset was committed with; empty if it has none."""
         asked = [TopicPartition(topic, partition) for topic, partition in spots]
         if not asked:
             return {}
@@ -104,7 +104,7 @@ class GroupOffsets:
         return client.retried(ask, self._kafka)
 
     def commit(self, offsets: Mapping[Spot, int], note: str = "") -> None:
-        """Set the committed offsets, with a note to each; refused by Kafka while the group has members."""
+        """Set the committed offsets, each with a note; Kafka refuses this while the group has members."""
         if not offsets:
             return
 
@@ -129,7 +129,7 @@ class GroupOffsets:
         client.retried(ask, self._kafka)
 
     def activity(self) -> str | None:
-        """The group's state and members where it has any, None where nobody is in it, or it does not exist."""
+        """The group's state and members; None if it has none, or does not exist."""
         admin = client.admin(self._kafka)
 
         def ask() -> str | None:
@@ -157,7 +157,7 @@ class GroupOffsets:
     def _own_consumer(self) -> Consumer:
         with self._lock:
             if self._consumer is None:
-                # Read committed is what asks for stable offsets.
+                # `read_committed` makes the consumer ask for stable offsets.
                 mine = {"group.id": self.group, "isolation.level": "read_committed"}
                 self._consumer = client.consumer({**self._kafka, **mine}, {}, lambda _: None)
             return self._consumer

@@ -1,10 +1,10 @@
-"""Single records at given offsets, of many partitions at once: what searches and collectors need.
+"""Reads single records at given offsets, of many partitions at once, for searches and collectors.
 
-One consumer is kept open and reads little: a broker gives whole record batches (where producers batch, that
-is about 100 KB), so that a lower limit than such a batch saves nothing. It would cost a lot: only the first
-partition of a fetch gets a batch above the limit, and all others wait for a fetch of their own. With the
-limit at about a batch, all partitions of a call are answered at once, and the time follows the rounds and
-not the partitions. Nothing is assigned between calls: nothing is fetched in the background.
+One consumer is kept open and fetches little. A broker returns whole record batches (about 100 KB where producers
+batch), so a fetch limit below that saves nothing. It would cost much: only the first partition of a fetch gets a
+batch above the limit, and each of the others needs a fetch of its own. With the limit at about one batch, all
+partitions of a call are answered at once, and the time depends on the number of rounds, not of partitions. Nothing
+is assigned between calls, so nothing is fetched in the background.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
 
 TUNING: Mapping[str, object] = {
     "queued.min.messages": 1,
-    "fetch.message.max.bytes": 131_072,  # a partition
-    "fetch.wait.max.ms": 5,  # one partition at its end must not hold the others for long
+    "fetch.message.max.bytes": 131_072,  # per partition
+    "fetch.wait.max.ms": 5,  # a partition at its end must not delay the others for long
     "fetch.queue.backoff.ms": 1,
     "socket.nagle.disable": True,
 }
@@ -32,9 +32,9 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it stands in the log.
+    """One record as it is in the log.
 
-    timestamp_ms    None where it has none
+    timestamp_ms    None if it has none
     timestamp_type  0 none, 1 CreateTime, 2 LogAppendTime
     """
 
@@ -47,7 +47,7 @@ class Record:
 
 
 class PointReader:
-    """Reads single records of one topic (`read_committed` unless told otherwise)."""
+    """Reads single records of one topic (`read_committed` unless configured otherwise)."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float = client.REQUEST_TIMEOUT_S) -> None:
         self.topic = topic
@@ -58,16 +58,16 @@ class PointReader:
         self._knows_leaders = False
 
     def read_one(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, Record | None]:
-        """Per partition the first readable record at or after its position, None where there is none below its end.
+        """For each partition the first readable record at or after its position; None if there is none below its end.
 
-        `ends` must have been reached by the log (at most the last stable offset); an empty range costs
-        nothing. Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`.
+        The log must have reached `ends` (at most the last stable offset); an empty range costs nothing.
+        Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`.
         """
         records = self.take({partition: (at, ends[partition]) for partition, at in positions.items()})
         return {partition: some[0] if some else None for partition, some in records.items()}
 
     def take(self, spans: Mapping[int, tuple[int, int]], count: int = 1) -> dict[int, list[Record]]:
-        """Per partition the first readable records of [from, to), at most `count`; errors as above."""
+        """For each partition the first readable records of [from, to), at most `count`; errors as above."""
         found: dict[int, list[Record]] = {partition: [] for partition in spans}
         open_spans = {partition: span for partition, span in spans.items() if span[0] < span[1]}
         if not open_spans:
@@ -118,12 +118,12 @@ class PointReader:
                 self._done(partition, waiting)
 
     def _done(self, partition: int, waiting: set[int]) -> None:
-        """Nothing more of this partition: what was fetched of it is thrown away unseen, which is cheaper."""
+        """The partition is finished. What was fetched beyond it is discarded unread, which is cheaper."""
         waiting.discard(partition)
         self._consumer.incremental_unassign([TopicPartition(self.topic, partition)])
 
     def _at_end(self, event: Any, error: KafkaError, position: int) -> int:
-        """The offset that the partition was read to without a record; -1 where the event tells none."""
+        """The offset up to which the partition was read without a record; -1 if the event does not say."""
         if error.code() == KafkaError._PARTITION_EOF:
             return int(event.offset())
         partition = event.partition()

@@ -1,16 +1,16 @@
-"""What a topic takes, and what becomes of a record that it would refuse. Pure.
+"""What a topic accepts, and what happens to a record that it would refuse. Pure.
 
-    a timestamp outside of the topic's limits    now; the record's own time stands in the header `teacup.time`
-    a copy larger than the topic's limit         without its value, then its own headers, then its key, until it fits;
-                                                 `teacup.omitted` names what is missing, the position where to find it
+    a timestamp outside the topic's limits       replaced by now; the header `teacup.time` holds the record's own time
+    a copy larger than the topic's limit         sent without its value, then its own headers, then its key, until it
+                                                 fits; `teacup.omitted` names what is missing, the position where it is
 
-The brokers hold a timestamp against their own clock when the record arrives, which is later than here and may be
-another clock: what lies within a minute of a limit counts as outside. No limit of time applies to a topic that is
-stamped by its brokers (`LogAppendTime`). A time of 0 cannot be produced, as librdkafka takes it for now.
+The brokers compare a timestamp with their own clock when the record arrives, which is later than here, and their clock
+may differ: a time within a minute of a limit counts as outside. Time limits do not apply to a topic that its brokers
+stamp (`LogAppendTime`). A time of 0 cannot be produced, because librdkafka takes it for now.
 
-The limit of size is one of record batches. A record is held against it as a batch of its own, and the producer's
-`batch.size` keeps the others below it (`kafkaio.topiclimits`). With compression the batch counts as it is sent: a
-record near the limit is then compressed to see, and 5 % are left for another level of the same algorithm.
+The size limit is one of record batches. A record is compared with it as a batch of its own, and the producer's
+`batch.size` keeps larger batches below it (`kafkaio.topiclimits`). A compressed batch counts with its compressed size:
+a record near the limit is compressed to find out, with a margin of 5 % for another level of the same algorithm.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MARGIN_MS = 60_000
 FOR_EVER_MS = 1 << 62
 BATCH_OVERHEAD = 61
 OURS_AT_MOST = 1_024
-"""More than our own headers, and the framing of a record and its batch, ever take."""
+"""The most that our own headers, and the framing of a record and its batch, ever take."""
 
 _COMPRESSED_MARGIN = 1.05
 _CODECS = {"gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
@@ -43,12 +43,12 @@ Headers: TypeAlias = "list[Header]"
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """Of one topic, written to by a producer with given properties.
+    """Limits of one topic, as written to by a producer with given properties.
 
     topic_bytes           the largest record batch (`max.message.bytes`)
     producer_bytes        the largest record that librdkafka takes, before compression (`message.max.bytes`)
-    before_ms, after_ms   how far a timestamp may lie before and after the broker's clock; None: as far as it likes
-    codec                 what batches are compressed with on their way to the topic; None: nothing
+    before_ms, after_ms   how far a timestamp may lie before and after the broker's clock; None: no limit
+    codec                 the compression of batches on their way to the topic; None: none
     """
 
     topic: str
@@ -60,15 +60,15 @@ class TopicLimits:
 
     @property
     def max_bytes(self) -> int:
-        """The smaller of the two."""
+        """The smaller of the two size limits."""
         return min(self.topic_bytes, self.producer_bytes)
 
     def surely_takes(self, size: int) -> bool:
-        """Whether a record whose key, value and own headers have this size fits, whatever headers of ours it gets."""
+        """Whether a record with this size of key, value and own headers fits, whichever of our headers it gets."""
         return size + OURS_AT_MOST <= self.max_bytes
 
     def limit_passed(self, key: Any, value: Any, headers: Headers | None) -> tuple[str, int] | None:
-        """The name and the value of the limit that a record is above; None: it is below all of them."""
+        """Name and value of the limit that a record exceeds; None if it exceeds none."""
         size = record_bytes(key, value, headers)
         if size > self.producer_bytes:
             return f"message.max.bytes of the producer to topic {self.topic!r}", self.producer_bytes
@@ -77,12 +77,12 @@ class TopicLimits:
         return None
 
     def keeps(self, lowest_ms: int, highest_ms: int, now_ms: int) -> bool:
-        """Whether the topic takes timestamps between these two."""
+        """Whether the topic accepts timestamps between these two."""
         earliest, latest = self._span(now_ms)
         return earliest <= lowest_ms and highest_ms <= latest
 
     def _span(self, now_ms: int) -> tuple[int, int]:
-        """The first and the last time that can be kept."""
+        """The first and the last timestamp that the topic accepts."""
         before, after = (
             FOR_EVER_MS if limit is None else limit - min(MARGIN_MS, limit // 2)
             for limit in (self.before_ms, self.after_ms)
@@ -99,9 +99,9 @@ class TopicLimits:
 
 
 def limits_from(topic: str, config: dict[str, str], producer: dict[str, str], largest: int) -> TopicLimits:
-    """The limits by a topic's configuration, as Kafka tells it, and a producer's properties.
+    """The limits given by a topic's configuration, as Kafka reports it, and by a producer's properties.
 
-    largest   what the producer's `message.max.bytes` is where it is not set
+    largest   the producer's `message.max.bytes` if it is not set
     """
     stamped_there = config.get("message.timestamp.type") == "LogAppendTime"
     before, after = (
@@ -123,7 +123,7 @@ def limits_from(topic: str, config: dict[str, str], producer: dict[str, str], la
 def restamped(
     times: Sequence[int | None], headers: Sequence[Headers | None], limits: TopicLimits, now_ms: int
 ) -> tuple[list[int], list[Headers | None]]:
-    """Timestamps that the topic takes, and headers with the times that were not kept; None: a record has no time."""
+    """Timestamps that the topic accepts, and headers with the times that were replaced; None: a record has no time."""
     kept, told = [], list(headers)
     for i, time in enumerate(times):
         if time is not None and limits.keeps(time, time, now_ms):
@@ -136,9 +136,9 @@ def restamped(
 
 
 def shortened(key: Any, value: Any, headers: Headers, limits: TopicLimits, what: str) -> tuple[Any, Any, Headers]:
-    """A copy of a record, without what makes it larger than its topic takes; `what` says whose copy it is.
+    """A copy of a record, without what makes it too large for its topic; `what` says whose copy it is.
 
-    Raises `RecordTooLarge` where our own headers alone are.
+    Raises `RecordTooLarge` if our own headers alone are too large.
     """
     if limits.limit_passed(key, value, headers) is None:
         return key, value, headers
@@ -157,7 +157,7 @@ def shortened(key: Any, value: Any, headers: Headers, limits: TopicLimits, what:
 
 def record_bytes(key: Any, value: Any, headers: Headers | None) -> int:
     """A record's bytes on the wire, uncompressed, as a batch of its own (record batch format 2)."""
-    body = 3  # attributes, and the differences of its time and offset, both 0
+    body = 3  # attributes, and the deltas of time and offset, both 0
     for part in (key, value):
         size = 0 if part is None else len(_as_bytes(part))
         body += _varint(-1 if part is None else size) + size
@@ -179,7 +179,7 @@ def _as_bytes(part: str | bytes) -> bytes:
 
 
 def batch_bytes(batch: pa.RecordBatch) -> I64:
-    """The bytes of key, value and headers of each record, in the schema of `kafkaio.rangereader`."""
+    """The bytes of each record's key, value and headers, in the schema of `kafkaio.rangereader`."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for name in ("key", "value"):
         column = batch.column(name)

@@ -1,28 +1,28 @@
-"""How much of a batch stands in the output already: what a bucket's transaction leaves in Kafka beside its rows. Pure.
+"""How much of a batch is in the output already: what a bucket's transaction leaves in Kafka beside its rows. Pure.
 
-    generation   of the checkpoint: batch numbers begin again with a new one
-    number       of the batch that was delivered last, or is being delivered; 0: none yet, the output is only claimed
-    digest       of what the batch is to do: its ranges, its bounds, the join. Of two batches of one number that differ
-                 in it the rows differ
-    rows         so many of its rows are in, from the first; a batch is the same rows in the same order at each try
-    reached      what the last of these rows is about: a later try that has another row there is refused
-    done         all of its rows are in
+    generation   of the checkpoint: a new checkpoint numbers its batches from the start again
+    number       of the batch delivered last, or being delivered; 0: none yet, the output is only claimed
+    digest       of the batch's plan: its ranges, its bounds, the join. Batches with the same number and different
+                 digests have different rows
+    rows         how many of its rows are in, from the first; every try gives the same rows in the same order
+    reached      what the last of these rows is about: a later try with another row in that place is refused
+    done         whether all of its rows are in
     sent         its rows by topic, as far as they are in
-    at_ms        when this was written: group offsets are forgotten some days after the last commit
+    at_ms        when this was written: Kafka deletes group offsets some days after the last commit
 
-What a bucket has to do with a batch follows:
+This decides what a bucket does with a batch:
 
     receipt                              the batch
-    none, of batch 1                     all of it is to be delivered; batch 1 leaves a receipt even without rows
-    none, of a later batch               refused: nobody knows what is in, the receipt was lost
+    none, batch 1                        deliver all of it; batch 1 leaves a receipt even without rows
+    none, a later batch                  refused: the receipt was lost, so what is in is not known
     of another generation                refused: another checkpoint has claimed the output since
-    of an earlier batch                  all of it is to be delivered (batches without rows leave no receipt)
-    of this batch                        what follows the first `rows`; nothing when it is done
+    of an earlier batch                  deliver all of it (batches without rows leave no receipt)
+    of this batch                        deliver what follows the first `rows`; nothing if it is done
     of this batch, with another digest   refused: the checkpoint has lost the plan of the batch that is in
     of a later batch                     refused: the checkpoint has gone back
 
-A checkpoint without any batch claims the output before it begins, by a receipt of its generation with the number 0.
-So what is still under way on an older checkpoint, its first batch included, finds another generation there, and ends.
+A checkpoint without any batch first claims the output, with a receipt of its generation and the number 0. So whatever
+is still under way on an older checkpoint, including its first batch, finds another generation there, and ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DIGEST_CHARACTERS = 16
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Which batch of a bucket: as `Receipt`."""
+    """A batch of a bucket; the fields are those of `Receipt`."""
 
     generation: str
     number: int
@@ -53,7 +53,7 @@ class Batch:
 
 
 def digest_of(work: Mapping[str, Any]) -> str:
-    """The digest of what a batch is to do, given as plain values."""
+    """The digest of a batch's plan, given as plain values."""
     text = json.dumps(work, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
@@ -79,7 +79,7 @@ class Receipt:
 
     @classmethod
     def from_text(cls, text: str) -> Receipt:
-        """Raises `ReceiptRefused` for what is no receipt of this format."""
+        """Raises `ReceiptRefused` if the text is not a receipt of this format."""
         try:
             data = json.loads(text)
             if data.pop("format") != FORMAT:
@@ -94,7 +94,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """rows: so many are in, the last about `reached`; done: nothing is left to do; sent: what is in, by topic."""
+    """rows: how many are in, the last about `reached`; done: nothing is left to do; sent: what is in, by topic."""
 
     rows: int = 0
     done: bool = False
@@ -102,7 +102,7 @@ class Standing:
     reached: str = ""
 
     def check_reached(self, reached: str, who: str) -> None:
-        """Raises `ReceiptRefused` where row number `rows` is another one now."""
+        """Raises `ReceiptRefused` if row number `rows` is now a different one."""
         if reached != self.reached:
             raise ReceiptRefused(
                 f"{who}: {self.rows} rows of this batch are in the output, the last about "
@@ -116,7 +116,7 @@ NOTHING_IN = Standing()
 
 
 def standing(receipt: Receipt | None, batch: Batch, who: str) -> Standing:
-    """What is in of a batch. Raises `ReceiptRefused` where that is not known; `who` names the bucket."""
+    """What of a batch is in. Raises `ReceiptRefused` if that is not known; `who` names the bucket."""
     if receipt is None:
         if batch.number > 1:
             raise ReceiptRefused(
@@ -160,9 +160,9 @@ _REMEDY = (
 def check_start(
     receipt: Receipt | None, generation: str, planned: Batch | None, who: str, *, take_over: bool = False
 ) -> None:
-    """Raises `ReceiptRefused` where the output is not that of a checkpoint which is about to go on, or to begin.
+    """Raises `ReceiptRefused` if the output does not belong to a checkpoint that is about to continue or to begin.
 
-    planned    the newest batch that the checkpoint has planned for the bucket; None: it has planned none
+    planned    the newest batch that the checkpoint has planned for the bucket; None if it has planned none
     take_over  a checkpoint that begins may claim an output that another one has written
     """
     if planned is not None:
@@ -186,5 +186,5 @@ def check_start(
 
 
 def needed(receipt: Receipt | None, now_ms: int) -> bool:
-    """A batch without rows leaves a receipt all the same: the first one, and one that keeps it from being forgotten."""
+    """Whether a batch without rows still leaves a receipt: the first one, and one before the last receipt expires."""
     return receipt is None or now_ms - receipt.at_ms > RENEW_AFTER_MS

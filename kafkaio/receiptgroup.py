@@ -1,7 +1,7 @@
-"""Where a bucket's receipt stands: the offset metadata of the bucket's group, on partition 0 of the output topic.
+"""Reads a bucket's receipt: the offset metadata of the bucket's group, on partition 0 of the output topic.
 
-Here it is read; it is written by the bucket's transactions. Read committed asks for what is stable: while a commit is
-on its way the coordinator has the reader wait.
+The bucket's transactions write it. `read_committed` makes the consumer ask for stable offsets: while a commit is under
+way, the coordinator makes the reader wait.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kafkaio.receipt import Receipt
 
 
 def read_receipt(kafka: Mapping[str, str], bucket: Bucket, clients: Clients = client) -> tuple[Receipt | None, Any]:
-    """The receipt that stands now, and what a transaction needs to commit the next one.
+    """The current receipt, and what a transaction needs to commit the next one.
 
     Raises `KafkaUnavailable`, `ReceiptRefused`, `KafkaIOError`.
     """
-    mine = {"group.id": bucket.group, "isolation.level": "read_committed"}  # which asks for stable offsets
+    mine = {"group.id": bucket.group, "isolation.level": "read_committed"}  # makes it ask for stable offsets
     consumer = clients.consumer({**kafka, **mine}, {}, lambda _: None)
 
     def ask() -> TopicPartition:

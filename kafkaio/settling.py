@@ -1,13 +1,13 @@
 """What a job does with its output before it begins: look, compare, and only then fence.
 
-    look      the receipts of all buckets, read without fencing anything: a job that must not begin leaves no trace
-    compare   with what the checkpoint says (`receipt.check_start`)
-    fence     every earlier writer, and abort what it left open: readers of committed records wait for an open
-              transaction. A checkpoint without any batch also leaves a receipt of its own in each bucket, the claim:
-              whatever is still under way elsewhere finds it and ends
+    look      reads the receipts of all buckets without fencing anything: a job that must not begin leaves no trace
+    compare   with the checkpoint (`receipt.check_start`)
+    fence     every earlier writer, and abort its open transaction: readers of committed records wait for it. A
+              checkpoint without any batch also leaves a receipt of its own in each bucket, the claim: whatever is
+              still under way elsewhere finds it and ends
 
-A writer that still runs may fence us in turn, by an attempt that began before the claim. It does so a few times at
-most: its own attempts are counted.
+A writer that is still running may fence us in turn, with an attempt that began before the claim. It does so only a few
+times, because its own attempts are limited.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def begin(
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     clients: Clients = client,
 ) -> None:
-    """Make the output that of this checkpoint alone.
+    """Make the output belong to this checkpoint alone.
 
-    planned    by bucket, the newest batch that the checkpoint has planned; empty: it has planned none
+    planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none
     take_over  as in `receipt.check_start`
 
     Raises `OutputTaken`, `BatchDiffers` and other `ReceiptRefused` before anything is fenced; `KafkaIOError`.
@@ -64,7 +64,7 @@ def begin(
 
 
 def _check_access(kafka: Mapping[str, str], buckets: Sequence[Bucket], clients: Clients) -> None:
-    """Where the first receipt does not come, ask why; the reading itself is told only that nobody answers."""
+    """If the first receipt does not arrive, find out why; the read itself only learns that nobody answers."""
     try:
         within(ASK_AFTER_S, lambda: read_receipt(kafka, buckets[0], clients))
     except TimeoutError:

@@ -1,8 +1,8 @@
-"""The same line at most once a minute in each process; the next one says how many like it were held back.
+"""Logs the same line at most once a minute in each process; the next one says how many were suppressed.
 
-A cluster that is down is reported by every client, for every broker and each attempt to connect: tens of thousands of
-lines in minutes, which say what the first one said. Lines are the same when they differ only in numbers and in what
-stands in brackets (the client, its thread); the addresses of brokers are told apart.
+If a cluster is down, every client reports it for every broker and each connection attempt: tens of thousands of
+identical lines within minutes. Lines count as the same if they differ only in numbers and in the text in brackets (the
+client, its thread); broker addresses are distinguished.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ADDRESS_OR_NUMBER = re.compile(r"([\w.-]+:\d+)|\d+")
 
 
 class Sparse(logging.Filter):
-    """A filter for a logger, or a handler, through which the same line passes once in `period_s` seconds."""
+    """A filter for a logger or a handler that lets the same line pass once in `period_s` seconds."""
 
     def __init__(self, period_s: float = PERIOD_S, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -46,12 +46,12 @@ class Sparse(logging.Filter):
 
 
 def shape(message: str) -> str:
-    """What two lines that say the same have in common. Pure."""
+    """What lines that count as the same have in common. Pure."""
     return _ADDRESS_OR_NUMBER.sub(lambda found: found[1] or "#", _BRACKETS.sub("[]", message))
 
 
 def sparse(name: str) -> logging.Logger:
-    """The logger of this name, each of whose lines passes once a minute."""
+    """The logger of this name; each of its lines passes once a minute."""
     log = logging.getLogger(name)
     log.addFilter(Sparse())
     return log

@@ -1,9 +1,9 @@
-"""The limits of topics that are written to, asked once by each process; and producer properties that respect them.
+"""The limits of output topics, asked once by each process, and producer properties that respect them.
 
 A producer fills a batch up to `batch.size`, for all its topics alike, and a broker refuses a batch above the topic's
-`max.message.bytes`, however small its records: so the smallest limit of its topics caps `batch.size`.
+`max.message.bytes`, however small its records are. So the smallest limit of its topics caps `batch.size`.
 
-Who may write to a topic need not be allowed to see its configuration. Then Kafka's defaults are taken, with a warning.
+A user who may write to a topic may still not see its configuration. Then Kafka's defaults are used, with a warning.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ Limits = Mapping[str, TopicLimits]
 
 
 def limits_of(kafka: Mapping[str, str], topics: Iterable[str | None]) -> Limits:
-    """The limits of each topic that is named. Raises `KafkaUnavailable`, `TopicMissing`."""
+    """The limits of each topic that is not None. Raises `KafkaUnavailable`, `TopicMissing`."""
     named = frozenset(topic for topic in topics if topic is not None)
     return _limits.get((named, frozenset(kafka.items())), lambda: _asked(named, kafka))
 
 
 def forget_limits(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
-    """Ask again the next time, as after a record was refused: the limits of these topics may have been changed."""
+    """Ask again next time, as after a refused record: the limits of these topics may have been changed."""
     _limits.discard((frozenset(topics), frozenset(kafka.items())))
 
 
 def within_limits(kafka: Mapping[str, str], limits: Limits) -> dict[str, str]:
-    """The properties of a producer whose batches all of these topics take."""
+    """Properties for a producer whose batches all of these topics accept."""
     smallest = min((one.topic_bytes for one in limits.values()), default=TUNING["batch.size"])
     if int(kafka.get("batch.size", TUNING["batch.size"])) <= smallest:
         return dict(kafka)
@@ -50,12 +50,12 @@ def within_limits(kafka: Mapping[str, str], limits: Limits) -> dict[str, str]:
 
 
 def _asked(topics: frozenset[str], kafka: Mapping[str, str]) -> Limits:
-    """All at once, as each admin client has to connect first."""
+    """Asks for all topics at once, because each admin client has to connect first."""
     resources = {topic: ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in sorted(topics)}
 
     def ask() -> dict[str, dict[str, str]]:
         admin = client.admin(kafka)
-        client.learn(admin, min(topics), client.LEARN_TIMEOUT_S)  # without it the first call waits for a second
+        client.learn(admin, min(topics), client.LEARN_TIMEOUT_S)  # otherwise the first call waits for a second
         asked = admin.describe_configs(list(resources.values()), request_timeout=_ANSWERED_WITHIN_S)
         return {topic: _config(topic, asked[resource]) for topic, resource in resources.items()}
 
