@@ -61,30 +61,17 @@ def drawn(seed: int, count: int) -> Iterator[Scenario]:
 # Every target, every kind and every point, as far as seconds allow: a pause takes ten of them.
 SHORT = (
     Scenario("worker", "kill", "before_produce"),
-    Scenario("worker", "kill", "producing"),
-    Scenario("worker", "kill", "before_commit"),
     Scenario("worker", "kill", "committing"),
     Scenario("worker", "kill", "after_commit"),
     Scenario("worker", "pause", "before_commit"),
-    Scenario("worker", "stop", "producing"),
     Scenario("driver", "kill", "before_commit"),
-    Scenario("driver", "kill", "after_commit"),
     Scenario("driver", "stop", "producing"),
     Scenario("broker", "kill", "before_commit"),
     Scenario("broker", "stop", "committing"),
 )
 SHORT_ON_A_CLUSTER = (Scenario("executor", "kill", "before_commit"),)
 SHORT_OF_OTHERS = {
-    "lookup-join": (
-        Scenario("worker", "kill", "after_commit", "lookup-join"),
-        Scenario("driver", "kill", "before_commit", "lookup-join"),
-    ),
-    "feeder": (
-        Scenario("worker", "kill", "producing", "feeder"),
-        Scenario("driver", "kill", "after_commit", "feeder"),
-    ),
-    "dedup": (
-        Scenario("worker", "kill", "after_commit", "dedup"),
-        Scenario("driver", "kill", "producing", "dedup"),
-    ),
+    "lookup-join": (Scenario("driver", "kill", "before_commit", "lookup-join"),),
+    "feeder": (Scenario("driver", "kill", "after_commit", "feeder"),),
+    "dedup": (Scenario("worker", "kill", "producing", "dedup"),),
 }

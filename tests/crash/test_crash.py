@@ -23,7 +23,7 @@ def own_broker():
 
 
 def test_every_left_record_comes_out_once_whatever_is_killed(own_broker: Broker, tmp_path: Path) -> None:
-    """Twelve faults of one job, one after the other."""
+    """Faults of one job, one after the other."""
     run = Run(own_broker, tmp_path, seed=1)
     for scenario in SHORT:
         run.run(scenario)
