@@ -5,9 +5,9 @@ admission.py  how far a batch may read: a hint              (pure)
 plan.py       one bucket's part of it; readable.py: one side; target.py: how far; lockstep.py: their look-ups
 stage.py      Spark: tickets -> fetch, join -> rows, in one Python task
 bolt.py       a worker's windows; batch.py: one batch       (pure)
-passage.py    what of a range may go, and what it proves: evidence.py, intake.py; facts.py: what comes of it
+passage.py    which records of a range may go, and what they prove: evidence.py, intake.py; facts.py: the result
 window.py     the window; match.py: the policies; slices.py: the index
-restore.py    a window again after a restart, from where bounds.py says; store.py: slices as files
+restore.py    rebuilds a window after a restart, from where bounds.py says; store.py: slices as files
 start.py, guard.py, copartition.py   before the first batch, before each batch
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def tickets(spark: SparkSession, spec: JoinSpec, gate: Gate | None = None) -> DataFrame:
-    """The streaming DataFrame of tickets (one column, `ticket`): what a stage is mapped over."""
+    """The streaming DataFrame of tickets (one column, `ticket`); a stage is mapped over it."""
     from joins.window.source import Gate, ticket_source
 
     return load(spark, ticket_source(spec, gate or Gate()))
@@ -42,9 +42,9 @@ def carried_out(
     schema: str,
     gate: Gate | None = None,
 ) -> DataFrame:
-    """The streaming DataFrame of what `stage` makes of the tickets, within the source: rows of `schema`.
+    """The streaming DataFrame of the rows of `schema` that `stage` makes of the tickets, inside the source.
 
-    The same as `tickets(…).mapInArrow(stage, schema)`, with one Python worker a task instead of two.
+    The same as `tickets(…).mapInArrow(stage, schema)`, with one Python worker per task instead of two.
     """
     from joins.window.source import Gate, ticket_source
 
@@ -65,7 +65,7 @@ def window_join(
     gate: Gate | None = None,
     windows: Path | None = None,
 ) -> DataFrame:
-    """The join as a streaming DataFrame, one row a result (`joins.window.records.ROW`):
+    """The join as a streaming DataFrame, one row per result (`joins.window.records.ROW`):
 
     key                                     binary, null where the left key is
     left_time, right_time                   bigint, event time in milliseconds UTC
@@ -76,10 +76,10 @@ def window_join(
     reason                                  why unmatched, unjoined or dead_letter; null for matched
     late                                    the record came later than its disorder allows
 
-    windows     the folder on each machine where slices are kept; None: in the temporary folder, one of the user's
+    windows     the folder on each machine where slices are kept; None: a folder of the user's in the temporary folder
 
-    Every left record leaves in exactly one outcome. Give the query a checkpoint location of its own: it holds the
-    positions and the spec. Writing it out is the caller's: what Spark's sinks promise is what you get.
+    Every left record leaves with exactly one outcome. Give the query a checkpoint location of its own: it holds the
+    positions and the spec. The caller writes the rows out, with the guarantees of the Spark sink that is used.
     """
     from joins.window.source import Gate
     from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark, join_stage

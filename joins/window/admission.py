@@ -1,4 +1,4 @@
-"""SyncBolt: what a batch may read. Pure: state and ends in, admission out; the log is asked through `Ask`s.
+"""SyncBolt: what a batch may read. Pure: state and ends in, admission out; it queries the log through `Ask`s.
 
 One bucket, one batch, with H a target time and D the disorder of a side:
 
@@ -9,15 +9,15 @@ One bucket, one batch, with H a target time and D the disorder of a side:
     left progress      of the records from there on: no timely one has a smaller time
     expiry E           the minimum of left's progress, less `before`: right records with time < E match nothing to come
 
-The driver plans ranges by asking the log where times begin. That is a hint: F, E, the progress and where left stops are
-what the task finds in the records (`joins.window.batch`), and come back as facts, with which the next plan begins.
+The driver plans ranges by asking the log where times begin. That is a hint. F, E, the progress and where left stops are
+what the task finds in the records (`joins.window.batch`); they come back as facts, and the next plan starts from them.
 
-H is the largest that keeps the batch within its share of records: so whichever topic is behind is read, and right is
-never read further than left needs it. Left's progress counts records that are *not yet read*; that is the report of
-the article which prevents the deadlock: when right is far behind, E is already near left's position and old right
-records pass through without filling the window. F, E and every progress never go back.
+H is the largest target that keeps the batch within its share of records: whichever topic is behind is read, and right
+is never read further than left needs it. Left's progress covers records that are *not yet read*. This is the article's
+report, which prevents the deadlock: when right is far behind, E is already near left's position, and old right records
+pass through without filling the window. F, E and every progress never go back.
 
-The arithmetic is a generator per bucket (`plan`), of which all run in lockstep.
+The arithmetic is one generator per bucket (`plan`); all of them run in lockstep.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from joins.window.plan import Plan, plan_bucket, plan_left, rebased
 from joins.window.state import Admission, Bucket
 from kafkaio.topiclog import TopicLog
 
-RENEW_EVERY_MS = 24 * 3_600_000  # without a record to read: offsets of groups last seven days
+RENEW_EVERY_MS = 24 * 3_600_000  # even without records to read: Kafka keeps the offsets of groups for seven days
 
 
 @dataclass(slots=True)
 class Watch:
-    """Since when right stands still, as seen by one process: what `max_wait` counts from.
+    """Since when right has stood still, as seen by one process: `max_wait` counts from there.
 
-    A frontier that follows the clock over an idle topic moves at each look, although no admission is made of it. And
-    time before the process began to look counts for nothing.
+    A frontier that follows the clock over an idle topic moves at each look, although it leads to no admission. Time
+    before the process started to look does not count.
     """
 
     started_ms: int
@@ -60,7 +60,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The next admission, and the facts that it is expected to lead to, by bucket.
+    """The next admission, and the facts that are expected of it, by bucket.
 
     ahead  the sides and partitions whose newest records seem to be ahead of the clock, or have no time
     """
@@ -71,11 +71,11 @@ class Planned:
 
     @classmethod
     def nothing(cls, begun: Admission) -> Planned:
-        """The first batch of a join that has nothing to read yet."""
+        """The first batch of a join with nothing to read yet."""
         return cls(replace(begun, number=begun.number + 1), {})
 
     def rebased(self, state: Admission) -> Planned:
-        """The same ranges, now that the batch before has left `state`; it was planned with expected facts."""
+        """The same ranges, planned with expected facts, applied to the `state` that the previous batch really left."""
         buckets = {n: rebased(self.admission.buckets[n], bucket) for n, bucket in state.buckets.items()}
         return replace(self, admission=replace(self.admission, buckets=buckets))
 
@@ -90,8 +90,8 @@ def admit(
 ) -> Planned | None:
     """The admission after `state`; None when there is nothing to read and nothing to expire.
 
-    state  as the batch before has left it (`Admission.after`)
-    watch  remembers look-ups that came to nothing; without it, `max_wait` counts from the last admission
+    state  as the previous batch left it (`Admission.after`)
+    watch  remembers looks that led to no admission; without it, `max_wait` counts from the last admission
     """
     watch = watch or Watch(UNKNOWN)
     shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, spec.max_records)
@@ -105,7 +105,7 @@ def admit(
 def admit_by_frontier(
     spec: JoinSpec, state: Admission, listing: Listing, left: TopicLog, frontier_ms: int, watch: Watch
 ) -> Planned | None:
-    """As `admit`, for a right topic that is read by somebody else: `frontier_ms` says how far, `UNKNOWN` not known."""
+    """Like `admit`, for a right topic that the feeder reads: `frontier_ms` says how far, `UNKNOWN` if not known."""
     shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, spec.max_records)
     plans = {
         number: plan_left(spec, bucket, listing, frontier_ms, shares[number], watch.since_ms(number))
@@ -122,9 +122,9 @@ def _next_admission(
     logs: Mapping[str, TopicLog],
     watch: Watch,
 ) -> Planned | None:
-    """Make the plans with the logs' answers; None where they read nothing and expire nothing.
+    """Make the plans with the logs' answers; None when they read nothing and expire nothing.
 
-    Once begun, they are carried out once a day all the same: it renews receipts and positions, which Kafka forgets.
+    A join that has started still runs a batch once a day: this renews receipts and positions, which Kafka expires.
     """
     made = in_lockstep(plans, logs, listing.listed_ms + spec.max_future_skew_ms)
     watch.saw(state.buckets, made, listing.listed_ms)
@@ -147,7 +147,7 @@ def _next_admission(
 
 
 def fair_shares(unread: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Max-min fair: no bucket gets more than it has unread while another one with unread records gets less."""
+    """Max-min fair: no bucket gets more than it has unread while another with unread records gets less."""
     shares: dict[int, int] = {}
     left_over = limit
     for i, (number, records) in enumerate(sorted(unread.items(), key=lambda item: item[1])):

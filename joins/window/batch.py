@@ -1,10 +1,10 @@
-"""One batch of one bucket: read right, make it a slice, read left, match it, expire. Pure but for its reader.
+"""One batch of one bucket: read right, make it a slice, read left, match it, expire. Pure except for its reader.
 
-    right's range   is read whole, or as far as its bytes allow; what it proves is right's frontier
-    left's range    is read, and goes up to the first record that right has not come to; the rest is held back
-    left's times    prove what of the window nobody will ask for any more
+    right's range   is read completely, or as far as its bytes allow; it proves right's frontier
+    left's range    is read, and goes up to the first record that right has not reached; the rest is held back
+    left's times    prove which records of the window can no longer match
 
-Running it again with the same ticket and the same window gives the same rows, and the same facts.
+Running it again with the same ticket and the same window gives the same rows and the same facts.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from joins.window.ticket import Ticket
 from joins.window.window import Joined, Window
 from kafkaio.producible import batch_bytes
 
-HELD_BYTES = 64 << 20  # of left, kept for the next batch; more than that is fetched again
+HELD_BYTES = 64 << 20  # of held left records, kept for the next batch; if there are more, they are fetched again
 
 Read = Callable[[str, int, int, int], Generator[pa.RecordBatch, None, None]]
 """(side, partition, start, end) -> the readable records of the range, in the schema of `kafkaio.rangereader`."""
 
 GiveBack = Callable[[int, list[pa.RecordBatch]], None]
-"""(left partition, the last records that were read of it): the next batch begins with these."""
+"""(left partition, the records at its end that were read and held back): the next batch starts with these."""
 
 Newest = dict[tuple[str, int], int]
 """Per side and partition the largest time read so far, kept by the worker to measure the disorder."""
@@ -43,14 +43,14 @@ Newest = dict[tuple[str, int], int]
 
 @dataclass(slots=True)
 class Summary:
-    """What a bucket's batch did; one goes back to the driver for each bucket and batch.
+    """What a bucket's batch did; one goes back to the driver per bucket and batch.
 
     rows        by outcome; `late` counts copies of late right records
     read, late  records by side; disorder_ms: the largest disorder seen, by side
     frontier_ms by side: every record still unread has at least this time; slowest: the partition that holds it back
     window_*    of the window after the batch
     buckets     how many summaries the batch has
-    facts       what the next admission begins from, as JSON; ticket: the digest of the ticket that they are about
+    facts       what the next admission starts from, as JSON; ticket: the digest of the ticket that they belong to
     """
 
     bucket: int
@@ -81,7 +81,7 @@ class Summary:
                 self.reasons[reason] = self.reasons.get(reason, 0) + records
 
     def saw(self, taken: Intake, partition: int, newest: Newest) -> None:
-        """Count records that go."""
+        """Count the records that go out in this batch."""
         side, times = taken.side, taken.records["time"].to_numpy()
         lags_ms, newest_ms = lags_of(times, newest.get((side, partition)))
         if newest_ms is not None:
@@ -102,7 +102,7 @@ class Summary:
 
 
 class BatchReader:
-    """Reads a ticket's ranges, lets go what may go, and finds the facts: what all flavours of the join share."""
+    """Reads a ticket's ranges, yields the records that may go, and finds the facts: shared by all flavours."""
 
     def __init__(self, spec: JoinSpec, ticket: Ticket, read: Read, give_back: GiveBack | None = None) -> None:
         self._spec, self._ticket, self._read, self._give_back = spec, ticket, read, give_back
@@ -110,7 +110,7 @@ class BatchReader:
         self.left: dict[int, PartitionFacts] = {}
 
     def take_right(self) -> Iterator[tuple[int, Intake]]:
-        """Right's batches, by partition; to be read to the end before left."""
+        """Right's batches, by partition; to be consumed completely before left."""
         for p, reading in self._ticket.bucket.right.items():
             passage = Passage(reading, self._spec.outliers, self._spec.right.disorder_ms)
             for taken in self._taken_right(p, passage):
@@ -123,14 +123,14 @@ class BatchReader:
 
     @property
     def limit(self) -> Limit:
-        """Left gives nothing up while right has records that were not read for their bytes."""
+        """No left record goes without right while right has records left unread because of the byte limit."""
         bucket = self._ticket.bucket
         if any(facts.end < bucket.right[p].end for p, facts in self.right.items()):
             bucket = replace(bucket, give_up_ms=None)
         return Limit.of(self._spec, bucket, self.frontier_ms)
 
     def take_left(self) -> Iterator[tuple[int, Intake]]:
-        """Of left what may go."""
+        """The left records that may go, by partition."""
         limit_ms = self.limit.limit_ms
         for p, reading in self._ticket.bucket.left.items():
             passage = Passage(reading, self._spec.outliers, self._spec.left.disorder_ms, limit_ms)
@@ -139,7 +139,7 @@ class BatchReader:
             self.left[p] = passage.facts()
 
     def facts(self, oldest_ms: int | None) -> BucketFacts:
-        """To be asked for after both sides; oldest_ms: the smallest time in the window, None where it is empty."""
+        """To be called after both sides are read; oldest_ms: the smallest time in the window, None if it is empty."""
         return BucketFacts(self.left, self.right, self.frontier_ms, self.expiry_ms, oldest_ms)
 
     @property
@@ -179,14 +179,14 @@ class BatchReader:
 
 
 def _fitting(batch: pa.RecordBatch, room: int) -> tuple[int, int]:
-    """How many records go until there is no room left, the last of them included; and the room that is left."""
+    """How many records go until the room is used up, including the one that exceeds it; and the room that is left."""
     taken = np.cumsum(batch_bytes(batch))
     fitting = int(np.searchsorted(taken, room)) + 1
     return (fitting, 0) if fitting <= len(taken) else (len(taken), room - int(taken[-1:].sum()))
 
 
 def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:
-    """The facts of a batch, had again from the log. Whether the window is empty is not known: perhaps it is not."""
+    """The facts of a batch, found again from the log. Whether the window is empty is unknown, so it may not be."""
     reader = BatchReader(spec, ticket, read)
     for _ in reader.take_right():
         pass
@@ -196,11 +196,11 @@ def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:
 
 
 class BatchJoin:
-    """Carries out one bucket's part of an admission on the window that the batches before have left.
+    """Carries out one bucket's part of an admission on the window that earlier batches left.
 
-    slice   what the batch added to the window, before anything of it expired
+    slice   what the batch added to the window, before any of it expired
     joined  by left partition, the live right records (offsets by partition) that its range was joined with
-    facts   once all rows have gone out
+    facts   available once all rows have gone out
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class BatchJoin:
         self.facts = BucketFacts()
 
     def rows(self) -> Iterator[pl.DataFrame]:
-        """The rows that go out, in the schema of `records.ROW`; left's in the order of their partition."""
+        """The rows that go out, in the schema of `records.ROW`; left's in the order of its partition."""
         for rows in self._join():
             if len(rows):
                 self.summary.count(rows)
@@ -258,7 +258,7 @@ class BatchJoin:
         yield window.expire(reader.expiry_ms)
 
     def _enter(self, taken: Intake, entering: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        """Right records that some left record may still match enter the window; the others leave at once."""
+        """Right records that a left record may still match enter the window; the others leave at once."""
         yield taken.dead
         records = taken.records
         if taken.late.any():

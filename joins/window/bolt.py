@@ -1,7 +1,7 @@
-"""A worker's part: tickets in, rows out. Keeps the windows of the buckets that it has seen, within a bound.
+"""A worker's part: tickets in, rows out. Keeps the windows of the buckets it has seen, up to a limit.
 
-A window is taken out of memory while a batch changes it, and put back only when the batch has come to its end: an
-attempt that fails leaves nothing half changed, and the next one starts from the files.
+A window is removed from the cache while a batch changes it, and put back only when the batch has ended. An attempt that
+fails leaves nothing half changed; the next one starts from the files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class JoinBolt:
         give_back: GiveBack | None = None,
         buckets_kept: int = 256,
     ) -> None:
-        """give_back: where the records go that were read and held back, for the next batch to find there."""
+        """give_back: takes the records that were read and held back, so that the next batch finds them."""
         self._spec, self._read, self._store_of, self._give_back = spec, read, store_of, give_back
         self._buckets_kept = buckets_kept
         self._windows: OrderedDict[tuple[str, int], Kept] = OrderedDict()
@@ -64,7 +64,7 @@ class JoinBolt:
         done(batch.summary)
 
     def _let_go_of_stale(self, ticket: Ticket) -> None:
-        """Every batch has a ticket for each bucket: a window that did not see the last one is carried on elsewhere."""
+        """Every batch has a ticket per bucket: a window that missed the last one is being continued elsewhere."""
         self._windows = OrderedDict(
             (key, kept)
             for key, kept in self._windows.items()
@@ -72,7 +72,7 @@ class JoinBolt:
         )
 
     def _save(self, batch: BatchJoin, kept: Kept, ticket: Ticket, store: SliceStore) -> None:
-        """What the next batches need of this one. Nothing that this batch itself would need again is dropped."""
+        """Save what later batches need. Nothing that a retry of this batch would need is dropped."""
         bucket = ticket.bucket
         if batch.slice not in kept.window.slices:
             for p, reading in bucket.right.items():
@@ -92,5 +92,5 @@ class JoinBolt:
 
 
 def _file(window: Window, store: SliceStore) -> None:
-    """Let the slices be files, whose memory all workers of a machine share."""
+    """Turn the slices into files, whose memory all workers of a machine share."""
     window.slices = [one if one.in_file else store.save_slice(one) for one in window.slices]

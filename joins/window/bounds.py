@@ -1,19 +1,20 @@
-"""What earlier batches saw in a partition, as a few numbers: from where a lost window has to be read again. Pure.
+"""What earlier batches saw in a partition, in a few numbers: from where a lost window must be read again. Pure.
 
-A partition is a row of segments, each the offsets that one or several batches have read. A `Bound` ends a segment:
+A partition is a sequence of segments; each covers the offsets that one or more batches read. A `Bound` ends a segment:
 
     offset      the segment ends before it
     below_ms    every record of the segment that took part has a time below it
-    future_ms   every record of the segment that was turned away as from the future has at least this time
-    expiry_ms   left only, where some records of the segment were late: right records below it were no candidates
+    future_ms   every record of the segment that was rejected as from the future has at least this time
+    expiry_ms   left only, if some records of the segment were late: right records below it were not candidates
 
-The times were seen in the records by the task that read them. Neighbours are merged only where the numbers of the whole
-still tell the records that took part from those that were turned away, and what they could be joined with: so a window
-that is read again holds exactly the records that it held at first, and the same of them are marked.
+The task that read the records saw these times in them. Neighbours are merged only if the merged numbers still separate
+the records that took part from the rejected ones, and still say what they could be joined with. A window that is read
+again therefore holds exactly the records that it first held, with the same ones marked.
 
-Left with late records in every batch has a segment a batch, which would make each offset that Spark logs larger and
-larger. Beyond `MOST_SEGMENTS` those are merged too. Then a right record that only a late left one was joined with may
-count as unjoined, or another one as joined, where the marks are lost and found again. No row of a left record changes.
+A left partition with late records in every batch has one segment per batch, so each offset that Spark logs would be
+larger than the last. Beyond `MOST_SEGMENTS` these segments are merged too. Then, if marks are lost and recomputed, a
+right record that was joined only with a late left record may count as unjoined, or another one as joined. No row of a
+left record changes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Bound(NamedTuple):
 
 
 Bounds = tuple[Bound, ...]
-"""Ascending by offset; the first one stands for all that lies before, which nobody needs any more."""
+"""Ascending by offset; the first one covers everything before it, which is no longer needed."""
 
 
 def low_end(bounds: Bounds, time_ms: int) -> int:
@@ -55,7 +56,7 @@ def low_end(bounds: Bounds, time_ms: int) -> int:
 
 
 def thinned(bounds: Bounds, needed_from_ms: int, spacing_ms: int) -> Bounds:
-    """Only what a window from `needed_from_ms` on may ask for; segments less than the spacing apart become one."""
+    """Only what a window from `needed_from_ms` on may need; segments less than the spacing apart are merged."""
     low = low_end(bounds, needed_from_ms)
     too_many = len(bounds) > MOST_SEGMENTS
     kept = [Bound(low)]
@@ -74,18 +75,18 @@ def thinned(bounds: Bounds, needed_from_ms: int, spacing_ms: int) -> Bounds:
 
 
 def starting_at(bounds: Bounds, start: int) -> Bounds:
-    """The bounds without what lies before `start`, which the log has lost."""
+    """The bounds without the offsets before `start`, which the log has lost."""
     before = [bound.below_ms for bound in bounds if bound.offset <= start]
     return (Bound(start, max(before, default=UNKNOWN)), *(bound for bound in bounds if bound.offset > start))
 
 
 def turned_away_from(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """For each offset the time from which on a record was turned away, when it was read, as from the future."""
+    """For each offset the time from which a record was rejected as from the future when it was read."""
     return _of_segments(bounds, "future_ms", offsets, LATEST_MS)
 
 
 def expiry_at(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """For each left offset the time below which right records were no candidates, `UNKNOWN` where that is no matter."""
+    """For each left offset the time below which right records were not candidates; `UNKNOWN` if it does not matter."""
     return _of_segments(bounds, "expiry_ms", offsets, UNKNOWN)
 
 

@@ -1,8 +1,8 @@
-"""Rows in chunks of bounded bytes, so that what a task holds at once does not follow the size of its records. Pure.
+"""Rows in chunks of bounded bytes, so that a task's memory does not depend on the size of its records. Pure.
 
-A right record of 100 KB that 4,000 left records match weighs 100 KB here, as columns share their bytes, and 400 MB in
-whatever is made of the rows. So a row counts with all its keys, values and headers, and rows are cut before anything
-is made of them. A chunk holds one row at least.
+A right record of 100 KB that 4,000 left records match takes 100 KB here, because columns share their bytes, but 400 MB
+in anything built from the rows. So a row counts with all its keys, values and headers, and rows are cut into chunks
+before anything is built from them. A chunk holds at least one row.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import polars as pl
 CHUNK_BYTES = 16 << 20
 CHUNK_ROWS = 50_000
 ROW_OVERHEAD = 200
-"""What the other columns of a row take, about, in whatever is made of it."""
+"""About what the other columns of a row take in anything built from it."""
 
 I64 = npt.NDArray[np.int64]
 
 
 def column_bytes(column: pl.Series) -> I64:
-    """The bytes of each value: text, binary, or headers (`records.HEADERS`); 0 of a null."""
+    """The bytes of each value: text, binary, or headers (`records.HEADERS`); 0 for a null."""
     if column.null_count() == len(column):
         return np.zeros(len(column), np.int64)
     if column.dtype == pl.String:
@@ -47,7 +47,7 @@ def row_bytes(rows: pl.DataFrame) -> I64:
 
 
 def cuts(sizes: I64, most_bytes: int = CHUNK_BYTES, most_rows: int = CHUNK_ROWS) -> Iterator[tuple[int, int]]:
-    """The chunks [start, end) of rows of these sizes, in order, each as long as it may be."""
+    """The chunks [start, end) of rows of these sizes, in order, each as long as allowed."""
     total = np.cumsum(sizes + ROW_OVERHEAD)
     start, before = 0, 0
     while start < len(sizes):

@@ -1,8 +1,8 @@
-"""Before a batch is logged, its records are held against the clock.
+"""Before a batch is logged, its records are checked against the clock.
 
-A clock that is behind would make dead letters of good records: most of what a batch reads must not be ahead of it. One
-that is ahead would let left go before right has come: records that came after a listing must not have been appended
-before it, where brokers stamp them. Once a batch is logged this can't be undone, so that the join and the feeder hold.
+A clock that is behind would turn good records into dead letters: most of what a batch reads must not be ahead of the
+clock. A clock that is ahead would admit left before right has arrived: where brokers stamp records, those that arrive
+after a listing must not have been appended before it. A logged batch cannot be undone, so the join and the feeder hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ANY_TIME = 1 << 62
 
 
 class BrokersClock:
-    """Compares each listing with the append times of what came after it."""
+    """Compares each listing with the append times of the records that came after it."""
 
     def __init__(self, logs: Mapping[str, TopicLog], tolerance_ms: int) -> None:
         """logs: by side, those whose event times are the broker's append times."""
@@ -27,7 +27,7 @@ class BrokersClock:
         self._before: Listing | None = None
 
     def compare(self, listing: Listing) -> None:
-        """Raises `ClockBehind` where the listing before this one was later than what was appended after it."""
+        """Raises `ClockBehind` if the previous listing's time is later than what was appended after it."""
         before = self._before
         if before is not None and listing.listed_ms >= before.listed_ms:  # else the clock has been set back
             for side, log in self._logs.items():
@@ -46,7 +46,7 @@ class BrokersClock:
 def look_at_clock(log: TopicLog, ranges: Mapping[int, tuple[int, int]], ceiling_ms: int, clock_ms: int) -> None:
     """Look at the last records of the ranges [start, end) that are about to be read, by partition.
 
-    Raises `ClockBehind` where too many of them are ahead of the clock, `KafkaIOError`.
+    Raises `ClockBehind` if too many of them are ahead of the clock, and `KafkaIOError`.
     """
     lasts = log.last_times({p: end for p, (_, end) in ranges.items()}, _ANY_TIME, block_size(log.outliers))
     inside = {p: [at for offset, at in lasts[p] if offset >= start] for p, (start, _) in ranges.items()}
@@ -54,9 +54,9 @@ def look_at_clock(log: TopicLog, ranges: Mapping[int, tuple[int, int]], ceiling_
 
 
 def check_clock(lasts: Mapping[int, Sequence[int]], outliers: int, ceiling_ms: int, clock_ms: int) -> None:
-    """Raise `ClockBehind` where in some partition more of the last records are from the future than may lie.
+    """Raise `ClockBehind` if in some partition more than `outliers` of the last records are from the future.
 
-    lasts   by partition, the times of the last block of records that are to be read, whatever they are
+    lasts   by partition, the times of the last block of records that are to be read, valid or not
     """
     for p, times in sorted(lasts.items()):
         future = sorted(time for time in times if time > ceiling_ms)

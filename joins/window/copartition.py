@@ -1,11 +1,11 @@
 """Whether both topics keep a key in the same partition: checked on a sample of real keys before a join starts.
 
-Two things would make a join silently miss its pairs, and each shows in a sample:
+Two things would make a join silently miss pairs, and a sample shows both:
 
-1. A key that stands in different partitions of the two topics.
-2. Different partitioners: every sampled key of one topic stands where a well-known partitioner puts it, and the keys
-   of the other topic do not. The Java client's is murmur2, librdkafka's own (`consistent_random`) is CRC-32. A few
-   keys stand so by chance, and prove nothing.
+1. A key that is in different partitions of the two topics.
+2. Different partitioners: every sampled key of one topic is where a well-known partitioner puts it, and the keys of the
+   other topic are not. The Java client's is murmur2, librdkafka's own (`consistent_random`) is CRC-32. A few keys are
+   in the right place by chance, and prove nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kafkaio.pointread import PointReader
 from kafkaio.topiclog import TopicLog
 
 SAMPLE = 100
-BY_CHANCE = 1e-6  # how improbable it has to be that keys of another partitioner stand where a well-known one puts them
+BY_CHANCE = 1e-6  # a partitioner counts as proven if chance would place the keys so with less than this probability
 log = logging.getLogger("joins.window")
 
 Keys = Mapping[int, Iterable[bytes]]
@@ -27,7 +27,7 @@ Keys = Mapping[int, Iterable[bytes]]
 
 
 def check(spec: JoinSpec, left: TopicLog, right: TopicLog) -> None:
-    """Raise NotCoPartitioned where the sample shows it; say so where the sample shows nothing."""
+    """Raise NotCoPartitioned if the numbers of partitions differ, or the sample shows it."""
     partitions = left.partition_count()
     check_counts(spec, partitions, right.partition_count())
     keys = {side: _sample(one, spec.kafka) for side, one in (("left", left), ("right", right))}
@@ -40,7 +40,7 @@ def check(spec: JoinSpec, left: TopicLog, right: TopicLog) -> None:
 
 
 def check_counts(spec: JoinSpec, left: int, right: int) -> None:
-    """Raise NotCoPartitioned where the topics' numbers of partitions differ. Pure."""
+    """Raise NotCoPartitioned if the topics' numbers of partitions differ. Pure."""
     if left != right:
         raise NotCoPartitioned(
             f"left topic {spec.left.topic!r} has {left} partitions, right topic {spec.right.topic!r} has {right}: a "
@@ -49,7 +49,7 @@ def check_counts(spec: JoinSpec, left: int, right: int) -> None:
 
 
 def disagreement(left: Keys, right: Keys, partitions: int) -> str | None:
-    """What a sample shows against co-partitioning; None where nothing does. Pure."""
+    """What in a sample contradicts co-partitioning; None if nothing does. Pure."""
     stands = {key: p for p, keys in left.items() for key in keys}
     for p, keys in right.items():
         for key in keys:
@@ -69,7 +69,7 @@ def disagreement(left: Keys, right: Keys, partitions: int) -> str | None:
 
 
 def fitting(keys: Keys, partitions: int) -> set[str]:
-    """The well-known partitioners that put every one of these keys where it stands."""
+    """The well-known partitioners that put every one of these keys where it is."""
     return {
         name
         for name, partitioner in PARTITIONERS.items()
@@ -78,7 +78,7 @@ def fitting(keys: Keys, partitions: int) -> set[str]:
 
 
 def murmur2(key: bytes) -> int:
-    """The hash of the Java client's default partitioner, made positive as there (`Utils.murmur2`, `toPositive`)."""
+    """The hash of the Java client's default partitioner, made positive (`Utils.murmur2`, `toPositive`)."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = (0x9747B28C ^ len(key)) & mask
     whole = len(key) & ~3

@@ -1,18 +1,18 @@
 """What the times of a partition's records prove about those that follow. Pure numpy.
 
-A record that lies (late, or ahead of its neighbours) must prove nothing. So records count in *blocks* of 2m + 1 in a
-row, `m` the spec's `outliers`: of a block at most m lie, so that one that does not has at least the block's median as
-its time, and no later timely record is more than the disorder below that:
+A record with a wrong time (late, or ahead of its neighbours) must prove nothing. So records count in *blocks* of 2m + 1
+in a row, where `m` is the spec's `outliers`. At most m records of a block are wrong, so one that is right has at least
+the block's median as its time, and no later timely record is more than the disorder below that:
 
     progress >= (largest median of a block) - disorder
 
-Blocks are counted off from the checkpoint's start on, whatever batches they come in; what does not fill a block yet is
-carried along as the `tail`. A record counts only if its time is not later than it can have been appended: by the
-broker's append time where the topic has it, else by the clock when it was first listed. So nothing from the future
-proves anything, live or in a replay.
+Blocks are counted from the checkpoint's start, regardless of batches; records that do not fill a block yet are carried
+over as the `tail`. A record counts only if its time is not later than it can have been appended: by the broker's append
+time if the topic has it, otherwise by the clock when the record was first listed. So nothing from the future proves
+anything, live or in a replay.
 
-Without a full block only the clock speaks (`claim_ms`): where a partition was read to its end, what is still to come
-was not readable when the end was listed.
+Without a full block there is only the clock (`claim_ms`): if a partition was read to its end, the records still to come
+were not readable when the end was listed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ I64 = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class Evidence:
-    """Takes in the times of one partition in the order of its offsets.
+    """Takes the times of one partition in offset order.
 
     proved_ms   the largest median of a full block so far
     tail        the times after the last full block

@@ -1,8 +1,8 @@
-"""What a batch has found out: where it ended, and what its records prove. The next admission begins from it. Pure.
+"""What a batch found out: where it ended, and what its records prove. The next admission starts from it. Pure.
 
-The facts are a function of the admission and the log, so that they can be had again at any time by reading the batch's
-ranges once more (`joins.window.batch.find_facts`). The task that carries a batch out keeps them beside its slices, and
-a job's driver, to which they come back in the summary, keeps them too: files that may be lost (`factsfolder`).
+Facts are a function of the admission and the log: reading the batch's ranges once more gives them again at any time
+(`joins.window.batch.find_facts`). The task that carries out a batch keeps them beside its slices. A job's driver gets
+them in the summary and keeps them too. These files may be lost (`factsfolder`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from joins.window.bounds import LATEST_MS
 class PartitionFacts:
     """One partition after a batch.
 
-    end          the next offset to read; of left at most the planned one
+    end          the next offset to read; for left at most the planned one
     progress_ms  every record from `end` on has at least this time
     tail         the times before `end` that do not fill a block yet
     below_ms     the records of the batch that took part have times below it
-    future_ms    those that were turned away as from the future have at least this time
-    held_ms      left only: the time of the record at `end`, where it was held back
+    future_ms    those that were rejected as from the future have at least this time
+    held_ms      left only: the time of the record at `end`, if it was held back
     late         some records of the batch were late
     """
 
@@ -39,7 +39,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class BucketFacts:
-    """One bucket after a batch; `oldest_ms` is the smallest time in its window, None where that is empty."""
+    """One bucket after a batch; `oldest_ms` is the smallest time in its window, None if the window is empty."""
 
     left: Mapping[int, PartitionFacts] = field(default_factory=dict)
     right: Mapping[int, PartitionFacts] = field(default_factory=dict)

@@ -1,9 +1,9 @@
-"""The facts of batches as files, beside the slices: a cache, as they can be had again from the log.
+"""The facts of batches as files, beside the slices: a cache, since the log gives them again.
 
     <folder>/facts-<number>-<digest>.json    of the batch with this number, carried out by the ticket with this digest
 
-A checkpoint that was put back plans other batches under numbers that were there before. Their facts are not those of
-the old ones: what a file is about its ticket's digest tells.
+A checkpoint that was restored from a copy plans other batches under numbers that were already used. Their facts differ
+from the old ones: the ticket's digest says which batch a file belongs to.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from kafkaio.sparselog import sparse
 log = sparse(__name__)
 
 KEPT = 3
-"""Batches whose facts stay: the last one, and those that may run at the same time."""
+"""Batches whose facts are kept: the last one, and those that may run at the same time."""
 NAME = re.compile(r"\.?facts-(\d+)-[0-9a-f]+\.json(\.[0-9a-f]+)?")
 
 
 class FactsFolder:
-    """The facts of one bucket's last batches as files of one folder. It may lose anything, but never tells wrong."""
+    """The facts of one bucket's last batches, as files in one folder. It may lose some, but never returns wrong ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def save(self, number: int, digest: str, facts: BucketFacts) -> None:
-        """Keep the facts of batch `number`, and forget those of long ago. A failure costs a later reading only."""
+        """Keep the facts of batch `number`, and remove old ones. If this fails, they are only read again later."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._path(number, digest)
@@ -51,7 +51,7 @@ class FactsFolder:
         return self._path(number, digest).exists()
 
     def load(self, number: int, digest: str) -> BucketFacts | None:
-        """None where they are lost, or no whole file."""
+        """None if they are lost, or the file is incomplete."""
         try:
             return BucketFacts.from_json(json.loads(self._path(number, digest).read_text()))
         except FileNotFoundError:
@@ -65,7 +65,7 @@ class FactsFolder:
 
 
 def keep_facts(windows: Path | None, job: str, summaries: Iterable[Mapping[str, Any]]) -> None:
-    """Keep what the tasks of a batch report in their summaries where the driver finds it, which plans the next one."""
+    """Keep the facts in the tasks' summaries where the driver finds them when it plans the next batch."""
     for summary in summaries:
         folder = FactsFolder(bucket_folder(windows, job, summary["generation"], summary["bucket"]))
         if not folder.has(summary["number"], summary["ticket"]):

@@ -1,4 +1,4 @@
-"""Nothing is skipped silently: whether the log still holds what the next batch, and the window, need. Pure."""
+"""Nothing is skipped silently: checks that the log still holds what the next batch and the window need. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REMEDY = "start a new checkpoint at a time (`start: TIME`)"
 
 
 def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
-    """Raise DataLoss where a topic was made again, or has another number of partitions than the checkpoint says."""
+    """Raise DataLoss if a topic was recreated, or its number of partitions differs from the checkpoint's."""
     for side, (topic_id, count) in topics.items():
         name = spec.left.topic if side == "left" else spec.right.topic
         known_id, known_count = state.topics[side]
@@ -30,10 +30,10 @@ def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[st
 
 
 def check_compaction(spec: JoinSpec, topic: str, config: Mapping[str, str]) -> None:
-    """Raise DataLoss where compaction may remove records that the join still needs.
+    """Raise DataLoss if compaction may remove records that the join still needs.
 
-    A batch that runs again has to see the same records, and a lost window is read again from the log: compaction has
-    to leave records alone for the window and the longest downtime.
+    A batch that runs again must see the same records, and a lost window is read again from the log. So compaction must
+    not touch records for the length of the window plus the longest downtime.
     """
     if spec.on_data_loss == "stop":
         refuse_compaction(
@@ -42,7 +42,7 @@ def check_compaction(spec: JoinSpec, topic: str, config: Mapping[str, str]) -> N
 
 
 def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who: str, what: str) -> None:
-    """Raise DataLoss where compaction may remove records of a topic within `needed_ms`."""
+    """Raise DataLoss if compaction may remove records of a topic within `needed_ms`."""
     if "compact" not in config.get("cleanup.policy", "delete").split(","):
         return
     lag_ms = int(config.get("min.compaction.lag.ms", "0"))
@@ -55,10 +55,10 @@ def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who
 
 
 def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
-    """The state as it is; with positions moved to what is left of the log under `on_data_loss: continue`.
+    """The state unchanged; with `on_data_loss: continue`, with positions moved to what is left of the log.
 
-    `skipped` then counts offsets by side that were never read, and as `window` those of right that were read but
-    could not be read again.
+    `skipped` then counts by side the offsets that were never read, and as `window` those of right that were read but
+    cannot be read again.
     """
     skipped = dict(state.skipped)
     buckets = {}

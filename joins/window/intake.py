@@ -1,8 +1,8 @@
-"""What of the records that were read takes part, and what goes to the dead-letter topic, with the reason. Pure.
+"""Which of the records that were read take part, and which go to the dead-letter topic, with the reason. Pure.
 
 no_time       the record has no event time, or one before 1970
 future_time   the time is further ahead of the clock, or of the append, than `max_future_skew`
-invalid_json  the topic is declared `json`, and the value is not
+invalid_json  the topic is declared `json`, and the value is not JSON
 invalid_text  the topic is declared `text` (or `json`), and the value is not UTF-8
 """
 
@@ -25,16 +25,16 @@ from kafkaio.eventtime import LOG_APPEND_TIME, TimeOf, ceilings, event_times, te
 Bools = npt.NDArray[np.bool_]
 
 CLOCKS_DIFFER_MS = 1_000
-"""How far ahead of the broker's clock, or of ours, a producer's may be, and its records still prove progress."""
+"""How far ahead of the broker's clock, or of ours, a producer's clock may be while its records still prove progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """One batch of one partition, taken in.
+    """One batch of one partition, checked and sorted.
 
     records    in the schema of `records.RECORD`; late: one flag each
-    proves     of each record whether its time is one that it can have been appended at, by clocks that differ a little
-    dead       rows of the others
+    proves     per record, whether it can have been appended at its time, by clocks that differ a little
+    dead       rows of the dead letters
     """
 
     side: str
@@ -46,13 +46,13 @@ class Intake:
 
     @property
     def future_ms(self) -> int:
-        """The smallest time that was turned away by the clock, above those of all records; `LATEST_MS` without one."""
+        """The smallest time that the clock rejected, above those of all records; `LATEST_MS` if there is none."""
         times = self.dead[f"{self.side}_time"].filter(self.dead["reason"] == "future_time")
         beyond = times.filter(times > self.ceiling_ms)
         return LATEST_MS if beyond.is_empty() else int(beyond.min())  # type: ignore[arg-type]
 
     def split(self, offset: int) -> tuple[Intake, Intake]:
-        """What stands below an offset, and the rest."""
+        """The part below an offset, and the rest."""
         at = int(np.searchsorted(self.records["offset"].to_numpy(), offset))
         dead_at = int(np.searchsorted(self.dead[f"{self.side}_offset"].to_numpy(), offset))
         return self._part(0, at, 0, dead_at), self._part(at, len(self.records), dead_at, len(self.dead))
@@ -70,7 +70,7 @@ class Intake:
 def take_in(
     name: str, side: Side, batch: pa.RecordBatch, listed_ms: int, skew_ms: int, progress_before_ms: int
 ) -> Intake:
-    """Sort one Arrow batch of one partition, in the schema of `kafkaio.rangereader`.
+    """Separate good records from dead letters in one Arrow batch of one partition (schema of `kafkaio.rangereader`).
 
     name       "left" or "right"
     listed_ms  the wall clock when the batch was planned; times above it by more than `skew_ms` are from the future
@@ -93,10 +93,10 @@ def take_in(
 
 
 def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, listed_ms: int) -> Bools:
-    """Whether a time is not after the append: by the broker's clock where the topic has it, else by ours.
+    """Whether a time is not after the append: by the broker's clock if the topic has it, otherwise by ours.
 
-    Producers' clocks may be a little ahead of that one: if none of their records proved anything, left would wait for
-    the clock alone.
+    Producers' clocks may be slightly ahead of that clock. If none of their records proved anything, left would depend
+    on the clock alone.
     """
     appended = pa.scalar(listed_ms, pa.int64())
     if side.payload_time and pc.any(by_broker := pc.equal(kinds, LOG_APPEND_TIME)).as_py():
@@ -107,16 +107,16 @@ def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, 
 
 
 def _reasons(frame: pl.DataFrame, side: Side, valid_times: pa.Array) -> pl.Series | None:
-    """Why a record takes no part; None when all of them do, which is the rule and costs little."""
+    """Why each record does not take part; None when all of them do, which is the usual case and cheap."""
     time = frame["time"]
     bad_time = not pc.all(valid_times).as_py()
-    # A time that was found in a payload has come out of valid JSON.
+    # A time found in a payload came from valid JSON.
     checked = side.format is Format.BYTES or (side.payload_time and not time.null_count())
     bad_value = None if checked else _invalid_values(frame["value"], side.format)
     if not bad_time and bad_value is None:
         return None
     no_reason = pl.repeat(None, len(frame), dtype=pl.String, eager=True)
-    none_found = pl.col("time").is_null() & pl.col("bad_value").is_null()  # else it is the value that is no JSON
+    none_found = pl.col("time").is_null() & pl.col("bad_value").is_null()  # otherwise the value is not JSON
     return frame.with_columns(
         bad_value=no_reason if bad_value is None else bad_value, valid=pl.Series(pl.from_arrow(valid_times))
     ).select(
@@ -129,7 +129,7 @@ def _reasons(frame: pl.DataFrame, side: Side, valid_times: pa.Array) -> pl.Serie
 
 
 def _invalid_values(values: pl.Series, form: Format) -> pl.Series | None:
-    """The reason for each value that is not in its declared format; None when all are. Null is in any."""
+    """The reason for each value that is not in its declared format; None when all are. Null fits every format."""
     try:
         text = values.cast(pl.String)
     except pl.exceptions.PolarsError:

@@ -1,4 +1,4 @@
-"""How far both topics go, as a batch is planned."""
+"""How far both topics reach when a batch is planned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkaio.topiclog import Ends, TopicLog
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The ends of both topics, and the wall clock just before they were listed."""
+    """The ends of both topics, and the wall clock time just before they were listed."""
 
     listed_ms: int
     left: Mapping[int, Ends]
@@ -21,7 +21,7 @@ class Listing:
         return self.left if side == "left" else self.right
 
     def unread(self, bucket: Bucket) -> int:
-        """How many offsets of a bucket's partitions, left and right, are readable and not yet read."""
+        """How many offsets of a bucket's partitions, left and right, are readable but not yet read."""
         return sum(
             max(self.of(side)[p].stable - reading.end, 0)
             for side in ("left", "right")
@@ -30,6 +30,6 @@ class Listing:
 
 
 def list_ends(left: TopicLog, right: TopicLog, now_ms: int) -> Listing:
-    """List right before left: right's progress is then never concluded from a clock that left is ahead of."""
+    """List right before left: right's progress is then never derived from a clock that left is ahead of."""
     right_ends = right.ends()
     return Listing(now_ms, left.ends(), right_ends)

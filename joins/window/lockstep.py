@@ -1,4 +1,4 @@
-"""Plans that need look-ups of the log: a plan is a generator that yields an `Ask` and is sent the `Answers`.
+"""Plans that need look-ups in the log: a plan is a generator that yields an `Ask` and is sent the `Answers`.
 
 All plans run in lockstep, so that one call to the log serves all their partitions.
 """
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Look-ups in both topics that can be made at once; each maps a partition to what is asked of it."""
+    """Look-ups in both topics that can be made at once; each maps a partition to its query."""
 
     newest: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     estimate: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -34,7 +34,7 @@ Asking = Generator[Ask, Answers, T]
 
 
 def in_lockstep(plans: Mapping[int, Asking[T]], logs: Mapping[str, TopicLog], ceiling_ms: int) -> dict[int, T]:
-    """What each plan returns, after rounds of merged look-ups; times above `ceiling_ms` count for nothing."""
+    """What each plan returns, after rounds of merged look-ups; times above `ceiling_ms` are ignored."""
     done: dict[int, T] = {}
     asks: dict[int, Ask] = {}
 

@@ -1,16 +1,16 @@
-"""Which right records a left one goes out with: the policies, over the groups of candidates in slices. Pure numpy.
+"""Which right records a left record goes out with: the policies, over the groups of candidates in slices. Pure numpy.
 
-A group holds the candidates of one key in order of (time, partition, offset), so that every policy is a search for a
-time in it. With t the left time, and [t - before, t + after] the interval:
+A group holds the candidates of one key in order of (time, partition, offset), so every policy is a search for a time in
+it. With t the left time, and [t - before, t + after] the interval:
 
     first    the first record at or above t - before
     last     the last record at or below t + after
     nearest  the first record at or above t, or the first of those that share the time of its predecessor; the
-             smaller distance wins, the earlier of two equal ones
+             smaller distance wins; if both are equal, the earlier record
     all      the records from the first at or above t - before to the last at or below t + after
 
-Nothing below the window's expiry is a candidate, wherever the interval reaches: what a late left record finds must not
-depend on how much of the past a slice happens to hold still.
+Nothing below the window's expiry is a candidate, however far the interval reaches: what a late left record finds must
+not depend on how much of the past a slice happens to still hold.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAIRS_AT_ONCE = 500_000
 class Picks:
     """Pairs of left rows and the slice and row of their right record, in the order in which they go out.
 
-    `slice_of` is `NONE` where a left row has no right record; every left row stands in at least one pair.
+    `slice_of` is `NONE` where a left row has no right record; every left row is in at least one pair.
     """
 
     left: I64
@@ -44,7 +44,7 @@ class Picks:
 
 
 Search = Callable[[Slice, I64, I64, I64, I64, I64], I64]
-"""(slice, group starts, group ends, left times, lowest, highest) -> the row that is picked, `NONE` for none."""
+"""(slice, group starts, group ends, left times, lowest, highest) -> the picked row, or `NONE`."""
 
 
 def _first(s: Slice, start: I64, end: I64, time: I64, low: I64, high: I64) -> I64:
@@ -86,7 +86,7 @@ SEARCHES: dict[Policy, Search] = {Policy.FIRST: _first, Policy.LAST: _last, Poli
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Left records with a key, grouped: `order` sorts their rows by hash, and every array here is in that order."""
+    """Left records with a key, grouped: `order` sorts their rows by hash; every array here is in that order."""
 
     keys: pl.Series
     order: I64
@@ -97,7 +97,7 @@ class Probe:
 
     @classmethod
     def of(cls, spec: JoinSpec, left: pl.DataFrame, expiry_ms: int) -> Probe:
-        """`left` has the columns of `records.RECORD`; rows without a key take no part."""
+        """`left` has the columns of `records.RECORD`; rows without a key are left out."""
         keyed = left["key"].is_not_null().to_numpy()
         rows = np.flatnonzero(keyed)
         keys = left["key"] if len(rows) == len(left) else left["key"].gather(rows)
@@ -115,7 +115,7 @@ class Probe:
         )
 
     def reaches(self, one: Slice) -> bool:
-        """Some left record's interval meets the slice's times."""
+        """Some left record's interval overlaps the slice's times."""
         if len(one) == 0 or len(self.time) == 0:
             return False
         earliest, latest = one.span
@@ -123,7 +123,7 @@ class Probe:
 
 
 def pick(spec: JoinSpec, slices: Sequence[Slice], left: pl.DataFrame, expiry_ms: int) -> Iterator[Picks]:
-    """Match every row of `left`, in its order; in several portions where a policy gives many pairs."""
+    """Match every row of `left`, in its order; in several portions if a policy gives many pairs."""
     probe = Probe.of(spec, left, expiry_ms)
     if spec.policy is Policy.ALL:
         yield from _pick_all(slices, probe, len(left))
@@ -158,7 +158,7 @@ def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: 
 
 
 def _compare_keys(one: Slice, probe: Probe, rivals: I64, start: I64, end: I64, picked: I64, search: Search) -> None:
-    """Where a group holds several keys and another key's record was picked, search again among the own key's."""
+    """If a group holds several keys and another key's record was picked, search again among the right key's."""
     hits = np.flatnonzero(picked != NONE)
     same = (one.frame["key"].gather(picked[hits]) == probe.keys.gather(rivals[hits])).to_numpy()
     for i in hits[~same].tolist():
@@ -183,7 +183,7 @@ def _compare_keys(one: Slice, probe: Probe, rivals: I64, start: I64, end: I64, p
 def _beats(
     policy: Policy, slices: Sequence[Slice], time: I64, number: int, row: I64, rival_slice: I64, rival_row: I64
 ) -> Bools:
-    """Where the record (slices[number], row) comes before the rival's by the policy's order."""
+    """Where the record (slices[number], row) comes before the rival in the policy's order."""
 
     def ranks(s: Slice, rows: I64, time: I64) -> tuple[I64, I64, I64, I64]:
         found = s.times[rows]

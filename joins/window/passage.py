@@ -1,9 +1,9 @@
-"""One partition's range on its way through a batch: what of it may go, and which facts it leaves. Pure.
+"""One partition's range on its way through a batch: which of its records may go, and which facts it leaves. Pure.
 
-Right goes wholly, or as far as its bytes allow. Left goes up to its first record with a time at or above the limit;
-that record and all behind it are held back, and read again by the next batch from the same offset on. What is held back
-is looked at all the same: it proves how far left has come before any of it may go, and so which right records nobody
-will ask for any more.
+Right goes completely, or as far as its bytes allow. Left goes up to its first record with a time at or above the limit.
+That record and all that follow are held back; the next batch reads them again from the same offset. Held records are
+examined nevertheless: they prove how far left has come before any of them may go, and so which right records can no
+longer match.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from joins.window.state import Bucket, Reading
 class Passage:
     """Sees the batches of one partition's range in order.
 
-    limit_ms  the first valid record at or above it, and what follows it, is held back
+    limit_ms  the first valid record at or above it, and all that follow, are held back
     """
 
     reading: Reading
@@ -49,11 +49,11 @@ class Passage:
 
     @property
     def cut(self) -> int | None:
-        """The offset of the first record that is held back; None as long as there is none."""
+        """The offset of the first record that is held back; None while there is none."""
         return self._end
 
     def admit(self, taken: Intake) -> Intake:
-        """The part of a batch that goes now."""
+        """The part of a batch that may go now."""
         if self._end is None:
             times = taken.records["time"].to_numpy()
             beyond = times >= self.limit_ms if self.limit_ms < LATEST_MS else None
@@ -69,7 +69,7 @@ class Passage:
         return going
 
     def stop(self, end: int) -> None:
-        """The records from this offset on are not looked at: nothing that holds beyond the range holds of them."""
+        """Records from this offset on are not examined: what holds beyond the range does not hold for them."""
         self._end, self._stopped = end, True
 
     def facts(self) -> PartitionFacts:
@@ -110,7 +110,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Left records below `limit_ms` may go; from `stalled_from_ms` on only as right stood still for `max_wait`."""
+    """Left records below `limit_ms` may go; from `stalled_from_ms` on only because right stalled for `max_wait`."""
 
     limit_ms: int
     stalled_from_ms: int | None = None
@@ -124,19 +124,19 @@ class Limit:
 
 
 def frontier_of(bucket: Bucket, right: Iterable[PartitionFacts]) -> int:
-    """How far right is read, or, where that is somebody else's work, stored."""
+    """How far right is read or, in the lookup join, stored by the feeder."""
     progress = [one.progress_ms for one in right] if bucket.outside_ms is None else [bucket.outside_ms]
     return frontier(progress, bucket.frontier_ms)
 
 
 def expiry_of(spec: JoinSpec, bucket: Bucket, left: Mapping[int, PartitionFacts]) -> int:
-    """Below it no right record matches a left one still to come."""
+    """No right record below this time matches a left record still to come."""
     left_frontier = frontier(one.progress_ms for one in left.values())
     return bucket.expiry_ms if left_frontier == UNKNOWN else max(left_frontier - spec.before_ms, bucket.expiry_ms)
 
 
 def lags_of(times: I64, newest_ms: int | None) -> tuple[I64, int | None]:
-    """How far below the largest time up to it each record lies, and the largest time after these."""
+    """How far each record lies below the largest time up to it, and the largest time after all of them."""
     if not len(times):
         return times, newest_ms
     running = np.maximum.accumulate(times)

@@ -1,8 +1,8 @@
 """One bucket's part of a batch. Pure, as a generator: it yields an `Ask`, is sent the answers, returns a `Plan`.
 
-What is planned is how far to read; what may go is found by the task that reads (`joins.window.batch`). A search of the
-log may be wrong about a place, and costs no more than a batch that reads too little or too much: whatever is unread and
-worth reading is read in the end, as a range is never planned without at least one record that it makes known.
+A plan says how far to read. Which records may go is found by the task that reads them (`joins.window.batch`). A search
+of the log may be wrong; the cost is only a batch that reads too little or too much. Everything worth reading is read in
+the end, because every planned range makes at least one more record known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from joins.window.target import search_target
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A bucket's ranges, and the facts that they will most likely lead to: the next plan may begin with these.
+    """A bucket's ranges, and the facts that are expected of them: the next plan may start from these.
 
     ahead  the sides and partitions whose newest records seem to be ahead of the clock, or have no time
     """
@@ -32,7 +32,7 @@ class Plan:
     ahead: frozenset[tuple[str, int]] = frozenset()
 
     def expires(self) -> bool:
-        """The window holds records that the batch is expected to let go."""
+        """The window holds records that the batch is expected to expire."""
         oldest_ms = self.bucket.oldest_ms
         return oldest_ms is not None and oldest_ms < self.expected.expiry_ms
 
@@ -40,9 +40,9 @@ class Plan:
 def plan_bucket(spec: JoinSpec, bucket: Bucket, listing: Listing, share: int, waiting_since_ms: int) -> Asking[Plan]:
     """How far each partition is read.
 
-    bucket            as the batch before has left it
-    share             how many records the batch may read of this bucket
-    waiting_since_ms  the wall clock from which on `max_wait` counts, where the frontier has not moved later
+    bucket            as the previous batch left it
+    share             how many records of this bucket the batch may read
+    waiting_since_ms  the wall clock time from which `max_wait` counts, unless the frontier has moved since
     """
     left, right = yield from look(spec, bucket, listing, "left", "right")
     cap = min(_reach_of_left(spec, bucket, listing, left) + spec.after_ms + right.disorder_ms, NEVER_CAPPED)
@@ -52,8 +52,8 @@ def plan_bucket(spec: JoinSpec, bucket: Bucket, listing: Listing, share: int, wa
 
     planned = yield from _read_to(spec, bucket, listing, left, right, target, share, waiting_since_ms)
     if not planned.bucket.reads and target < cap:
-        # Disorder hid every unread record below the target: read a share of right whatever its times are. A frontier
-        # that moved does not help: without records to read or to expire, this admission is thrown away.
+        # Disorder hid every unread record below the target: read a share of right, whatever its times are. A frontier
+        # that moved does not help: an admission with no records to read or to expire is discarded.
         planned = yield from _read_to(spec, bucket, listing, left, right, cap, share, waiting_since_ms)
     return _suspecting(planned, listing, left, right)
 
@@ -61,7 +61,7 @@ def plan_bucket(spec: JoinSpec, bucket: Bucket, listing: Listing, share: int, wa
 def plan_left(
     spec: JoinSpec, bucket: Bucket, listing: Listing, outside_ms: int, share: int, since_ms: int
 ) -> Asking[Plan]:
-    """A bucket of left alone: right is elsewhere, and how far it is there comes as `outside_ms`."""
+    """A bucket of left alone: right is read elsewhere, and `outside_ms` says how far."""
     (left,) = yield from look(spec, bucket, listing, "left")
     bucket = replace(bucket, outside_ms=max(outside_ms, bucket.frontier_ms))
     planned = yield from _admit_left(spec, bucket, {}, listing, left, share, since_ms, may_give_up=True)
@@ -69,7 +69,7 @@ def plan_left(
 
 
 def _suspecting(planned: Plan, listing: Listing, *sides: Readable) -> Plan:
-    """Most of a partition's newest records are hardly ever ahead of a clock that is right."""
+    """Name the partitions whose newest records are ahead of the clock: if the clock is right, that is rare."""
     ahead = [
         (side.side, p)
         for side in sides
@@ -89,7 +89,7 @@ def _read_to(
     share: int,
     waiting_since_ms: int,
 ) -> Asking[Plan]:
-    """Carry a target out: right up to it, then left up to where right's frontier is expected to let it go."""
+    """Plan for a target: right up to it, then left up to where right's frontier is expected to admit it."""
     expected = yield from read_right(right, bucket.right, target, share)
     bucket = replace(bucket, right={p: one.reading for p, one in expected.items()})
     share_left = max(share - sum(r.records for r in bucket.right.values()), share // 2, 1)
@@ -110,9 +110,9 @@ def _admit_left(
     *,
     may_give_up: bool,
 ) -> Asking[Plan]:
-    """Left up to where right's frontier lets it go, however that is known: from right's ends, or by a data delay.
+    """Left up to where right's frontier admits it. The frontier comes from right's ends, or from a data delay.
 
-    may_give_up  left may pass without right after `max_wait`: nothing of right is there that could still be read
+    may_give_up  left may pass without right after `max_wait`: no readable right record is left unread
     """
     progress = [one.progress_ms for one in right.values()] if bucket.outside_ms is None else [bucket.outside_ms]
     frontier_ms = frontier(progress, bucket.frontier_ms)
@@ -141,10 +141,10 @@ def _facts(one: Expected) -> PartitionFacts:
 
 
 def _reach_of_left(spec: JoinSpec, bucket: Bucket, listing: Listing, left: Readable) -> int:
-    """Up to which time left can be read at all: right is not read further than such records need it.
+    """The time up to which left can be read at all: right is not read further than left records up to it need.
 
-    A left partition that follows the clock has no bound, as its progress expires the window by itself. One that is
-    held (an open transaction, `idle: hold`) would let the window grow without end.
+    A left partition that follows the clock has no bound: its progress expires the window. One that is held (an open
+    transaction, `idle: hold`) would let the window grow without limit.
     """
     if spec.idle is Idle.ADVANCE and any(listing.left[p].settled for p in bucket.left):
         return NEVER_CAPPED
@@ -154,7 +154,7 @@ def _reach_of_left(spec: JoinSpec, bucket: Bucket, listing: Listing, left: Reada
 
 
 def rebased(planned: Bucket, state: Bucket) -> Bucket:
-    """The ranges of a plan that was made with expected facts, now that the batch before has left `state`."""
+    """The ranges of a plan that was made with expected facts, applied to `state`, which the previous batch left."""
 
     def ranges(readings: Mapping[int, Reading], now: Mapping[int, Reading]) -> dict[int, Reading]:
         return {p: now[p].to(readings[p].end, readings[p].claim_ms) for p in now}

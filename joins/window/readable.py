@@ -1,4 +1,4 @@
-"""One side of a bucket as a batch is planned: how far it can be read, and how far it is worth reading."""
+"""One side of a bucket when a batch is planned: how far it can be read, and how far it is worth reading."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kafkaio.blocksearch import block_size
 from kafkaio.topiclog import TimeAnswer, TimeQuery
 
 NEVER_CAPPED = 2**62
-"""As a time to read up to: to the end."""
+"""As the time to read up to: read to the end."""
 
 BLOCKS_AHEAD = 2
-"""So many blocks beyond the record that is looked for are read, for what they prove."""
+"""How many blocks are read beyond the record that is searched for, for what they prove."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Readable:
     """What can be read of one side, by partition.
 
     ends        the last stable offsets
-    newest      about the time of the newest record below the end, None without one
-    claims      what the clock says of records behind the end
-    look_ahead  how many offsets are read beyond a record that was looked for
+    newest      about the time of the newest record below the end, None if there is none
+    claims      what the clock says about records after the end
+    look_ahead  how many offsets are read beyond the record that is searched for
     """
 
     disorder_ms: int
@@ -40,10 +40,10 @@ class Readable:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A partition's range, and what most likely comes of it.
+    """A partition's range, and what is expected of it.
 
     position  the next offset to read after the batch
-    held_ms   of left: the record there is expected to be held back, and has about this time
+    held_ms   left only: the record there is expected to be held back, and has about this time
     """
 
     reading: Reading
@@ -72,7 +72,7 @@ def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Askin
 def read_right(
     right: Readable, readings: Mapping[int, Reading], until_ms: int, share: int
 ) -> Asking[dict[int, Expected]]:
-    """Read each partition until it proves that `until_ms` is reached, or to its end, or to its part of the share."""
+    """Read each partition until it proves that `until_ms` is reached, or to its end, or up to its share."""
     enough_ms = until_ms - right.disorder_ms
     wanted = {p: r for p, r in readings.items() if r.end < right.ends[p] and r.progress_ms < enough_ms}
     found: Mapping[int, TimeAnswer] = {}
@@ -92,9 +92,9 @@ def read_right(
 def read_left(
     left: Readable, readings: Mapping[int, Reading], until_ms: int, share: int
 ) -> Asking[dict[int, Expected]]:
-    """Read each partition up to the first record at or above `until_ms`, and look a little further ahead.
+    """Read each partition up to the first record at or above `until_ms`, and look slightly further ahead.
 
-    One whose next record is known, and may not go yet, is left alone.
+    A partition whose next record is known and may not go yet is not read.
     """
     after = {p: _left_alone(left, p, r) for p, r in readings.items()}
     wanted = {p: r for p, r in readings.items() if r.end < left.ends[p] and (r.held_ms is None or r.held_ms < until_ms)}
@@ -152,7 +152,7 @@ def _claim_at(side: Readable, p: int, end: int) -> int:
 
 
 def _claim(spec: JoinSpec, side: str, p: int, listing: Listing) -> int:
-    """What is readable only after the end was listed has at least the time of that less the producer delay."""
+    """Records that become readable after the listing have at least the listing's time less the producer delay."""
     ends = listing.of(side)[p]
     follows = spec.idle is Idle.ADVANCE and caught_up(ends.stable, ends.stable, ends.high)
     return listing.listed_ms - spec.producer_delay_ms if follows else UNKNOWN

@@ -30,13 +30,13 @@ ROW = pl.Schema(
         "late": pl.Boolean(),
     }
 )
-"""One row that goes out; the columns of a side that has no record in it are null.
+"""One row that goes out; the columns of a side without a record are null.
 
-outcome  matched | unmatched (left without right) | unjoined (right that stands in no row and never will)
+outcome  matched | unmatched (left without right) | unjoined (right that appears in no output row and never will)
          | dead_letter (a record of either side that cannot take part) | late (a copy of a late right record)
 reason   of unmatched: no_candidate | null_key | right_stalled; of unjoined: expired | null_key;
          of dead_letter: future_time | no_time | invalid_json | invalid_text
-late     the record that the row is about came later than its disorder allows
+late     the row's record came later than its disorder allows
 """
 
 

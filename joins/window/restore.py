@@ -1,10 +1,9 @@
-"""Bring a worker's window up to the batch before: from memory, from slice files, or again from the log.
+"""Bring a worker's window to its state before a batch: from memory, from slice files, or by reading the log again.
 
-The window of a batch is a function of the log and the admission: the right records of [low, start) with time >=
-expiry, and the marks that the left records of [left low, left start) have set on them. Whatever of it is at hand is
-taken, the gaps are read again from Kafka, and what was lost of the marks is found by joining its left range once more,
-without rows. From where, and which records were turned away then, the admission's bounds say: facts of the batches
-that read them first.
+The window of a batch is a function of the log and the admission: the right records of [low, start) with time >= expiry,
+and the marks that the left records of [left low, left start) set on them. What is available is reused, gaps are read
+again from Kafka, and lost marks are recomputed by joining their left range once more, without rows. The admission's
+bounds say from where to read, and which records were rejected: facts of the batches that first read them.
 """
 
 from __future__ import annotations
@@ -32,32 +31,32 @@ Span = tuple[int, int]
 
 
 class SliceStore(Protocol):
-    """Where a bucket's slices and marks outlive a task. A cache: it may lose anything, but never tell wrong."""
+    """Where a bucket's slices and marks outlive a task. A cache: it may lose entries, but never return wrong ones."""
 
     def slices(self, partition: int, start: int, end: int) -> list[Slice]:
-        """Slices that together cover as much of [start, end) as there is, none overlapping another."""
+        """Slices that together cover as much of [start, end) as is stored, without overlaps."""
 
     def save_slice(self, one: Slice) -> Slice:
-        """The same slice, marks included, as it lies in the store."""
+        """The same slice, marks included, as it is in the store."""
 
     def marks(self, partition: int, start: int, end: int) -> list[tuple[Span, dict[int, I64]]]:
-        """Per left range inside [start, end): the right offsets that it was joined with, by right partition."""
+        """For each left range inside [start, end), the right offsets that it was joined with, by right partition."""
 
     def save_marks(self, partition: int, span: Span, joined: dict[int, I64]) -> None: ...
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
-        """What the ticket's batch has found out."""
+        """Save what the ticket's batch found out."""
 
     def facts(self, ticket: Ticket) -> BucketFacts | None:
-        """None where they are lost."""
+        """None if they are lost."""
 
     def forget(self, left_below: dict[int, int], right_below: dict[int, int]) -> None:
-        """Drop what lies wholly below these offsets."""
+        """Drop what lies entirely below these offsets."""
 
 
 @dataclass(eq=False)
 class Kept:
-    """A bucket's window in a worker's memory, and how far it has come: batch, right and left offsets by partition."""
+    """A bucket's window in a worker's memory, and how far it is: batch, right and left offsets by partition."""
 
     window: Window
     number: int = 0
@@ -67,9 +66,9 @@ class Kept:
 
 
 def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore, read: Read) -> tuple[Kept, str]:
-    """The window as it was before a batch, and a word on where it came from: memory, files or log.
+    """The window as it was before a batch, and where it came from: memory, files or log.
 
-    A window in memory that this batch, or a later one, has changed already is not used for a retry.
+    A window in memory that this batch, or a later one, has already changed is not used for a retry.
     """
     bucket = ticket.bucket
     expiry = bucket.expiry_ms
@@ -118,7 +117,7 @@ def _mark_again(
     right_from_ms: int,
     again: _Again,
 ) -> None:
-    """Join lost left ranges again. They chose among right records that may have expired since: those are read too."""
+    """Join lost left ranges again. They chose among right records that may have expired since; those are read too."""
     older = Window(spec)
     for p, reading in bucket.right.items():
         low = low_end(reading.bounds, right_from_ms)
@@ -138,7 +137,7 @@ def _mark_again(
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """Reads ranges that were read before, without the records that were from the future then."""
+    """Reads ranges again, without the records that were from the future when first read."""
 
     spec: JoinSpec
     skew_ms: int
@@ -155,7 +154,7 @@ class _Again:
 
 
 def gaps(spans: Iterable[Span], start: int, end: int) -> Iterator[Span]:
-    """What of [start, end) no span covers."""
+    """The parts of [start, end) that no span covers."""
     for first, last in sorted(spans):
         if start >= end:
             return

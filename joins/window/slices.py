@@ -1,11 +1,11 @@
-"""A slice: an immutable, indexed piece of the window, the right records that some batches added to one bucket.
+"""A slice: an immutable, indexed piece of the window, the right records that one or more batches added to one bucket.
 
-Records are sorted by (hash of the key, time, partition, offset), so that all candidates of a left record stand side
-by side in order of time: a probe is one search for the key's group and one, within it, for the time. Groups are told
-apart by the leading bits of the hash (as many as are left beside the row's number: sorting one integer that holds
-both costs a tenth of an argsort). Two keys may therefore share a group; whoever takes a record compares the keys.
+Records are sorted by (hash of the key, time, partition, offset), so all candidates of a left record are adjacent, in
+order of time. A probe is one search for the key's group, and one for the time within it. Groups are distinguished by
+the leading bits of the hash (as many as fit beside the row number: sorting one integer that holds both costs a tenth of
+an argsort). Two keys may therefore share a group; whoever takes a record compares the keys.
 
-`marks` is one bit a record: it stands in an output row. It is the only part of a slice that changes.
+`marks` is one bit per record: it appears in an output row. It is the only part of a slice that changes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Bools = npt.NDArray[np.bool_]
 
 HASH_SEED = 20150331
 HASH_VERSION = f"polars-{pl.__version__}-{HASH_SEED}"
-"""Polars promises no stable hash between versions: a slice that was written with another one is built again."""
+"""Polars does not promise a hash that is stable across versions: a slice written with another version is rebuilt."""
 
 
 def key_hashes(keys: pl.Series) -> U64:
@@ -35,7 +35,7 @@ def key_hashes(keys: pl.Series) -> U64:
 
 
 def grouped_order(hashes: U64) -> tuple[I64, int]:
-    """The order that sorts rows by the leading bits of their hash, stable; and how many bits it ignores."""
+    """The stable order that sorts rows by the leading bits of their hash, and how many trailing bits it ignores."""
     ignored = max(len(hashes) - 1, 1).bit_length()
     low = np.uint64((1 << ignored) - 1)
     packed = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)
@@ -57,12 +57,12 @@ def lower_bound(values: I64, start: I64, end: I64, wanted: I64) -> I64:
 
 @dataclass(eq=False)
 class Slice:
-    """`frame` has the columns of `records.RECORD`, sorted as said above; `hashes` belongs to its rows.
+    """`frame` has the columns of `records.RECORD`, sorted as described above; `hashes` belongs to its rows.
 
-    ignored_bits  how many trailing bits of the hash do not tell groups apart
-    covers  the offsets [start, end) of each partition that the slice stands for; it holds those of their records that
-            were not yet expired when it was made
-    in_file  its memory is that of a file, shared by all who read it
+    ignored_bits  how many trailing bits of the hash do not distinguish groups
+    covers  the offsets [start, end) of each partition that the slice covers; it holds the records in them that had not
+            expired when it was built
+    in_file  its memory is a mapped file, shared by all who read it
     """
 
     frame: pl.DataFrame
@@ -74,7 +74,7 @@ class Slice:
 
     @classmethod
     def build(cls, records: pl.DataFrame, covers: dict[int, tuple[int, int]], marks: Bools | None = None) -> Slice:
-        """Index records that have a key and a time; they come in any order."""
+        """Index records that have a key and a time, in any order."""
         times = records["time"].to_numpy()
         marks = np.zeros(len(records), dtype=np.bool_) if marks is None else marks
         offsets = records["offset"].to_numpy()
@@ -88,12 +88,12 @@ class Slice:
 
     @classmethod
     def nothing(cls, partition: int, start: int, end: int) -> Slice:
-        """A range of which no record is live."""
+        """A range without live records."""
         return cls.build(pl.DataFrame(schema=RECORD), {partition: (start, end)})
 
     @classmethod
     def merge(cls, slices: Sequence[Slice]) -> Slice:
-        """One slice in place of several neighbours, marks carried along."""
+        """One slice in place of several neighbours, marks included."""
         covers: dict[int, tuple[int, int]] = {}
         for one in slices:
             for p, (start, end) in one.covers.items():
@@ -129,13 +129,13 @@ class Slice:
 
     @cached_property
     def _groups(self) -> tuple[U64, I64]:
-        """The group hashes, and where each group begins (and, last, where the last one ends)."""
+        """The group hashes, and where each group starts (plus, at the end, where the last one ends)."""
         grouped = self.hashes >> np.uint64(self.ignored_bits)
         starts = np.concatenate([[0], np.flatnonzero(grouped[1:] != grouped[:-1]) + 1]).astype(np.int64)
         return grouped[starts], np.append(starts, len(grouped))
 
     def candidates(self, sorted_hashes: U64) -> tuple[I64, I64]:
-        """For each hash, best given in ascending order, the rows [start, end) of its group; both 0 if there is none."""
+        """For each hash (fastest in ascending order) the rows [start, end) of its group; both 0 if there is none."""
         groups, starts = self._groups
         wanted = sorted_hashes >> np.uint64(self.ignored_bits)
         at = np.searchsorted(groups, wanted)
@@ -149,7 +149,7 @@ class Slice:
         return self.partitions[order], self.offsets[order], order
 
     def mark(self, partition: int, offsets: I64) -> None:
-        """Set the marks of the records at these offsets; those that the slice does not hold are passed over."""
+        """Set the marks of the records at these offsets; offsets that the slice does not hold are ignored."""
         partitions, known, order = self._row_by_position
         start, end = np.searchsorted(partitions, [partition, partition + 1])
         at = np.searchsorted(known[start:end], offsets)
@@ -172,7 +172,7 @@ class Slice:
         return int(self.times[self.times >= expired_ms].min())
 
     def since(self, time_ms: int) -> Slice | None:
-        """The slice without its records below a time; itself where there are none, None where nothing remains."""
+        """The slice without its records below a time; itself if there are none, None if nothing remains."""
         if len(self) == 0 or self.span[1] < time_ms:
             return None
         if self.span[0] >= time_ms:
@@ -183,7 +183,7 @@ class Slice:
         )
 
     def clipped(self, partition: int, start: int, end: int) -> Slice:
-        """The slice of one partition without the records outside of [start, end)."""
+        """The slice of one partition without the records outside [start, end)."""
         if (start, end) == self.covers[partition]:
             return self
         start, end = max(start, self.covers[partition][0]), min(end, self.covers[partition][1])
@@ -197,7 +197,7 @@ class Slice:
         )
 
     def check(self) -> None:
-        """Raise AssertionError where the invariants do not hold (for tests)."""
+        """Raise AssertionError if the invariants do not hold (for tests)."""
         assert len(self.frame) == len(self.hashes) == len(self.marks)
         rows = list(
             zip(

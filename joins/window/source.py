@@ -1,15 +1,15 @@
 """The Spark edge of admission: a streaming data source that emits tickets, not records.
 
-    initialOffset             {}: nothing admitted yet. Spark asks twice, and again when it replays batch 0, so that
-                              it must be a constant
+    initialOffset             {}: nothing admitted yet. Spark calls it twice, and again when it replays batch 0, so it
+                              must be a constant
     latestOffset(start)       the next admission after `start`; `start` itself when there is nothing to do
-    partitions(start, end)    one input partition a bucket that has something to do; `start` is ignored, as an
-                              admission says itself from where to where it reads
+    partitions(start, end)    one input partition per bucket; `start` is ignored: an admission itself says from where
+                              to where it reads
     read(partition)           on an executor: the ticket, as one row; or what a stage makes of it, as Arrow batches
     commit(end)               the positions of a committed batch go to a consumer group, for lag tools
 
-An admission is the offset that Spark logs, so that its checkpoint holds everything: positions, reports, the window's
-low ends, and the join that they belong to.
+An admission is the offset that Spark logs, so the checkpoint holds everything: positions, reports, the window's low
+ends, and the join that they belong to.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ log = logging.getLogger("joins.window")
 
 SAY_EVERY_S = 10.0
 WAIT_S = 0.05
-STANDS_STILL_S = 10.0  # beyond what left waits for in any case
+STANDS_STILL_S = 10.0  # on top of the time that left always waits
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """How admissions are governed from outside.
+    """How admissions are controlled from outside.
 
-    stop_file           while it exists, nothing more is admitted: the way to a clean stop
-    unreachable_for_s   how long an unreachable broker only holds the join, before the query fails
+    stop_file           while it exists, nothing more is admitted: this makes a clean stop possible
+    unreachable_for_s   how long an unreachable broker merely holds the join before the query fails
     commit_group        the consumer group that positions are committed to; None: none
-    generation          of a new checkpoint, where it is known before the first admission; None: a new one
+    generation          of a new checkpoint, if it is known before the first admission; None: a new one
     windows             the folder where tasks on this machine keep the facts of batches; None: this user's own
-    facts               where the driver keeps them; None: there as well
-    anchor              a reading of this machine's wall clock that is believed, with that of its monotonic clock
+    facts               where the driver keeps them; None: in the same folder
+    anchor              a trusted reading of this machine's wall clock, with that of its monotonic clock
     """
 
     stop_file: Path | None = None
@@ -102,12 +102,12 @@ def ticket_source(
     schema: str = "ticket string",
     reader: Callable[..., DataSourceStreamReader] | None = None,
 ) -> type[DataSource]:
-    """A data source class for one join: what it must know travels in the class, and so shows in no plan or log.
+    """A data source class for one join. The spec travels in the class, so it appears in no plan or log.
 
-    stage   carries the tickets out as they are read, and gives rows of `schema`; None: the tickets are the rows
-    reader  made of spec, gate and pickled stage; None: a `TicketReader`
+    stage   carries out the tickets as they are read, and returns rows of `schema`; None: the tickets are the rows
+    reader  built from spec, gate and pickled stage; None: a `TicketReader`
     """
-    # As bytes: only the executor's workers need what it imports, not the processes in which Spark plans.
+    # As bytes: only the executor's workers need what the stage imports, not the processes in which Spark plans.
     pickled = None if stage is None else cloudpickle.dumps(stage)  # type: ignore[no-untyped-call]
     columns = schema
 
@@ -126,7 +126,7 @@ def ticket_source(
 
 
 class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in a process of its own beside the driver; connects when first asked, as it is also sent to executors."""
+    """Lives in a process of its own beside the driver. Connects on first use, because it is also sent to executors."""
 
     def __init__(self, spec: JoinSpec, gate: Gate, stage: bytes | None = None) -> None:
         self._spec, self._gate, self._stage = spec, gate, stage
@@ -149,7 +149,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Left is read up to where it ends now; right as far as that needs, wherever it ends by then."""
+        """Left is read up to its current end; right as far as that needs, wherever its end is by then."""
         self._until_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._say(
                     f"holds: {error} (for {waited:.0f} s now; gives up after {self._gate.unreachable_for_s:.0f} s)"
                 )
-                self.stop()  # the next try connects again: librdkafka may never reconnect to a broker by itself
+                self.stop()  # the next attempt opens a new connection: librdkafka may never reconnect by itself
                 time.sleep(1.0)
                 continue
             except ClockBehind as error:
@@ -199,7 +199,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stage([pa.record_batch({"ticket": [partition.value]})])
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell lag tools; the checkpoint stays the truth, so that nothing waits for it."""
+        """Publish positions for lag tools. The checkpoint remains the source of truth, so nothing waits for this."""
         if self._gate.commit_group is None or not end:
             return
         if self._commits is None:
@@ -214,8 +214,8 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._logs = self._brokers_clock = None
 
     def _plan_ahead(self, planned: Planned) -> None:
-        """Behind by whole batches, the next one is planned while this one runs, from the facts that it most likely
-        finds: the ranges are hints in any case, and are set on what it has really left (`Planned.rebased`)."""
+        """When whole batches behind, plan the next batch while this one runs, from the facts that it is expected to
+        find. Ranges are only hints, and are applied to what this batch really leaves (`Planned.rebased`)."""
         admission = planned.admission
         reads = sum(r.records for b in admission.buckets.values() for s in (b.left, b.right) for r in s.values())
         if reads == 0 or reads < self._spec.max_records // 2:
@@ -225,7 +225,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def plan() -> None:
             try:
                 future.set_result(self._plan(admission.after(planned.expected, self._spec)))
-            except Exception as error:  # noqa: BLE001 - it is met again, and told, when the plan is made in its turn
+            except Exception as error:  # noqa: BLE001 - it occurs again, and is reported, when planning in turn
                 log.debug("the plan ahead failed: %s", error)
                 future.set_result(None)
 
@@ -233,7 +233,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         threading.Thread(target=plan, daemon=True).start()
 
     def _planned(self, state: Admission) -> Planned | None:
-        """What was planned ahead of `state`, if it was, and if it reads anything now."""
+        """The plan that was made ahead for `state`, if there is one and it still reads anything."""
         ahead, self._ahead = self._ahead, None
         if ahead is None:
             return None
@@ -245,7 +245,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rebased if any(bucket.reads for bucket in rebased.admission.buckets.values()) else None
 
     def _admit(self, start: Mapping[str, Any]) -> Planned | None:
-        """The admission after `start`, None when there is nothing to do."""
+        """The admission after `start`; None when there is nothing to do."""
         left, right = self._connected()
         spec = self._spec
         if not start:
@@ -253,7 +253,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             copartition.check(spec, left, right)
             listing = self._frozen(list_ends(left, right, now_ms))
             begun = begin(spec, listing, left, right)
-            # Logged even without a record to read: `start: latest` must not become a later latest at each try.
+            # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
             planned = admit(spec, begun, listing, left, right, self._watching(now_ms)) or Planned.nothing(begun)
             return self._inside_the_clock(planned, {"left": left, "right": right})
         state = self._state_after(Admission.from_json(start))
@@ -278,7 +278,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._inside_the_clock(planned, {"left": left, "right": right}) if planned else None
 
     def _inside_the_clock(self, planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:
-        """The plan, if most records that it reads are not ahead of the clock; `ClockBehind` holds it otherwise."""
+        """The plan, if most records that it reads are not ahead of the clock; otherwise raises `ClockBehind`."""
         listed_ms, skew_ms = planned.admission.listed_ms, planned.admission.skew_ms
         for side in {side for side, _ in planned.ahead}:
             readings = {
@@ -292,14 +292,14 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planned
 
     def _state_after(self, admission: Admission) -> Admission:
-        """What a committed batch has left; the same answer again while nothing is planned."""
+        """The state that a committed batch left; computed once while nothing new is planned."""
         if self._last is None or self._last[0] != admission:
             admission.check_belongs_to(self._spec)
             self._last = (admission, admission.after(self._facts_of(admission), self._spec))
         return self._last[1]
 
     def _facts_of(self, admission: Admission) -> dict[int, BucketFacts]:
-        """As they were kept; what is missing is read again. Raises `DataLoss` where that is gone from the log."""
+        """As they were kept; missing ones are found by reading again. Raises `DataLoss` if the log has lost that."""
         known = self._known_facts(admission)
         missing = [ticket for ticket in Ticket.all_of(admission) if ticket.bucket.number not in known]
         if missing:
@@ -331,7 +331,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._watch
 
     def _now_ms(self, state: Admission | None = None) -> int:
-        """The wall clock, where nothing contradicts it; raises `ClockBehind`."""
+        """The wall clock, unless something contradicts it; then raises `ClockBehind`."""
         self._clock = self._clock or WallClock(self._gate.anchor)
         reading = self._clock.look(wall_ms(), monotonic_ms())
         if not reading.confirmed:
@@ -359,7 +359,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._logs
 
     def _frozen(self, listing: Listing) -> Listing:
-        """Under `availableNow` left ends where it ended at first; what lies behind counts as not yet readable."""
+        """Under `availableNow` left keeps its first listed end; records after it count as not yet readable."""
         if not self._until_now:
             return listing
         if self._left_target is None:
@@ -371,7 +371,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(listing, left=left)
 
     def _waits_for_left(self, start: Mapping[str, Any]) -> bool:
-        """Under `availableNow` some left record up to the target may not go yet: the clock, or right, is missing."""
+        """Under `availableNow`: some left record up to the target may not go yet, because of the clock or right."""
         if self._left_target is None or not start:
             return False
         state = self._state_after(Admission.from_json(start))
@@ -386,7 +386,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return bool(waiting)
 
     def _tell_skipped(self, start: Mapping[str, Any], admission: Admission) -> None:
-        """What `on_data_loss: continue` goes on without is counted in the checkpoint, and told when it grows."""
+        """What `on_data_loss: continue` skips is counted in the checkpoint, and reported when it grows."""
         if admission.skipped != (start["skipped"] if start else {}):
             log.warning("%s goes on without offsets that retention deleted: %s", self._spec.name, admission.skipped)
 
@@ -400,7 +400,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def open_log(spec: JoinSpec, side: Side) -> BrokerLog:
-    """A topic of a join as its planner looks at it; `DataLoss` where compaction removes what the join needs."""
+    """A topic of a join as its planner sees it; raises `DataLoss` if compaction may remove what the join needs."""
     log_ = BrokerLog(
         side.topic,
         spec.kafka,
@@ -413,7 +413,7 @@ def open_log(spec: JoinSpec, side: Side) -> BrokerLog:
 
 
 def held_up(spec: JoinSpec, state: Admission, listing: Listing) -> str | None:
-    """What left waits for where nothing more may be read; None where left is read to its end. Pure."""
+    """What left waits for when nothing more may be read; None if left is read to its end. Pure."""
     waiting = {
         p: listing.left[p].stable - reading.end
         for bucket in state.buckets.values()
@@ -439,7 +439,7 @@ def held_up(spec: JoinSpec, state: Admission, listing: Listing) -> str | None:
 
 
 def known_facts(spec: JoinSpec, admission: Admission, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
-    """The facts of a batch, by bucket, as far as they are in these folders; None: this user's own."""
+    """The facts of a batch, by bucket, as far as these folders have them; None: this user's own folder."""
     found: dict[int, BucketFacts] = {}
     for windows in folders:
         for ticket in Ticket.all_of(admission):
@@ -451,7 +451,7 @@ def known_facts(spec: JoinSpec, admission: Admission, folders: Iterable[Path | N
 
 
 def positions_of(spec: JoinSpec, admission: Admission, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:
-    """Up to where a batch has read, by topic and partition; from where it began where its facts are not known."""
+    """Up to where a batch has read, by topic and partition; where it started if its facts are not known."""
     spots: dict[Spot, int] = {}
     for number, bucket in admission.buckets.items():
         known = facts.get(number)
@@ -462,5 +462,5 @@ def positions_of(spec: JoinSpec, admission: Admission, facts: Mapping[int, Bucke
 
 
 def commit_positions(spec: JoinSpec, group: str, admission: Admission, folders: Iterable[Path | None]) -> None:
-    """Commit the positions of a batch, by the facts in these folders, to a consumer group; raises `KafkaIOError`."""
+    """Commit a batch's positions, from the facts in these folders, to a consumer group; raises `KafkaIOError`."""
     GroupOffsets(group, spec.kafka).commit(positions_of(spec, admission, known_facts(spec, admission, folders)))

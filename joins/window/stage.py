@@ -1,6 +1,6 @@
-"""The Spark edge of the window: a function for `mapInArrow` that carries tickets out on Arrow batches.
+"""The Spark edge of the window: a function for `mapInArrow` that carries out tickets on Arrow batches.
 
-Records are fetched and joined in the same Python task; they enter the JVM only where someone wants a DataFrame.
+Records are fetched and joined in the same Python task; they enter the JVM only if the user wants a DataFrame.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kafkaio.rangereader import open_reader
 from kafkaio.receipt import digest_of
 
 SUMMARY = "summary"
-"""The outcome of the one row a ticket that is no result: its reason holds the bucket's `Summary` as JSON."""
+"""The outcome of the one row per ticket that reports on it: its reason holds the bucket's `Summary` as JSON."""
 
 TICKET = "ticket"
-"""The outcome of the one row before a ticket's rows: its reason holds as JSON what delivery needs of the ticket."""
+"""The outcome of the row before a ticket's rows: its reason holds as JSON what delivery needs of the ticket."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -36,9 +36,9 @@ Batches = Iterator[pa.RecordBatch]
 def join_stage(spec: JoinSpec, windows: Path | None = None) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
     """Batches with a column `ticket` -> batches in `records.ROW` (Arrow view types).
 
-    windows   the folder on each machine where slices are kept; None: one of the worker's user, in the temporary folder
+    windows   the folder on each machine where slices are kept; None: a folder of the user's in the temporary folder
 
-    The rows of each ticket stand between one of the outcome `TICKET` and one of the outcome `SUMMARY`.
+    The rows of each ticket come between a row with the outcome `TICKET` and one with the outcome `SUMMARY`.
     """
 
     def carry_out(tickets: Iterable[pa.RecordBatch]) -> Batches:
@@ -63,7 +63,7 @@ def _rows_of(spec: JoinSpec, windows: Path | None, ticket: Ticket) -> Batches:
 
 
 def ticket_digest(ticket: Ticket, spec: JoinSpec) -> str:
-    """Of all that decides the ticket's rows: another batch of the same number has another one."""
+    """Covers everything that decides the ticket's rows: another batch with the same number has another digest."""
     return digest_of({"join": spec.identity(), "ticket": ticket.to_json()})
 
 
@@ -103,7 +103,7 @@ _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt:
 
 
 def _prefetch(spec: JoinSpec, ticket: Ticket) -> None:
-    """Let both ranges be fetched in the background: left arrives while right is indexed."""
+    """Fetch both ranges in the background: left arrives while right is indexed."""
     for topic, readings in ((spec.right.topic, ticket.bucket.right), (spec.left.topic, ticket.bucket.left)):
         for p, reading in readings.items():
             if reading.records:

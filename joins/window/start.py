@@ -1,14 +1,13 @@
-"""Where a new checkpoint starts: left where it is told to, right at the smallest left time less `before` and disorder.
+"""Where a new checkpoint starts: left at the configured start, right at the smallest left time less `before`, disorder.
 
-Every right record that some left record may match has a time >= (smallest left time) - before, so that right begins
-at its first record at or above that. The smallest left time is that of the first block of left's records: a record
-that lies about its time costs at most that right is read from further back. Where left has so few records yet that all
-of them may lie, the clock counts as well, as it does for those that are still to come; without it right begins at the
-start of its log.
+Every right record that a left record may match has a time >= (smallest left time) - before, so right starts at its
+first record at or above that. The smallest left time is that of the first block of left's records: if a record's time
+is wrong, right is at worst read from further back. If left has so few records that all of them may be wrong, the clock
+counts as well, as it does for records still to come; without the clock, right starts at the start of its log.
 
-Where retention has already deleted such right records, left records near the start would go out `unmatched` although
-their right record existed: that is refused, with the number of left records it concerns, unless `on_data_loss:
-continue` says to go on. What a block's typical time says counts there, as one record that lies must not stop a join.
+If retention has already deleted such right records, left records near the start would go out `unmatched` although their
+right record existed. This is refused, with the number of left records affected, unless `on_data_loss: continue` is set.
+Here a block's typical time counts, because a single wrong record must not stop a join.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> 
 
 @dataclass(frozen=True, slots=True)
 class LeftStart:
-    """Left's first offsets, a time that none of its records from there on is below, and one that is typical there."""
+    """Left's first offsets, a lower bound of the times from there on, and a typical time there."""
 
     offsets: Mapping[int, int]
     smallest_ms: Mapping[int, int]
@@ -95,7 +94,7 @@ def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int
 
 
 def _still_to_come(spec: JoinSpec, listing: Listing, ends: Ends, last_ms: list[int]) -> int:
-    """A time that no timely record from the end on is below; `UNKNOWN` where nothing tells one."""
+    """A lower bound of the times of timely records from the end on; `UNKNOWN` if nothing gives one."""
     if spec.idle is Idle.ADVANCE and ends.settled:
         return listing.listed_ms - spec.producer_delay_ms
     reached_ms = proven(last_ms, spec.outliers)
@@ -118,11 +117,11 @@ def _never_readable(
     right_from: Mapping[int, int],
     ceiling_ms: int,
 ) -> dict[str, int]:
-    """How many left records look for right records that retention has deleted; DataLoss unless told to go on."""
+    """How many left records may miss right records that retention deleted; DataLoss unless the join may continue."""
     cut = {p: (e.start, e.stable) for p, e in listing.right.items() if e.start > 0 and right_from[p] == e.start}
     blocks = right.valid_times(cut, ceiling_ms, block_size(spec.outliers)) if cut else {}
     firsts = {p: typical([t for _, t in block]) if block else None for p, block in blocks.items()}
-    # Deleted records lie before the first that is left: they are at most the disorder above its time.
+    # Deleted records lie before the first remaining one: their times are at most the disorder above its time.
     reach = {
         p: (t if t is not None else listing.listed_ms) + spec.right.disorder_ms + spec.before_ms
         for p, t in firsts.items()

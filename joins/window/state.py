@@ -1,12 +1,12 @@
-"""The admission as data: what stands in Spark's offset log, one per batch. Plain values and their JSON.
+"""The admission as data: what is in Spark's offset log, one per batch. Plain values and their JSON.
 
     Admission   generation, number, when it was listed, the join it belongs to, the topics' ids, its buckets
       Bucket    the readings of its left and right partitions, the frontier and the expiry before the batch
         Reading   which offsets of a partition are read, its report (progress) before the batch, its bounds
 
-The ranges are *hints*: how far it is worth reading. What was read, and what that proves, are the facts of a batch
-(`joins.window.facts`), which the task that carries it out finds: it holds left back where right has not come so far.
-The next admission begins from these facts (`Admission.after`), so that everything before `start` was seen.
+The ranges are *hints*: how far it is worth reading. What was read, and what it proves, are the batch's facts
+(`joins.window.facts`). The task that carries out the batch finds them; it holds left back where right has not come far
+enough. The next admission starts from these facts (`Admission.after`), so everything before `start` was seen.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ FORMAT = 3
 class Reading:
     """One partition's part of a batch: records in [start, end) are read.
 
-    claim_ms      what the clock says of records behind `end`: none of them has a time below it. Unknown where the end
-                  is not that of the log, a transaction is open, or times do not follow the clock
-    progress_ms   the report before the batch: every record from `start` on has at least this time. One that is below
-                  it is late
+    claim_ms      what the clock says about records after `end`: none has a time below it. Unknown if the end is not
+                  that of the log, a transaction is open, or times do not follow the clock
+    progress_ms   the report before the batch: every record from `start` on has at least this time. One below it is late
     tail          the times before `start` that do not fill a block yet (`joins.window.evidence`)
-    held_ms       left only: the time of the record at `start`, where it was held back; None: not looked at yet
+    held_ms       left only: the time of the record at `start`, if it was held back; None: not examined yet
     """
 
     start: int
@@ -52,7 +51,7 @@ class Reading:
         return replace(self, end=max(end, self.start), claim_ms=claim_ms)
 
     def after(self, facts: PartitionFacts, expiry_ms: int) -> Reading:
-        """Nothing to read yet, where the batch with these facts, and this expiry before it, ended."""
+        """An empty reading, where the batch with these facts ended; `expiry_ms` was the expiry before that batch."""
         bounds = self.bounds
         if facts.end > self.start:
             told_ms = expiry_ms if facts.late else UNKNOWN
@@ -66,14 +65,14 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The unit of parallel state. Co-partitioned topics: bucket n holds partition n of both.
+    """The unit of parallel state. With co-partitioned topics, bucket n holds partition n of both.
 
     frontier_ms    every right record that is unread before the batch has at least this time
     expiry_ms      right records below it match no left record that is unread before the batch
-    oldest_ms      the smallest time in the window before the batch; None: it is empty
+    oldest_ms      the smallest time in the window before the batch; None: the window is empty
     moved_ms       the wall clock when the frontier last advanced
-    outside_ms     the lookup join: every right record below it is stored; None: right is read by the batch itself
-    give_up_ms     left records below it go out, with or without right: it stood still for `max_wait`
+    outside_ms     lookup join: every right record below it is stored; None: the batch itself reads right
+    give_up_ms     left records below it go out, with or without right: right stalled for `max_wait`
     """
 
     number: int
@@ -117,7 +116,7 @@ class Bucket:
         return self.left if name == "left" else self.right
 
     def after(self, facts: BucketFacts, listed_ms: int, spec: JoinSpec) -> Bucket:
-        """Nothing to read yet, as the batch with these facts has left it; without bounds that nobody can ask for."""
+        """The bucket with empty readings, as the batch with these facts left it; without bounds no longer needed."""
         spacing = max(spec.span_ms // 4, 1)
 
         def carried(readings: Mapping[int, Reading], side: Mapping[int, PartitionFacts], since_ms: int) -> Any:
@@ -141,7 +140,7 @@ class Bucket:
 
 
 def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
-    """From which left and right times on the batches before must be joined again to know who was joined.
+    """The left and right times from which earlier batches must be joined again to recompute the marks.
 
     Right records of the window (time >= expiry) are marked by left records with time >= expiry - after; those chose
     among right records with time >= expiry - after - before.
@@ -153,12 +152,12 @@ def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """One batch, as it stands in Spark's offset log. Carrying it out again gives the same rows.
+    """One batch, as it is in Spark's offset log. Carrying it out again gives the same rows.
 
     generation  new with every checkpoint: batch numbers alone would repeat
     skew_ms     how far ahead of `listed_ms` a record's time may lie before it counts as from the future
     right_bytes  how many bytes of right may enter the window of a bucket
-    topics      per side the id of the topic and its number of partitions, to notice one that was recreated
+    topics      per side the topic's id and its number of partitions, to detect a recreated topic
     """
 
     generation: str
@@ -172,12 +171,12 @@ class Admission:
     skipped: Mapping[str, int] = field(default_factory=dict)
 
     def after(self, facts: Mapping[int, BucketFacts], spec: JoinSpec) -> Admission:
-        """What stands between this batch and the next one: every reading is empty, and begins where this one ended."""
+        """The state between this batch and the next: every reading is empty, and starts where this batch ended."""
         buckets = {n: b.after(facts[n], self.listed_ms, spec) for n, b in self.buckets.items()}
         return replace(self, buckets=buckets)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON in which equal admissions are equal texts: Spark starts a batch when the text differs."""
+        """JSON in which equal admissions give equal texts: Spark starts a batch when the text differs."""
         return {
             "buckets": [bucket.to_json() for _, bucket in sorted(self.buckets.items())],
             "format": FORMAT,
@@ -211,7 +210,7 @@ class Admission:
         )
 
     def check_belongs_to(self, spec: JoinSpec) -> None:
-        """Raise `SpecChanged` naming every value that differs from the join that wrote this admission."""
+        """Raise `SpecChanged`, naming every value that differs from the join that wrote this admission."""
         now = spec.identity()
         changed = [f"{k}: {self.identity.get(k)!r} -> {v!r}" for k, v in now.items() if self.identity.get(k) != v]
         if changed:
@@ -222,7 +221,7 @@ class Admission:
 
 
 def _readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
-    """[partition, start, end, progress, claim, held, tail as differences, bounds] each."""
+    """For each partition [partition, start, end, progress, claim, held, tail as differences, bounds]."""
     return [
         [p, r.start, r.end, r.progress_ms, r.claim_ms, r.held_ms, _differences(r.tail), [list(b) for b in r.bounds]]
         for p, r in sorted(readings.items())
@@ -237,7 +236,7 @@ def _readings_from(rows: list[list[Any]]) -> dict[int, Reading]:
 
 
 def _differences(times: tuple[int, ...]) -> list[int]:
-    """The first time, and how much each later one differs from the one before: small numbers."""
+    """The first time, then each one's difference from the previous: small numbers."""
     return [time - before for time, before in zip(times, (0, *times), strict=False)]
 
 

@@ -1,14 +1,14 @@
-"""Slices and marks as files, named by what they cover: the cache that lets any worker carry a bucket on.
+"""Slices and marks as files, named by what they cover: the cache that lets any worker continue a bucket.
 
     <folder>/right-<partition>-<start>-<end>.slice   the live right records of a range, indexed
     <folder>/left-<partition>-<start>-<end>.marks    the right records that a left range was joined with
 
-A file is written under a temporary name and renamed, so that retries and other workers may write the same one at
-once. One that is torn, or was written by another version, is recognised (length, checksum, format) and ignored;
-it is then rebuilt from the log. Slice files are memory-mapped.
+A file is written under a temporary name and renamed, so retries and other workers may write the same one at the same
+time. One that is torn, or was written by another version, is recognised (length, checksum, format), ignored and rebuilt
+from the log. Slice files are memory-mapped.
 
-A folder that cannot be used (full, read-only, another user's) makes a job slower and never ends it: the window stays in
-the worker's memory, a worker without it reads the log again, and a warning says so once a minute.
+A folder that cannot be used (full, read-only, another user's) makes a job slower but never ends it: the window stays in
+the worker's memory, a worker without it reads the log again, and a warning is logged once a minute.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kafkaio.sparselog import sparse
 FORMAT = 1
 ALIGNMENT = 64
 NAME = re.compile(r"(right|left)-(\d+)-(\d+)-(\d+)\.(slice|marks)")
-UNFINISHED = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]+")  # a worker was killed as it wrote
+UNFINISHED = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]+")  # a worker was killed while writing
 GENERATION = re.compile(r"[0-9a-f]{32}")
 log = sparse(__name__)
 
@@ -51,7 +51,7 @@ class Torn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file by its name."""
+    """What a file's name says."""
 
     path: Path
     partition: int
@@ -60,7 +60,7 @@ class Entry:
 
 
 def forget_other_generations(windows: Path, join: str, generation: str) -> None:
-    """Remove what earlier checkpoints of this join have left on this machine."""
+    """Remove what earlier checkpoints of this join left on this machine."""
     for folder in _listed(windows):
         name, _, other = folder.name.rpartition("-")
         if name == join and other != generation and GENERATION.fullmatch(other):
@@ -68,7 +68,7 @@ def forget_other_generations(windows: Path, join: str, generation: str) -> None:
 
 
 class FileStore:
-    """One bucket's folder; it is made when first written to."""
+    """One bucket's folder; it is created on the first write."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,7 +91,7 @@ class FileStore:
         return found
 
     def save_slice(self, one: Slice) -> Slice:
-        """Only slices of a single partition have a file: those of a shuffled bucket cannot be read again from one."""
+        """Only slices of a single partition have a file: one partition cannot rebuild those of a shuffled bucket."""
         ((partition, (start, end)),) = one.covers.items()
         frame = one.frame.with_columns(hash=pl.Series(one.hashes))
         name = f"right-{partition}-{start}-{end}.slice"
@@ -141,7 +141,7 @@ class FileStore:
                 yield Entry(path, int(match[2]), int(match[3]), int(match[4]))
 
     def _save(self, name: str, frame: pl.DataFrame, about: Mapping[str, Any]) -> bool:
-        """Whether there was room for it."""
+        """Whether it could be written."""
         body = io.BytesIO()
         frame.write_ipc(body, compression="uncompressed")
         content = body.getbuffer()
@@ -162,14 +162,14 @@ class FileStore:
                 self.folder,
                 error,
             )
-            with suppress(OSError):  # what is half written takes the room that is missing
+            with suppress(OSError):  # a half-written file takes up the space that is missing
                 temporary.unlink(missing_ok=True)
             return False
         return True
 
 
 def _listed(folder: Path) -> list[Path]:
-    """What is in a folder, by name; nothing where there is none yet, or where it cannot be read."""
+    """What is in a folder, by name; nothing if it does not exist yet or cannot be read."""
     try:
         return [folder / name for name in sorted(os.listdir(folder))]
     except FileNotFoundError:
@@ -184,7 +184,7 @@ def _not_removed(_: object, path: str, error: tuple[type[BaseException], BaseExc
 
 
 def _load(path: Path, decode: Any) -> Any:
-    """What a file holds, None (and a line in the log) when it is gone, torn or of another version."""
+    """What a file holds; None if it is gone, or (with a warning) if it is torn or of another version."""
     try:
         with pa.memory_map(str(path)) as file:
             whole = file.read_buffer()
@@ -215,7 +215,7 @@ def _checked(whole: pa.Buffer, name: str) -> tuple[Mapping[str, Any], pa.Buffer]
 
 
 def _checksum(head: Mapping[str, Any], content: Any) -> int:
-    """Over the head as well: what a file covers must not be told wrong either."""
+    """Covers the head as well: what a file claims to cover must not be corrupt either."""
     said = json.dumps({key: value for key, value in head.items() if key != "crc"}, sort_keys=True)
     return zlib.crc32(memoryview(content), zlib.crc32(said.encode()))
 

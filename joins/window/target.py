@@ -1,4 +1,4 @@
-"""How far right may be read, so that a batch keeps to its share of records: the search for the target time H."""
+"""How far right may be read without exceeding the batch's share of records: the search for the target time H."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from joins.window.lockstep import Answers, Ask, Asking
 from joins.window.readable import Readable
 from joins.window.state import Bucket, Reading
 
-SHARE_MET = 0.6  # a target that fills this part of the share is not searched for any longer
+SHARE_MET = 0.6  # the search ends at a target that fills this part of the share
 SEARCH_ROUNDS = 5
 
 
 def search_target(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readable, share: int, cap: int) -> Asking[int]:
-    """A target time H whose batch has at most `share` records, and not many less; by secants over the time index.
+    """A target time H whose batch has at most `share` records, and not many fewer; by secants over the time index.
 
-    Half a share of either side is surely not too much, a whole one of either is enough: the target lies between.
+    Half a share of each side is never too much, a whole share of each is enough: the target lies in between.
     """
 
     def reaching(answers: Answers) -> int:
@@ -55,7 +55,7 @@ def search_target(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readabl
 
 
 def _ahead(readings: Mapping[int, Reading], ends: Mapping[int, int], records: int) -> dict[int, int]:
-    """Where each partition with unread records stands after its part of so many."""
+    """The offset that each partition with unread records reaches after its part of this many records."""
     each = max(records // len(readings), 1)
     return {p: min(r.end + each, ends[p]) for p, r in readings.items() if r.end < ends[p]}
 

@@ -12,12 +12,11 @@ from kafkaio.receipt import digest_of
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A bucket's share of an admission: all that one task has to know.
+    """A bucket's share of an admission: all that one task needs to know.
 
     listed_ms       the wall clock when the ends were listed; a time above it by more than `skew_ms` is from the future
-    right_bytes     so many bytes of right enter the window, and one record more at the most
-    left_since_ms   no left record of the admission, in whichever bucket, has a time below it, but late ones; None:
-                    unknown
+    right_bytes     at most this many bytes of right enter the window, plus one record
+    left_since_ms   no left record of the admission, in any bucket, has a time below it, except late ones; None: unknown
     """
 
     generation: str
@@ -49,7 +48,7 @@ class Ticket:
 
     @property
     def digest(self) -> str:
-        """Of all that it says: what was planned again under the same number has another one."""
+        """Covers the whole ticket: a batch planned anew under the same number has another digest."""
         return digest_of(self.to_json())
 
     def to_json(self) -> dict[str, Any]:

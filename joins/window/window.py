@@ -2,12 +2,12 @@
 
     window.add(right)      the batch's right range becomes a slice
     window.join(left)      each left record is matched at once, and leaves: left is never stored
-    window.expire(...)     right records that no left record to come can match are dropped; those that stand in no
-                           row are `unjoined`
+    window.expire(...)     right records that no future left record can match are dropped; those that appear in no
+                           output row are `unjoined`
 
 Slices are merged in tiers, so that a probe touches few of them and a record is moved only a few times. Work follows
-the batch, not the window: an expired record stays in its slice, where nothing finds it, until half of the slice has
-expired or all of it.
+the batch, not the window: an expired record stays in its slice, where no search finds it, until half or all of the
+slice has expired.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from joins.window.match import NONE, Picks, pick
 from joins.window.records import RECORD, ROW, SIDE_COLUMNS, rows_about
 from joins.window.slices import I64, Slice
 
-TIER = 4  # neighbours are merged when the older is not TIER times larger than the younger ones together
+TIER = 4  # neighbours are merged unless the older is at least TIER times as large as the younger ones together
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ class Joined:
 
 @dataclass(eq=False)
 class Window:
-    """The slices of one bucket, oldest first; what they hold below `expired_ms` has left the window."""
+    """The slices of one bucket, oldest first; their records below `expired_ms` are no longer in the window."""
 
     spec: JoinSpec
     slices: list[Slice] = field(default_factory=list)
@@ -57,14 +57,14 @@ class Window:
 
     @property
     def data_bytes(self) -> int:
-        """About what its records weigh."""
+        """About how many bytes its records take."""
         return sum(
             int(one.frame.estimated_size()) * one.live(self.expired_ms) // len(one) for one in self.slices if len(one)
         )
 
     @property
     def oldest_ms(self) -> int | None:
-        """The smallest time of its records; None without any."""
+        """The smallest time of its records; None if it has none."""
         times = [one.oldest_ms(self.expired_ms) for one in self.slices]
         return min((t for t in times if t is not None), default=None)
 
@@ -81,13 +81,13 @@ class Window:
         stalled_from_ms: int | None = None,
         joined: Joined | None = None,
     ) -> Iterator[pl.DataFrame]:
-        """Rows (`records.ROW`) for each left record, in left's order; marks the right records that stand in them.
+        """Rows (`records.ROW`) for each left record, in left's order; marks the right records that appear in them.
 
         They come in chunks of bounded bytes (`joins.window.chunks`), cut before right records are gathered.
 
-        late             of each left record
+        late             a flag per left record
         stalled_from_ms  unmatched records from this time on did not wait for right: their reason is `right_stalled`
-        joined           told which right records were picked
+        joined           collects the right records that were picked
         """
         lateness = late if isinstance(late, pl.Series) else pl.repeat(late, len(left), eager=True)
         left_bytes = row_bytes(left)
@@ -97,7 +97,7 @@ class Window:
                 yield self._rows(left, lateness, picks[start:end], stalled_from_ms)
 
     def mark_again(self, left: pl.DataFrame, expiry_ms: int = -(2**62)) -> None:
-        """Join without rows: only the marks of the records that this left range was joined with."""
+        """Join without making rows: only set the marks of the records that this left range was joined with."""
         for picks in pick(self.spec, self.slices, left, expiry_ms):
             self._mark(picks)
 
@@ -109,7 +109,7 @@ class Window:
                 joined.picked.append((one.times[rows], one.partitions[rows], one.offsets[rows]))
 
     def _bytes(self, left_bytes: I64, picks: Picks) -> I64:
-        """Of the row that each pair becomes."""
+        """The bytes of the row that each pair becomes."""
         sizes = left_bytes[picks.left]
         for number, one in enumerate(self.slices):
             at = np.flatnonzero(picks.slice_of == number)
@@ -143,7 +143,7 @@ class Window:
         return rows.select(*ROW)
 
     def _gather(self, picks: Picks) -> pl.DataFrame:
-        """The picked right records, one row a pair, nulls where there is none."""
+        """The picked right records, one row per pair, nulls where there is none."""
         parts, position, filled = [], np.full(len(picks.row), NONE, dtype=np.int64), 0
         for number, one in enumerate(self.slices):
             at = np.flatnonzero(picks.slice_of == number)
@@ -162,7 +162,7 @@ class Window:
         return found.select(pl.all().gather(index))
 
     def expire(self, expiry_ms: int) -> pl.DataFrame:
-        """Let go of what is below `expiry_ms`; the rows of those right records that stand in no row."""
+        """Expire what is below `expiry_ms`; return rows for the right records that appear in no output row."""
         unjoined, kept = [], []
         for one in self.slices:
             if one.span[0] < expiry_ms:
@@ -179,9 +179,9 @@ class Window:
         return rows_about("right", records, "unjoined", "expired", late=False)
 
     def compact(self) -> None:
-        """Drop expired records where they are half of a slice, and merge neighbours in tiers.
+        """Drop expired records where they make up half of a slice, and merge neighbours in tiers.
 
-        To be called before a batch, not after it: one that runs again needs what it expires itself.
+        Call it before a batch, not after: a batch that runs again needs the records that it expires itself.
         """
         self.slices = [
             one if 2 * one.live(self.expired_ms) > len(one) else self._since_expiry(one) for one in self.slices
