@@ -27,7 +27,7 @@ NAME = re.compile(r"\.?facts-(\d+)-[0-9a-f]+\.json(\.[0-9a-f]+)?")
 
 
 class FactsFolder:
-    """The facts of one bucket's last batches, as files in one folder. It may lose some, but never returns wrong ones."""
+    """The facts of one bucket's last batches, as files in a folder. It may lose some, but never returns wrong ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
