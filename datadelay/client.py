@@ -1,9 +1,9 @@
-"""The Data Delay API for programs: what a collector submits with, and what the gate of a join reads.
+"""The Data Delay API for programs: a collector submits through it, and the gate of a join reads through it.
 
-Every call has time-outs and a bounded number of attempts, and either returns what the server said or raises a
-`CallFailed` (or the server's own refusal): a gate that gets an exception knows nothing and stays shut. Reads and
-submissions are repeated after a lost connection, 429 and 502 to 504, as repeating the very same submission changes
-nothing; a rewind and a forget are not.
+Every call has time-outs and a bounded number of attempts. It either returns the server's answer or raises `CallFailed`
+(or the server's own refusal): a gate that gets an exception knows nothing and stays shut. Reads and submissions are
+retried after a lost connection, 429 and 502 to 504, because repeating an identical submission changes nothing. A rewind
+and a forget are not retried.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ _REFUSALS: dict[int, type[Exception]] = {
 
 @dataclass(frozen=True, slots=True)
 class HistoryPage:
-    """A page of a history, newest first; `next_before` asks for the next, older page, None: there is none."""
+    """A page of a history, newest first. Pass `next_before` to get the next, older page; None: there is none."""
 
     points: tuple[Point, ...]
     next_before: int | None
 
 
 class DelayClient:
-    """A pooled connection to one Data Delay API. One per thread; close it, or use it in a `with`.
+    """A pooled connection to one Data Delay API. Use one per thread; close it, or use it in a `with`.
 
     url                 `https://delay.example:8710`
-    token               a bearer token; None where the server is open
+    token               a bearer token; None if the server is open
     connect_timeout_s   for a connection
     read_timeout_s      between two pieces of an answer
     retries             attempts after the first one, with growing pauses, or the server's Retry-After up to 10 s
-    verify              False or the path of a CA bundle, as `requests` has it
+    verify              False or the path of a CA bundle, as in `requests`
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class DelayClient:
         return HistoryPage(tuple(body.point() for body in page.points), page.next_before)
 
     def rewind(self, consumer: str, topic: str, note: str | None = None) -> Delay:
-        """Say that the consumer went back on purpose: unknown until the next submission, which is believed."""
+        """Report that the consumer went back on purpose: unknown until the next submission, which is accepted."""
         return self._call("POST", _path(consumer, topic) + "/rewind", DelayBody, body=RewindBody(note=note)).delay()
 
     def forget(self, consumer: str, topic: str) -> None:
-        """Forget a retired consumer and topic with its history. Raises `DelayNotFound`, `CallFailed`."""
+        """Delete a retired consumer and topic with its history. Raises `DelayNotFound`, `CallFailed`."""
         self._send("DELETE", _path(consumer, topic))
 
     def _call(
@@ -179,7 +179,7 @@ class DelayClient:
                 data=None if body is None else body.model_dump_json().encode(),
                 headers={"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"}),
                 timeout=self._timeout_s,
-                allow_redirects=False,  # a token must not travel elsewhere
+                allow_redirects=False,  # a token must not be sent elsewhere
             )
         except requests.RequestException as error:
             raise ServerUnavailable(f"{where}: no answer: {error}") from error
@@ -189,7 +189,7 @@ class DelayClient:
 
 
 class _Bearer(AuthBase):
-    """Set as `auth`, as requests would otherwise replace the header by credentials from a netrc file."""
+    """Set as `auth`; otherwise requests would replace the header with credentials from a netrc file."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -205,7 +205,7 @@ def _path(consumer: str, topic: str) -> str:
 
 
 def _refusal(response: requests.Response, where: str) -> Exception:
-    """The error that an answer other than 2xx stands for."""
+    """The error for an answer other than 2xx."""
     status = response.status_code
     try:
         problem = ProblemBody.model_validate_json(response.content)

@@ -1,15 +1,15 @@
-"""One run of the collector, made for cron: look at every consumer and topic, submit, end with a code.
+"""One run of the collector, made for cron: look at every consumer and topic, submit, exit with a code.
 
     0  every topic has a value
     2  the configuration is wrong; nothing was done
     3  some topic is unknown; its reason was submitted and logged
-    4  the Data Delay API cannot be reached, or refuses: readers see `stale` after a while
+    4  the Data Delay API is unreachable, or refuses: readers see `stale` after a while
     5  another run holds the lock; nothing was done
     6  the deadline passed; topics not done by then were submitted as unknown
 
-Topics are looked at in a few threads, as most of the time is waiting. Only the main thread submits, so that a thread
-that hangs in a call beyond the deadline (they are daemons) can do no harm. The last part of the deadline is kept for
-submitting: whatever happens to Kafka, the API hears of it.
+Several threads look at topics, because most of the time is spent waiting. Only the main thread submits, so a thread
+that hangs in a call beyond the deadline can do no harm (the threads are daemons). The last part of the deadline is
+reserved for submitting: whatever happens to Kafka, the API is informed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _STORE_TIMEOUT_S = (2.0, 5.0)
 
 
 class ExitCode(IntEnum):
-    """What cron gets; see the module's docstring."""
+    """The exit code for cron; see the module's docstring."""
 
     OK = 0
     CONFIG = 2
@@ -74,7 +74,7 @@ class ExitCode(IntEnum):
 
 
 def collect(path: Path) -> int:
-    """Run once as `path` (YAML) says; an `ExitCode`. Whatever went wrong is logged."""
+    """Run once as configured by `path` (YAML); returns an `ExitCode`. All failures are logged."""
     try:
         config = CollectorConfig.load(path)
         with _locked(config.lock_file) as locked:
@@ -102,7 +102,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a thread found out: a submission, or why there is none."""
+    """A thread's result: a submission, or why there is none."""
 
     task: Task
     found: Submission | None
@@ -110,7 +110,7 @@ class Outcome:
 
 
 def run(config: CollectorConfig) -> ExitCode:
-    """Collect and submit. Raises `ConfigInvalid`, before anything is read."""
+    """Collect and submit. Raises `ConfigInvalid` before anything is read."""
     started, begun_ms = time.monotonic(), _now_ms()
     look_until = started + config.deadline_s - min(SUBMIT_RESERVE_S, config.deadline_s / 2)
     verify = True if config.api.ca_bundle is None else str(config.api.ca_bundle)
@@ -144,7 +144,7 @@ def run(config: CollectorConfig) -> ExitCode:
 
 
 def open_positions(consumer: ConsumerSettings, config: CollectorConfig) -> Positions:
-    """What the settings name; connects when it is first read. Raises `ConfigInvalid`."""
+    """The positions that the settings name; connects on the first read. Raises `ConfigInvalid`."""
     settings = consumer.positions
     if isinstance(settings, GroupSettings):
         try:
@@ -177,7 +177,7 @@ def _tasks(config: CollectorConfig) -> list[Task]:
 
 
 def _start(config: CollectorConfig, tasks: list[Task]) -> queue.SimpleQueue[Outcome]:
-    """Threads that put one outcome a task."""
+    """Starts threads that put one outcome per task."""
     todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
     done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
     for task in tasks:
@@ -197,7 +197,7 @@ def _start(config: CollectorConfig, tasks: list[Task]) -> queue.SimpleQueue[Outc
 
 
 def _look(task: Task, config: CollectorConfig) -> Outcome:
-    """Every failure becomes an outcome, so that no topic is left without one."""
+    """Every failure becomes an outcome, so that every topic has one."""
     try:
         store_generation = _store_generation(task.consumer.store)
         seen = _observe(task, config)
@@ -231,7 +231,7 @@ def _observe(task: Task, config: CollectorConfig) -> Observation:
 
 
 def _store_generation(store: StoreSettings | None) -> str | None:
-    """Read before the positions: a store that is wiped in between then shows in the next run, not never."""
+    """Read before the positions: if the store is wiped in between, the next run shows it; otherwise no run would."""
     if store is None:
         return None
     headers = {} if store.token is None else {"Authorization": f"Bearer {store.token}"}
@@ -247,7 +247,7 @@ def _store_generation(store: StoreSettings | None) -> str | None:
 
 
 def _submit(api: DelayClient, outcome: Outcome, begun_ms: int) -> ExitCode:
-    """Submit one topic, log what readers now see."""
+    """Submit one topic and log what readers now see."""
     task = outcome.task
     try:
         delay = api.submit(outcome.found or _failure(api, outcome, begun_ms))
@@ -275,7 +275,7 @@ def _failure(api: DelayClient, outcome: Outcome, begun_ms: int) -> Submission:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Whether this process got the lock; the system gives it free when the process ends, however it ends."""
+    """Whether this process got the lock. The system releases it when the process ends, for whatever reason."""
     try:
         file = path.open("a")
     except OSError as error:

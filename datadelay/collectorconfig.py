@@ -1,4 +1,4 @@
-"""What a collector is told; validates completely, opens nothing."""
+"""Configuration of a collector; validates completely, opens nothing."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from kafkaio.errors import ConfigError
 from kafkaio.eventtime import KAFKA, TimeOf
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
-Ms = Annotated[int, Field(ge=0, le=3_650 * 86_400_000)]  # ten years: more is a slip
+Ms = Annotated[int, Field(ge=0, le=3_650 * 86_400_000)]  # ten years: more is a mistake
 
 
 def _as_text(given: object) -> object:
-    """librdkafka takes text; people write numbers and `true` as YAML has them."""
+    """librdkafka takes text; people write numbers and `true` as YAML allows."""
     if not isinstance(given, dict):
         return given
     return {key: str(value).lower() if isinstance(value, bool | int | float) else value for key, value in given.items()}
@@ -47,7 +47,7 @@ class _Settings(BaseModel):
 class TopicSettings(_Settings):
     """A topic and what is known of its times.
 
-    `disorder_ms` for LogAppendTime is the clock skew between brokers, for CreateTime what the producers do.
+    For LogAppendTime `disorder_ms` is the clock skew between brokers; for CreateTime it depends on the producers.
     """
 
     topic: Name
@@ -103,7 +103,7 @@ class ZooKeeperSettings(_Settings):
 
 
 class StoreSettings(_Settings):
-    """Where the store that a consumer feeds tells its generation: a JSON object over HTTP, and the key in it."""
+    """Where the store that a consumer feeds reports its generation: a JSON object over HTTP, and the key in it."""
 
     url: HttpUrl
     key: str = "generation"
@@ -111,7 +111,7 @@ class StoreSettings(_Settings):
 
 
 class ConsumerSettings(_Settings):
-    """A consumer: where it keeps its positions, and the topics that it reads. `kafka` goes over the common one."""
+    """A consumer: where it keeps its positions, and which topics it reads. `kafka` overrides the common properties."""
 
     consumer: Name
     positions: Annotated[GroupSettings | CheckpointSettings | ZooKeeperSettings, Field(discriminator="kind")]
@@ -121,7 +121,7 @@ class ConsumerSettings(_Settings):
 
 
 class ApiSettings(_Settings):
-    """The Data Delay API that is submitted to."""
+    """The Data Delay API that the collector submits to."""
 
     url: str = Field(pattern="^https?://[^/]")
     token: str | None = Field(default=None, min_length=1)
@@ -132,8 +132,8 @@ class CollectorConfig(_Settings):
     """One collector: what a single run collects.
 
     deadline_s  for the whole run; shorter than the interval at which cron starts it
-    lock_file   held while it runs; two runs of the same one must not overlap
-    parallel    topics that are looked at at the same time
+    lock_file   held while it runs; two runs with the same file must not overlap
+    parallel    how many topics are looked at in parallel
     """
 
     api: ApiSettings

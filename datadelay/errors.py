@@ -3,16 +3,16 @@
     DelayError
       +- ConfigInvalid        a value of a configuration is not allowed
       +- SubmissionInvalid    a submission contradicts itself, or lies in the future
-      +- SubmissionLate       a newer submission, or a rewind, was there first
-      +- DelayNotFound        nobody ever submitted anything for this consumer and topic
+      +- SubmissionLate       a newer submission, or a rewind, came first
+      +- DelayNotFound        nothing was ever submitted for this consumer and topic
       +- StoreUnavailable     the database cannot be opened, read or written
-      +- PositionsUnreadable  where a consumer keeps its positions cannot be reached or understood
+      +- PositionsUnreadable  a consumer's positions are unreachable or cannot be understood
       +- PositionsRefused     positions are not written: the consumer is active, or they would be wrong
       +- CallFailed           the client's call got no usable answer
            +- AccessDenied    the token is missing, unknown, or lacks the scope
            +- RateLimited     too many requests, and the bounded retries did not help
            +- ServerUnavailable   no connection, a time-out, or an error of the server
-           +- AnswerNotUnderstood  what answered does not speak this API
+           +- AnswerNotUnderstood  the answer does not come from this API
 
 Every message says which value was wrong, where it came from, and what to do.
 """
@@ -37,7 +37,7 @@ class SubmissionLate(DelayError):
 
 
 class DelayNotFound(DelayError, LookupError):
-    """Nobody ever submitted anything for this consumer and topic."""
+    """Nothing was ever submitted for this consumer and topic."""
 
 
 class StoreUnavailable(DelayError):
@@ -45,7 +45,7 @@ class StoreUnavailable(DelayError):
 
 
 class PositionsUnreadable(DelayError):
-    """Where a consumer keeps its positions cannot be reached or understood; nothing is known of them."""
+    """A consumer's positions are unreachable or cannot be understood; they are unknown."""
 
 
 class PositionsRefused(DelayError):
@@ -53,7 +53,7 @@ class PositionsRefused(DelayError):
 
 
 class CallFailed(DelayError):
-    """A call of the client got no usable answer; nothing is known of the delay."""
+    """A call of the client got no usable answer; the delay is unknown."""
 
 
 class AccessDenied(CallFailed):
@@ -61,7 +61,7 @@ class AccessDenied(CallFailed):
 
 
 class RateLimited(CallFailed):
-    """Too many requests; the bounded retries waited as told and were refused again."""
+    """Too many requests; the bounded retries waited as requested and were refused again."""
 
 
 class ServerUnavailable(CallFailed):
@@ -69,4 +69,4 @@ class ServerUnavailable(CallFailed):
 
 
 class AnswerNotUnderstood(CallFailed):
-    """What answered does not speak this API: a wrong URL, a proxy, or another version."""
+    """The answer does not come from this API: a wrong URL, a proxy, or another version."""

@@ -1,11 +1,11 @@
 """What a collector submits, and what a reader gets: plain frozen data.
 
-    Submission   one run's finding about one consumer and topic: every partition's position and progress
-    Delay        what is published of it at one moment: `consumed_until`, or why it is not known
+    Submission   one run's findings about one consumer and topic: every partition's position and progress
+    Delay        what is published of it at one moment: `consumed_until`, or why it is unknown
     Point        one step of a delay's history
 
-All times are int64 milliseconds UTC. "Not known" is None with a reason, never 0 and never NaN; `progress.UNKNOWN`
-lies outside of the range that a submission may carry, so that it cannot slip in as a time.
+All times are int64 milliseconds UTC. "Unknown" is None with a reason, never 0 and never NaN. `progress.UNKNOWN` lies
+outside the range that a submission may carry, so it cannot be taken for a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIME_MAX_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the latest one."""
 OFFSET_MAX = 2**63 - 1
 NAME_PATTERN = "^[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
-"""Kafka's rule for topics; not dots alone, which URLs would swallow."""
+"""Kafka's rule for topics; not only dots, which URLs would swallow."""
 NAME_MAX = 249
 TEXT_MAX = 1000
 
@@ -44,7 +44,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One partition in a submission; `reason` is there exactly when `progress_ms` is None."""
+    """One partition in a submission; `reason` is given exactly when `progress_ms` is None."""
 
     partition: int
     position: int | None
@@ -63,12 +63,12 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What one run of a collector found out about one consumer and topic.
+    """One collector run's findings about one consumer and topic.
 
     listed_ms          the wall clock just before the end offsets were listed
-    consumed_until_ms  the smallest progress of the partitions; None, with a reason, where one of them has none
-    generation         changes when the consumer starts anew: its positions cannot be compared with earlier ones
-    store_generation   the same of the store that the consumer feeds, None where it feeds none
+    consumed_until_ms  the smallest progress of the partitions; None, with a reason, if one of them has none
+    generation         changes when the consumer starts over: its positions cannot be compared with earlier ones
+    store_generation   the same for the store that the consumer feeds; None if it feeds none
     caught_up          every partition was caught up with its end
     """
 
@@ -118,16 +118,16 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delay:
-    """What is published of one consumer and topic at the moment `now_ms` of the server's clock.
+    """What is published of one consumer and topic at `now_ms` of the server's clock.
 
-    consumed_until_ms  every record still unread has an event time >= this one; None: not known (state `unknown`)
-    delay_ms           now minus it, as the server's clock has it
-    since_ms           when the present state began
+    consumed_until_ms  every record still unread has an event time >= this one; None: unknown (state `unknown`)
+    delay_ms           `now_ms` minus it
+    since_ms           when the current state began
     listed_ms, age_ms  when the ends of the newest submission were listed, and how long ago that is
-    success_ms         the same of the newest submission that carried a value, None if there was none
-    stale_after_ms     the age from which on a value counts as stale
-    slowest            the partition that holds the value back; one of unknown progress before all others
-    partitions         all of them, where the reader asked for them
+    success_ms         `listed_ms` of the newest submission that carried a value; None if there was none
+    stale_after_ms     the age from which a value counts as stale
+    slowest            the partition that holds the value back; one with unknown progress comes before all others
+    partitions         all of them, if the reader asked for them
     """
 
     consumer: str
@@ -150,7 +150,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One step of a delay's history: what was published from `at_ms` on. `sequence` grows by one a step."""
+    """One step of a delay's history: what was published from `at_ms` on. `sequence` grows by one per step."""
 
     sequence: int
     at_ms: int

@@ -1,13 +1,13 @@
 """Observes one consumer in one topic: the edge around `datadelay.collect`.
 
 The order matters. The clock is read before the ends are listed: what arrives later was unreadable at that time. The
-positions are read after the ends: a position may have moved on meanwhile, which only makes the value smaller than
-need be. Records are read of all partitions at once, and only where some are unread: a block from the position on, and
+positions are read after the ends: a position may have advanced meanwhile, which only makes the value smaller than
+necessary. Records are read of all partitions at once, and only if some are unread: a block from the position on, and
 one below it, so that no single record decides.
 
-Where times are in the payload, unread records of which none has a time are trouble, not a caught-up consumer: most
-often the path is wrong, and going by the clock would tell every reader that all is consumed. (A bad record before good
-ones is stepped over, and so are those from the future.)
+If times are in the payload and no unread record has a time, that is a failure, not a caught-up consumer. Most often the
+path is wrong, and going by the clock would report to every reader that all is consumed. (A bad record before good ones
+is skipped, and so are records from the future.)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ A = TypeVar("A")
 class Observation:
     """A topic at `listed_ms`; the generation is that of the consumer and of the topic.
 
-    store_generation: of the store that the consumer says it has fed up to there
+    store_generation: of the store that the consumer has fed up to these positions, as it reports
     """
 
     listed_ms: int
@@ -46,9 +46,9 @@ def observe(
     clock_ms: Callable[[], int],
     by_kafka_time: TopicLog | None = None,
 ) -> Observation:
-    """Look at every partition. Raises `KafkaIOError`, `PositionsUnreadable`; one partition's trouble is noted in it.
+    """Look at every partition. Raises `KafkaIOError`, `PositionsUnreadable`; one partition's failure is noted in it.
 
-    by_kafka_time: the same topic with Kafka's own times, which every record has; needed where `log` reads payloads.
+    by_kafka_time: the same topic with Kafka's own times, which every record has; needed if `log` reads payloads.
     """
     topic_id = log.topic_id()
     log.partition_count()
@@ -80,7 +80,7 @@ def observe(
 
 
 def _timeless(log: TopicLog, by_kafka_time: TopicLog, spans: Mapping[int, tuple[int, int]]) -> Mapping[int, str]:
-    """The partitions that hold readable records in the span, but none with a time however late."""
+    """The partitions that have readable records in the span, but none with any time, however far ahead."""
     late, late_troubles = _asked(lambda wanted: log.valid_times(wanted, _ANY_MS, 1), spans)
     rest = {p: span for p, span in spans.items() if not late.get(p) and p not in late_troubles}
     there, troubles = _asked(lambda wanted: by_kafka_time.valid_times(wanted, _ANY_MS, 1), rest)
@@ -99,7 +99,7 @@ def _times(block: list[Timed] | None) -> tuple[int, ...]:
 def _asked(
     ask: Callable[[Mapping[int, V]], Mapping[int, A]], wanted: Mapping[int, V]
 ) -> tuple[Mapping[int, A], Mapping[int, str]]:
-    """The answers, and the partitions that gave none with the reason: one that fails must not hide the others."""
+    """The answers, and the reasons of the partitions that gave none: one failure must not hide the other answers."""
     troubles: dict[int, str] = {}
     while rest := {p: value for p, value in wanted.items() if p not in troubles}:
         try:

@@ -1,20 +1,20 @@
-"""Which offset a time has in each partition, and whether that can be trusted. Over any `TopicLog`.
+"""Which offset a time has in each partition, and whether that can be trusted. Works on any `TopicLog`.
 
-    record         the first readable record with time >= T stands there, or a little behind it
-    log start      the same, at the first record that retention has left: earlier ones may be gone
+    record         the first readable record with time >= T is there, or a little later
+    log start      the same, at the first record that retention has kept: earlier ones may be gone
     past the end   no record reaches T: the last stable offset, so that reading begins with what arrives next
-    no time        there are offsets, but no record among them has a time: the last stable offset as well
-    empty          the partition holds nothing: its end as well
+    no time        there are offsets, but no record has a time: the last stable offset as well
+    empty          the partition holds nothing: its end
 
-A record from further in the future than `max_future_skew` counts as none, as in the joins. `no time` may be harmless
-(all is aborted or compacted away), or a wrong path to the time: who sets a consumer by it would skip all that is there.
+A record further in the future than `max_future_skew` does not count, as in the joins. `no time` may be harmless (all is
+aborted or compacted away), or the path to the time may be wrong: setting a consumer by it would skip all its records.
 
-Kafka's time index answers exactly. Where times are in the payload, or the index is misled (by a record from the
-future or ahead of its neighbours, a transaction's marker), blocks of records are searched: with a disorder of at most
-D every record before the answer has time < T, but those that lie (`kafkaio.blocksearch`), and a few from T - D on may
-be read again. Either way the neighbours are read: most of the last block before the answer must be below T, and some
-record of the block there must have reached T (T - D). An answer that they contradict (the log changed meanwhile, the
-index is broken) is not `verified`, and nothing is to be set by it.
+Kafka's time index answers exactly. If times are in the payload, or the index is misled (by a record from the future or
+ahead of its neighbours, or by a transaction marker), blocks of records are searched. With a disorder of at most D,
+every record before the answer has time < T, except those that lie (`kafkaio.blocksearch`); a few from T - D on may be
+read again. In both cases the neighbours are read: most of the last block before the answer must be below T, and some
+record of the block at the answer must have reached T (T - D). An answer that they contradict (the log changed
+meanwhile, the index is broken) is not `verified`, and nothing may be set by it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kafkaio.topiclog import TimeQuery as Query
 
 
 class Found(StrEnum):
-    """What stands at an offset that was found for a time."""
+    """What is at an offset that was found for a time."""
 
     RECORD = "record"
     LOG_START = "log start"
@@ -43,8 +43,8 @@ class Found(StrEnum):
 class OffsetAt:
     """Where a time begins in one partition.
 
-    before_ms  the time of the last valid record before the offset, None where there is none
-    at_ms      the time of the first valid record from the offset on, None where there is none
+    before_ms  the time of the last valid record before the offset; None if there is none
+    at_ms      the time of the first valid record from the offset on; None if there is none
     """
 
     partition: int

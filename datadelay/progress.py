@@ -10,18 +10,17 @@ Three facts about one partition give a progress, and the largest of them counts:
 2. *The newest record read has time M.* Likewise M - D.
 3. *Caught up:* position = last stable offset = high watermark when the ends were listed. Whatever arrives later was
    unreadable at that moment, and a record is readable at most the producer delay after its event time: progress is
-   listed - delay. This is what keeps an idle partition from stalling a join. It needs a clock that the event times
-   follow: `Idle.HOLD` switches it off, for topics replayed with old times. An open transaction (last stable offset
-   below the high watermark) switches it off too, for as long as it lasts: it hides records of unknown time.
+   listed - delay. This keeps an idle partition from stalling a join. It needs a clock that the event times follow:
+   `Idle.HOLD` switches it off, for topics replayed with old times. An open transaction (last stable offset below the
+   high watermark) also switches it off while it lasts, because it hides records of unknown time.
 
 A single record may lie: it is late, or ahead of its neighbours. So H and M are typical times of *blocks*
-(`kafkaio.eventtime`), of which at most a minority lies, and what is known of a block that is unread is more than that
-(`unread_progress`). Near the log's start a block is shorter. Then only as many records count as cannot all lie
-(`kafkaio.eventtime.proven`).
+(`kafkaio.eventtime`), of which at most a minority lies; more than that is known of an unread block
+(`unread_progress`). Near the log's start a block is shorter. Then a time counts only if more records have reached it
+than can lie (`kafkaio.eventtime.proven`).
 
-The minimum over inputs that are not idle, and "it never goes back", are those of Flink's
-`CombinedWatermarkStatus`; the idle rule replaces its idleness time-out, which would also fire when it was the reader
-that did not read.
+The minimum over inputs that are not idle, and "it never goes back", are taken from Flink's `CombinedWatermarkStatus`.
+The idle rule replaces its idleness time-out, which would also fire if it was the reader that did not read.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from kafkaio.blocksearch import block_size
 from kafkaio.eventtime import proven, typical
 
 UNKNOWN = -(2**62)
-"""The progress of a partition of which nothing is known: no record is below it (int64 milliseconds, far past)."""
+"""The progress of a partition about which nothing is known: no record is below it (int64 milliseconds, far past)."""
 
 
 class Idle(StrEnum):
@@ -44,7 +43,7 @@ class Idle(StrEnum):
 
 
 def caught_up(position: int, stable: int, high: int) -> bool:
-    """Nothing is unread, and no open transaction hides records behind the last stable offset."""
+    """Whether nothing is unread, and no open transaction hides records behind the last stable offset."""
     return position >= stable and stable == high
 
 
@@ -57,11 +56,11 @@ def partition_progress(
     producer_delay_ms: int,
     idle: Idle = Idle.ADVANCE,
 ) -> int:
-    """The progress of one partition in event-time milliseconds, `UNKNOWN` where no fact says anything.
+    """The progress of one partition in event-time milliseconds; `UNKNOWN` if there is no fact.
 
     reached_ms           the largest H for which the first unread record, or one before it, has time >= H
     newest_ms            the time of the newest record known to be read
-    caught_up_listed_ms  the wall clock just before the ends were listed, where the partition is caught up with them
+    caught_up_listed_ms  the wall clock just before the ends were listed, if the partition is caught up with them
     """
     facts = [UNKNOWN]
     if reached_ms is not None:
@@ -83,23 +82,23 @@ def unread_progress(
     producer_delay_ms: int,
     idle: Idle = Idle.ADVANCE,
 ) -> int:
-    """The progress of a partition in which records are unread; D is the disorder.
+    """The progress of a partition with unread records; D is the disorder.
 
-        floor    what was read proves, less D: no timely unread record is below it
+        floor    what the read records prove, less D: no timely unread record is below it
         among    the smallest time of the unread block that is not below the floor: those below it are late
-        behind   no timely record behind the unread block is below it: the typical time of the block, less D. Where the
-                 block is shorter, it holds all that is unread, and a single record may be most of it:
-                     at most listed - producer delay, where no transaction is open
-                     what the last block of all proves instead, where one is, or by `idle: hold`
+        behind   no timely record behind the unread block is below it: the block's typical time, less D. A shorter
+                 block holds all unread records, and a single record may be most of it. Then:
+                     at most listed - producer delay, if no transaction is open
+                     otherwise, or with `idle: hold`, what the last block of all records proves instead
         progress = max(floor, min(among, behind))
 
-    So neither a late record at the position sends the progress back, nor does one ahead of its neighbours move it on,
-    were it the only one unread.
+    So a late record at the position does not send the progress back, and a record ahead of its neighbours does not
+    advance it, even if it is the only unread one.
 
-    read_ms            the times of the last block of valid records that were read, fewer at the log's start
-    unread_ms          the times of the first block of valid records that are unread; fewer: there are no more
-    outliers           how many records of a block, or of what is shorter, may lie
-    settled_listed_ms  the wall clock just before the ends were listed, where no open transaction hid records
+    read_ms            times of the last block of valid records that were read; fewer at the log's start
+    unread_ms          times of the first block of valid unread records; fewer: there are no more
+    outliers           how many records of a block, or of a shorter one, may lie
+    settled_listed_ms  the wall clock just before the ends were listed, if no open transaction hid records
     """
     block = block_size(outliers)
     floor = proven_progress(read_ms, outliers, disorder_ms)
@@ -113,11 +112,11 @@ def unread_progress(
 
 
 def proven_progress(times_ms: Sequence[int], outliers: int, disorder_ms: int) -> int:
-    """What records in a row, at most a block, say of all that follow them; `UNKNOWN` where all of them may lie."""
+    """What consecutive records, at most a block, prove about all that follow them; `UNKNOWN` if all of them may lie."""
     reached_ms = proven(times_ms, outliers)
     return UNKNOWN if reached_ms is None else reached_ms - disorder_ms
 
 
 def frontier(progress_ms: Iterable[int], before_ms: int = UNKNOWN) -> int:
-    """The minimum over the partitions, never below the frontier `before_ms` that was known already."""
+    """The minimum over the partitions, but never below the frontier `before_ms` that was already known."""
     return max(min(progress_ms, default=UNKNOWN), before_ms)

@@ -1,22 +1,23 @@
 """What is published of a consumer's progress: the rules of the Data Delay API, without its database or clock.
 
     accept   Published, Submission, now -> Published, or a refusal
-    rewind   Published, now             -> Published: whatever comes next is believed
+    rewind   Published, now             -> Published: whatever comes next is accepted
     view     Published, now             -> Delay: the state at this moment
 
-Who reads a `consumed_until` may act on it for ever: it releases left records of a join. Hence:
+A reader may act on a `consumed_until` irrevocably: it releases left records of a join. Hence:
 
 1. *Late submissions change nothing.* One that was listed before the newest accepted one, or before a rewind, is
-   refused. The very same one again is no news, so that a sender may repeat what it got no answer to.
+   refused. The identical submission changes nothing either, so a sender that got no answer may repeat it.
 2. *The value never goes back*: the published one is the frontier of all values since the last rewind.
-3. *What breaks this premise makes the delay unknown*, by the submission that shows it: another generation of the
-   consumer or of the store it feeds, a position below one seen before, a partition that is gone (only where a value
-   or a position was known before: nothing else can be contradicted). It is **held** there
-   until a later submission is beyond the last published value (everything that readers were promised is consumed
-   again), or until somebody says by a rewind that the consumer went back on purpose.
-4. *Unknown is unknown*: a submission without a value publishes none. The next one with a value may, as positions
+3. *A submission that breaks this premise makes the delay unknown*: another generation of the consumer or of the store
+   it feeds, a position below an earlier one, a partition that is gone (only if a value or a position was known
+   before: nothing else can be contradicted). It is **held** there until a later submission is beyond the last
+   published value (everything that readers were promised is consumed again), or until a rewind reports that the
+   consumer went back on purpose.
+4. *Unknown is unknown*: a submission without a value publishes none. The next one with a value may, because positions
    are remembered in between.
-5. *A value that is not renewed becomes stale*; it stays readable, being still true. Unknown does not become stale.
+5. *A value that is not renewed becomes stale*; it stays readable, because it is still true. Unknown does not become
+   stale.
 
     state          value   when
     unknown        none    no value submitted, or held, or rewound and nothing submitted since
@@ -37,10 +38,10 @@ from datadelay.progress import UNKNOWN, frontier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How far ahead of the server's clock a submission may lie; what is beyond would block all later ones.
+    """How far ahead of the server's clock a submission may lie; one beyond that would block all later ones.
 
-    clock_skew_ms   of the time the ends were listed: the collector's clock against the server's
-    future_skew_ms  of the value: event times are set by producers
+    clock_skew_ms   for the time the ends were listed: the collector's clock against the server's
+    future_skew_ms  for the value: event times are set by producers
     """
 
     clock_skew_ms: int = 60_000
@@ -49,14 +50,14 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One consumer and topic, as it is remembered.
+    """The stored state of one consumer and topic.
 
     last        the newest accepted submission
     positions   the newest known position of each partition; None after a rewind: there is nothing to compare with
-    value_ms    what is published, None: unknown
+    value_ms    what is published; None: unknown
     floor_ms    the last published value since the last rewind
-    held        why values up to `floor_ms` are not believed; None: they are
-    reason      why the delay is unknown, None where it is not
+    held        why values up to `floor_ms` are not accepted; None: they are
+    reason      why the delay is unknown; None if it is known
     success_ms  when the newest submission that carried a value was listed
     since_ms    when the state (apart from stale) began
     """
@@ -140,7 +141,7 @@ def accept(
 
 
 def rewind(before: Published, *, now_ms: int, note: str | None = None) -> Published:
-    """Forget what was promised: unknown until a submission that was listed from now on, which will be believed."""
+    """Forget what was promised: unknown until a submission that was listed from now on, which will be accepted."""
     why = f" ({note})" if note else ""
     return replace(
         before,
@@ -222,7 +223,7 @@ def _refuse_late(before: Published, submission: Submission) -> None:
 
 
 def _premise_broken(last: Submission, positions: Mapping[int, int], submission: Submission) -> str | None:
-    """Why values of `submission` cannot be compared with earlier ones, None where they can."""
+    """Why values of `submission` cannot be compared with earlier ones; None if they can."""
     if submission.generation != last.generation:
         return f"new generation of the consumer ({_short(last.generation)} -> {_short(submission.generation)})"
     if submission.store_generation != last.store_generation:

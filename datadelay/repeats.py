@@ -1,7 +1,7 @@
-"""A log filter that lets every message through once: libraries tell the same failure at each of their attempts.
+"""A log filter that lets every message through once: libraries report the same failure at each attempt.
 
-librdkafka, for one, logs each connection that is refused, a thousand lines a minute, and in the same words but for the
-milliseconds that it took. The first line says why; numbers are therefore left out of the comparison.
+librdkafka, for example, logs every refused connection, a thousand lines a minute, which differ only in the milliseconds
+that the attempt took. The first line says why, so numbers are ignored in the comparison.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 class OncePerMessage(logging.Filter):
-    """For a short-lived command, which remembers all that was told. The loggers of `ours` are never muted."""
+    """For a short-lived command; it remembers every message. Loggers whose names start with `ours` are never muted."""
 
     def __init__(self, *ours: str) -> None:
         super().__init__()

@@ -1,10 +1,11 @@
 """Sets a consumer's positions: a plan that shows old and new, an undo file, and only then the write.
 
-    plan    reads the old positions; refuses offsets outside of the log. Writing nothing, it is the dry run
-    carry_out   refuses while the consumer is active, saves the undo file, writes bound to the old positions, reads back
+    plan    reads the old positions; refuses offsets outside the log. It writes nothing, so it is the dry run
+    carry_out   refuses while the consumer is active, saves the undo file, writes if the old positions still hold,
+                reads back
 
-The undo file is on the disk before anything is written, and is never written over. `undo` makes the reverse plan from
-it; a partition that had no position keeps the one it was given, as neither Kafka nor a spout can be told to forget one.
+The undo file is on disk before anything is written, and is never overwritten. `undo` makes the reverse plan from it. A
+partition that had no position keeps the one it was given, because neither Kafka nor a spout can forget a position.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Plan:
 
 
 def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends: Mapping[int, Ends]) -> Plan:
-    """Old and new of every partition in `new`. Raises `PositionsRefused` for offsets that the log does not have."""
+    """Old and new positions for each partition in `new`. Raises `PositionsRefused` for offsets outside the log."""
     for partition, offset in sorted(new.items()):
         if partition not in ends:
             raise PositionsRefused(f"topic {topic!r} has no partition {partition}; it has 0 to {len(ends) - 1}")
@@ -64,7 +65,7 @@ def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends:
 
 
 def carry_out(wanted: Plan, positions: WritablePositions, undo_file: Path, now_ms: int) -> None:
-    """Write a plan. Raises `PositionsRefused` (nothing is written then) or, where it cannot be read back, says so."""
+    """Write a plan. Raises `PositionsRefused`: nothing was written, or it was written but does not read back."""
     in_use = positions.in_use(wanted.topic, list(wanted.new))
     if in_use is not None:
         raise PositionsRefused(in_use)
@@ -76,9 +77,9 @@ def carry_out(wanted: Plan, positions: WritablePositions, undo_file: Path, now_m
 
 
 def undo(undo_file: Path, positions: WritablePositions, ends: Mapping[int, Ends]) -> tuple[Plan, tuple[Change, ...]]:
-    """The plan that puts an undo file's old positions back, and the changes that cannot be undone.
+    """The plan that restores an undo file's old positions, and the changes that cannot be undone.
 
-    Raises `PositionsUnreadable` for a file that is none, `PositionsRefused` for one of another consumer.
+    Raises `PositionsUnreadable` if it is not an undo file, `PositionsRefused` if it belongs to another consumer.
     """
     try:
         document = json.loads(undo_file.read_text(encoding="utf-8"))

@@ -1,11 +1,11 @@
-"""YAML settings with `${NAME}` and `${NAME:-default}` from the environment, so that secrets stand in no file.
+"""YAML settings with `${NAME}` and `${NAME:-default}` from the environment, so that no file contains secrets.
 
-Substitution comes after parsing and in text values only: a value can never change the structure, and keys, numbers
-and comments stay what they are. Every missing variable is an error that names it and its key; what looks like a
-variable and is none (`${lower case}`) is one as well. Values of variables never stand in a message.
+Substitution happens after parsing and only in text values: a value can never change the structure, and keys, numbers
+and comments stay as they are. Every missing variable is an error that names it and its key; so is text that looks like
+a variable but is not (`${lower case}`). Messages never contain values of variables.
 
-Stricter than YAML's own rules in two points: a key that stands twice is refused, where YAML would silently take the
-second; and a time stays the text that was written, where YAML would drop its zone.
+It is stricter than YAML in two points. A duplicate key is refused, where YAML would silently take the second one. A
+time stays text, where YAML would drop its zone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Problems = list[tuple[tuple[str | int, ...], str]]
 
 
 def load_yaml_with_env(path: Path, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """The mapping in a YAML file, variables replaced; raises `ConfigInvalid` with every problem."""
+    """The mapping in a YAML file, with variables replaced. Raises `ConfigInvalid` with every problem."""
     document, problems = with_env(load_yaml(path), environ)
     if problems:
         lines = "".join(f"\n  {dotted(where)}: {what}" for where, what in problems)
@@ -37,9 +37,9 @@ def load_yaml_with_env(path: Path, environ: Mapping[str, str] = os.environ) -> d
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file as it stands there; raises `ConfigInvalid`."""
+    """The mapping in a YAML file, unchanged. Raises `ConfigInvalid`."""
     try:
-        # From the open file, not from its text: PyYAML then quotes no line of it, which may hold a secret.
+        # From the open file, not from its text: then PyYAML does not quote lines, which may contain a secret.
         with path.open(encoding="utf-8") as file:
             document = yaml.load(file, _StrictLoader)
     except yaml.MarkedYAMLError as error:
@@ -54,7 +54,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 
 def with_env(document: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], Problems]:
-    """The same document with variables replaced, and a problem for each that cannot be."""
+    """The same document with variables replaced, and a problem for each one that cannot be."""
     problems: Problems = []
 
     def replaced(value: Any, where: tuple[str | int, ...]) -> Any:
@@ -89,7 +89,7 @@ def _text(text: str, where: tuple[str | int, ...], environ: Mapping[str, str], p
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe, refuses a key that stands twice, leaves times as text."""
+    """Safe, refuses duplicate keys, leaves times as text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""A document as a pydantic model, with errors that name the key, the value and what is allowed."""
+"""Reads a document as a pydantic model, with errors that name the key, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SECRET = re.compile(r"password|secret|token|key|credential", re.IGNORECASE)
 
 
 def validated(model: type[M], document: Mapping[str, Any], source: str) -> M:
-    """`document` as a `model`. Raises `ConfigInvalid` with every wrong key; values of secrets are not shown."""
+    """`document` as a `model`. Raises `ConfigInvalid` with every wrong key; secret values are not shown."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
         parts = error.errors(include_url=False)
-        # A list whose items were refused is then said to be too short: no news.
+        # A list whose items were refused is then also reported as too short: left out.
         told = [part for part in parts if not (part["type"] == "too_short" and _inside(part, parts))]
         faults = (_fault(model, part) for part in told)
         raise ConfigInvalid(f"{source}: " + "; ".join(faults)) from None  # the error quotes secrets
@@ -40,14 +40,14 @@ def _fault(model: type[BaseModel], part: Any) -> str:
     if part["type"] == "missing":
         return f"{where}: missing"
     message = part["msg"].removeprefix("Value error, ")
-    if isinstance(part["input"], dict | list | tuple):  # of several keys: the message says which
+    if isinstance(part["input"], dict | list | tuple):  # the error concerns several keys: the message names them
         return f"{where}: {message}" if where else message
     value = "***" if any(_SECRET.search(str(step)) for step in loc) else repr(part["input"])
     return f"{where}: {value if len(value) <= 100 else value[:97] + '...'} is not allowed: {message}"
 
 
 def _allowed(model: type[BaseModel], loc: Iterable[int | str]) -> set[str]:
-    """The keys of the models that an error's place leads to; the tag of a union is a step of its own."""
+    """The keys of the models that an error's location leads to; the tag of a union is a step of its own."""
     models = {model}
     for step in loc:
         fields = [(one, name, field) for one in models for name, field in one.model_fields.items()]

@@ -1,8 +1,8 @@
 """The JSON of the Data Delay API, shared by its server and its client.
 
-Times are integers of epoch milliseconds (`..._ms`), which programs use, with the same time in ISO 8601 beside it
-where people read it. What is not known is null. A server refuses members that it does not know (a typing error must
-not pass for a value); a client ignores them (a newer server may say more).
+Times are integers of epoch milliseconds (`..._ms`), for programs; where people read them, the same time is given beside
+it in ISO 8601. Unknown values are null. A server refuses unknown members (a typing error must not be taken for a
+value); a client ignores them (a newer server may send more).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Answered(BaseModel):
 
 
 class PartitionBody(_Sent):
-    """One partition of a submission. `reason` is there exactly when `progress_ms` is null."""
+    """One partition of a submission. `reason` is given exactly when `progress_ms` is null."""
 
     partition: int = Field(strict=True, ge=0, lt=2**31)
     position: int | None = Field(strict=True, ge=0, le=OFFSET_MAX, description="the next offset to read")
@@ -62,7 +62,7 @@ class PartitionBody(_Sent):
 
 
 class SubmissionBody(_Sent):
-    """What one run of a collector found out. `consumed_until_ms` is the smallest progress, or null with a reason."""
+    """The findings of one collector run. `consumed_until_ms` is the smallest progress, or null with a reason."""
 
     listed_ms: TimeMs = Field(description="the wall clock just before the end offsets were listed")
     consumed_until_ms: TimeMs | None
@@ -75,7 +75,7 @@ class SubmissionBody(_Sent):
     partitions: list[PartitionBody]
 
     def submission(self, consumer: str, topic: str) -> Submission:
-        """The plain data. Raises `SubmissionInvalid` where the body contradicts itself."""
+        """The plain data. Raises `SubmissionInvalid` if the body contradicts itself."""
         return Submission(
             consumer=consumer,
             topic=topic,
@@ -92,7 +92,7 @@ class SubmissionBody(_Sent):
 
     @classmethod
     def of(cls, submission: Submission) -> SubmissionBody:
-        """The body that says `submission`; consumer and topic stand in the URL."""
+        """The body for `submission`; consumer and topic are in the URL."""
         return cls(
             listed_ms=submission.listed_ms,
             consumed_until_ms=submission.consumed_until_ms,
@@ -138,7 +138,7 @@ class DelayBody(_Answered):
 
     @classmethod
     def of(cls, delay: Delay) -> DelayBody:
-        """The answer that says `delay`."""
+        """The answer for `delay`."""
         return cls(
             consumer=delay.consumer,
             topic=delay.topic,
@@ -206,7 +206,7 @@ class PointBody(_Answered):
 
     @classmethod
     def of(cls, point: Point) -> PointBody:
-        """The answer that says `point`."""
+        """The answer for `point`."""
         value_ms = point.consumed_until_ms
         return cls(
             sequence=point.sequence,

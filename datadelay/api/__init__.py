@@ -1,1 +1,1 @@
-"""The Data Delay API: what collectors submit is kept, and published by the rules of `datadelay.publish`."""
+"""The Data Delay API: stores what collectors submit, and publishes it by the rules of `datadelay.publish`."""

@@ -1,6 +1,6 @@
-"""Refuses callers without a scope: 401 to those whom a token would help, 403 to those whose token does not (RFC 6750).
+"""Refuses callers without a scope: 401 if a token would help, 403 if their token lacks the scope (RFC 6750).
 
-The gate has identified them. A scope may be asked for in any of several words, as `write` for a whole server and
+The gate has already identified them. Several scopes may satisfy a request: `write` for a whole server, or
 `impressions:write` for one part of it.
 """
 
@@ -19,7 +19,7 @@ _bearer = HTTPBearer(auto_error=False, description="a token of the server's toke
 
 
 def needs(scope: str, realm: str, instead: Callable[[Request], str] | None = None) -> Any:
-    """A dependency that refuses callers who have neither `scope` nor the one that `instead` names for the request."""
+    """A dependency that refuses callers who have neither `scope` nor the scope that `instead` gives for the request."""
 
     async def check(request: Request, _: Annotated[object, Depends(_bearer)]) -> None:
         principal: Principal | None = request.state.principal

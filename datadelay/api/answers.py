@@ -1,7 +1,7 @@
-"""Encoded pages of histories, as long as nothing new was published: many people look at the same few charts.
+"""Caches encoded history pages until something new is published: many people look at the same few charts.
 
-A page is remembered with the `Published` object that was current before it was read; a page of an older object is
-never given out. The least recently used pages are forgotten first.
+A page is stored with the `Published` object that was current before the page was read. A page of an older object is
+never returned. The least recently used pages are dropped first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class HistoryAnswers:
         self._pages: OrderedDict[Hashable, tuple[Published, bytes]] = OrderedDict()
 
     def get(self, query: Hashable, current: Published) -> bytes | None:
-        """The page of `query`, if it was made while `current` was already published."""
+        """The page of `query`, if it was made when `current` was already published."""
         found = self._pages.get(query)
         if found is None or found[0] is not current:
             return None
@@ -28,7 +28,7 @@ class HistoryAnswers:
         return found[1]
 
     def put(self, query: Hashable, current: Published, page: bytes) -> None:
-        """Remember a page that was read after `current` had been published."""
+        """Store a page that was read after `current` was published."""
         self._pages[query] = (current, page)
         self._pages.move_to_end(query)
         if len(self._pages) > self._capacity:

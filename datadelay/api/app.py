@@ -1,15 +1,15 @@
 """The Data Delay API as an ASGI application: each route decodes, calls the store or one pure function, encodes.
 
-    PUT    /v1/delays/{consumer}/{topic}          write  submit; the very same submission may be repeated
+    PUT    /v1/delays/{consumer}/{topic}          write  submit; the identical submission may be repeated
     GET    /v1/delays/{consumer}/{topic}          read   one delay
     GET    /v1/delays                             read   all of them
     GET    /v1/delays/{consumer}/{topic}/history  read   what was published when, newest first
     POST   /v1/delays/{consumer}/{topic}/rewind   write  the consumer went back on purpose
-    DELETE /v1/delays/{consumer}/{topic}          write  the consumer is retired: forget it
+    DELETE /v1/delays/{consumer}/{topic}          write  the consumer is retired: delete it
     GET    /metrics                               read
     GET    /livez, /readyz, /, /openapi.json      open
 
-Delays are read from memory on the event loop; what touches the database runs in threads.
+Delays are read from memory on the event loop; everything that touches the database runs in threads.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Delays:
         self.metrics = Metrics(self.all)
 
     def all(self) -> list[Delay]:
-        """Everything that is published, now."""
+        """Everything that is published, as of now."""
         now_ms = self._clock_ms()
         return [self._view(published, now_ms) for published in self._store.all()]
 
@@ -135,7 +135,7 @@ class Delays:
         return _json(DelayBody.of(self._view(published, self._clock_ms(), partitions)))
 
     def submit(self, consumer: PathName, topic: PathName, body: SubmissionBody) -> Response:
-        """Submit what a collector found out. Refused (409) if a newer submission or a rewind was there first."""
+        """Submit a collector's findings. Refused (409) if a newer submission or a rewind came first."""
         now_ms = self._clock_ms()
         stale_after_ms, bounds = self._config.stale_after_ms(consumer), self._config.bounds
         try:
@@ -155,7 +155,7 @@ class Delays:
         return _json(DelayBody.of(self._view(published, now_ms)))
 
     def rewind(self, consumer: PathName, topic: PathName, body: RewindBody) -> Response:
-        """Say that the consumer went back on purpose: unknown until the next submission, which is believed."""
+        """Report that the consumer went back on purpose: unknown until the next submission, which is accepted."""
         now_ms = self._clock_ms()
 
         def decide(before: Published | None) -> Published:
@@ -165,7 +165,7 @@ class Delays:
         return _json(DelayBody.of(self._view(published, now_ms)))
 
     def forget(self, consumer: PathName, topic: PathName) -> Response:
-        """Forget a retired consumer and topic, with its history."""
+        """Delete a retired consumer and topic, with its history."""
         self._store.forget(consumer, topic)
         return Response(status_code=204)
 
@@ -205,7 +205,7 @@ def create_app(store: Store, tokens: Tokens, config: ServeConfig, clock_ms: Call
         title="Teacup Data Delay",
         version="1",
         description="How far has a consumer come in event time?",
-        docs_url=None,  # they would load scripts from elsewhere
+        docs_url=None,  # these pages would load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -223,17 +223,17 @@ def create_app(store: Store, tokens: Tokens, config: ServeConfig, clock_ms: Call
 
 
 def _operations(store: Store, metrics: Metrics) -> APIRouter:
-    """What those who run the server ask."""
+    """Routes for operators."""
     router = APIRouter(tags=["operations"])
 
     @router.get("/livez", response_class=PlainTextResponse, responses=_answers())
     async def livez() -> str:
-        """The process answers."""
+        """Whether the process answers."""
         return "ok\n"
 
     @router.get("/readyz", response_class=PlainTextResponse, responses=_answers(503))
     def readyz() -> str:
-        """The database answers as well."""
+        """Whether the database answers as well."""
         store.check()
         return "ok\n"
 
@@ -244,7 +244,7 @@ def _operations(store: Store, metrics: Metrics) -> APIRouter:
         responses=_answers(401, 403),
     )
     async def metrics_text() -> Response:
-        """Prometheus' text format."""
+        """Metrics in Prometheus' text format."""
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -1,15 +1,15 @@
 """Who may do what: bearer tokens (RFC 6750) with scopes.
 
-A token is 32 random bytes, so that one round of SHA-256 keeps it as well as a slow hash would; only the digest is
-kept, in memory and in the tokens file:
+A token is 32 random bytes, so one round of SHA-256 protects it as well as a slow hash would. Only the digest is kept,
+in memory and in the tokens file:
 
     # name     scopes       sha256 of the token
     collector  read,write   9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 
-A token that is presented is compared with every digest in constant time. A wrong one is refused even where reading
-is open to everybody: whoever sends it believes that it counts.
+A presented token is compared with every digest in constant time. A wrong one is refused even if reading is open to
+everybody, because its sender believes that it counts.
 
-Scopes are words: those of the Data Delay API are `read` and `write`; another server has its own.
+Scopes are words. Those of the Data Delay API are `read` and `write`; another server has its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody who makes requests. `name` is None for those without a token."""
+    """A caller. `name` is None for callers without a token."""
 
     name: str | None
     scopes: frozenset[str]
@@ -47,7 +47,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it is kept: its digest, not itself."""
+    """A stored token: its digest, not the token itself."""
 
     name: str
     scopes: frozenset[str]
@@ -71,7 +71,7 @@ class Tokens:
             raise ConfigInvalid(f"token names must differ, found {sorted(names)}")
 
     def identify(self, authorization: str | None) -> Principal | None:
-        """Whose request this is by its `Authorization` header; None: the header names no token of ours."""
+        """The caller by the `Authorization` header; None: the header contains no token of ours."""
         if authorization is None:
             return Principal(None, self.anonymous)
         scheme, _, presented = authorization.partition(" ")
@@ -79,14 +79,14 @@ class Tokens:
             return None
         digest = _digest(presented.strip())
         found = None
-        for token in self.tokens:  # no early end: the time must not tell which one matched
+        for token in self.tokens:  # no early exit: the time taken must not reveal which one matched
             if hmac.compare_digest(digest, token.sha256):
                 found = token
         return None if found is None else Principal(found.name, found.scopes | self.anonymous)
 
 
 def new_token(name: str, scopes: Iterable[str]) -> tuple[str, Token]:
-    """A new random token: its secret, to be given away once, and what is kept of it."""
+    """A new random token: its secret, to be handed out once, and what is stored of it."""
     secret = secrets.token_urlsafe(32)
     return secret, _checked(name, frozenset(scopes), _digest(secret), "new token")
 
@@ -116,7 +116,7 @@ def load_tokens(
 
 
 def parse_tokens(text: str, source: str, allowed: Collection[str] = tuple(Scope)) -> tuple[Token, ...]:
-    """The tokens of a tokens file: a line is a name, scopes joined by commas, and a SHA-256 in hex."""
+    """The tokens of a tokens file; each line is a name, scopes joined by commas, and a SHA-256 in hex."""
     tokens = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split("#", 1)[0].split()
@@ -135,7 +135,7 @@ def parse_tokens(text: str, source: str, allowed: Collection[str] = tuple(Scope)
 def environment_tokens(
     environ: Mapping[str, str], variables: tuple[str, str] = (READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE)
 ) -> tuple[Token, ...]:
-    """Tokens given in plain text by environment variables (a Kubernetes secret): one to read, one for both."""
+    """Tokens given as plain text in environment variables (a Kubernetes secret): one for reading, one for both."""
     wanted = zip(
         variables,
         ("environment-read", "environment-write"),

@@ -1,4 +1,4 @@
-"""What a server of the Data Delay API is told; validates completely, opens nothing."""
+"""Configuration of a Data Delay API server; validates completely, opens nothing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from datadelay.validation import validated
 class ServeConfig(BaseModel):
     """A server's configuration.
 
-    A value is stale when its newest submission is older than `stale_after_intervals` times the interval at which
-    its consumer is collected: `intervals_s` by consumer, otherwise `interval_s`.
+    A value is stale if its newest submission is older than `stale_after_intervals` times the interval at which its
+    consumer is collected: `intervals_s` by consumer, otherwise `interval_s`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,7 +65,7 @@ class ServeConfig(BaseModel):
         return Bounds(clock_skew_ms=self.max_clock_skew_ms, future_skew_ms=self.max_future_skew_ms)
 
     def stale_after_ms(self, consumer: str) -> int:
-        """The age from which on a value of `consumer` is stale."""
+        """The age from which a value of `consumer` is stale."""
         interval_s = self.intervals_s.get(consumer, self.interval_s)
         return round(interval_s * self.stale_after_intervals * 1000)
 

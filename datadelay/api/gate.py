@@ -1,7 +1,7 @@
-"""What every request passes before the application: who is it, how often, how large; and afterwards its count.
+"""What every request passes before the application: identification, rate limit, size limit; afterwards it is counted.
 
-Plain ASGI, as it must see the body's bytes arrive: a body beyond the limit is refused by its Content-Length, or, where
-that is missing or lies, as soon as the bytes are too many, and is never held in memory.
+Plain ASGI, because it must see the body's bytes arrive. A body beyond the limit is never held in memory: it is refused
+by its Content-Length or, if that is missing or wrong, as soon as too many bytes have arrived.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNLIMITED = frozenset({"/livez", "/readyz"})
 
 
 class Gate:
-    """Identifies, limits and counts. The principal (None: unknown token) is in the request's state."""
+    """Identifies, limits and counts. Puts the principal (None: unknown token) into the request's state."""
 
     def __init__(
         self, app: App, *, tokens: Tokens, limiter: RateLimiter, requests: Counter, max_body_bytes: int
@@ -96,7 +96,7 @@ class Gate:
         return limited_receive
 
     def _count(self, scope: Scope, status: int) -> None:
-        """By route, not by path, and only known methods: labels must not be made up by callers."""
+        """By route, not by path, and only known methods: callers must not be able to create labels."""
         route = getattr(scope.get("route"), "path", "other")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._requests.labels(method, route, str(status)).inc()

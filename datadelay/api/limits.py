@@ -1,7 +1,7 @@
-"""How much one caller may ask for: a token bucket each (pure), and the bucket of every caller.
+"""Rate limits: a token bucket for each caller (pure).
 
-A bucket holds up to `burst` requests and gains `rate_per_s` of them a second. Callers are forgotten in the order of
-their last request once there are too many, so that addresses made up by somebody cannot fill the memory.
+A bucket holds up to `burst` requests and gains `rate_per_s` requests per second. If there are too many callers, those
+whose last request is oldest are dropped, so that made-up addresses cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TokenBucket:
     at_s: float
 
     def take(self, now_s: float) -> int | None:
-        """Take one request: None if there was one, otherwise the whole seconds after which there will be."""
+        """Take one request: None if there was one, otherwise the whole seconds until there is one."""
         self.left = min(self.burst, self.left + (now_s - self.at_s) * self.rate_per_s)
         self.at_s = now_s
         if self.left >= 1:

@@ -1,13 +1,13 @@
-"""Prometheus metrics: of every delay, and of the API itself.
+"""Prometheus metrics of every delay and of the API itself.
 
     teacup_data_delay_seconds{consumer,topic}                   absent while the delay is unknown
     teacup_data_delay_last_success_age_seconds{consumer,topic}  of the newest submission with a value; absent before it
     teacup_data_delay_last_submission_age_seconds{consumer,topic}
-    teacup_data_delay_state{consumer,topic,state}               1 for the present state, 0 for the three others
+    teacup_data_delay_state{consumer,topic,state}               1 for the current state, 0 for the three others
     teacup_data_delay_requests_total{method,route,status}
     teacup_data_delay_refused_submissions_total{reason}         late, invalid
 
-An unknown delay has no sample, as 0 would read as "no delay", and NaN silences most alert rules; alert on the state.
+An unknown delay has no sample: 0 would read as "no delay", and NaN silences most alert rules. Alert on the state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DelayCollector(Collector):
         self._delays = delays
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """Nothing to know in advance; keeps a registration from scraping."""
+        """Nothing is known in advance; this keeps a registration from scraping."""
         return []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:

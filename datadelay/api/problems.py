@@ -2,20 +2,20 @@
 
 status  type                       raised by
 400     /problems/malformed        a body that is not JSON
-401     /problems/unauthenticated  no token where one is needed, or one that nobody knows
+401     /problems/unauthenticated  no token although one is needed, or an unknown token
 403     /problems/forbidden        a token without the scope
-404     /problems/not-found        a path, or a consumer and topic, that is not there
-405     /problems/method           another method is meant; `Allow` names it
-406     /problems/not-acceptable   no media type that `Accept` names is offered
-409     /problems/late             a newer submission or a rewind was there first
+404     /problems/not-found        an unknown path, or an unknown consumer and topic
+405     /problems/method           an unsupported method; `Allow` names the supported ones
+406     /problems/not-acceptable   none of the media types in `Accept` is offered
+409     /problems/late             a newer submission or a rewind came first
 413     /problems/too-large        the body is beyond the limit
-415     /problems/media-type       a body of a media type, or with an encoding, that is not understood
+415     /problems/media-type       a body with an unsupported media type or encoding
 422     /problems/invalid          a value is not allowed; `errors` points at it
-429     /problems/too-many         beyond the rate; `Retry-After` says how long to wait
+429     /problems/too-many         beyond the rate limit; `Retry-After` says how long to wait
 500     /problems/defect           a defect of the server; its log has the trace
 503     /problems/unavailable      the database does not answer
 
-A server says by `install` which of its own errors has which status, and its type where the table has another.
+A server passes to `install` the status of each of its own errors, and the type where it differs from this table.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def problem(
     errors: list[ProblemPart] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The answer that says what is wrong."""
+    """The answer that describes a problem."""
     body = ProblemBody(
         type=kind or (f"/problems/{_KINDS[status]}" if status in _KINDS else "about:blank"),
         title=HTTPStatus(status).phrase,
@@ -87,10 +87,10 @@ def install(
     meanings: Mapping[type[Exception], tuple[int, str | None]],
     retry_unavailable_s: int = RETRY_UNAVAILABLE_S,
 ) -> None:
-    """Answer every error of `app` by a problem, and describe it so.
+    """Answer every error of `app` with a problem, and describe it so.
 
-    `meanings`: an error's status and the type of its problem (None: the usual one of the status). An error's base
-    class stands after it.
+    `meanings`: the status of an error and the type of its problem (None: the status's usual type). An error's base
+    class must come after it.
     """
 
     async def known_error(request: Request, error: Exception) -> Response:
@@ -141,12 +141,12 @@ async def _validation_error(request: Request, error: Exception) -> Response:
 
 
 async def _defect(request: Request, error: Exception) -> Response:
-    """The trace goes to the log by the server itself; the answer keeps it to itself."""
+    """The server itself logs the trace; the answer does not reveal it."""
     return problem(500, "a defect of the server: its log has the trace", instance=request.url.path)
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's description, with problems where it would describe its own errors."""
+    """FastAPI's description, with problems in place of its own error schemas."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         _, definitions = models_json_schema(

@@ -1,4 +1,4 @@
-"""The tables, as the newest migration leaves them (a test compares the two)."""
+"""The tables as the newest migration leaves them (a test compares the two)."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ history = Table(
     Column("consumed_until_ms", BigInteger),
     Column("reason", Text),
     Column("slowest_partition", Integer),
-    sqlite_with_rowid=False,  # a page is one stretch of the primary key
+    sqlite_with_rowid=False,  # a page is a contiguous range of the primary key
 )

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def serve(config: ServeConfig) -> None:
-    """Serve until SIGTERM or SIGINT; requests under way are finished.
+    """Serve until SIGTERM or SIGINT; requests in progress are completed.
 
     Raises `ConfigInvalid` and `StoreUnavailable` before anything is served.
     """
@@ -35,7 +35,7 @@ def serve(config: ServeConfig) -> None:
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                access_log=False,  # a line for each of a thousand reads a second; /metrics counts them
+                access_log=False,  # it would have a line for each of a thousand reads per second; /metrics counts them
                 log_config=None,
                 server_header=False,
                 ssl_certfile=config.tls_certificate,

@@ -1,9 +1,9 @@
-"""What is published, kept in SQLite: every acknowledged write is on the disk, every read of a delay is from memory.
+"""Stores what is published in SQLite: every acknowledged write is on disk, every read of a delay is from memory.
 
-One server process owns the file (a lock beside it holds that), so the newest state of every consumer and topic is
-also kept in memory, and is replaced there after its transaction has been committed; only histories are read from the
-database. `synchronous=FULL` in WAL mode syncs the log before a commit returns: an answer to a submission means that
-neither kill -9 nor a power failure loses it.
+One server process owns the file (a lock file ensures it). So the newest state of every consumer and topic is also kept
+in memory, and is replaced there after its transaction is committed; only histories are read from the database.
+`synchronous=FULL` in WAL mode syncs the log before a commit returns: once a submission is answered, neither kill -9 nor
+a power failure loses it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _NEWEST_FIRST = (
 
 
 class Store:
-    """All consumers and topics, each with its history. Safe to use from several threads."""
+    """All consumers and topics, each with its history. Thread-safe."""
 
     def __init__(self, engine: Engine, lock: TextIO, *, retention_ms: int, max_points: int) -> None:
         self._engine = engine
@@ -77,7 +77,7 @@ class Store:
 
     @classmethod
     def open(cls, database: str, *, retention_ms: int, max_points: int) -> Self:
-        """Lock the file, bring it to the newest migration, read it. Raises `StoreUnavailable`."""
+        """Lock the file, migrate it to the newest version, read it. Raises `StoreUnavailable`."""
         lock = _lock(Path(make_url(database).database or ""))
         try:
             engine = create_engine(database)
@@ -90,7 +90,7 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Close the connections, give the file free."""
+        """Close the connections and release the file."""
         self._engine.dispose()
         self._lock.close()
 
@@ -105,7 +105,7 @@ class Store:
         return [entry for _, entry in sorted(self._published.items())]
 
     def get(self, consumer: str, topic: str) -> Published:
-        """What is published of one. Raises `DelayNotFound`."""
+        """What is published of one consumer and topic. Raises `DelayNotFound`."""
         try:
             return self._published[consumer, topic]
         except KeyError:
@@ -116,9 +116,9 @@ class Store:
     def change(
         self, consumer: str, topic: str, decide: Callable[[Published | None], Published], now_ms: int
     ) -> Published:
-        """Publish what `decide` makes of what is published now, with a point in the history; commits first.
+        """Publish what `decide` returns for what is published now, with a point in the history; commits first.
 
-        What `decide` raises changes nothing. If it returns what it was given, nothing is written.
+        If `decide` raises, nothing changes. If it returns what it was given, nothing is written.
         """
         key = (consumer, topic)
         with self._writing:
@@ -127,7 +127,7 @@ class Store:
             if after is not before:
                 with self._connection() as connection:
                     self._write(connection, after, now_ms)
-                self._published = {**self._published, key: after}  # readers iterate over the old one
+                self._published = {**self._published, key: after}  # readers iterate over the old mapping
         return after
 
     def forget(self, consumer: str, topic: str) -> None:
@@ -156,7 +156,7 @@ class Store:
         ]
 
     def check(self) -> None:
-        """Ask the database for something. Raises `StoreUnavailable`."""
+        """Query the database. Raises `StoreUnavailable`."""
         with self._connection() as connection:
             connection.execute(select(published.c.id).limit(1))
 
@@ -197,7 +197,7 @@ class Store:
         self._prune(connection, row.id, row.sequence, now_ms)
 
     def _prune(self, connection: Connection, published_id: int, newest: int, now_ms: int) -> None:
-        """Drop the points beyond the count, then the oldest few as long as they are beyond the retention."""
+        """Drop the points beyond the count, then the oldest few if they are beyond the retention."""
         mine = history.c.published_id == published_id
         connection.execute(delete(history).where(mine, history.c.sequence <= newest - self._max_points))
         oldest = select(history.c.sequence).where(mine).order_by(history.c.sequence).limit(100).subquery()
@@ -211,7 +211,7 @@ class Store:
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the database to the newest migration. Raises `StoreUnavailable`, also for one of a newer version."""
+    """Migrate the database to the newest version. Raises `StoreUnavailable`, also if its version is newer."""
     config = AlembicConfig()
     config.set_main_option("script_location", str(files("datadelay.api") / "migrations").replace("%", "%%"))
     newest = ScriptDirectory.from_config(config).get_current_head()
@@ -244,7 +244,7 @@ def _begin(connection: Connection) -> None:
 
 
 def _configure(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # the driver's own transactions would leave out migrations' DDL
+    connection.isolation_level = None  # the driver's own transactions would leave out the migrations' DDL
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=5000"):
         cursor.execute(f"PRAGMA {pragma}")
@@ -252,7 +252,7 @@ def _configure(connection: Any, _record: object) -> None:
 
 
 def _lock(path: Path) -> TextIO:
-    """Two servers on one file would each publish from a memory of its own."""
+    """Two servers on one file would each publish from their own memory."""
     lock_path = path.with_name(path.name + ".lock")
     try:
         lock = lock_path.open("w")

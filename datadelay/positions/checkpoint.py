@@ -1,14 +1,14 @@
 """Positions in a Spark checkpoint: the ends of the newest *committed* batch.
 
-    metadata     {"id": "..."}: made with the checkpoint, so it is the generation
-    commits/N    there when batch N is committed
-    offsets/N    line 1 the version, line 2 metadata, then the end of batch N for each source: in v1 one a line in their
-                 order, in v2 `name:end`; `-` where a source had nothing
+    metadata     {"id": "..."}: created with the checkpoint, so it is the generation
+    commits/N    exists when batch N is committed
+    offsets/N    line 1 the version, line 2 metadata, then the end of batch N for each source: in v1 one line per source
+                 in their order, in v2 `name:end`; `-` where a source had nothing
 
 The batch planned last may be above the one committed last; its offsets are not positions. Two formats of an end are
-read: that of Spark's Kafka source, `{"topic": {"0": 123}}`, and that of our own jobs, whose `buckets` list for each
-side its partitions as `[partition, start, end, ...]`. Where several sources of a query read the topic, or several
-buckets its partition, the smallest position counts: up to there everything was read.
+read: that of Spark's Kafka source, `{"topic": {"0": 123}}`, and that of our own jobs, whose `buckets` list the
+partitions of each side as `[partition, start, end, ...]`. If several sources of a query read the topic, or several
+buckets read a partition, the smallest position counts: everything below it was read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VOID = "-"
 
 
 class SparkCheckpoint:
-    """Implements `Positions` over a local folder or any URL that fsspec knows. Raises `PositionsUnreadable`."""
+    """Implements `Positions` over a local folder or any fsspec URL. Raises `PositionsUnreadable`."""
 
     def __init__(self, location: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self._location = location
@@ -47,9 +47,9 @@ class SparkCheckpoint:
         """Nothing to close."""
 
     def _read(self, of_log: Callable[[str], T]) -> tuple[str, T]:
-        """The generation, and what a file of the offset log says: that of the newest committed batch."""
+        """The generation, and what the newest committed batch's file of the offset log says."""
         try:
-            # Listings may be cached by a file system that lives on; a run wants to see the newest commit.
+            # A long-lived file system may cache listings; a run must see the newest commit.
             files, root = fsspec.core.url_to_fs(self._location, **self._options)
             files.invalidate_cache()
             generation = _generation(files.cat_file(f"{root}/metadata"))
@@ -63,7 +63,7 @@ class SparkCheckpoint:
 
 
 def newest_batch(names: Collection[str]) -> int:
-    """The newest number among the names of a folder of Spark's log; temporary files and checksums are none."""
+    """The newest number among the names of a folder of Spark's log; temporary files and checksums do not count."""
     numbers = [int(name) for name in names if name.isdecimal()]
     if not numbers:
         raise ValueError("no batch has been committed")
@@ -71,22 +71,22 @@ def newest_batch(names: Collection[str]) -> int:
 
 
 def positions_in(log: str, topic: str) -> dict[int, int]:
-    """The ends of one topic's partitions in a file of the offset log. ValueError where no source reads the topic."""
+    """The ends of one topic's partitions in a file of the offset log. ValueError if no source reads the topic."""
     sources = [found for end in ends_in(log) if (found := _of_source(end, topic)) is not None]
     if not sources:
         raise ValueError(f"no source of the query reads topic {topic!r}")
-    # A partition that one of the sources does not know yet is known to none.
+    # A partition counts only if all of the sources know it.
     return {p: min(source[p] for source in sources) for p in set.intersection(*(set(one) for one in sources))}
 
 
 def store_in(log: str) -> str | None:
-    """The generation of the store that was fed, where the query is one of our feeders."""
+    """The generation of the store that was fed, if the query is one of our feeders."""
     stores = {end["store_generation"] for end in ends_in(log) if isinstance(end, dict) and "store_generation" in end}
     return str(stores.pop()) if len(stores) == 1 else None
 
 
 def ends_in(log: str) -> list[Any]:
-    """The end for each source that had one, from a file of the offset log. ValueError for another format."""
+    """The end of each source that had one, from a file of the offset log. Raises ValueError for another format."""
     version, _, *ends = log.strip().split("\n")
     if version not in ("v1", "v2"):
         raise ValueError(f"the offset log has version {version!r}; v1 and v2 are known")
@@ -96,7 +96,7 @@ def ends_in(log: str) -> list[Any]:
 
 
 def _of_source(end: Any, topic: str) -> dict[int, int] | None:
-    """The positions in one source's end; None where it does not read the topic."""
+    """The positions in one source's end; None if it does not read the topic."""
     if not isinstance(end, dict):
         return None
     if "buckets" in end and "identity" in end:
@@ -116,7 +116,7 @@ def _of_admission(end: Mapping[str, Any], topic: str) -> dict[int, int] | None:
     found: dict[int, int] = {}
     for bucket in end["buckets"]:
         for partition, start, planned_end, *_ in bucket[sides[0]]:
-            # A join's batch may leave records of both sides to the next one; a feeder's stores its whole range.
+            # A join's batch may leave records of both sides to the next one; a feeder's batch stores its whole range.
             sure = start if "left" in bucket else planned_end
             found[partition] = min(_offset(sure), found.get(partition, sure))
     return found

@@ -1,7 +1,7 @@
 """Positions of a Kafka consumer group.
 
-A group does not say when it starts anew, so its name is its generation; a position that goes back shows by itself. A
-feeder commits its positions with a note that names the generation of the store that it has fed up to there.
+A group does not report when it starts over, so its name is its generation; a position that goes back is noticed anyway.
+A feeder commits its positions with a note that names the generation of the store that it has fed up to there.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _STORE = "store="
 
 
 def note_of_store(generation: str) -> str:
-    """The note that a feeder commits its positions with."""
+    """The note that a feeder commits with its positions."""
     return _STORE + generation
 
 
 def store_in(note: str) -> str | None:
-    """The generation in such a note, None in any other."""
+    """The generation in such a note; None in any other."""
     return note.removeprefix(_STORE) if note.startswith(_STORE) else None
 
 

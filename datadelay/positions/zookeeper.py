@@ -1,17 +1,17 @@
 """Positions in ZooKeeper, in the layout of Storm's Kafka spout (storm-kafka).
 
-    <root>/<consumer id>/partition_<n>           or, of spouts over several topics, with a folder for each topic:
+    <root>/<consumer id>/partition_<n>           or, for spouts over several topics, with a folder for each topic:
     <root>/<consumer id>/<topic>/partition_<n>
 
     {"topology": {"id": "...", "name": "..."}, "offset": 123, "partition": 0,
      "broker": {"host": "...", "port": 9092}, "topic": "impressions"}
 
-The offset is the next one to read. A spout goes on from it after a redeployment under a new topology id, so that the
-generation is not that id but the creation of the consumer's node.
+The offset is the next one to read. A spout continues from it after a redeployment under a new topology id. The
+generation is therefore not that id but the creation of the consumer's node.
 
-Nothing in this layout tells whether a spout runs. One that makes progress writes every two seconds: a node that was
-written within the last minute, by somebody else than us, counts as in use, and every write is bound to the version of
-the node that was read.
+Nothing in this layout shows whether a spout is running. One that makes progress writes every two seconds. So a node
+that somebody other than us wrote within the last minute counts as in use, and every write requires the version of the
+node that was read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WRITER = "teacup"  # a key that spouts ignore, and drop with their next write
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """One partition's node as it was read; `content` is None where there is none."""
+    """One partition's node as it was read; `content` is None if there is none."""
 
     content: dict[str, Any] | None
     version: int = -1
@@ -48,7 +48,7 @@ class _Node:
 
 
 class SpoutPositions:
-    """Implements `WritablePositions`. `hosts` is `host:port,host:port`, with a chroot if need be."""
+    """Implements `WritablePositions`. `hosts` is `host:port,host:port`, with an optional chroot."""
 
     def __init__(
         self, hosts: str, root: str, consumer_id: str, *, topic_folders: bool = False, timeout_s: float = 10.0
@@ -124,7 +124,7 @@ class SpoutPositions:
         return f"{folder}/partition_{partition}"
 
     def _content(self, topic: str, partition: int, offset: int, node: _Node) -> dict[str, Any]:
-        """The node's content with another offset; of a new node the broker is left open, spouts do not read it."""
+        """The node's content with another offset. A new node names no broker; spouts do not read it."""
         fresh = {
             "topology": {"id": self._consumer_id, "name": self._consumer_id},
             "broker": {"host": "", "port": 0},

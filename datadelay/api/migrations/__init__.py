@@ -1,1 +1,1 @@
-"""The migrations of the API's database, run by the server's start (`datadelay.api.store`)."""
+"""The migrations of the API's database, run when the server starts (`datadelay.api.store`)."""

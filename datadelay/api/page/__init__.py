@@ -1,4 +1,4 @@
-"""The page for people: three static files, which fetch the API like any other reader and load nothing else."""
+"""The page for people: static files that fetch the API like any other reader, and load nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILES = {
 
 
 def router() -> APIRouter:
-    """The page's routes; they hold no data, so that they need no token."""
+    """The page's routes. They contain no data, so they need no token."""
     routes = APIRouter(include_in_schema=False)
     for path, (name, media_type) in _FILES.items():
         routes.add_api_route(path, _file(name, media_type), methods=["GET"], response_class=Response)

@@ -1,5 +1,5 @@
 // The delay over time as an SVG: a line through what was published, a band where it was unknown, and a dashed line
-// that rises where nothing was submitted for longer than the value counts as fresh.
+// that rises where no submission came in time to keep the value fresh.
 
 const NS = "http://www.w3.org/2000/svg";
 const EDGE = { left: 56, right: 10, top: 12, bottom: 22 };
@@ -22,7 +22,7 @@ export function clock(ms, withDate) {
   return withDate ? `${iso.slice(5, 10)} ${iso.slice(11, 16)}` : iso.slice(11, 16);
 }
 
-// points: oldest first, as the API has them; silentMs: the age from which on a value is stale
+// points: oldest first; silentMs: the age from which a value is stale
 export function draw(box, points, { fromMs, nowMs, silentMs, label }) {
   const width = Math.max(200, box.clientWidth), height = Math.max(100, box.clientHeight);
   const lines = split(points, nowMs, silentMs);
@@ -95,7 +95,7 @@ function yScale(most) {
 
 function readout(box, svg, points, { x, floor }) {
   const text = Object.assign(document.createElement("p"), { className: "readout", hidden: true });
-  text.setAttribute("aria-hidden", "true"); // the table below says it to those who do not point
+  text.setAttribute("aria-hidden", "true"); // the table below has the same for those who use no pointer
   const line = element("line", { class: "cursor", y1: EDGE.top, y2: floor, visibility: "hidden" });
   box.append(text);
   svg.append(line);

@@ -1,5 +1,5 @@
-// Every consumer and topic as a card, fetched again every few seconds. What is shown is what the API said at its last
-// answer: nothing is counted on by the browser's clock, which may be wrong.
+// Every consumer and topic as a card, fetched every few seconds. All that is shown comes from the last answer of the
+// API; nothing is extrapolated with the browser's clock, which may be wrong.
 
 import { draw, duration } from "./chart.js";
 
@@ -12,7 +12,7 @@ const STATES = {
   caught_up: { mark: "✓", name: "caught up" },
 };
 const at = id => document.getElementById(id);
-const cards = new Map(); // "consumer topic" -> what is known of it, and its element
+const cards = new Map(); // "consumer topic" -> its data and its element
 let timer, answered = "";
 
 class Denied extends Error {}
@@ -37,7 +37,7 @@ async function refresh() {
   } catch (error) {
     if (error instanceof Denied) {
       showLogin(error.message);
-      return; // until somebody gives a token
+      return; // until somebody enters a token
     }
     status(`No answer (${error.message})${answered ? `; values are those of ${answered} UTC` : ""}`, true);
   }
@@ -77,7 +77,7 @@ async function showCards(delays, nowMs) {
     const card = cards.get(key);
     card.delay = delay;
     fill(card);
-    // moved only where the order changed, so that focus and open details stay
+    // moved only if the order changed, so that focus and open details are kept
     const place = before ? before.nextElementSibling : at("cards").firstElementChild;
     if (place !== card.element) at("cards").insertBefore(card.element, place);
     before = card.element;
@@ -130,7 +130,7 @@ function slowest({ slowest, now_ms: nowMs }) {
 
 const readable = iso => `${iso.slice(0, 10)} ${iso.slice(11, 23)} UTC`;
 
-// The history is fetched when there is something new in it and somebody can see it.
+// The history is fetched if it has changed and is visible.
 async function chart(card, nowMs) {
   if (!card.visible || card.element.hidden) return;
   const { consumer, topic, listed_ms: listed, since_ms: since, stale_after_ms: silentMs, state, delay_ms: delayMs } = card.delay;
@@ -146,7 +146,7 @@ async function chart(card, nowMs) {
 }
 
 async function history(consumer, topic, fromMs) {
-  const wholeMs = Math.floor(fromMs / 60000) * 60000; // the same for everybody who looks in this minute
+  const wholeMs = Math.floor(fromMs / 60000) * 60000; // the same for all viewers within a minute
   const points = [];
   let before = "";
   for (let pages = 0; pages < 10 && before !== null; pages += 1) {

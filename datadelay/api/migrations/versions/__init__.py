@@ -1,1 +1,1 @@
-"""One file a migration, numbered."""
+"""One file per migration, numbered."""
