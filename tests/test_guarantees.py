@@ -1,0 +1,34 @@
+"""The page of guarantees names tests, canaries and modules that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| promise ")]
+
+
+def test_every_test_that_a_guarantee_names_exists() -> None:
+    """In the file where it is said to be."""
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", PAGE)
+
+    missing = [
+        f"{file}::{name}"
+        for file, name in named
+        if not (ROOT / "tests" / file).exists() or f"def {name}(" not in (ROOT / "tests" / file).read_text("utf-8")
+    ]
+
+    assert named
+    assert missing == []
+
+
+def test_every_promise_has_a_place_and_a_test() -> None:
+    """A row without either would promise what nobody holds."""
+    for row in ROWS:
+        _, promise, places, tests, *_ = row.split("|")
+        modules = re.findall(r"`([\w/]+\.py)`", places)
+        assert modules, promise
+        assert [module for module in modules if not (ROOT / module).exists()] == [], promise
+        assert "::" in tests, promise
