@@ -1,17 +1,17 @@
-"""Keeps an output free of duplicates after a restart; off, it costs nothing.
+"""Keeps an output free of duplicates after a restart; while off, it costs nothing.
 
 deduplicator.py  one worker's deduplicator                                   (pure)
 states.py        off -> filtering -> off, and why                            (pure)
-replayrange.py   what may be a replay, and where its results may stand       (pure)
+replayrange.py   what may be a replay, and where its results may be          (pure)
 seen.py          the ids that were seen; hashing.py: ids as 16 bytes         (pure)
-results.py       recent results, a Protocol; kafkaresults.py, lakeresults.py: of a topic, of files
+results.py       recent results, a Protocol; kafkaresults.py, lakeresults.py: from a topic, from files
 identity.py      what identifies a result; batchtag.py: which batch of which job wrote it      (pure)
-worker.py        the deduplicator in a worker process: waits, loads, says so
+worker.py        the deduplicator in a worker process: waits, loads, logs
 spark.py         Spark: attempts and the replay range; `restart_deduplicator` for any streaming DataFrame
 topicsource.py, topicjob.py   one topic deduplicated into another
 keyed.py         values by key that survive replays                          (pure)
 
-What needs Spark, Kafka or Arrow is imported when it is first asked for, as the pure parts need none of them.
+What needs Spark, Kafka or Arrow is imported on first use, because the pure parts need none of them.
 """
 
 from __future__ import annotations

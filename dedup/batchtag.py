@@ -1,12 +1,12 @@
 """Which batch of which job wrote a result: the header `teacup.batch` of at-least-once output. Pure.
 
     tag     origin:number, `3f9a0c5d71be42a8:17`
-    origin  of the job's name and the generation of its checkpoint, which is new with every new checkpoint
+    origin  from the job's name and the generation of its checkpoint; every new checkpoint has a new generation
 
-A position (partition:offset) says which record a result is about only within one generation of one job: recreated
-topics count from 0 again, a backfill reads the same offsets, two jobs read different topics. Within a generation every
-left record belongs to one batch, and Spark runs again the batch that was not committed. So a row can be a duplicate
-only of what an earlier try *of its own batch* has written, and the tag is part of its id.
+A position (partition:offset) identifies a result's record only within one generation of one job: recreated topics count
+from 0 again, a backfill reads the same offsets, two jobs read different topics. Within a generation every left record
+belongs to one batch, and Spark reruns the batch that was not committed. So a row can only duplicate what an earlier try
+*of its own batch* has written, and the tag is part of its id.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import hashlib
 from dataclasses import dataclass
 
 BATCH = "teacup.batch"
-_ORIGIN_DIGITS = 16  # 64 bits: there are few generations to tell apart
+_ORIGIN_DIGITS = 16  # 64 bits: there are few generations to distinguish
 
 
 @dataclass(frozen=True, slots=True)
 class BatchTag:
-    """origin   of a job and a generation of it; number: of the batch, as the job counts them"""
+    """origin: from a job and its generation; number: the batch's, as the job counts"""
 
     origin: str
     number: int
@@ -32,7 +32,7 @@ class BatchTag:
 
     @classmethod
     def parse(cls, value: bytes | None) -> BatchTag | None:
-        """None where it is no tag: it was written by somebody else."""
+        """None if the value is not a tag: then another writer wrote it."""
         origin, colon, number = (value or b"").partition(b":")
         if not (colon and origin.isalnum() and number.isdigit()):
             return None

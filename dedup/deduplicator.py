@@ -1,17 +1,17 @@
-"""The deduplicator of one worker process: states, seen ids, and what is under way. Pure.
+"""The deduplicator of one worker process: state, seen ids, and ids under way. Pure.
 
     begin(attempt)   -> what of the output is to be loaded, and when; None: nothing
     load(pieces)     the ids of the output become seen
     keep(ids)        which rows have no result yet: neither seen, nor earlier in this attempt; also those without an id
     durable()        this attempt's rows are acknowledged: they are seen
-    (nothing)        an attempt that failed adds nothing: the next one begins without its rows
+    (nothing)        a failed attempt adds nothing: the next one starts without its rows
 
 Once the replay range has passed, nothing is added: rows are only compared with what was loaded or delivered in the
-range. A row of a later batch is no replay, so that its own repeats are none of the deduplicator's business; and what is
-seen stays within the limit and the range, however long filtering lasts. A task that is tried again later begins a new
-range, and what was seen in the last one is forgotten.
+range. A row of a later batch is not a replay, so its own repeats do not concern the deduplicator. What is seen thus
+stays within the limit and the range, however long filtering lasts. A task that is retried later begins a new range, and
+what was seen in the last one is forgotten.
 
-While it is off nothing but `begin` is called, and in tasks tried for the first time not even that (`dormant`).
+While it is off, only `begin` is called, and in tasks tried for the first time not even that (`dormant`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from dedup.states import Attempt, Change, Reason, State, Switch
 class Load:
     """What is to be loaded before an attempt.
 
-    settled_ms  an earlier attempt's writes have arrived or were given up by then
-    anew        a new replay range: all within the bounds; otherwise what was added since the last load
+    settled_ms  by then an earlier attempt's writes have arrived or were given up
+    anew        True: a new replay range, everything within the bounds; False: what was added since the last load
     """
 
     settled_ms: int
@@ -65,8 +65,8 @@ class Deduplicator:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Since it was made: loads, calls of the filter, ids loaded, rows dropped, rows let through as they have no id,
-        records of other writers met."""
+        """Since creation: loads, calls of the filter, ids loaded, rows dropped, rows let through without an id, records
+        of other writers seen."""
         return {
             "loads": self.loads,
             "filter_calls": self.filter_calls,
@@ -77,16 +77,16 @@ class Deduplicator:
         }
 
     def dormant(self, attempt: Attempt) -> bool:
-        """Off, and this attempt is no reason to change that."""
+        """Whether it is off, and this attempt is no reason to change that."""
         return not self.filtering and self._switch.reason(attempt) is None
 
     def begin(
         self, attempt: Attempt, now_ms: int, since_ms: int | None = None, batch: BatchTag | None = None
     ) -> Load | None:
-        """An attempt begins. What must be loaded before it; None: nothing.
+        """An attempt begins. Returns what must be loaded before it; None: nothing.
 
         since_ms   no result of its batch has a record time below it; None: what the driver knew at its start counts
-        batch      that its results are tagged with; None: they have no tag
+        batch      the tag of its results; None: they have no tag
         """
         self._under_way = SeenIds()
         anew = not self._switch.in_range(attempt.batch)
@@ -101,7 +101,7 @@ class Deduplicator:
         return Load(self.config.settled_at_ms(ended_ms), bounds, anew)
 
     def load(self, pieces: Iterable[Loaded], now_ms: Callable[[], int]) -> None:
-        """Take in what the output holds; the clock is asked when all of it is there."""
+        """Add what the output holds; the clock is read once all of it is there."""
         self.loads += 1
         ids = 0
         for piece in pieces:

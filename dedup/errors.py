@@ -4,9 +4,9 @@ DedupError
   +- DedupConfigInvalid  a value of the configuration is not allowed
   +- SpecChanged         the checkpoint belongs to another job
   +- DataLoss            records that were not read yet are gone from the topic
-  +- ResultsUnreadable   what stands in the output cannot be read
+  +- ResultsUnreadable   the output cannot be read
   +- RowsLost            rows read, dropped, sent and acknowledged do not add up
-  +- CommitOrder         a transaction came out of its order
+  +- CommitOrder         a transaction is out of order
   +- StoredValueInvalid  a stored value was not written by `dedup.keyed`
 """
 
@@ -30,7 +30,7 @@ class DataLoss(DedupError):
 
 
 class ResultsUnreadable(DedupError):
-    """What stands in the output cannot be read, so that what is a duplicate is not known."""
+    """The output cannot be read, so duplicates cannot be recognised."""
 
 
 class RowsLost(DedupError):
@@ -38,7 +38,7 @@ class RowsLost(DedupError):
 
 
 class CommitOrder(DedupError):
-    """A transaction came out of its order: commits are strictly one after the other."""
+    """A transaction is out of order: commits are strictly sequential."""
 
 
 class StoredValueInvalid(DedupError):

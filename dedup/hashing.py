@@ -1,9 +1,9 @@
-"""Ids as 128-bit hashes, a column at a time. Pure.
+"""Ids as 128-bit hashes, one column at a time. Pure.
 
 Two 64-bit hashes (xxh3, by polars) of the id's bytes with different seeds. They are the same in every process with the
-same version of polars, which is all that is needed: hashes are never stored, what was seen is read again from the
-output. A result is dropped wrongly when its hash is that of another: with n ids seen and m rows filtered the odds are
-n * m / 2^128; for 10^8 ids and 10^12 rows 3 * 10^-19.
+same version of polars. That is enough: hashes are never stored, what was seen is read again from the output. A result
+is wrongly dropped if its hash equals that of another: with n ids seen and m rows filtered the odds are n * m / 2^128;
+for 10^8 ids and 10^12 rows 3 * 10^-19.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEEDS = (0x7EAC0B, 0xD0D1E5)
 
 @dataclass(frozen=True, slots=True)
 class Hashes:
-    """The two halves, of the same length."""
+    """The two halves, of equal length."""
 
     high: U64
     low: U64
@@ -50,5 +50,5 @@ def first_ones(hashes: Hashes) -> Mask:
     again = np.zeros(len(hashes), np.bool_)
     again[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     first = np.empty(len(hashes), np.bool_)
-    first[order] = ~again  # the sort is stable, so that of equal ones the first in the column comes first
+    first[order] = ~again  # the sort is stable, so of equal hashes the first in the column comes first
     return first

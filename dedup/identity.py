@@ -1,16 +1,16 @@
-"""What identifies a result: where its records stood, or a header; and within what it does. Pure.
+"""What identifies a result: the positions of its records, or a header; and within which scope. Pure.
 
     positions   `partition:offset|partition:offset` of the left and the right record, from the headers `teacup.left` and
-                `teacup.right`; nothing after the bar where there is no right record
-    left        `partition:offset` of the left record alone (the header `teacup.left`): where a left record has one
-                result, it is the same one whatever right record the replay finds
+                `teacup.right`; nothing after the bar if there is no right record
+    left        `partition:offset` of the left record alone (the header `teacup.left`): if a left record has one result,
+                that is the same result whichever right record the replay finds
     a header    its value
-    the key     of the record; a null key is no id
+    the key     of the record; a null key is not an id
 
-    within      anywhere; one generation of one job, or one batch of it: the header `teacup.batch` (`dedup.batchtag`),
-                or its origin, then stands before the id
+    within      anywhere; one generation of one job, or one batch of it: then the header `teacup.batch`
+                (`dedup.batchtag`), or its origin, precedes the id
 
-A record without these headers is not a result of ours: its id is null. Whatever else may identify a result (an
+A record without these headers is not one of our results: its id is null. Anything else that identifies a result (an
 expression) is written as a header by the job that makes it.
 """
 
@@ -31,7 +31,7 @@ LEFT, RIGHT, ID = "teacup.left", "teacup.right", "teacup.id"
 
 
 class Within(StrEnum):
-    """Where an id means one result only."""
+    """The scope within which an id means a single result."""
 
     ANYWHERE = "anywhere"
     GENERATION = "generation"
@@ -40,10 +40,10 @@ class Within(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """header   whose value is the id; None: the positions of both records; `LEFT`: that of the left one
+    """header   its value is the id; None: the positions of both records; `LEFT`: that of the left one
 
     key      the record's key is the id
-    within   in what the id identifies a result
+    within   the scope in which the id identifies a result
     """
 
     header: str | None = None
@@ -51,7 +51,7 @@ class Identity:
     within: Within = Within.ANYWHERE
 
     def of_records(self, records: pa.RecordBatch, since: BatchTag | None = None) -> pl.Series:
-        """The id of each record (`kafkaio.rangereader.SCHEMA`), null where it has none.
+        """The id of each record (`kafkaio.rangereader.SCHEMA`); null if it has none.
 
         since   only results of this batch, and of later ones of its generation, have an id; None: all have
         """
@@ -67,8 +67,8 @@ class Identity:
         return _series(_scoped(scope, ids))
 
     def of_headers(self, headers: pa.Array) -> pl.Series:
-        """The id of each record (binary) from its headers (list<struct<key, value>>), null where it has none; within
-        whatever it is."""
+        """The id of each record (binary) from its headers (list<struct<key, value>>), without the scope; null if it has
+        none."""
         return _series(self._plain(headers))
 
     @property
@@ -76,7 +76,7 @@ class Identity:
         return not self.key and self.header in (None, LEFT)
 
     def of_positions(self, rows: pl.DataFrame) -> pl.Series:
-        """The same ids, where they are `by_position`, from columns {left,right}_{partition,offset}."""
+        """The same ids, if they are `by_position`, from columns {left,right}_{partition,offset}."""
         left = pl.format("{}:{}", "left_partition", "left_offset")
         if self.header is not None:
             return rows.select(left=left)["left"].cast(pl.Binary)
@@ -108,7 +108,7 @@ def _paired(pair: pl.DataFrame) -> pl.Series:
 
 
 def _scoped(scope: pa.Array | pa.Scalar, ids: pa.Array) -> pa.Array:
-    """Null where one of them is; no scope has a bar in it, so that two of these are the same only where both are."""
+    """Null if either is null. A scope contains no bar, so two results are equal only if both parts are."""
     return pc.binary_join_element_wise(scope, ids, pa.scalar(b"|", pa.binary()))
 
 
@@ -117,7 +117,7 @@ def _series(values: pa.Array) -> pl.Series:
 
 
 def _header(headers: pa.Array, name: str) -> pa.Array:
-    """The value of a header in each record, the last one where it stands twice; null where it is missing."""
+    """The value of a header in each record, the last one if it occurs twice; null if it is missing."""
     if headers.null_count == len(headers):
         return pa.nulls(len(headers), pa.binary())
     bounds = headers.offsets.to_numpy()

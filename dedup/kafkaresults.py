@@ -1,14 +1,15 @@
-"""Recent results of a Kafka topic: one or many partitions, written by us and by others.
+"""Recent results from a Kafka topic: one or many partitions, written by us and by others.
 
-Which records: those from the first with a time >= `since_ms` on, and the last `tail` of the topic whatever their times,
-as a batch of records that all came late was written last; at most the last `limit`. Both are shared by its partitions
-as evenly as they allow. Where a time begins the broker's index says, unchecked: every record before its answer has a
-smaller time, whatever stands there (a record from the future only makes it answer earlier, so that more is read).
-A search over single records would not promise that: one old record that it meets hides all that stand before.
+It loads the records from the first one with a time >= `since_ms` on, and the last `tail` records of the topic whatever
+their times, because a batch whose records were all late was written last; at most the last `limit`. `tail` and `limit`
+are shared by the partitions as evenly as possible. The broker's index says where a time begins, unchecked: every record
+before its answer has a smaller time, whatever else is there (a record from the future only makes it answer earlier, so
+that more is read). A search over single records could not promise that: one old record that it meets hides all before
+it.
 
-Of these count those of the batch that is asked for, where one is (`Bounds.batch`). Records behind an open transaction
-cannot be read yet: it is waited for, as results of ours may stand behind it. Those of aborted transactions are no
-results, also where the job itself reads uncommitted records: rows that pass for them would be lost.
+If a batch is given (`Bounds.batch`), only its records count. Records behind an open transaction cannot be read yet. It
+waits for the transaction, because results of ours may be behind it. Records of aborted transactions are not results,
+even if the job itself reads uncommitted records: rows taken for their duplicates would be lost.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _POLL_S = 0.05
 
 
 class KafkaResults:
-    """Implements `dedup.results.RecentResults`. Raises `KafkaUnavailable` and its like.
+    """Implements `dedup.results.RecentResults`. Raises `KafkaUnavailable` and other errors of `kafkaio`.
 
-    tail   the last so many records are loaded whatever their times, within the limit
+    tail   this many last records are loaded whatever their times, within the limit
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class KafkaResults:
 def readable_ends(
     topic: TopicLog, timeout_s: float = TRANSACTION_TIMEOUT_S, of: Collection[int] | None = None
 ) -> dict[int, Ends]:
-    """Where the partitions (those `of`; None: all) end now, once everything before that can be read.
+    """Where the partitions (those in `of`; None: all) end now, once everything before that can be read.
 
     Raises `KafkaUnavailable`.
     """
@@ -126,7 +127,7 @@ def readable_ends(
 
 
 def share(sizes: Iterable[int], limit: int) -> int:
-    """The largest quota a partition with which all together stay within the limit. Pure."""
+    """The largest quota per partition with which all partitions together stay within the limit. Pure."""
     counts = sorted(sizes)
     rest = limit
     for i, count in enumerate(counts):

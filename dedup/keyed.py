@@ -1,17 +1,17 @@
 """Values by key that survive replays: the updates of Storm's transactional topologies. Pure, over a small Protocol.
 
 Every value is stored with the transaction (txid, the batch's number) that wrote it, and transactions are committed in
-strict order: `apply` of txid t is allowed for the committed one + 1, and again for the committed one itself.
+strict order: `apply` accepts the committed txid + 1, and again the committed one itself.
 
-    transactional   (txid, value). The source repeats a batch exactly: a key that holds t already is left alone
+    transactional   (txid, value). The source repeats a batch exactly: a key that already holds t is left alone
     opaque          (txid, value, previous). A replay may differ: a key that holds t is computed from its previous value
 
-A failed attempt may have written a part of its keys, and its replay need not touch them: they would keep what never
-happened. So opaque updates first store which keys they touch (the *intent*), and a replay puts the keys that it does
-not touch itself back to their previous values. Order of writes: intent, values, committed txid; each is complete
-before the next begins. Intents of odd and even transactions lie apart, so that one is never overwritten while its
-transaction may still be repeated; within one transaction intents only grow. The very first transaction is noted before
-anything else, as nothing is committed yet that tells which one has to be repeated.
+A failed attempt may have written some of its keys, and its replay need not touch them: they would keep the effect of a
+write that does not count. So opaque updates first store which keys they touch (the *intent*), and a replay restores the
+previous values of the keys that it does not touch itself. Order of writes: intent, values, committed txid; each is
+complete before the next begins. Intents of odd and even transactions are stored separately, so that one is never
+overwritten while its transaction may still be repeated; within one transaction intents only grow. The very first
+transaction is recorded before anything else, because nothing is committed yet that shows which one must be repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INTENT_BYTES = 32_768  # of keys in one piece: below the value size of the stor
 
 
 class KeyValue(Protocol):
-    """Bytes by key. What `put_many` has returned from is durable; one that raises may have put a part."""
+    """Bytes by key. Once `put_many` returns, its items are durable; if it raises, some of them may be stored."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
@@ -76,10 +76,10 @@ class _Stored:
 
 
 class KeyedResults:
-    """Values by key of one writer. Several writers (buckets) share a store under different scopes and keys.
+    """Values by key of one writer. Several writers (buckets) share a store with different scopes and keys.
 
     opaque   replays may differ; False: they are equal, which is cheaper (no previous values, no intents)
-    scope    names the writer: its transactions are numbered by themselves
+    scope    names the writer, whose transactions have their own numbers
     """
 
     def __init__(self, store: KeyValue, combine: Combine, *, opaque: bool, scope: bytes = b"") -> None:
@@ -91,19 +91,19 @@ class KeyedResults:
         self._intent_key = _RESERVED + scope + b"/intent/"
 
     def committed(self) -> int | None:
-        """The last committed transaction, None before the first."""
+        """The last committed transaction; None before the first."""
         (data,) = self._store.get_many([self._committed_key])
         return None if data is None else _number(self._committed_key, data)
 
     def read(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values as of the last attempt; what is not committed may still change."""
+        """Values as of the last attempt; uncommitted ones may still change."""
         found = self._stored(keys)
         return [None if one is None else one.value for one in found]
 
     def apply(self, txid: int, changes: Mapping[bytes, bytes]) -> None:
-        """Update the keys and commit `txid`. Raises `CommitOrder`; whatever it raises, the same txid is to be repeated.
+        """Update the keys and commit `txid`. Raises `CommitOrder`; after any error the same txid must be repeated.
 
-        changes   by key what the whole batch adds to it: combine the batch's records before
+        changes   what the whole batch adds to each key: combine the batch's records first
         """
         last = self.committed()
         _check_order(txid, last)
@@ -147,11 +147,11 @@ class KeyedResults:
             if key in changes:
                 values[key] = _Stored(txid, self._combine(base, changes[key]), base)
             elif again:
-                values[key] = _Stored(txid, base, base)  # an earlier attempt's: it never happened
+                values[key] = _Stored(txid, base, base)  # an earlier attempt's write: it does not count
         return values
 
     def _intend(self, txid: int, changes: Mapping[bytes, bytes]) -> list[bytes]:
-        """Store which keys this attempt touches; the keys that earlier attempts of the transaction may have touched."""
+        """Store which keys this attempt touches; returns those that earlier attempts of it may have touched."""
         here = self._intent_key + b"%d/" % (txid % 2)
         (head,) = self._store.get_many([here])
         of, pieces = (-1, 0) if head is None else _pair(here, head)

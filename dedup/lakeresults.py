@@ -1,12 +1,12 @@
-"""Recent results of a folder of Parquet files, as a job appends them to a lake.
+"""Recent results from a folder of Parquet files, as a job appends them to a lake.
 
-The newest files (by time of modification, then name) hold what was written last: they are read until the limit is
-reached. With a time column, only rows with a time >= `since_ms`. Hidden files and those of `_temporary` folders, which
-a failed attempt has left, are no part of the lake.
+The newest files (by modification time, then name) hold what was written last: they are read until the limit is reached.
+With a time column, only rows with a time >= `since_ms` are read. Hidden files and those in `_temporary` folders, left
+by a failed attempt, are not part of the lake.
 
-Every other file counts as written. Where a log of the table's own says which files count (Spark's file sink, Delta,
-Iceberg, Hudi), one that a failed attempt has left would make its rows pass for duplicates, and they would be lost: such
-a folder is refused.
+Every other file counts as written. If the table has its own log of which files count (Spark's file sink, Delta,
+Iceberg, Hudi), rows in a file left by a failed attempt would be taken for written, and the new rows would be dropped as
+their duplicates and lost. Such a folder is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("dedup")
 
 SAY_EVERY_S = 5.0
 
-# What is in the folder -> who keeps a log of the files that count.
+# What is in the folder -> whose log of the files that count it is.
 _LOGS = {
     "_spark_metadata": "Spark's file sink, which writes each batch once by itself: no deduplicator is needed",
     "_delta_log": "Delta",
@@ -43,9 +43,9 @@ _TEXT_OR_BINARY = (pa.types.is_string, pa.types.is_large_string, pa.types.is_bin
 class LakeResults:
     """Implements `dedup.results.RecentResults`. Raises `ResultsUnreadable`.
 
-    location     a folder, or any URL that fsspec knows
-    id_column    text or binary; rows where it is null are not results of ours
-    time_column  int64 milliseconds; None: `since_ms` is not looked at
+    location     a folder, or any fsspec URL
+    id_column    text or binary; rows where it is null are not our results
+    time_column  int64 milliseconds; None: `since_ms` is ignored
     """
 
     def __init__(self, location: str, id_column: str, time_column: str | None = None) -> None:
@@ -112,7 +112,7 @@ class LakeResults:
         return self._files.modified(path), path
 
     def _rows_of(self, path: str) -> int:
-        """How many rows a file has; its columns are those that are needed."""
+        """How many rows a file has; also checks that it has the columns needed."""
         try:
             with self._files.open(path) as file:
                 metadata = pq.read_metadata(file)

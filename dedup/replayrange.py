@@ -1,14 +1,14 @@
 """Which batches may be a replay, and which part of the output may hold what they wrote before. Pure.
 
-Spark runs one batch after the other and has at most one that is planned and not committed: the one in its offset log
-without its number in the commit log. Only that one can have written results before a driver's restart.
+Spark runs one batch after another and has at most one that is planned and not committed: the one in its offset log
+whose number is not in the commit log. Only that one can have written results before a driver's restart.
 
-    batches   up to `last_batch`, those may be replays; None: none is
-    output    results of the replay have a record time >= `since_ms` (None: unknown), and stand among the last `limit`
-              results of the output: what was appended last is kept where the limit cuts. Where results carry the tag of
-              their batch, those of the batch itself (and of later ones, should the checkpoint have gone back) are it
-    settled   the earlier attempt's writes can still arrive until its producer gave up, `delivery.timeout.ms` after it
-              was known to have ended
+    batches   those up to `last_batch` may be replays; None: none
+    output    results of the replay have a record time >= `since_ms` (None: unknown), and are among the last `limit`
+              results of the output: what was appended last is kept if the limit cuts. If results carry the tag of their
+              batch, only those of the batch itself (and of later ones, should the checkpoint have gone back) count
+    settled   the earlier attempt's writes can still arrive until its producer gives up, `delivery.timeout.ms` after it
+              is known to have ended
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dedup.errors import DedupConfigInvalid
 
 @dataclass(frozen=True, slots=True)
 class ReplayRange:
-    """last_batch   the last batch that may have been run by an earlier driver; None: none was
+    """last_batch   the last batch that an earlier driver may have run; None: none
 
     since_ms     no result of a replay has a record time below it; None: unknown
     started_ms   when this driver started: the earlier one had ended by then
-    run          tells one start of a driver from another
+    run          distinguishes one start of a driver from another
     """
 
     last_batch: int | None = None
@@ -39,7 +39,7 @@ class ReplayRange:
 
 
 def uncommitted_batch(planned: Iterable[int], committed: Iterable[int]) -> int | None:
-    """The batch that was planned and not committed, from the numbers in Spark's two logs; None where there is none."""
+    """The batch that was planned but not committed, from the numbers in Spark's two logs; None if there is none."""
     last, done = max(planned, default=None), max(committed, default=-1)
     return last if last is not None and last > done else None
 
@@ -48,7 +48,7 @@ def uncommitted_batch(planned: Iterable[int], committed: Iterable[int]) -> int |
 class Bounds:
     """What of the output is loaded: results with a record time >= `since_ms`, among the last `limit`.
 
-    batch   only those that this batch or a later one of its generation has written; None: whoever has
+    batch   only those that this batch or a later one of its generation wrote; None: any writer's
     """
 
     since_ms: int | None
@@ -60,8 +60,8 @@ class Bounds:
 class DedupConfig:
     """limit        how many ids are loaded at most, the last ones
 
-    lookback_ms  how much further back than the replay range the output is looked through
-    quiet_ms     how long no duplicate must have come before filtering ends
+    lookback_ms  how much further back than the replay range the output is searched
+    quiet_ms     how long there must have been no duplicate before filtering ends
     settle_ms    how long an earlier attempt's writes may still arrive: its producer's `delivery.timeout.ms`
     """
 
@@ -83,5 +83,5 @@ class DedupConfig:
         return Bounds(None if since_ms is None else max(since_ms - self.lookback_ms, 0), self.limit, batch)
 
     def settled_at_ms(self, ended_ms: int) -> int:
-        """When nothing of an attempt that had ended by `ended_ms` can arrive any more."""
+        """The time from which nothing of an attempt that had ended by `ended_ms` can arrive any more."""
         return ended_ms + self.settle_ms

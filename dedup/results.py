@@ -1,4 +1,4 @@
-"""Recent results of an output, as the deduplicator reads them: a Protocol, and what stands in it. Pure."""
+"""Recent results of an output, as the deduplicator reads them: a Protocol, and a piece of the output. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dedup.replayrange import Bounds
 class Loaded:
     """A piece of the output.
 
-    ids      binary or text, those of results alone
-    foreign  records without an id, as other writers leave them
+    ids      binary or text, of results only
+    foreign  how many records have no id, because other writers wrote them
     """
 
     ids: pl.Series
@@ -24,14 +24,14 @@ class Loaded:
 
 
 class RecentResults(Protocol):
-    """The output of a job, whatever it is kept in."""
+    """The output of a job, wherever it is stored."""
 
     def check(self) -> None:
-        """Raises what a load would, as far as a glance at the output shows: asked once, where a query starts."""
+        """Raises what a load would raise, as far as a glance at the output shows; called once, when a query starts."""
         ...
 
     def load(self, bounds: Bounds) -> Iterator[Loaded]:
-        """What stands in the output within the bounds; from the second call on only what was added since."""
+        """What the output holds within the bounds; from the second call on only what was added since."""
         ...
 
     def close(self) -> None: ...

@@ -1,12 +1,12 @@
 """Which ids were seen: 16-byte hashes in sorted tiers. Pure.
 
-    tier   two arrays, sorted by the high half; the low half decides where high halves are equal
-    add    a new tier, merged with its neighbour while that is less than eight times as large: few tiers are looked
-           through, and each id is moved a few times
-    merge  the smaller tier's places in the larger one, at most half as many as there are ids, and a byte an id beside
-           the old and the new arrays (32 bytes an id): at most 40 bytes an id in memory, and 16 between merges
+    tier   two arrays, sorted by the high half; the low half decides between equal high halves
+    add    a new tier, merged with its neighbour while that is less than eight times as large: few tiers are searched,
+           and each id is moved a few times
+    merge  needs the smaller tier's places in the larger one, at most half as many as there are ids, and one byte per id
+           beside the old and the new arrays (32 bytes per id): at most 40 bytes of memory per id, and 16 between merges
 
-A column is looked up in sorted order, which makes neighbouring look-ups touch the same memory.
+A column is looked up in sorted order, so that neighbouring look-ups touch the same memory.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _GROWTH = 8
 
 
 class Known(Protocol):
-    """Ids that were seen, however they are kept."""
+    """Ids that were seen, however they are stored."""
 
     def contains(self, hashes: Hashes) -> Mask: ...
 
 
 class SeenIds:
-    """A set of 128-bit hashes; adding one twice takes its room twice, and means the same."""
+    """A set of 128-bit hashes; a hash that is added twice takes twice the space, with no other effect."""
 
     def __init__(self) -> None:
         self._tiers: list[Hashes] = []  # the largest first
@@ -46,7 +46,7 @@ class SeenIds:
         self._put(hashes.at(np.argsort(hashes.high)))
 
     def take_over(self, other: SeenIds) -> None:
-        """All of the other's hashes, which has none then: each is kept once."""
+        """Move all hashes from the other set, which is then empty: each is stored once."""
         while other._tiers:
             self._put(other._tiers.pop())
 
@@ -56,7 +56,7 @@ class SeenIds:
         self._tiers.append(tier)
 
     def contains(self, hashes: Hashes) -> Mask:
-        """Of each row whether its hash was added before."""
+        """For each row whether its hash was added before."""
         found = np.zeros(len(hashes), np.bool_)
         if not len(hashes) or not self._tiers:
             return found
@@ -70,11 +70,11 @@ class SeenIds:
 
 
 def fresh_rows(ids: pl.Series, seen: Known, under_way: SeenIds | None) -> Mask:
-    """Which rows have no result yet: neither seen nor under way, where the new ones are put.
+    """Which rows have no result yet: neither seen nor under way. The new ones are added to `under_way`.
 
-    under_way   None: rows are compared with what is seen alone, and repeats among them are not looked for
+    under_way   None: rows are only compared with what was seen; repeats among them are not detected
 
-    Rows without an id cannot be told apart: they are fresh.
+    Rows without an id cannot be compared: they count as fresh.
     """
     has_id = ids.is_not_null().to_numpy()
     hashes = hashes_of(ids.drop_nulls())
@@ -95,7 +95,7 @@ def _in_tier(tier: Hashes, asked: Hashes) -> Mask:
     at = np.minimum(at, last)
     same = in_reach & (tier.high[at] == asked.high)
     present: Mask = same & (tier.low[at] == asked.low)
-    # Equal high halves with other low ones: repeated ids never come here, other ones once in 2^64.
+    # Equal high halves with different low ones: repeated ids never get here, others once in 2^64.
     rest = np.flatnonzero(same & ~present)
     while len(rest):
         step = at[rest] + 1

@@ -1,12 +1,12 @@
 """The Spark edge: which attempt this is, what may be a replay, and the deduplicator for any streaming DataFrame.
 
-How a task learns of the driver's restart: at its start the driver looks into the checkpoint for the batch that was
-planned and not committed, and puts its number (`ReplayRange`) into the stage that is sent to the tasks. A task knows
-its batch by Spark's local property `streaming.sql.batchId`, and its attempt by the `TaskContext`.
+How a task learns about the driver's restart: when the driver starts, it looks in the checkpoint for the batch that was
+planned and not committed, and puts its number (`ReplayRange`) into the stage that is sent to the tasks. A task gets its
+batch from Spark's local property `streaming.sql.batchId`, and its attempt from the `TaskContext`.
 
-Spark does not tell Python that a stage was run before, and its tasks count their attempts anew. A stage is run again
-only when files of a shuffle that it reads were lost: let the stage that filters read its source itself, as our own jobs
-do. (`dedup.states` knows the reason `stage_attempt` for whoever can tell.)
+Spark does not report to Python that a stage was run before, and its tasks count their attempts from 0 again. A stage is
+rerun only if files of a shuffle that it reads were lost: so let the filtering stage read its source itself, as our own
+jobs do. (`dedup.states` has the reason `stage_attempt` for callers that can detect it.)
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def current_attempt() -> Attempt:
 
 
 def location_problem(checkpoint: str) -> str | None:
-    """Why a restart could not be noticed on a checkpoint, None where it could. Connects to nothing."""
+    """Why a restart could not be detected with this checkpoint; None if it could. Connects to nothing."""
     if re.match(r"(?!file:)[a-z][a-z0-9+.-]+:/[^/]", checkpoint):
         return (
             "write it with two slashes and the host (scheme://host/path), or it would be looked for on this machine, "
@@ -65,7 +65,7 @@ def replay_of(checkpoint: str, since_of: Callable[[str], int | None] | None = No
 
     since_of   the source's offset (JSON) that a batch ends at -> the record time below which it has no result, if known
 
-    Raises `DedupError` where it cannot be looked into.
+    Raises `DedupError` if the checkpoint cannot be read.
     """
     problem = location_problem(checkpoint)
     if problem is not None:
@@ -77,14 +77,14 @@ def replay_of(checkpoint: str, since_of: Callable[[str], int | None] | None = No
         raise DedupError(f"checkpoint {checkpoint!r} cannot be looked into: {type(error).__name__}: {told}") from error
     last, since_ms = uncommitted_batch(planned, committed), None
     if text is not None and since_of is not None:
-        since_ms = since_of(text.splitlines()[2])  # a version, Spark's own, then a line a source
+        since_ms = since_of(text.splitlines()[2])  # a version, Spark's own, then one line per source
     return ReplayRange(last, since_ms, time.time_ns() // 1_000_000, uuid.uuid4().hex)
 
 
 def _logs_of(checkpoint: str) -> tuple[list[int], list[int], str | None]:
-    """The batches in Spark's two logs, and what the first says of the last batch that was planned."""
+    """The batches in Spark's two logs, and the offset log's entry for the last planned batch."""
     files, root = fsspec.core.url_to_fs(checkpoint)
-    files.invalidate_cache()  # fsspec has one instance for the whole process, which remembers listings
+    files.invalidate_cache()  # fsspec has one instance per process, which caches listings
 
     def numbers(log: str) -> list[int]:
         folder = f"{root}/{log}"
@@ -106,23 +106,23 @@ def restart_deduplicator(
     config: DedupConfig | None = None,
     since_of: Callable[[str], int | None] | None = None,
 ) -> DataFrame:
-    """The rows of a streaming DataFrame that have no result yet, for whatever sink comes behind.
+    """The rows of a streaming DataFrame that have no result yet, for whatever sink follows.
 
-    id          Spark SQL for what identifies a row's result, cast to binary; where it is null, a row goes through
+    id          Spark SQL for what identifies a row's result, cast to binary; if it is null, the row goes through
     results     opens a reader of recent results, in the workers: `lambda: KafkaResults("out", kafka)`
     checkpoint  the checkpoint location that the query will be started with, in full (`hdfs://host/...`)
-    since_of    the source's offset (JSON, of the first one where there are several) that the last planned batch ends at
+    since_of    the source's offset (JSON; of the first source if there are several) that the last planned batch ends at
                 -> the time in ms below which no result of that batch has its record time (of a topic) or time column
-                (of files), None: unknown. Older results, less `config.lookback_ms`, are then not loaded
+                (of files); None: unknown. Results older than that, less `config.lookback_ms`, are then not loaded
 
-    Call it anew at each start of the query, and put no shuffle between it and the sink. A row counts as seen only when
-    it stands in the output, so that of rows repeated within the replay range only those of one task are dropped. In a
-    `foreachBatch` that uses its batch more than once, `persist()` it: after the first write a batch that may be a
-    replay would be filtered against what it has written itself.
+    Call it again at each start of the query, and put no shuffle between it and the sink. A row counts as seen only once
+    it is in the output; so rows that are repeated within the replay range are dropped only if one task has them. In a
+    `foreachBatch` that uses its batch more than once, `persist()` it: otherwise a batch that may be a replay would be
+    filtered against its own output after the first write.
     """
     found = results()
     try:
-        found.check()  # what cannot be read is told now, not after the first crash
+        found.check()  # what cannot be read is reported now, not after the first crash
     finally:
         found.close()
     setup = Setup(name, config or DedupConfig(), replay_of(checkpoint, since_of), results)
@@ -137,7 +137,7 @@ def restart_deduplicator(
 def filtered(
     setup: Setup, batches: Iterable[pa.RecordBatch], columns: list[str], attempt: Callable[[], Attempt]
 ) -> Batches:
-    """Batches with an id column -> those rows without it that have no result yet."""
+    """Batches with an id column -> the rows that have no result yet, without that column."""
     deduplicator = open_deduplicator(setup)
     try:
         now = attempt()

@@ -1,14 +1,14 @@
-"""When the deduplicator filters: its two states, and why it goes from one to the other. Pure.
+"""When the deduplicator filters: its two states, and why it changes from one to the other. Pure.
 
     off --------> filtering   a batch that an earlier driver may have run (`driver_restart`), a task that was tried
                               before (`task_attempt`), a stage that was run before (`stage_attempt`)
-    filtering --> off         the replay range has passed, and no duplicate came for the quiet period (`quiet`)
+    filtering --> off         the replay range has passed, and no duplicate came during the quiet period (`quiet`)
 
-The replay range ends with the batch that is run again. What is delivered in it is seen; rows of later batches are no
-replay, so that they are compared with what is seen, and add nothing to it.
+The replay range ends with the batch that is rerun. What is delivered in it is seen. Rows of later batches are not a
+replay: they are compared with what is seen, and add nothing to it.
 
-Each task of a batch is asked about once. One that was tried before needs what the earlier attempt wrote, perhaps a
-moment ago: the output is loaded again (its new part), also while filtering.
+Each task of a batch is checked once. A task that was tried before needs what the earlier attempt wrote, perhaps a
+moment ago: the output is loaded again (its new part), even while filtering.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Switch:
         self._quiet_since_ms = 0
 
     def reason(self, attempt: Attempt) -> Reason | None:
-        """Why this attempt needs the output loaded; None where it does not."""
+        """Why this attempt needs the output loaded; None if it does not."""
         if attempt.stage:
             return Reason.STAGE_ATTEMPT
         if attempt.task:
@@ -93,7 +93,7 @@ class Switch:
         return batch <= self._until_batch
 
     def begin(self, attempt: Attempt, now_ms: int) -> Reason | None:
-        """An attempt begins; why the output has to be loaded before it, if it has to."""
+        """An attempt begins. Returns why the output has to be loaded before it; None if it does not."""
         reason = self.reason(attempt)
         if reason is None:
             self._rest(attempt.batch, now_ms)
@@ -110,7 +110,7 @@ class Switch:
 
     def count_loaded(self, ids: int, now_ms: int) -> None:
         self.loaded += ids
-        self._quiet_since_ms = now_ms  # loading takes its time, in which nothing could come
+        self._quiet_since_ms = now_ms  # no duplicate could come while loading
 
     def count_rows(self, dropped: int, without_id: int, now_ms: int) -> None:
         self.dropped += dropped

@@ -1,20 +1,20 @@
 """One topic deduplicated into another: what a task does with a range of records.
 
-A record goes out unless its id stands in the output already, within the window, or earlier in the range. Source and
-output have the same number of partitions, and a record keeps its own, so that a task needs to know one partition of the
-output. What is known of it is what is read back from it: before each range the records that were added since, by
-whichever worker. So nothing counts as seen that is not durable, and no worker has to tell another.
+A record is written unless its id is in the output already, within the window, or earlier in the range. Source and
+output have the same number of partitions, and a record keeps its partition, so a task needs to know only one partition
+of the output. What it knows is what it reads back: before each range, the records added since, by any worker. So
+nothing counts as seen that is not durable, and workers need not inform each other.
 
-A range that may have been tried before is begun only after the earlier writes are settled, and with a window of its own
-that reaches back to the range's first record, as the range may span more than the window. Records behind another
-writer's open transaction cannot be read back yet: it is waited for.
+A range that may have been tried before begins only after the earlier writes are settled. It gets a window of its own
+that reaches back to the range's first record, because the range may span more than the window. Records behind another
+writer's open transaction cannot be read back yet: the task waits for it.
 
-What is known to a record is decided by its own time and by that of the record with its id (`dedup.window`); a time from
-the future is none. Where the window begins in the output the last block of records and the index say, unchecked:
-every record before its answer is older, and one that lies about its time makes it answer earlier only.
+What is known to a record depends on its own time and that of the record with its id (`dedup.window`); a time in the
+future does not count. The last block of records and the index give the place where the window begins in the output,
+unchecked: every record before the answer is older, and a record that lies about its time only makes it answer earlier.
 
-Records go out as they came. A time that the output does not take is replaced by now, and told in the header
-`teacup.time` (`kafkaio.producible`); a record that it does not take at all ends the job.
+Records are written unchanged. A time that the output does not accept is replaced by now and kept in the header
+`teacup.time` (`kafkaio.producible`); a record that it does not accept at all ends the job.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from kafkaio.writer import TopicWriter, discard_writer, open_writer
 log = logging.getLogger("dedup")
 
 FUTURE_SKEW_MS = 60_000
-OPEN_WINDOWS = 64  # of partitions, in each process: one that has more reads their windows anew for each batch
+OPEN_WINDOWS = 64  # of partitions, in each process: one with more rereads their windows for each batch
 _FOR_GOOD_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class TopicJob:
-    """One topic into another. config: `limit` and `settle_ms` count; window_ms: of record times in the output."""
+    """One topic into another. config: `limit` and `settle_ms` are used; window_ms: of record times in the output."""
 
     name: str
     source: str
@@ -81,15 +81,15 @@ class TopicJob:
 
 
 class OutputWindow:
-    """The ids that stand in one partition of the output, as far as they were read back.
+    """The ids in one partition of the output, as far as they were read back.
 
-    since_ms    a range is tried again: the window reaches a window back from this time too, and only the limit ends it
-    forgotten   ids within the window that the last `catch_up` let go, or did not load, as the limit was reached
+    since_ms    a range is retried: the window also reaches back by its length from this time; only the limit ends it
+    forgotten   ids within the window that the last `catch_up` dropped or did not load because of the limit
     """
 
     def __init__(self, job: TopicJob, partition: int, since_ms: int | None = None) -> None:
         self._job, self._partition, self._since_ms = job, partition, since_ms
-        kafka = committed_only(job.kafka)  # an aborted record is no result, also for a job that reads aborted ones
+        kafka = committed_only(job.kafka)  # an aborted record is not a result, even for a job that reads aborted ones
         self._log = BrokerLog(job.output, kafka)
         self._reader = RangeReader(job.output, kafka)
         self._position: int | None = None
@@ -97,7 +97,7 @@ class OutputWindow:
         self.seen = SeenWindow(job.window_ms, job.config.limit)
 
     def catch_up(self) -> int:
-        """Read what was added to the output; how many ids that brought."""
+        """Read what was added to the output; returns how many ids that brought."""
         p = self._partition
         ends = readable_ends(self._log, of=[p])[p]
         now_ms = clock_ms()
@@ -214,7 +214,7 @@ def _written(
 
 
 def _taken(job: TopicJob, records: pa.RecordBatch, limits: TopicLimits) -> tuple[Any, ...]:
-    """Key, value, headers, timestamp and partition of records, as the output takes them; raises `RecordTooLarge`."""
+    """Key, value, headers, timestamp and partition of records, as the output accepts them. Raises `RecordTooLarge`."""
     sizes = batch_bytes(records)
     doubtful = [] if limits.surely_takes(int(sizes.max())) else range(len(sizes))
     for one in (records.slice(i, 1).to_pylist()[0] for i in doubtful if not limits.surely_takes(int(sizes[i]))):
@@ -233,25 +233,25 @@ def _taken(job: TopicJob, records: pa.RecordBatch, limits: TopicLimits) -> tuple
 
 
 def valid_times(records: pa.RecordBatch, now_ms: int) -> I64:
-    """The time of each record, `NO_TIME` where it has none that counts."""
+    """The time of each record; `NO_TIME` if it has no valid one."""
     return with_valid_times(records.column("timestamp").to_numpy(), now_ms + FUTURE_SKEW_MS)
 
 
 def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
-    """When nothing of an earlier attempt can arrive any more; None: there was none."""
+    """The time from which nothing of an earlier attempt can arrive any more; None: there was none."""
     if attempt.task or attempt.stage:
         return job.config.settled_at_ms(clock_ms())
     return job.config.settled_at_ms(job.replay.started_ms) if job.replay.covers(attempt.batch) else None
 
 
 def _first_ms(job: TopicJob, span: Span) -> int | None:
-    """The smallest time in a range, whatever it is: from there on an earlier attempt may have written."""
+    """The smallest time in a range, valid or not: from there on an earlier attempt may have written."""
     batches = open_reader(job.source, job.kafka).read(span.partition, span.start, span.end)
     return min((int(pc.min(batch.column("timestamp")).as_py()) for batch in batches), default=None)
 
 
 def check_partitions(job: TopicJob) -> str | None:
-    """Why the two topics do not go together, None where they do. Raises `KafkaIOError`."""
+    """Why the two topics do not go together; None if they do. Raises `KafkaIOError`."""
     counts = {}
     for topic in (job.source, job.output):
         one = BrokerLog(topic, job.kafka)

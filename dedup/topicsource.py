@@ -1,7 +1,7 @@
-"""Spark: a streaming data source of offset ranges of one topic, carried out as they are read.
+"""Spark: a streaming data source of offset ranges of one topic, processed as they are read.
 
 offset      {"number", "topic", "id", "ranges": {partition: [start, end]}}: what a batch reads, and nothing else
-latest      up to the last stable offsets, at most `max_records` more; `start` itself when there is nothing to do
+latest      up to the last stable offsets, at most `max_records` more; `start` itself if there is nothing to do
 read        on an executor: one range goes through the stage, which gives Arrow batches of `summary`
 """
 
@@ -31,7 +31,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Records in [start, end) of one partition, the part of a batch that one task does: one of so many `parts`."""
+    """Records in [start, end) of one partition: the part of a batch that one task does, one of `parts`."""
 
     number: int
     parts: int
@@ -42,7 +42,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What is read, and how it is governed.
+    """What is read, and how it is controlled.
 
     stop_file   while it exists, nothing more is read: the way to a clean stop
     start       "earliest" or "latest", in a new checkpoint
@@ -78,7 +78,7 @@ def range_source(name: str, ranges: Ranges, stage: Stage) -> type[DataSource]:
 
 
 class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in a process of its own beside the driver; connects when first asked, as it is also sent to executors."""
+    """Lives in its own process beside the driver. It is also sent to executors, so it connects only when first used."""
 
     def __init__(self, ranges: Ranges, stage: bytes) -> None:
         self._ranges, self._stage = ranges, stage
@@ -139,7 +139,7 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], ranges: Ranges) -> dict[str, Any]:
-    """The offset after `start`; `start` itself when there is nothing to read. Raises `SpecChanged`, `DataLoss`."""
+    """The offset after `start`; `start` itself if there is nothing to read. Raises `SpecChanged`, `DataLoss`."""
     if start and start["topic"] != ranges.topic:
         raise SpecChanged(
             f"the checkpoint has read {start['topic']!r}, and the job reads {ranges.topic!r}: give it a new checkpoint"
@@ -148,7 +148,7 @@ def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends],
         raise DataLoss(f"{ranges.topic!r} was deleted and recreated since the last batch: give a new checkpoint")
     at = {int(p): end for p, (_, end) in start["ranges"].items()} if start else {}
     for p, one in ends.items():
-        # A partition that is new to a running job is read from its start, whatever the job began with.
+        # A partition that is new to a running job is read from its start, whatever `start` the job began with.
         first = one.stable if not start and ranges.start == "latest" else one.start
         at.setdefault(p, first)
         if at[p] < one.start and start:

@@ -1,13 +1,13 @@
 """Ids seen within a window of record times, in buckets of a quarter of it. Pure.
 
-    known    an id whose record's time is at most the window below the row's own; at most a quarter more
+    known    an id whose record's time is at most the window below the row's own, or up to a quarter more
     clock    the typical time of the last block of records that were added (`kafkaio.eventtime`); it never goes back
-    let go   buckets that are more than the window below the clock; where the limit is reached the oldest ones
+    dropped  buckets that are more than the window below the clock; at the limit the oldest ones
 
-What is known is decided by the two records' own times: one that lies about its time misleads for its own id alone. The
-clock decides only how long an id is kept. It rests on blocks, so that a record that is ahead of its neighbours ends the
-window for nobody; where records are few it lags, which costs memory and nothing else. A record without a time, or one
-that is older than all that is kept, counts as one of the clock's time; a row without a time knows all that is kept.
+Whether an id is known depends on the two records' own times: a record that lies about its time affects only its own id.
+The clock decides only how long an id is kept. It rests on blocks, so a record ahead of its neighbours does not end the
+window for the others. If records are few it lags, which only costs memory. A record without a time, or older than all
+that is kept, counts as one of the clock's time; to a row without a time all kept ids are known.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ I64 = npt.NDArray[np.int64]
 
 NO_TIME = -1
 _PARTS = 4
-_BUCKETS_AT_MOST = 256  # far more than a window has: of records whose times are scattered the oldest are let go
+_BUCKETS_AT_MOST = 256  # far more than a window has; if record times are scattered, the oldest buckets are dropped
 _BLOCK = 2 * OUTLIERS + 1
 
 
 def with_valid_times(times: I64, ceiling_ms: int) -> I64:
-    """`NO_TIME` in place of those that are none: negative, or from the future."""
+    """The times, with `NO_TIME` in place of invalid ones: negative, or in the future."""
     return np.where((times >= 0) & (times <= ceiling_ms), times, NO_TIME)
 
 
@@ -48,9 +48,9 @@ class SeenWindow:
         return sum(len(part) for parts in self._buckets.values() for part in parts)
 
     def add(self, hashes: Hashes, times: I64) -> int:
-        """Ids of records with these times, in the order of the log.
+        """Add ids of records with these times, in the order of the log.
 
-        How many ids were forgotten before their time, as the limit was reached.
+        Returns how many ids were forgotten early because of the limit.
         """
         self._see(times[times != NO_TIME])
         oldest = (self._clock_ms - self._window_ms) // self._width_ms
@@ -73,11 +73,11 @@ class SeenWindow:
         return found
 
     def to_rows_at(self, times: I64) -> Known:
-        """What is known to rows of these times, one each."""
+        """What is known to rows with these times, one per row."""
         return _ToRowsAt(self, times)
 
     def _see(self, times: I64) -> None:
-        """Few records prove no more than the first of them, by time."""
+        """Fewer records than a block prove no more than the smallest of their times."""
         self._tail = np.concatenate([self._tail, times[-_BLOCK:]])[-_BLOCK:]
         if len(self._tail):
             block: list[int] = self._tail.tolist()

@@ -1,6 +1,6 @@
-"""The deduplicator in a worker process: it waits until earlier writes are settled, loads, and says what it does.
+"""The deduplicator in a worker process: it waits until earlier writes are settled, loads, and logs what it does.
 
-One is kept for each job and start of its driver. A worker forks afresh without one, and takes it up by what the task
+One is kept for each job and start of its driver. A newly forked worker has none, and creates it from what the task
 brings: its attempt number, and the replay range that the driver has put into the stage.
 """
 
@@ -53,10 +53,10 @@ class WorkerDeduplicator:
         self._changes: list[dict[str, Any]] = []
 
     def begin(self, attempt: Attempt, since_ms: int | None = None, batch: BatchTag | None = None) -> bool:
-        """A task begins; whether its rows have to be filtered. Loads before, where that is needed.
+        """A task begins; returns whether its rows have to be filtered. Loads first if needed.
 
         since_ms   no result of its batch has a record time below it; None: unknown here, the driver may have known
-        batch      that its results are tagged with; None: they have no tag
+        batch      the tag of its results; None: they have no tag
         """
         if self._core.dormant(attempt):
             return False
@@ -83,14 +83,14 @@ class WorkerDeduplicator:
         self._core.durable()
 
     def report(self) -> dict[str, Any]:
-        """For a summary: whether it filters, and since the last report what it loaded and dropped, and its changes."""
+        """For a summary: whether it filters, its state changes, and what it loaded and dropped since the last report."""
         total = self._core.totals
         since = {name: total[name] - self._reported[name] for name in total}
         changes, self._changes, self._reported = self._changes, [], total
         return {"filtering": self._core.filtering, "changes": changes, **since}
 
     def say_task(self, batch: int) -> None:
-        """A line in the log about a task that has filtered, for whoever has no summaries: since the last one."""
+        """Log a line about a task that has filtered, with counts since the last one: for users without summaries."""
         counts = self.report()
         told = {name: counts[name] for name in ("loaded", "dropped", "without_id")}
         about = {"event": "deduplicator", "at_ms": clock_ms(), "name": self._setup.name, "batch": batch}
@@ -109,7 +109,7 @@ class WorkerDeduplicator:
 
 
 def wait_until_settled(name: str, settled_ms: int) -> None:
-    """Until nothing of an earlier attempt of this job can arrive any more."""
+    """Wait until nothing of an earlier attempt of this job can arrive."""
     rest_s = (settled_ms - clock_ms()) / 1000
     if rest_s > 0:
         log.warning("%s: waits %.1f s until writes of the earlier attempt have arrived or were given up", name, rest_s)
@@ -124,7 +124,7 @@ _kept: PerProcess[tuple[str, str], WorkerDeduplicator] = PerProcess(4, WorkerDed
 
 
 def open_deduplicator(setup: Setup) -> WorkerDeduplicator:
-    """This process's deduplicator of a job and start of its driver."""
+    """This process's deduplicator for a job and start of its driver."""
     return _kept.get((setup.name, setup.replay.run), lambda: WorkerDeduplicator(setup))
 
 
