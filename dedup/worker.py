@@ -83,7 +83,7 @@ class WorkerDeduplicator:
         self._core.durable()
 
     def report(self) -> dict[str, Any]:
-        """For a summary: whether it filters, its state changes, and what it loaded and dropped since the last report."""
+        """For summaries: whether it filters, its state changes, and what it loaded and dropped since the last one."""
         total = self._core.totals
         since = {name: total[name] - self._reported[name] for name in total}
         changes, self._changes, self._reported = self._changes, [], total

@@ -17,7 +17,7 @@ Send = Callable[..., None]
 
 
 class Transactions:
-    """Produces inside transactions, one id after the other."""
+    """Produces inside transactions, one transactional id after another."""
 
     def __init__(self, kafka: dict[str, str]) -> None:
         self._kafka = kafka

@@ -1,4 +1,4 @@
-"""Partitions in which some records lie, for tests of what must not be moved by them."""
+"""Partitions in which some records lie, for tests of what these records must not affect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DISORDER_MS = 20
 
 @dataclass(frozen=True)
 class Lied:
-    """One partition: the time of each offset, when it is appended, and the offsets of the timely ones."""
+    """One partition: the time of each offset, when it is appended, and the offsets of the timely records."""
 
     times_ms: tuple[int, ...]
     appended_ms: tuple[int, ...]
@@ -30,9 +30,9 @@ class Lied:
 def lied(chance: random.Random, length: int, outliers: int, *, from_the_start: bool = False) -> Lied:
     """At most `outliers` of 2 * outliers + 1 consecutive valid records lie, and fewer than half at the log's start.
 
-    from_the_start   there too as many, perhaps all that there are
+    from_the_start   as many may lie there too, perhaps all that there are
 
-    So too while some that are ahead do not count yet: the rule is kept over 3 * outliers + 1 records.
+    This also holds while some records that are ahead do not count yet: the rule is kept over 3 * outliers + 1 records.
     """
     times: list[int] = []
     appended: list[int] = []
@@ -59,7 +59,7 @@ def lied(chance: random.Random, length: int, outliers: int, *, from_the_start: b
 
 
 def simulated(partitions: list[Lied], outliers: int, *, payload: bool, now_ms: int = CEILING_MS) -> SimulatedLog:
-    """As of `now_ms`; all of it is there by default."""
+    """The log as of `now_ms`; by default with all records."""
     events = tuple(
         tuple(
             Event(partition=p, offset=i, time_ms=at, key=None, value=None, appended_ms=when, readable_ms=when)

@@ -1,20 +1,20 @@
-"""A simulated Kafka for one output: a transaction coordinator, one topic, committed offsets, and a clock that goes only
-when told. What delivery is made of runs against it unchanged; `kafkaio.clients` is the seam.
+"""A simulated Kafka for one output: a transaction coordinator, one topic, committed offsets, and a clock that advances
+only on request. The parts of delivery run against it unchanged; `kafkaio.clients` is the seam.
 
-    Cluster    the state of the brokers. Requests change it in the order in which they arrive
-    Worker     a process that carries out one task after the other, in a thread of its own. Before each of its requests
-               it stands still until a test lets it go on, and is told what becomes of the request (`Fate`)
+    Cluster    the state of the brokers. Requests change it in the order of their arrival
+    Worker     a process that runs one task after another, in its own thread. Before each request it stops until a test
+               lets it continue and decides what becomes of the request (`Fate`)
 
 What it does as Kafka does:
 
-- `init` ends the open transaction of the id, and gives a new epoch; requests of older epochs are refused from then on.
+- `init` ends the open transaction of the id and gives a new epoch; requests of older epochs are refused from then on.
 - A transaction that is open for longer than its time-out is aborted, and its producer is fenced.
-- Offsets count with the transaction that they are part of; who reads them meanwhile waits.
-- A request may get lost, its answer may get lost, or it arrives after its sender has given up.
-- A producer that was fenced is of no use any more: each of its calls fails, most with words that do not say why.
+- Offsets count with the transaction that they belong to; a reader waits until it has ended.
+- A request may get lost, its answer may get lost, or it may arrive after its sender has given up.
+- A fenced producer is unusable: each of its calls fails, most with messages that do not say why.
 
-What it does not do: there is one broker, which is never down; records of a transaction are in one partition; a request
-that arrives is carried out whole.
+What it does not do: there is one broker, which is never down; all records of a transaction are in one partition; a
+request that arrives is executed completely.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Fate(Enum):
 
 
 class Killed(BaseException):
-    """The process is gone: nothing of it runs any more."""
+    """The process is gone: none of its code runs any more."""
 
 
 @dataclass(slots=True)
 class Transaction:
-    """One that is open: its records in the log, and the offsets that it will commit."""
+    """An open transaction: its records in the log, and the offsets that it will commit."""
 
     began_s: float
     timeout_s: float
@@ -70,7 +70,7 @@ class Cluster:
         return [value for value, state in self.log if state == "committed"]
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and the coordinator abort what lasts too long."""
+        """Advance the clock; the coordinator aborts transactions that take too long."""
         self.now_s += seconds
         for name, one in list(self.open.items()):
             if self.now_s - one.began_s > one.timeout_s:
@@ -119,9 +119,9 @@ class Cluster:
 
 
 class Worker:
-    """Carries out tasks; `go_on` lets it do its next request. Implements `Clients` for what runs in it.
+    """Runs tasks; `go_on` lets it make its next request. Implements `Clients` for the code that runs in it.
 
-    doing   "idle", "running", or what it stands before
+    doing   "idle", "running", or the request that it is about to make
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -134,24 +134,24 @@ class Worker:
         self._changed = threading.Condition()
 
     def begin(self, task: Callable[[Worker], object]) -> None:
-        """Let it carry out a task, up to its first request; `outcome` is what it returns, or raises."""
+        """Let it run a task up to its first request; `outcome` is what the task returns or raises."""
         self._resume("running")
         threading.Thread(target=self._carry_out, args=(task,), daemon=True).start()
         self._await()
 
     def go_on(self, fate: Fate = Fate.ANSWERED) -> None:
-        """Let it do the request it stands before, and come to its next one."""
+        """Let it make the pending request, and run up to its next one."""
         self._resume("running", fate)
         self._await()
 
     def kill(self) -> None:
-        """As by `kill -9`: what it stands before is never done. What was on its way already may arrive."""
+        """As by `kill -9`: the pending request is never made. One already under way may still arrive."""
         with self._changed:
             self._killed = True
         self._resume("killed", Fate.LOST)
 
     def request(self, what: str, carried_out: Callable[[], Any], timeout_s: float) -> Any:
-        """Stand before a request until told what becomes of it."""
+        """Wait before a request until a test decides what becomes of it."""
         with self._changed:
             if self._killed:
                 raise Killed
@@ -235,7 +235,7 @@ class SimulatedProducer:
         self._queue = []
 
     def close(self) -> None:
-        """Aborts what is open; that this may fail is nobody's business."""
+        """Aborts the open transaction; a failure to do so is ignored."""
         if self._begun and self._fatal is None:
             try:
                 self._asked("abort", lambda: self._worker.cluster.end(self._name, self._epoch, commit=False))

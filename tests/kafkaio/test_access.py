@@ -1,4 +1,4 @@
-"""A broker that grants nothing by itself: what is missing is told by name, and at once."""
+"""A broker that grants nothing by default: a missing grant is named at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kafkaio.receiptgroup import read_receipt
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, str], AdminClient]]:
-    """What reaches it as a user who may do nothing, and an admin who may do everything."""
+    """Properties for a user with no rights at all, and an admin client with all rights."""
     folder, port = tmp_path_factory.mktemp("guarded"), free_port()
     broker = Broker(folder / "broker")
     plain, controller = (folder / "broker" / "ports").read_text().split()
@@ -56,7 +56,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str
 def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
     guarded: tuple[dict[str, str], AdminClient],
 ) -> None:
-    """Until all are there: group, transactional id. Nobody waits a minute for a broker that has answered."""
+    """Group, then transactional id, until all are granted. Nobody waits a minute for a broker that has answered."""
     kafka, admin = guarded
     admin.create_topics([NewTopic("out", 1, 1)])["out"].result(60)
     bucket = Bucket("job", 0, "out")
@@ -64,7 +64,7 @@ def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
     def grant(kind: ResourceType, name: str, operation: AclOperation, pattern: ResourcePatternType) -> None:
         binding = AclBinding(kind, name, pattern, "User:teacup", "*", operation, AclPermissionType.ALLOW)
         admin.create_acls([binding])[binding].result(30)
-        time.sleep(1.0)  # the broker learns of it from its log
+        time.sleep(1.0)  # the broker learns about it from its log
 
     def refusal() -> str:
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Where a time begins, by the index and by single records, against the brute force over what can be read."""
+"""Where a time begins, by the index and by the search, compared with brute force over all readable records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FUTURE_MS = CEILING_MS + 5_000
 
 
 def write(kafka: dict[str, str], topic: str, times_ms: list[int], partition: int = 0) -> None:
-    """Records with these times, in Kafka's timestamp and in the payload."""
+    """Write records with these times, in Kafka's timestamp and in the payload."""
     writer = open_writer(kafka)
     values = [json.dumps({"at": one}).encode() for one in times_ms]
     writer.write(topic, None, values, timestamps=times_ms, partitions=[partition] * len(times_ms))
@@ -62,7 +62,7 @@ def test_an_exact_answer_comes_from_the_index(kafka: dict[str, str], topic_facto
 
 
 def test_a_record_from_the_future_does_not_answer(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
-    """The index gives it for every later time; a search over single records steps over it."""
+    """The index returns it for every later time; the search skips it."""
     topic = topic_factory()
     write(kafka, topic, [BASE_MS, FUTURE_MS, BASE_MS + 10, BASE_MS + 20, BASE_MS + 30])
     log = BrokerLog(topic, kafka)
@@ -96,7 +96,7 @@ def test_a_transaction_marker_does_not_answer(
 def test_an_aborted_record_does_not_answer(
     kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
 ) -> None:
-    """Nobody will ever read it."""
+    """No reader ever gets it."""
     topic = topic_factory()
     with transactions.open(topic, commit=False) as send:
         send(b"aborted", BASE_MS + 100)
@@ -108,7 +108,7 @@ def test_an_aborted_record_does_not_answer(
 
 
 def test_times_in_the_payload_are_searched(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
-    """Records without a time are stepped over; the margin is taken off the time that is looked for."""
+    """Records without a time are skipped; the margin is subtracted from the time to find."""
     topic = topic_factory(2)
     writer = TopicWriter(kafka)
     values = [b"no json" if i % 3 == 0 else json.dumps({"at": BASE_MS + i}).encode() for i in range(300)]
@@ -130,7 +130,7 @@ def test_times_in_the_payload_are_searched(kafka: dict[str, str], topic_factory:
 def test_the_newest_time_is_typical_of_the_last_records(
     kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
 ) -> None:
-    """One from the future does not count, one ahead of the others does not move it; None for an empty partition."""
+    """A record from the future does not count, one ahead of the others has no effect; None for an empty partition."""
     topic = topic_factory(4)
     write(kafka, topic, [BASE_MS, BASE_MS + 90, BASE_MS + 40], partition=0)
     write(kafka, topic, [BASE_MS, FUTURE_MS, BASE_MS + 40], partition=1)
@@ -148,7 +148,7 @@ def test_the_newest_time_is_typical_of_the_last_records(
 def test_markers_and_aborted_records_are_stepped_over(
     kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions, time: str
 ) -> None:
-    """Forward and backward, where they stand at the end, at the start, or between."""
+    """Forwards and backwards; at the end, at the start, or in between."""
     topic = topic_factory(1)
     for commit, times in ((False, [1]), (True, [5_000, 9_000]), (False, [2, 3]), (True, [20_000]), (False, [4])):
         with transactions.open(topic, commit=commit) as send:
@@ -171,7 +171,7 @@ def test_markers_and_aborted_records_are_stepped_over(
 def test_the_append_time_bounds_a_payload_time(
     kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory, skew_ms: int
 ) -> None:
-    """Where the broker sets timestamps, a record ahead of its append stays invalid when the clock reaches its time."""
+    """If the broker sets timestamps, a record ahead of its append stays invalid when the clock reaches its time."""
     topic = topic_factory(1, config={"message.timestamp.type": "LogAppendTime"})
     now_ms = time.time_ns() // 1_000_000
     write(kafka, topic, [now_ms, now_ms + 60_000, now_ms + 1])
@@ -200,14 +200,14 @@ def test_a_topic_made_again_has_another_id(
 
 
 def test_a_topic_that_does_not_exist_is_named(kafka: dict[str, str]) -> None:
-    """Within seconds, not after the minute that a broker which is away gets."""
+    """Within seconds, not after the minute that an unreachable broker gets."""
     with pytest.raises(TopicMissing, match="nowhere"):
         BrokerLog("nowhere", kafka).ends()
 
 
 @dataclass(frozen=True)
 class Histories:
-    """Partitions with disorder, records from the future, aborted ones and markers; and what can be read of them."""
+    """Partitions with disorder, records from the future, aborted records and markers; and their readable records."""
 
     by_index: BrokerLog
     by_search: BrokerLog
@@ -250,7 +250,7 @@ def histories(kafka: dict[str, str], topic_factory: TopicFactory, transactions: 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), payload=st.booleans())
 def test_every_answer_agrees_with_the_brute_force(histories: Histories, data: st.DataObject, payload: bool) -> None:
-    """No record at or after the time lies before the answer; what is found is in reach; exact answers are exact."""
+    """No record at or after the time is before the answer; a found one is in reach; exact answers are exact."""
     queries = {}
     for partition, end in histories.ends.items():
         lo = data.draw(st.integers(0, end), label=f"lo {partition}")
@@ -292,7 +292,7 @@ def made_again(log: BrokerLog, was: str) -> bool:
 
 
 def test_a_leader_of_a_new_epoch_is_looked_up_again() -> None:
-    """librdkafka's admin client keeps to the epoch that it knows, although the broker refuses it."""
+    """librdkafka's admin client keeps using the epoch that it knows, although the broker refuses it."""
     with Broker() as broker:
         kafka = {"bootstrap.servers": broker.bootstrap}
         admin = AdminClient(kafka)
@@ -302,9 +302,9 @@ def test_a_leader_of_a_new_epoch_is_looked_up_again() -> None:
         log = BrokerLog("again", kafka)
         before, was = log.ends()[0], log.topic_id()
         admin.delete_topics(["again"])["again"].result(20)
-        admin.create_topics([NewTopic("again", 1, 1)])["again"].result(20)  # the same connection, an epoch of its own
+        admin.create_topics([NewTopic("again", 1, 1)])["again"].result(20)  # the same connection, its own epoch
         deadline = time.monotonic() + 60.0
-        while not made_again(log, was):  # the controller has answered, the broker may not know yet
+        while not made_again(log, was):  # the controller has answered, but the broker may not know yet
             assert time.monotonic() < deadline
             time.sleep(0.05)
 

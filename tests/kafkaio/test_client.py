@@ -1,4 +1,4 @@
-"""Configurations: what is refused, what passes, what is hidden, how errors travel."""
+"""Configurations: what is refused, what passes, what is masked; and how errors travel."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def test_a_property_that_would_lose_data_is_refused_by_name(key: str, value: str
 
 
 def test_the_safe_value_of_a_guarded_property_passes() -> None:
-    """Saying what holds anyway is no error."""
+    """Stating what holds anyway is not an error."""
     validate({**BROKER, "enable.idempotence": "true", "acks": "all", "isolation.level": "read_uncommitted"})
 
 
 def test_missing_brokers_are_reported() -> None:
-    """Nothing can be done without an address."""
+    """Nothing works without an address."""
     with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing"):
         validate({"client.id": "x"})
 

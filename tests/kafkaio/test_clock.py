@@ -1,4 +1,4 @@
-"""A wall clock that jumps: not believed until it is set back, or has gone on steadily; and what else contradicts it."""
+"""A wall clock that jumps: not trusted until it is set back or has been steady; and what else contradicts it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS = st.lists(st.integers(1, 5_000), min_size=1, max_size=20)
 
 @given(STEPS, st.lists(st.integers(-TOLERANCE_MS // 2, TOLERANCE_MS // 2), min_size=20, max_size=20))
 def test_a_clock_that_goes_on_with_the_monotonic_one_agrees(steps: list[int], jitter: list[int]) -> None:
-    """Also where both are read a little apart."""
+    """Even if the two are read slightly apart."""
     clock, passed_ms = WallClock((START_MS, 7)), 0
     for step, off in zip(steps, jitter, strict=False):
         passed_ms += step
@@ -24,7 +24,7 @@ def test_a_clock_that_goes_on_with_the_monotonic_one_agrees(steps: list[int], ji
 
 @given(JUMPS, STEPS)
 def test_a_jump_is_not_believed_until_it_has_been_steady(jump_ms: int, steps: list[int]) -> None:
-    """Either way; then it is accepted once, and agrees from there on."""
+    """In either direction; then it is accepted once, and agrees from there on."""
     clock, passed_ms = WallClock((START_MS, 0)), 0
     first = clock.look(START_MS + jump_ms, 0)
     assert not first.confirmed
@@ -52,7 +52,7 @@ def test_a_clock_that_is_set_back_agrees_at_once(jump_ms: int, passed_ms: int) -
 
 @given(st.lists(st.tuples(st.integers(0, STEADY_MS // 2), JUMPS), min_size=1, max_size=30))
 def test_a_clock_that_goes_on_jumping_is_never_accepted(jumps: list[tuple[int, int]]) -> None:
-    """Only what is as far from the anchor as it was `steady_ms` ago, at every look in between, is taken."""
+    """Accepted only if, at every look, it has been equally far from the anchor for `steady_ms`."""
     clock, passed_ms = WallClock((START_MS, 0)), 0
     was_ms: list[tuple[int, int]] = []
     for step, jump_ms in jumps:
@@ -67,7 +67,7 @@ def test_a_clock_that_goes_on_jumping_is_never_accepted(jumps: list[tuple[int, i
 
 
 def test_a_listing_that_lies_ahead_contradicts_the_clock() -> None:
-    """By more than the tolerance; the message says how far, which way, and what to do."""
+    """By more than the tolerance; the message says how far, in which direction, and what to do."""
     assert not_before(START_MS, START_MS + TOLERANCE_MS) is None
     assert not_before(START_MS, START_MS - 10**9) is None
     assert "3600 s behind against the last listing" in (not_before(START_MS, START_MS + 3_600_000) or "")

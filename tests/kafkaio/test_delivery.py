@@ -47,7 +47,7 @@ def committed(kafka, topic):
 
 
 def is_settled(kafka, topic):
-    """No transaction is open."""
+    """Whether no transaction is open."""
     log = BrokerLog(topic, kafka)
     try:
         return all(ends.stable == ends.high for ends in log.ends().values())
@@ -76,7 +76,7 @@ def attempt(kafka, bucket, number, values, generation="g", parts=1, digest="d"):
 
 
 def test_a_batch_that_is_tried_again_is_written_once(kafka, bucket):
-    """A driver that died after the commit and before Spark's own."""
+    """The driver died after the commit and before Spark's own."""
     values = [b"%d" % i for i in range(100)]
 
     wrote = [attempt(kafka, bucket, 1, values), attempt(kafka, bucket, 1, values)]
@@ -86,7 +86,7 @@ def test_a_batch_that_is_tried_again_is_written_once(kafka, bucket):
 
 
 def test_batches_follow_each_other_in_order(kafka, bucket):
-    """The producer that committed the last batch is used again."""
+    """The producer that committed the last batch is reused."""
     for number in (1, 2, 3):
         attempt(kafka, bucket, number, [b"%d" % number] * 3)
 
@@ -94,7 +94,7 @@ def test_batches_follow_each_other_in_order(kafka, bucket):
 
 
 def test_parts_that_are_in_are_skipped(kafka, bucket):
-    """A large batch stands in several transactions; one that died after the first goes on behind it."""
+    """A large batch is written in several transactions; after a crash behind the first, the next attempt continues."""
     values = [b"%d" % i for i in range(10)]
     first = ExactlyOnce(kafka, bucket, BATCH)
     first.write(bucket.topic, None, values[:4], None, [0] * 4)
@@ -110,7 +110,7 @@ def test_parts_that_are_in_are_skipped(kafka, bucket):
 
 @pytest.mark.parametrize("in_parts", [True, False])
 def test_a_batch_that_may_differ_when_it_runs_again_goes_in_one_transaction(kafka, bucket, in_parts):
-    """Skipping rows by their number is for rows that are the same each time."""
+    """Skipping rows by their number requires that the rows are the same each time."""
     delivery = ExactlyOnce(kafka, bucket, BATCH, in_parts=in_parts)
 
     delivery.write(bucket.topic, None, [bytes(PART_BYTES // 100)] * 101, None, [0] * 101)
@@ -120,7 +120,7 @@ def test_a_batch_that_may_differ_when_it_runs_again_goes_in_one_transaction(kafk
 
 
 def test_rows_that_come_slowly_go_in_several_transactions(kafka, bucket):
-    """The brokers abort one that lasts: a store that answers slowly would never get a large batch delivered."""
+    """The brokers abort a long transaction: with a slow store a large batch would never be delivered."""
     clock_ms = [0]
     delivery = ExactlyOnce({**kafka, "transaction.timeout.ms": "10000"}, bucket, BATCH, lambda: clock_ms[0])
     full = []
@@ -137,7 +137,7 @@ def test_rows_that_come_slowly_go_in_several_transactions(kafka, bucket):
 
 
 def test_rows_by_topic_add_up_over_the_attempts(kafka, bucket):
-    """The summary of a batch tells all that is in, whoever wrote it."""
+    """The summary of a batch counts all rows that are in, whichever attempt wrote them."""
     first = ExactlyOnce(kafka, bucket, BATCH)
     first.write(bucket.topic, None, [b"a", b"b"], None, [0, 0])
     first.commit(2, {bucket.topic: 2}, done=False)
@@ -151,7 +151,7 @@ def test_rows_by_topic_add_up_over_the_attempts(kafka, bucket):
 
 
 def test_an_attempt_that_is_still_writing_is_fenced(kafka, bucket):
-    """A zombie: it holds an open transaction while the next attempt delivers the batch, then goes on."""
+    """A zombie: it holds an open transaction while the next attempt delivers the batch, and then continues."""
     zombie = TransactionalWriter(kafka, bucket)
     zombie.write(bucket.topic, None, [b"zombie"], None, [0])
     zombie.writer.flush()
@@ -166,7 +166,7 @@ def test_an_attempt_that_is_still_writing_is_fenced(kafka, bucket):
 
 
 def test_an_attempt_that_is_fenced_amid_its_records_says_so(kafka, bucket):
-    """Whatever it is doing: handing records over, waiting for them, closing."""
+    """Whatever it is doing: handing over records, waiting for them, closing."""
     zombie = TransactionalWriter(kafka, bucket)
     zombie.write(bucket.topic, None, [b"zombie"] * 1_000, None, [0] * 1_000)
 
@@ -205,14 +205,14 @@ def _commits(zombie, topic):
 )
 @pytest.mark.parametrize("unsent", [True, False], ids=["records on their way", "all acknowledged"])
 def test_whatever_a_fenced_attempt_does_next_says_so_with_the_same_advice(kafka, bucket, path, unsent):
-    """Each call has errors of its own for it."""
+    """Each call raises an error of its own for it."""
     zombie = TransactionalWriter(kafka, bucket)
     zombie.write(bucket.topic, None, [b"zombie"], None, [0])
     if not unsent:
         zombie.writer.flush()
     settle(kafka, [bucket])
 
-    with pytest.raises(Fenced, match=r"second job of this name"):  # noqa: PT012 - a write alone is told later
+    with pytest.raises(Fenced, match=r"second job of this name"):  # noqa: PT012 - a write alone is reported later
         path(zombie, bucket.topic)
         zombie.commit(Receipt("g", 1, "d", 1, True), {})
 
@@ -231,11 +231,11 @@ def test_a_begin_after_fencing_is_told_when_something_is_sent(kafka, bucket):
 
 
 def test_an_output_topic_that_was_deleted_is_named(kafka, bucket, admin):
-    """Records to it only time out, after which nobody would think of it."""
+    """Records to it only time out, which would not point to the topic."""
     writer = TransactionalWriter({**kafka, "transaction.timeout.ms": "3000"}, bucket)
     admin.delete_topics([bucket.topic])[bucket.topic].result(30)
 
-    with pytest.raises(TopicMissing, match=bucket.topic):  # noqa: PT012 - where it is met depends on what was sent
+    with pytest.raises(TopicMissing, match=bucket.topic):  # noqa: PT012 - where it is noticed depends on what was sent
         writer.write(bucket.topic, None, [b"row"], None, [0])
         writer.commit(Receipt("g", 1, "d", 1, True), {bucket.topic: 1})
 
@@ -243,7 +243,7 @@ def test_an_output_topic_that_was_deleted_is_named(kafka, bucket, admin):
 
 
 def test_a_transaction_that_lasts_too_long_is_told_with_its_remedy(kafka, bucket):
-    """The broker aborts it; the next attempt may be as slow."""
+    """The broker aborts it; the next attempt may be just as slow."""
     slow = TransactionalWriter({**kafka, "transaction.timeout.ms": "1000"}, bucket)
     slow.write(bucket.topic, None, [b"row"], None, [0])
     slow.writer.flush()
@@ -261,7 +261,7 @@ def test_a_transaction_that_lasts_too_long_is_told_with_its_remedy(kafka, bucket
 
 @pytest.mark.parametrize(("fences_first", "rows"), [(True, [b"row"]), (False, [b"row", b"row"])])
 def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_not(kafka, bucket, fences_first, rows):
-    """The obvious way is wrong: what is read first may be followed by a commit of the attempt before."""
+    """The obvious order is wrong: a commit of the previous attempt may follow the read."""
     earlier = TransactionalWriter(kafka, bucket)
     earlier.write(bucket.topic, None, [b"row"], None, [0])
 
@@ -294,7 +294,7 @@ def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_n
 
 
 def test_rows_of_several_topics_are_in_together_or_not_at_all(kafka, bucket, topic_factory):
-    """Side topics stand in the same transaction."""
+    """Side topics are written in the same transaction."""
     aside = topic_factory(1, prefix="aside")
     given_up = ExactlyOnce(kafka, bucket, BATCH)
     for topic in (bucket.topic, aside):
@@ -311,7 +311,7 @@ def test_rows_of_several_topics_are_in_together_or_not_at_all(kafka, bucket, top
 
 
 def test_a_batch_that_was_planned_again_is_not_taken_for_the_one_that_is_in(kafka, bucket):
-    """Of the same number: after a power loss took its plan, it reads something else."""
+    """They have the same number: after a power loss took its plan, the batch reads something else."""
     attempt(kafka, bucket, 1, [b"row"], digest="before")
 
     with pytest.raises(BatchDiffers, match="another batch 1"):
@@ -321,7 +321,7 @@ def test_a_batch_that_was_planned_again_is_not_taken_for_the_one_that_is_in(kafk
 
 
 def test_jobs_of_one_name_with_other_outputs_leave_each_other_alone(kafka, bucket, topic_factory):
-    """They fenced each other for ever."""
+    """They used to fence each other for ever."""
     other = Bucket(bucket.job, bucket.number, topic_factory(1, prefix="other"))
     mine = TransactionalWriter(kafka, bucket)
     mine.write(bucket.topic, None, [b"mine"], None, [0])
@@ -335,20 +335,20 @@ def test_jobs_of_one_name_with_other_outputs_leave_each_other_alone(kafka, bucke
 
 
 def test_a_first_batch_without_rows_leaves_a_receipt(kafka, bucket):
-    """Or a lost receipt could not be told from one that never was."""
+    """Otherwise a lost receipt would look like one that never existed."""
     attempt(kafka, bucket, 1, [])
 
     assert attempt(kafka, bucket, 2, [b"row"]) == 1
 
 
 def test_a_lost_receipt_stops_the_bucket(kafka, bucket):
-    """What is in the output is not known then."""
+    """Then it is not known what is in the output."""
     with pytest.raises(ReceiptRefused, match="Start a new checkpoint"):
         attempt(kafka, bucket, 2, [b"row"])
 
 
 def test_later_batches_without_rows_open_no_transaction(kafka, bucket, monkeypatch):
-    """A quiet bucket costs nothing; the log ends where it ended."""
+    """A quiet bucket costs nothing; the end of the log does not move."""
     attempt(kafka, bucket, 1, [b"row"])
     log = BrokerLog(bucket.topic, kafka)
     before = log.ends()
@@ -392,7 +392,7 @@ def test_settling_aborts_what_a_dead_job_left_open(kafka, bucket):
 
 
 def test_at_least_once_writes_again_what_is_tried_again(kafka, bucket):
-    """The option keeps everything and repeats some."""
+    """This mode loses nothing and repeats some rows."""
     for _ in range(2):
         delivery = AtLeastOnce(kafka)
         delivery.write(bucket.topic, None, [b"row"], None, [0])
@@ -402,7 +402,7 @@ def test_at_least_once_writes_again_what_is_tried_again(kafka, bucket):
 
 
 def test_a_producer_is_let_go_of_though_no_broker_answers():
-    """Else the task that failed would never be tried again; the next producer of the bucket aborts what it left."""
+    """Otherwise the failed task would never be retried; the bucket's next producer aborts its transaction."""
     with Broker() as broker:
         kafka = {"bootstrap.servers": broker.bootstrap}
         admin = AdminClient(kafka)

@@ -1,6 +1,6 @@
-"""The delivery over a wire that fails: nothing lost, nothing doubled, nothing partly visible to committed readers.
+"""Delivery over a failing network: nothing lost, nothing duplicated, nothing partly visible to committed readers.
 
-Every test asserts that its fault fired: one that struck nothing proves nothing.
+Every test asserts that its fault fired: a fault that hit nothing proves nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIRST, SECOND = VALUES[:30], VALUES[30:]
 
 
 class Wire:
-    """A broker, a proxy in front of it, and what each way to it needs: `faulty` for the delivery, `direct` for us."""
+    """A broker, a proxy in front of it, and properties for both ways: `faulty` for the delivery, `direct` for us."""
 
     def __init__(self, broker: Broker, proxy: WireProxy) -> None:
         self.proxy = proxy
@@ -34,13 +34,13 @@ class Wire:
         self.faulty = {
             "bootstrap.servers": proxy.bootstrap,
             "transaction.timeout.ms": "4000",
-            "socket.timeout.ms": "1500",  # so long a client waits for an answer that never comes
+            "socket.timeout.ms": "1500",  # how long a client waits for an answer that never comes
             "request.timeout.ms": "1500",
             "delivery.timeout.ms": "4000",
         }
 
     def bucket(self) -> Bucket:
-        """A bucket with an output topic of its own."""
+        """A bucket with its own output topic."""
         topic = f"out-{uuid.uuid4().hex[:8]}"
         self._admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(60)
         return Bucket(f"job-{topic}", 0, topic)
@@ -48,7 +48,7 @@ class Wire:
 
 @pytest.fixture(scope="module")
 def parts() -> Iterator[Wire]:
-    """One broker and proxy for all; a test has a bucket of its own."""
+    """One broker and proxy for all; each test has its own bucket."""
     with WireProxy() as proxy, Broker(forwarded_from=proxy.port) as broker:
         proxy.forward_to(broker.forwarded_port)
         yield Wire(broker, proxy)
@@ -56,7 +56,7 @@ def parts() -> Iterator[Wire]:
 
 @pytest.fixture
 def wire(parts: Wire) -> Iterator[Wire]:
-    """A wire without faults, before and after."""
+    """A connection without faults, before and after."""
     yield parts
     parts.proxy.clear()
 
@@ -76,7 +76,7 @@ class Attempt:
         self.delivery.commit(len(VALUES), {self._topic: self._written}, done=True)
 
     def all(self) -> None:
-        """The whole batch, as far as it is not in."""
+        """The whole batch, except what is already in."""
         was = self.delivery.standing()
         if not was.done:
             self.write(VALUES[was.rows :])
@@ -84,7 +84,7 @@ class Attempt:
 
 
 def delivered(wire: Wire, bucket: Bucket, attempts: int = 6) -> list[BaseException]:
-    """Tries the batch until it is delivered, as Spark does; returns what the failed attempts ended with."""
+    """Tries the batch until it is delivered, as Spark does; returns the errors of the failed attempts."""
     failures: list[BaseException] = []
     for _ in range(attempts):
         attempt = Attempt(wire, bucket)
@@ -122,7 +122,7 @@ def test_a_commit_held_past_the_attempt_does_not_end_the_next_attempts_transacti
 
 
 def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_batchs_transaction(wire: Wire) -> None:
-    """librdkafka sends it again, on another connection, and the job goes on; then the first one arrives as well."""
+    """librdkafka sends it again, on another connection, and the job continues; then the first one arrives too."""
     bucket = wire.bucket()
     held = wire.proxy.inject(Api.END_TXN, Side.REQUEST, Action.HOLD)
     Attempt(wire, bucket, 1).all()
@@ -139,7 +139,7 @@ def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_batchs_tr
 
 
 def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_part(wire: Wire) -> None:
-    """The same within a batch that goes in several transactions."""
+    """The same within a batch that is written in several transactions."""
     bucket = wire.bucket()
     held = wire.proxy.inject(Api.END_TXN, Side.REQUEST, Action.HOLD)
     attempt = Attempt(wire, bucket)
@@ -157,7 +157,7 @@ def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_part(wire
 
 
 def _released_amid(wire: Wire, bucket: Bucket, held: Fault, attempt: Attempt) -> list[bytes]:
-    """Let go of a commit while the attempt's transaction is open and has rows; what readers see then."""
+    """Release a commit while the attempt's transaction is open and has rows; returns what readers see then."""
     attempt.delivery._transactions.writer.producer.flush(10)
     answered = wire.proxy.inject(Api.END_TXN, Side.RESPONSE, Action.DELAY)
     held.release()
@@ -180,7 +180,7 @@ def _released_amid(wire: Wire, bucket: Bucket, held: Fault, attempt: Attempt) ->
     ],
 )
 def test_a_lost_response_loses_and_doubles_nothing(wire: Wire, api: Api, action: Action) -> None:
-    """The broker has done what it was asked, and nobody hears of it: the connection breaks, or stays silent."""
+    """The broker has executed the request, but the client never learns it: the connection breaks, or stays silent."""
     bucket = wire.bucket()
     lost = wire.proxy.inject(api, Side.RESPONSE, action)
 
@@ -192,7 +192,7 @@ def test_a_lost_response_loses_and_doubles_nothing(wire: Wire, api: Api, action:
 
 @pytest.mark.parametrize("api", [Api.PRODUCE, Api.ADD_OFFSETS_TO_TXN, Api.TXN_OFFSET_COMMIT, Api.END_TXN])
 def test_a_lost_request_loses_and_doubles_nothing(wire: Wire, api: Api) -> None:
-    """The broker has not heard of it."""
+    """The broker never got it."""
     bucket = wire.bucket()
     lost = wire.proxy.inject(api, Side.REQUEST, Action.CUT)
 
@@ -203,7 +203,7 @@ def test_a_lost_request_loses_and_doubles_nothing(wire: Wire, api: Api) -> None:
 
 
 def test_a_commit_whose_answers_are_all_lost_is_seen_from_the_receipt(wire: Wire) -> None:
-    """The attempt cannot know that its rows are in; the next one reads it, and writes nothing."""
+    """The attempt cannot know that its rows are in; the next one reads it in the receipt, and writes nothing."""
     bucket = wire.bucket()
     lost = wire.proxy.inject(Api.END_TXN, Side.RESPONSE, Action.DROP, times=1_000)
     first = Attempt(wire, bucket)
@@ -222,7 +222,7 @@ def test_a_commit_whose_answers_are_all_lost_is_seen_from_the_receipt(wire: Wire
 
 @pytest.mark.parametrize("when", ["before the rows", "amid the rows", "before the commit"])
 def test_connections_that_go_half_open_lose_and_double_nothing(wire: Wire, when: str) -> None:
-    """They stay open, and nothing is answered any more: only time-outs end them."""
+    """They stay open, but nothing is answered any more: only time-outs end them."""
     bucket = wire.bucket()
     before = wire.proxy.swallowed
     attempt = Attempt(wire, bucket)
@@ -233,7 +233,7 @@ def test_connections_that_go_half_open_lose_and_double_nothing(wire: Wire, when:
         attempt.write(SECOND)
         attempt.delivery._transactions.writer.producer.flush(10)
     wire.proxy.go_silent()
-    with pytest.raises(KafkaIOError):  # noqa: PT012 - which of the steps finds out is librdkafka's matter
+    with pytest.raises(KafkaIOError):  # noqa: PT012 - which step notices it is up to librdkafka
         if when == "before the rows":
             attempt.write(FIRST)
         if when != "before the commit":
@@ -270,7 +270,7 @@ def test_every_third_response_lost_still_gives_every_batch_once(wire: Wire) -> N
 
 @pytest.mark.parametrize("action", [Action.CUT, Action.DROP])
 def test_at_least_once_a_lost_answer_makes_no_duplicates_within_an_attempt(wire: Wire, action: Action) -> None:
-    """The producer is idempotent: the broker knows the records when they come again."""
+    """The producer is idempotent: the broker recognises the repeated records."""
     bucket = wire.bucket()
     lost = wire.proxy.inject(Api.PRODUCE, Side.RESPONSE, action)
     delivery = AtLeastOnce(wire.faulty)
@@ -284,12 +284,12 @@ def test_at_least_once_a_lost_answer_makes_no_duplicates_within_an_attempt(wire:
 
 
 def test_at_least_once_a_half_open_connection_fails_the_attempt_and_loses_nothing(wire: Wire) -> None:
-    """What was not acknowledged is written again by the next attempt."""
+    """The next attempt rewrites what was not acknowledged."""
     bucket = wire.bucket()
     before = wire.proxy.swallowed
     first = AtLeastOnce(wire.faulty)
     wire.proxy.go_silent()
-    with pytest.raises(KafkaIOError):  # noqa: PT012 - either finds out
+    with pytest.raises(KafkaIOError):  # noqa: PT012 - either step may notice it
         first.write(bucket.topic, None, VALUES, None, [0] * len(VALUES))
         first.commit(len(VALUES), {bucket.topic: len(VALUES)}, done=True)
     first.abandon()

@@ -1,14 +1,14 @@
 """Exactly once, whatever is lost, late, fenced or killed: the delivery itself, on a simulated cluster.
 
-A history is one bucket with its jobs, one after the other by taking over. Hypothesis draws what happens next: a request
-goes on, or gets lost, or arrives late; a process is killed, or left behind as a zombie; time passes; a driver dies,
-also with its newest plan lost; a new checkpoint takes over. At every point a reader of committed records finds
+A history is one bucket and its jobs, each taking over from the one before. Hypothesis draws what happens next: a
+request proceeds, gets lost, or arrives late; a process is killed, or left behind as a zombie; time passes; a driver
+dies, perhaps losing its newest plan; a new checkpoint takes over. At every point a reader of committed records finds
 
-    of each batch the first rows, in order, each once, as many as the receipt says; all of them where it was committed
-    nothing of a batch whose plan another one has replaced, beside that one
-    nothing that an older checkpoint has written after the newer one had claimed the output
+    of each batch the first rows, in order, each once, as many as the receipt says; all of them if it was committed
+    nothing of a batch whose plan was replaced by another one, beside that one
+    nothing that an older checkpoint wrote after the newer one had claimed the output
 
-and in the end every row of the newest job. The canaries take one safeguard out each, and the property must fail.
+and in the end every row of the newest job. The canaries each remove one safeguard, and the property must fail.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WORKERS = 3
 class Job:
     """A checkpoint: what it has planned, and how many batches it has committed.
 
-    lost     the plan that a power loss took: it is put back when the job refuses to go on without it
+    lost     the plan that a power loss took: it is restored when the job refuses to continue without it
     ended    it found that another checkpoint has the output
     """
 
@@ -107,7 +107,7 @@ def begin(job: Job, take_over: bool) -> Callable[[Worker], object]:
 
 
 class History:
-    """Drawn step by step; `check` after each."""
+    """Drawn step by step; call `check` after each."""
 
     def __init__(self, data: st.DataObject) -> None:
         self.cluster = Cluster()
@@ -131,7 +131,7 @@ class History:
         self.check()
 
     def finish(self) -> None:
-        """From now on nothing fails: the newest job delivers all that it has to, whatever the others still do."""
+        """From now on nothing fails: the newest job delivers all that is due, whatever the others still do."""
         for _ in range(100):
             if self.job.committed == BATCHES:
                 break
@@ -177,7 +177,7 @@ class History:
         return Receipt.from_text(text) if text else None
 
     def _start_tasks(self) -> None:
-        """Each driver that is not waiting for an attempt begins one."""
+        """Each driver that is not waiting for an attempt starts one."""
         for job in self.jobs:
             if job.attempt is not None or job.ended or job.committed == BATCHES:
                 continue
@@ -197,7 +197,7 @@ class History:
             self._look(job.attempt)
 
     def _go_on(self) -> None:
-        """A process does some of its requests; of the last one anything may become."""
+        """A process makes some of its requests; anything may become of the last one."""
         standing = [worker for worker in self.workers if worker.doing not in ("idle", "killed")]
         if not standing:
             return
@@ -214,7 +214,7 @@ class History:
             self._look(worker)
 
     def _look(self, worker: Worker) -> None:
-        """A driver hears how its attempt has ended."""
+        """A driver learns how its attempt has ended."""
         if worker.doing != "idle":
             return
         for job in self.jobs:
@@ -255,7 +255,7 @@ class History:
             self._arrive(self.draw(st.integers(0, len(self.cluster.late) - 1)))
 
     def _arrive(self, which: int) -> None:
-        with suppress(KafkaException):  # nobody hears the answer
+        with suppress(KafkaException):  # nobody gets the answer
             self.cluster.late.pop(which)()
 
     def _kill(self) -> None:
@@ -269,13 +269,13 @@ class History:
                     job.attempt = None
 
     def _leave_behind(self) -> None:
-        """Spark believes that an attempt is dead, and begins another one: it goes on as a zombie."""
+        """Spark believes that an attempt is dead and starts another one: the old one continues as a zombie."""
         busy = [job for job in self.jobs if job.attempt is not None]
         if busy:
             self._let_go(self.draw(st.sampled_from(busy)))
 
     def _let_go(self, job: Job) -> None:
-        """What a driver does itself dies with it; a checkpoint has only one."""
+        """What a driver does itself dies with it; a checkpoint has only one driver."""
         worker, job.attempt = job.attempt, None
         if worker is not None and not job.begun:
             worker.kill()
@@ -298,7 +298,7 @@ class History:
             job.begun = False
 
     def _take_over(self) -> None:
-        """Another checkpoint; the older driver goes on until it is refused. Of two at once the later claim counts."""
+        """Another checkpoint; the older driver continues until it is refused. Of two claims the later one counts."""
         if len(self.jobs) < 3 and self.job.begun:
             self.jobs.append(Job(f"checkpoint {len(self.jobs)}"))
 
@@ -315,7 +315,7 @@ def play(data: st.DataObject) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_real_time() -> Iterator[None]:
-    """Requests take virtual time only: what waits for real time would give up a history that stands still."""
+    """Requests take virtual time only: code that waits for real time would give up while a history is paused."""
     with pytest.MonkeyPatch.context() as patched:
         for module in (fenced, settling, writer):
             patched.setattr(module, "within", lambda timeout_s, call: call())
@@ -329,7 +329,7 @@ QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_bas
 @settings(max_examples=200, deadline=None, suppress_health_check=QUIET)
 @given(st.data())
 def test_each_row_is_in_the_output_once_whatever_happens(data):
-    """See above."""
+    """See the module's docstring."""
     play(data)
 
 
@@ -380,7 +380,7 @@ def _nobody_is_fenced(patched: pytest.MonkeyPatch) -> None:
     ids=lambda one: one.__name__.strip("_"),
 )
 def test_without_a_safeguard_the_property_fails(without):
-    """Canaries: each of them has its history."""
+    """Canaries: each missing safeguard has a history that shows it."""
 
     @settings(
         max_examples=2_000,

@@ -1,4 +1,4 @@
-"""The event time of a batch, of a single record, and of what is no time."""
+"""The event time of a batch, of a single record, and of values that are not times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAYLOAD = TimeOf("$.event.time")
 
 
 def values(*times: object) -> pa.Array:
-    """JSON values that hold the times under the path."""
+    """JSON values with these times under the path."""
     return pa.array([json.dumps({"event": {"time": one}}).encode() for one in times], pa.binary())
 
 
@@ -60,7 +60,7 @@ def test_a_payload_time_is_an_integer_or_a_text_with_a_zone(told: object, meant:
 
 
 def test_what_is_no_json_has_no_time_and_does_not_disturb_its_neighbours() -> None:
-    """Torn JSON, no UTF-8, a missing field, a tombstone."""
+    """Torn JSON, invalid UTF-8, a missing field, a tombstone."""
     good = values(7).to_pylist()[0]
     column = pa.array([b'{"event"', good, b"\xff\xfe", b"{}", None, b"", good], pa.binary())
 
@@ -81,7 +81,7 @@ def test_what_is_no_json_has_no_time_and_does_not_disturb_its_neighbours() -> No
     ).filter(lambda some: all(one is None or b"\\ud" not in one for one in some))
 )
 def test_a_single_record_has_the_time_that_it_has_in_a_batch(column: list[bytes | None]) -> None:
-    """A search over single records and the reader of whole ranges must not disagree."""
+    """The search over records and the reader of whole ranges must not disagree."""
     together = payload_times(pa.array(column, pa.binary()))
 
     assert together == [event_time(PAYLOAD, None, value) for value in column]
@@ -95,7 +95,7 @@ def test_a_path_that_names_not_one_field_is_refused(path: str) -> None:
 
 
 def test_a_time_is_valid_from_1970_up_to_its_ceiling() -> None:
-    """Null, a negative one and one above the ceiling are not; without append times the clock alone is the ceiling."""
+    """Null, negative and above the ceiling are invalid; without append times the clock alone is the ceiling."""
     times = pa.array([None, -1, 0, 99, 100, 101], pa.int64())
     tops = ceilings(pa.nulls(6, pa.int64()), pa.array([0, 0, 1, 1, 1, 1], pa.int8()), 100, 10)
 
@@ -103,7 +103,7 @@ def test_a_time_is_valid_from_1970_up_to_its_ceiling() -> None:
 
 
 def test_the_append_time_is_a_ceiling_as_well() -> None:
-    """Where the broker set it: a producer's own timestamp bounds nothing, and the clock remains a bound."""
+    """If the broker set it: a producer's own timestamp bounds nothing, and the clock remains a bound."""
     timestamps, types = pa.array([50, 50, 500], pa.int64()), pa.array([1, 2, 2], pa.int8())
 
     assert ceilings(timestamps, types, 100, 10).to_pylist() == [100, 60, 100]
@@ -112,7 +112,7 @@ def test_the_append_time_is_a_ceiling_as_well() -> None:
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=9), st.data())
 def test_a_typical_time_is_moved_by_no_minority(times: list[int], data: st.DataObject) -> None:
-    """Whatever fewer than half of the records say, it stays within what the others say."""
+    """Whatever fewer than half of the records say, it stays within the range of the others."""
     liars = data.draw(st.integers(0, (len(times) - 1) // 2))
     lies = data.draw(st.lists(st.integers(-(10**6), 10**6), min_size=liars, max_size=liars))
 
@@ -120,6 +120,6 @@ def test_a_typical_time_is_moved_by_no_minority(times: list[int], data: st.DataO
 
 
 def test_a_block_without_records_has_no_typical_time() -> None:
-    """Who asks has forgotten a case."""
+    """The caller has forgotten a case."""
     with pytest.raises(ValueError, match="none are given"):
         typical([])

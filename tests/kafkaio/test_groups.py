@@ -1,4 +1,4 @@
-"""Committed offsets of a group, without being in it."""
+"""Committed offsets of a group, without being a member of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.conftest import TopicFactory
 
 
 def test_what_was_committed_is_read_at_once(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
-    """Partition by partition, over topics; None where nothing was ever committed."""
+    """Partition by partition, over topics; None if nothing was ever committed."""
     first, second = topic_factory(2), topic_factory()
     group = GroupOffsets(f"group-{uuid.uuid4().hex}", kafka)
     before = group.read([(first, 0)])
@@ -47,13 +47,13 @@ def test_a_note_is_kept_with_the_offset_that_it_was_committed_with(
 
 
 def test_a_commit_to_a_partition_that_does_not_exist_fails(kafka: dict[str, str]) -> None:
-    """The call as a whole succeeds; the partition's own error is looked at."""
+    """The call as a whole succeeds; the partition's own error is checked."""
     with pytest.raises(TopicMissing):
         GroupOffsets(f"group-{uuid.uuid4().hex}", kafka).commit({("nowhere", 0): 1})
 
 
 def test_a_group_with_members_refuses(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
-    """Its members' commits are the truth; the message says so."""
+    """Its members' commits are authoritative; the message says so."""
     topic, name = topic_factory(), f"group-{uuid.uuid4().hex}"
     member = Consumer({**kafka, "group.id": name})
     member.subscribe([topic])
@@ -83,7 +83,7 @@ print(group.read([("t", 0)]) == {("t", 0): number})
 
 
 def test_commits_go_on_when_the_broker_was_restarted(tmp_path: Path) -> None:
-    """In a process of its own: with the admin client's call librdkafka ends it, or never finds back."""
+    """In a process of its own: with the admin client's call librdkafka ends it, or never reconnects."""
     with Broker() as own:
         admin = AdminClient({"bootstrap.servers": own.bootstrap})
         admin.create_topics([NewTopic("t", 1, 1)], operation_timeout=30)["t"].result(30)

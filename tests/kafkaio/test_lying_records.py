@@ -22,7 +22,7 @@ OUTLIERS = (0, 1, 2)
 
 
 def check(one: Lied, query: TimeQuery, answer: TimeAnswer, outliers: int) -> None:
-    """What the Protocol says of an answer, by the brute force; and that it lies within a block of the best one."""
+    """Checks what the Protocol promises, by brute force; and that the answer is within a block of the best one."""
     assert query.lo <= answer.offset <= query.hi
     skipped = [at for offset, at in one.valid(query.lo, answer.offset) if offset in one.timely]
     assert all(at < query.time_ms for at in skipped)
@@ -45,7 +45,7 @@ def check(one: Lied, query: TimeQuery, answer: TimeAnswer, outliers: int) -> Non
 def test_no_record_that_lies_moves_an_answer(
     seed: int, length: int, outliers: int, payload: bool, data: st.DataObject
 ) -> None:
-    """Wherever it stands, and whichever times, ranges and sizes of blocks are asked for."""
+    """At whatever offset, for any time, range and block size."""
     one = lied(random.Random(seed), length, outliers)
     log = simulated([one], outliers, payload=payload)
     lo = data.draw(st.integers(0, length), label="lo")
@@ -65,7 +65,7 @@ def test_no_record_that_lies_moves_an_answer(
 
 @dataclass(frozen=True)
 class Pair:
-    """One topic on the broker, and the same as a simulation."""
+    """One topic on the broker, and the same topic simulated."""
 
     partitions: list[Lied]
     outliers: int
@@ -79,7 +79,7 @@ def pairs(kafka: dict[str, str], topic_factory: TopicFactory) -> list[Pair]:
     for outliers in OUTLIERS:
         chance = random.Random(outliers)
         partitions = [lied(chance, length, outliers) for length in (0, 1, 3, 8, 40, 300)]
-        # librdkafka takes a timestamp of 0 or less for "now": only payloads have these.
+        # librdkafka takes a timestamp of 0 or less as "now": only payloads have these.
         by_kafka = [replace(one, times_ms=tuple(max(at, 1) for at in one.times_ms)) for one in partitions]
         logs: dict[bool, tuple[TopicLog, TopicLog]] = {}
         for payload, some in ((True, partitions), (False, by_kafka)):
@@ -133,7 +133,7 @@ def test_a_broker_and_the_simulation_agree(
 def test_an_index_that_one_record_poisons_is_not_believed(
     kafka: dict[str, str], topic_factory: TopicFactory, lie_ms: int
 ) -> None:
-    """From the future, or only ahead of its neighbours: to the index it is the answer to every later time."""
+    """From the future, or only ahead of its neighbours: the index returns it for every later time."""
     topic = topic_factory()
     times = [BASE_MS + 10 * i for i in range(100)]
     times[20] = lie_ms
@@ -153,7 +153,7 @@ def test_an_index_that_one_record_poisons_is_not_believed(
 def test_a_late_record_at_a_probe_throws_nothing_away(
     kafka: dict[str, str], topic_factory: TopicFactory, time: str, at: int
 ) -> None:
-    """Half a minute late, where the bisection looks first, second, or at the last record."""
+    """Half a minute late, where the bisection looks first or second, or at the last record."""
     topic = topic_factory()
     times = [BASE_MS + 1_000 * i for i in range(100)]
     times[at] = times[at] - 30_000

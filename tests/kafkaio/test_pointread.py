@@ -16,7 +16,7 @@ from tests.kafkaio.conftest import BASE_MS, Transactions
 def test_the_record_at_or_after_each_position_is_given(
     kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
 ) -> None:
-    """Over gaps; None where none stands before the end, at once where the range is empty."""
+    """Across gaps; None if there is none before the end, at once if the range is empty."""
     topic = topic_factory(4)
     writer = TopicWriter(kafka)
     writer.write(topic, [b"k"] * 4, [b"a", b"b", b"c", b"d"], timestamps=[BASE_MS] * 4, partitions=[0, 0, 2, 2])
@@ -51,7 +51,7 @@ def test_several_records_can_be_taken_in_order(kafka: dict[str, str], topic_fact
 
 
 def test_a_deleted_position_is_refused(kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory) -> None:
-    """Naming what the log still has; the reader stays usable."""
+    """The error names what the log still has; the reader stays usable."""
     topic = topic_factory()
     writer = TopicWriter(kafka)
     writer.write(topic, None, [b"%d" % i for i in range(10)])
@@ -69,7 +69,7 @@ def test_a_deleted_position_is_refused(kafka: dict[str, str], admin: AdminClient
 
 
 def test_a_broker_that_is_away_is_reported() -> None:
-    """With the partitions that were waited for."""
+    """With the partitions that it waited for."""
     reader = PointReader("any", {"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1)
 
     with pytest.raises(KafkaUnavailable, match=r"partitions \[0\] of any"):

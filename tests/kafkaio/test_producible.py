@@ -1,4 +1,4 @@
-"""What a topic takes, predicted: sizes and timestamps, held against a real broker."""
+"""What a topic accepts, as predicted: sizes and timestamps, compared with a real broker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def limits(**given: Any) -> TopicLimits:
 def test_the_size_of_a_record_is_what_the_broker_holds_it_against(
     kafka: dict[str, str], topic_factory: TopicFactory, key: bytes | None, own: list[Any], more: int
 ) -> None:
-    """A record of just the limit is taken, and one with a byte more is not."""
+    """A record of exactly the limit is accepted, one with a byte more is not."""
     topic = topic_factory(config={"max.message.bytes": str(LIMIT)})
     size = LIMIT - record_bytes(key, b"x" * 10_000, own) + 10_000 + more
     value = b"x" * size
@@ -68,7 +68,7 @@ def test_the_size_of_a_record_is_what_the_broker_holds_it_against(
 def test_compressed_records_count_as_they_are_sent(
     kafka: dict[str, str], topic_factory: TopicFactory, codec: str
 ) -> None:
-    """What shrinks below the limit is taken."""
+    """A record that compresses to less than the limit is accepted."""
     topic = topic_factory(config={"max.message.bytes": str(LIMIT)})
     properties = {**kafka, "compression.type": codec}
     writer = TopicWriter(properties)
@@ -99,7 +99,7 @@ def test_small_records_never_make_a_batch_too_large_for_a_topic(
 
 
 def test_limits_are_asked_again_when_forgotten(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
-    """Until then a process keeps what it was told."""
+    """Until then a process keeps the limits it got first."""
     topic = topic_factory(config={"max.message.bytes": "30000", "message.timestamp.before.max.ms": "60000"})
 
     first = limits_of(kafka, [topic, None])
@@ -116,7 +116,7 @@ def test_limits_are_asked_again_when_forgotten(kafka: dict[str, str], topic_fact
 def test_whatever_the_time_of_a_record_a_broker_takes_what_was_restamped(
     kafka: dict[str, str], topic_factory: TopicFactory, stamp: str
 ) -> None:
-    """Far in the future, far in the past, negative and missing; with a limit to either side."""
+    """Far in the future, far in the past, negative and missing; with a limit on either side."""
     config = {"message.timestamp.before.max.ms": "7200000", "message.timestamp.type": stamp}
     topic = topic_factory(config=config)
     found = limits_of(kafka, [topic])[topic]
@@ -138,7 +138,7 @@ def test_whatever_the_time_of_a_record_a_broker_takes_what_was_restamped(
 
 @given(st.integers(-(1 << 62), 1 << 62), st.integers(0, 1 << 62), st.integers(0, 1 << 62))
 def test_a_time_that_is_kept_lies_within_the_limits(time_ms: int, before: int, after: int) -> None:
-    """And where it is not kept the header has it."""
+    """If it is not kept, the header has it."""
     (stamp,), (own,) = restamped([time_ms], [None], limits(before_ms=before, after_ms=after), NOW_MS)
 
     assert NOW_MS - before <= stamp <= NOW_MS + after
@@ -147,7 +147,7 @@ def test_a_time_that_is_kept_lies_within_the_limits(time_ms: int, before: int, a
 
 @given(records, st.integers(200, 1_000))
 def test_a_copy_that_was_shortened_fits_and_says_what_is_missing(record: Any, limit: int) -> None:
-    """Or is as it was; our own headers always stay."""
+    """Or is unchanged; our own headers always stay."""
     key, value, own = record
     found = limits(topic_bytes=limit)
     told = [*own, ("teacup.left", "0:1")]
@@ -164,14 +164,14 @@ def test_a_copy_that_was_shortened_fits_and_says_what_is_missing(record: Any, li
 
 
 def test_a_topic_too_small_for_our_own_headers_is_named() -> None:
-    """Nothing is left then that could be left out."""
+    """Then nothing is left to omit."""
     with pytest.raises(RecordTooLarge, match=r"the copy of l-0 has .* above the 100 of max"):
         shortened(b"k", b"v", [("teacup.left", "0" * 60)], limits(topic_bytes=100), "the copy of l-0")
 
 
 @given(st.lists(records, min_size=1, max_size=8), st.integers(0, 3), st.integers(0, 3))
 def test_the_bytes_of_a_batch_are_those_of_its_records(rows: list[Any], skip: int, drop: int) -> None:
-    """Keys, values and headers; of a slice too."""
+    """Keys, values and headers; also for a slice."""
     columns = [pa.array([0] * len(rows), SCHEMA.field(i).type) for i in range(4)] + [
         pa.array([row[i] for row in rows], pa.binary()) for i in (0, 1)
     ]

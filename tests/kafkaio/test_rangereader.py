@@ -1,4 +1,4 @@
-"""Ranges of a real partition: what comes, in which cuts, across which gaps, and what is refused."""
+"""Ranges of a real partition: which records come, in which batches, across which gaps, and what is refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def filled(kafka: dict[str, str], topic_factory: TopicFactory) -> str:
 def test_keys_values_headers_and_times_come_back_as_they_were_written(
     kafka: dict[str, str], topic_factory: TopicFactory
 ) -> None:
-    """Nulls, empty bytes and repeated header names too."""
+    """Including nulls, empty bytes and repeated header names."""
     topic = topic_factory()
     writer = TopicWriter(kafka)
     headers = [None, [("a", b"1"), ("a", None), ("b", b"")], None]
@@ -73,7 +73,7 @@ def test_keys_values_headers_and_times_come_back_as_they_were_written(
 
 
 def test_what_was_read_can_be_written_again(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
-    """The columns of a reader are the columns of a writer, sliced ones too."""
+    """The columns of a reader are the columns of a writer, including slices."""
     first, second = topic_factory(), topic_factory()
     entries = pa.array([[("h", b"%d" % i)] if i % 2 else None for i in range(10)], HEADERS)
     writer = TopicWriter(kafka)
@@ -101,7 +101,7 @@ def test_batches_hold_at_most_a_chunk(kafka: dict[str, str], filled: str) -> Non
 def test_any_cut_into_ranges_gives_every_record_once(
     kafka: dict[str, str], filled: str, cuts: list[int], jump: bool
 ) -> None:
-    """One reader goes on from where it stood, or jumps; what it had fetched ahead is neither lost nor doubled."""
+    """A reader continues from its position, or jumps; what it had fetched ahead is neither lost nor duplicated."""
     reader = RangeReader(filled, kafka)
     bounds = [0, *sorted(cuts), 1_000]
     ranges = list(itertools.pairwise(bounds))
@@ -114,7 +114,7 @@ def test_any_cut_into_ranges_gives_every_record_once(
 
 
 def test_an_iteration_given_up_goes_on_from_its_position(kafka: dict[str, str], filled: str) -> None:
-    """The reader knows where it stands after a caller had enough."""
+    """The reader knows its position after a caller has stopped early."""
     reader = RangeReader(filled, kafka)
     next(reader.read(0, 0, 1_000, chunk=100))
 
@@ -137,7 +137,7 @@ def test_an_empty_range_needs_no_broker() -> None:
 def test_aborted_records_and_markers_are_passed_by_position(
     kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
 ) -> None:
-    """The range ends behind a marker, where no record will ever stand."""
+    """The range ends behind a marker, where there will never be a record."""
     topic = topic_factory()
     with transactions.open(topic, commit=True) as send:
         send(b"kept", BASE_MS)
@@ -156,7 +156,7 @@ def test_aborted_records_and_markers_are_passed_by_position(
 def test_a_record_fetched_beyond_a_gap_at_the_end_is_kept_for_the_next_range(
     kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
 ) -> None:
-    """Asked for three offsets of which one is a marker, librdkafka gives the record behind it."""
+    """Asked for three offsets, one of which is a marker, librdkafka also returns the record behind it."""
     topic = topic_factory()
     with transactions.open(topic, commit=True) as send:
         send(b"a", BASE_MS)
@@ -172,7 +172,7 @@ def test_a_record_fetched_beyond_a_gap_at_the_end_is_kept_for_the_next_range(
 def test_a_range_goes_on_over_markers_that_came_later(
     kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
 ) -> None:
-    """A reader that stands at the end sees that the log went on by a gap alone."""
+    """A reader at the end sees that the log has grown only by a gap."""
     topic = topic_factory()
     fill(kafka, topic, 3)
     reader = RangeReader(topic, kafka, timeout_s=20)
@@ -225,7 +225,7 @@ def test_gaps_of_compaction_are_passed_by_position(kafka: dict[str, str], topic_
 def test_a_deleted_offset_is_refused_at_once(
     kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory
 ) -> None:
-    """With what the log still has; nothing is skipped."""
+    """The error names what the log still has; nothing is skipped."""
     topic = topic_factory()
     fill(kafka, topic, 10)
     for future in admin.delete_records([TopicPartition(topic, 0, 6)]).values():
@@ -251,7 +251,7 @@ def test_a_topic_that_does_not_exist_is_named(kafka: dict[str, str]) -> None:
 
 
 def test_a_broker_that_is_away_is_reported_in_time() -> None:
-    """The message tells where it stood and the last trouble."""
+    """The message gives the position and the last error."""
     with pytest.raises(KafkaUnavailable, match=r"any-0 stood at offset 3 for 1 s.*the last error"):
         read(RangeReader("any", {"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1), 3, 4)
 
@@ -259,7 +259,7 @@ def test_a_broker_that_is_away_is_reported_in_time() -> None:
 def test_a_batch_ends_by_its_bytes(
     kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys and headers weigh as values do; each try gives the same batches."""
+    """Keys and headers count like values; each try gives the same batches."""
     topic = topic_factory()
     monkeypatch.setattr(rangereader, "BATCH_BYTES", 10_000)
     writer = TopicWriter(kafka)
@@ -280,7 +280,7 @@ def test_a_batch_ends_by_its_bytes(
 def test_records_that_are_given_back_come_again_in_the_same_batches(
     kafka: dict[str, str], filled: str, cuts: list[tuple[int, int, int]]
 ) -> None:
-    """As a reader without them would fetch them; and the position goes on behind them without a seek."""
+    """As a reader without them would fetch them; afterwards it continues behind them without a seek."""
     reader, position = RangeReader(filled, kafka), 0
 
     for taken, ahead, chunk in cuts:

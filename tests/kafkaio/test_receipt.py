@@ -35,13 +35,13 @@ CLAIM = Receipt.claim("g", 1_000)
     )
 )
 def test_a_receipt_survives_its_text(one):
-    """As offset metadata it is a text."""
+    """It is stored as text, in the offset metadata."""
     assert Receipt.from_text(one.to_text()) == one
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", "{}", '{"format":1}', '{"format":2,"number":1}'])
 def test_what_is_no_receipt_is_refused(text):
-    """Another program commits to the group: nothing is known then."""
+    """Another program commits to the group: then nothing is known."""
     with pytest.raises(ReceiptRefused, match="no receipt that this version can read"):
         Receipt.from_text(text)
 
@@ -52,7 +52,7 @@ def test_of_the_first_batch_without_a_receipt_nothing_is_in():
 
 
 def test_of_a_later_batch_without_a_receipt_nothing_is_known():
-    """It was there after the first batch: somebody, or Kafka's retention, has deleted it."""
+    """It existed after the first batch: somebody, or Kafka's retention, has deleted it."""
     with pytest.raises(ReceiptRefused, match=r"no receipt.*offsets\.retention\.minutes"):
         standing(None, batch(2), "bucket 0 of job 'j'")
 
@@ -60,13 +60,13 @@ def test_of_a_later_batch_without_a_receipt_nothing_is_known():
 @pytest.mark.parametrize("number", [1, 5])
 @pytest.mark.parametrize("theirs", [Receipt.claim("other", 1_000), receipt(generation="other")])
 def test_what_another_checkpoint_has_claimed_is_its_own(number, theirs):
-    """The first batch too: it may be a late attempt of a checkpoint that was replaced."""
+    """Even the first batch: it may be a late attempt of a checkpoint that was replaced."""
     with pytest.raises(OutputTaken, match="taken over by a job of this name on another checkpoint"):
         standing(theirs, batch(number), "bucket")
 
 
 def test_an_earlier_batch_says_nothing_of_this_one():
-    """Batches without rows leave no receipt, so that it may be several batches behind."""
+    """Batches without rows leave no receipt, so the receipt may be several batches behind."""
     assert standing(receipt(number=3, digest="another"), batch(5), "bucket").rows == 0
 
 
@@ -81,13 +81,13 @@ def test_the_rows_of_this_batch_that_are_in_are_told():
 
 @pytest.mark.parametrize(("done", "how_much"), [(True, "all"), (False, "the first 7")])
 def test_another_batch_of_the_same_number_is_refused(done, how_much):
-    """It was planned again after its first plan was lost: it has other rows, and all or some of the first are in."""
+    """It was planned again after its first plan was lost: its rows differ, and all or some of the first are in."""
     with pytest.raises(BatchDiffers, match=rf"{how_much} rows of another batch 5 .*digest d, now new.*--take-over"):
         standing(receipt(done=done), batch(5, digest="new"), "bucket")
 
 
 def test_a_batch_that_gives_other_rows_when_it_runs_again_is_refused():
-    """Rows are skipped by their number: another one there means that some would be lost, or written twice."""
+    """Rows are skipped by their number: with other rows there, some would be lost or written twice."""
     part = standing(Receipt("g", 5, "d", 7, False, {"out": 7}, 1_000, "left 0:6"), batch(5), "bucket")
 
     part.check_reached("left 0:6", "bucket")
@@ -103,14 +103,14 @@ def test_a_checkpoint_that_has_gone_back_is_refused():
 
 
 def test_a_digest_is_of_values_and_not_of_their_order():
-    """The executor reads from JSON what the driver has planned."""
+    """The executor reads the driver's plan from JSON."""
     assert digest_of({"a": 1, "b": [1, {"c": None}]}) == digest_of({"b": [1, {"c": None}], "a": 1})
     assert digest_of({"a": 1}) != digest_of({"a": 2})
 
 
 @pytest.mark.parametrize("found", [None, CLAIM])
 def test_a_new_checkpoint_begins_where_nobody_has_written(found):
-    """Or where a start before, which planned nothing, has claimed the output."""
+    """Or where an earlier start, which planned nothing, has claimed the output."""
     check_start(found, "g", None, "bucket")
 
 
@@ -125,13 +125,13 @@ def test_a_new_checkpoint_does_not_replace_another_one_unless_it_is_told():
 
 @pytest.mark.parametrize("take_over", [False, True])
 def test_a_checkpoint_that_has_lost_all_its_plans_is_refused(take_over):
-    """Nothing takes over from itself."""
+    """A checkpoint cannot take over from itself."""
     with pytest.raises(ReceiptRefused, match="its offset log is gone"):
         check_start(receipt(number=1), "g", None, "bucket", take_over=take_over)
 
 
 def test_a_checkpoint_goes_on_by_the_rules_of_its_newest_batch():
-    """Before it starts as when it delivers; take-over is for new checkpoints."""
+    """Before it starts as well as when it delivers; take-over is for new checkpoints."""
     check_start(receipt(), "g", batch(5), "bucket")
     check_start(receipt(number=3), "g", batch(5), "bucket")
 
@@ -144,7 +144,7 @@ def test_a_checkpoint_goes_on_by_the_rules_of_its_newest_batch():
 
 
 def test_a_batch_without_rows_leaves_a_receipt_first_and_once_a_day():
-    """The first one, or it could not be told from a lost one; then before Kafka forgets it."""
+    """The first one, which would otherwise look like a lost one; then before Kafka deletes it."""
     assert needed(None, 1_000)
     assert not needed(receipt(), 1_000 + RENEW_AFTER_MS)
     assert needed(receipt(), 1_001 + RENEW_AFTER_MS)

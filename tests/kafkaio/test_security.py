@@ -28,7 +28,7 @@ STORE = "battery staple"
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What reaches a broker's SASL_SSL listener, with a certificate made here."""
+    """Properties for a broker's SASL_SSL listener, with a certificate made here."""
     folder = tmp_path_factory.mktemp("secured")
     keys, authority, port = folder / "broker.p12", folder / "ca.pem", free_port()
     keytool = [str(Path(find_java()).resolve().parent / "keytool"), "-alias", "broker", "-storepass", STORE]
@@ -63,9 +63,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 
 def test_every_client_takes_tls_and_sasl(secured: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
-    """Admin, writer, transactions, reader, positions; and no log shows the password."""
+    """Admin, writer, transactions, reader, positions; and no log line shows the password."""
     caplog.set_level(logging.DEBUG)
-    admin = client.admin(secured)  # kept: its calls end with it
+    admin = client.admin(secured)  # kept alive: its calls end with it
     admin.create_topics([NewTopic("safe", 1, 1)])["safe"].result(60)
     writer = TopicWriter(secured)
     writer.write("safe", [b"k"], [b"at least once"], timestamps=[1])
@@ -78,7 +78,7 @@ def test_every_client_takes_tls_and_sasl(secured: dict[str, str], caplog: pytest
     delivery.write("safe", None, [b"exactly once"], None, [2])
     delivery.commit(1, {"safe": 1}, done=True)
     delivery.abandon()
-    settle(secured, [bucket])  # what is committed is readable a little later: by then it is
+    settle(secured, [bucket])  # committed records become readable a little later: by now they are
     log, reader, group = BrokerLog("safe", secured), RangeReader("safe", secured), GroupOffsets("g", secured)
     end = log.ends()[0].stable
 
@@ -96,7 +96,7 @@ def test_every_client_takes_tls_and_sasl(secured: dict[str, str], caplog: pytest
 def test_a_wrong_password_is_told_and_not_shown(
     secured: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With the broker's address, and not asked again: no other answer is to be expected."""
+    """With the broker's address, and without a retry: the answer would be the same."""
     monkeypatch.setattr("kafkaio.brokerlog._ANSWERED_WITHIN_S", 2.0)
     log = BrokerLog("safe", {**secured, "sasl.password": "wrong-one"})
 

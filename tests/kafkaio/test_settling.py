@@ -26,7 +26,7 @@ def generations(kafka, buckets):
 
 
 def test_a_new_checkpoint_claims_every_bucket(kafka, buckets):
-    """Before its first batch, which then needs no receipt to be told from a lost one."""
+    """Before its first batch, whose missing receipt then cannot be mistaken for a lost one."""
     settling.begin(kafka, buckets, "g", {})
 
     assert generations(kafka, buckets) == ["g", "g"]
@@ -34,7 +34,7 @@ def test_a_new_checkpoint_claims_every_bucket(kafka, buckets):
 
 
 def test_a_job_that_must_not_begin_has_fenced_nobody(kafka, buckets):
-    """Here in one bucket only there is somebody else's receipt; he goes on."""
+    """Here a single bucket has somebody else's receipt; that writer continues."""
     attempt(kafka, buckets[1], 1, [b"theirs"], generation="theirs")
     with closing(TransactionalWriter(kafka, buckets[1])) as running:
         running.write(buckets[1].topic, None, [b"more"], None, [0])
@@ -48,7 +48,7 @@ def test_a_job_that_must_not_begin_has_fenced_nobody(kafka, buckets):
 
 
 def test_a_checkpoint_that_was_put_back_has_fenced_nobody(kafka, buckets):
-    """It has planned batch 1, batch 2 is in."""
+    """It has planned batch 1, but batch 2 is in."""
     for number in (1, 2):
         attempt(kafka, buckets[0], number, [b"row"])
     with closing(TransactionalWriter(kafka, buckets[0])) as running:
@@ -61,7 +61,7 @@ def test_a_checkpoint_that_was_put_back_has_fenced_nobody(kafka, buckets):
 
 
 def test_taking_over_ends_what_the_older_checkpoint_still_does(kafka, buckets):
-    """Its attempts come later too: they find the claim, whichever batch they are about."""
+    """Its attempts may also come later: they find the claim, whichever batch they are about."""
     attempt(kafka, buckets[0], 1, [b"old"], generation="old")
 
     settling.begin(kafka, buckets, "new", {}, take_over=True)
@@ -74,7 +74,7 @@ def test_taking_over_ends_what_the_older_checkpoint_still_does(kafka, buckets):
 
 
 def test_a_claim_is_made_again_where_an_attempt_of_the_older_job_has_fenced_it(kafka, buckets, monkeypatch):
-    """It runs still, and its tasks are tried again a few times; then they find the claim."""
+    """The older job still runs, and its tasks are retried a few times; then they find the claim."""
     settling.begin(kafka, buckets, "old", {})
     really, fenced = TransactionalWriter.commit, []
 

@@ -1,4 +1,4 @@
-"""A line that says what one before it said is held back for a minute, and counted."""
+"""A line like an earlier one is suppressed for a minute, and counted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkaio.sparselog import PERIOD_S, Sparse, shape
 
 
 class Told(logging.Handler):
-    """Keeps what it is told."""
+    """Keeps what is logged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,12 +35,12 @@ class Told(logging.Handler):
     ],
 )  # fmt: skip
 def test_lines_are_the_same_when_they_differ_only_in_numbers(one: str, other: str, same: bool) -> None:
-    """The client, its thread and a duration do not matter; which broker it is about does."""
+    """The client, its thread and a duration do not matter; the broker does."""
     assert (shape(one) == shape(other)) is same
 
 
 def test_the_same_line_passes_once_a_period_and_tells_how_many_were_held_back() -> None:
-    """Each level and each shape for itself."""
+    """Each level and each shape separately."""
     now_s = [0.0]
     told, log = Told(), logging.Logger("test")
     log.addHandler(told)
@@ -65,7 +65,7 @@ def test_the_same_line_passes_once_a_period_and_tells_how_many_were_held_back() 
 def test_brokers_that_are_down_are_reported_a_few_times_and_not_at_each_attempt(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Twenty clients that reconnect every 20 ms and more wrote thousands of lines a minute."""
+    """Twenty clients that reconnected every 20 ms or more wrote thousands of lines a minute."""
     kafka = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
     clients = [client.consumer({**kafka, "reconnect.backoff.max.ms": "50"}, {}, lambda _: None) for _ in range(20)]
     deadline = time.monotonic() + 3

@@ -1,4 +1,4 @@
-"""What a flush vouches for, and that no failure is missed."""
+"""What a flush guarantees, and that no failure is missed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conftest import TopicFactory
 
 
 def test_a_flush_counts_what_was_acknowledged(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
-    """Since the last flush; Arrow columns, chunked ones too."""
+    """Since the last flush; with Arrow columns, including chunked ones."""
     topic = topic_factory(3)
     writer = TopicWriter(kafka)
     keys = pa.chunked_array([[b"a", b"b"], [b"c"]])
@@ -50,7 +50,7 @@ def test_keys_go_where_the_java_client_sends_them(kafka: dict[str, str], topic_f
 
 
 def test_a_full_queue_holds_the_caller_back(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
-    """Nothing is lost or doubled by it."""
+    """Nothing is lost or duplicated by it."""
     topic = topic_factory()
     writer = TopicWriter({**kafka, "queue.buffering.max.messages": "100", "linger.ms": "1"})
     values = [b"%d" % i for i in range(3_000)]
@@ -89,7 +89,7 @@ def test_a_record_too_large_for_the_producer_is_refused_at_once(
 
 
 def test_a_broker_killed_before_the_flush_fails_it() -> None:
-    """Records that `write` took are not called delivered; a broker started again on its folder has its topics."""
+    """Records that `write` accepted are not reported as delivered; a broker restarted on its folder has its topics."""
     with Broker() as broker:
         kafka = {"bootstrap.servers": broker.bootstrap}
         writer = TopicWriter({**kafka, "delivery.timeout.ms": "1500", "linger.ms": "500"})
