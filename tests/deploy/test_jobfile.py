@@ -331,8 +331,8 @@ def test_the_schema_describes_every_key() -> None:
     assert schema["title"] == "Teacup job file"
 
 
-def test_the_readme_has_the_table_of_today() -> None:
+def test_the_reference_has_the_table_of_today() -> None:
     """Written by `teacup schema --table`, between the two marks."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 
-    assert readme.split(START)[1].split(END)[0].strip() == markdown_table().strip()
+    assert page.split(START)[1].split(END)[0].strip() == markdown_table().strip()
