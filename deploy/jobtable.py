@@ -1,4 +1,4 @@
-"""The keys of job files for readers: JSON schema, and the Markdown table of docs/reference.md. Made from `deploy.jobmodel`."""
+"""The keys of job files for readers: JSON schema, and the table of docs/reference.md. Made from `deploy.jobmodel`."""
 
 from __future__ import annotations
 
