@@ -32,7 +32,7 @@ def progress(**facts):
     ],
 )
 def test_the_largest_fact_counts(facts, expected):
-    """A record at or above a time, the newest one read, the clock where nothing is unread (unless told to hold)."""
+    """A record at or above a time, the newest one read, the clock if nothing is unread (unless on hold)."""
     assert progress(**facts) == expected
 
 
@@ -53,7 +53,7 @@ def test_caught_up_means_nothing_unread_and_nothing_hidden(position, stable, hig
 
 
 def test_the_slowest_partition_is_the_frontier():
-    """And it never goes back; of nothing it is what was known."""
+    """And it never goes back; for no partitions it is what was known before."""
     assert frontier([30, 10, 20]) == 10
     assert frontier([30, 10, 20], 15) == 15
     assert frontier([30, UNKNOWN]) == UNKNOWN

@@ -1,4 +1,4 @@
-"""Messages of libraries are told once, ours always."""
+"""Messages of libraries are logged once, ours always."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datadelay.repeats import OncePerMessage
 
 
 def test_a_library_is_heard_once_and_we_always() -> None:
-    """Numbers apart, as they are the milliseconds of an attempt; another reason is told."""
+    """Ignoring numbers, which are the milliseconds of an attempt; another reason is logged."""
     once = OncePerMessage("datadelay.")
 
     def passes(name: str, message: str, *values: object) -> bool:

@@ -1,4 +1,4 @@
-"""YAML settings with variables of the environment: what is replaced, what is refused, what is never echoed."""
+"""YAML settings with environment variables: what is replaced, what is refused, what is never echoed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_variables_are_replaced_in_text_values_only(tmp_path: Path) -> None:
 
 
 def test_every_missing_variable_is_named_with_its_key(tmp_path: Path) -> None:
-    """All at once, and what only looks like a variable too."""
+    """All at once, including text that only looks like a variable."""
     path = _file(tmp_path, "kafka: {sasl.password: '${PASSWORD}'}\nlist: ['${HOST}', '${no name}']\n")
 
     with pytest.raises(ConfigInvalid) as raised:
@@ -47,7 +47,7 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_time_stays_the_text_that_was_written(tmp_path: Path) -> None:
-    """A time without a zone must be seen to have none."""
+    """A time without a zone must be recognisable as such."""
     path = _file(tmp_path, "start: 2026-01-02T03:04:05\n")
 
     assert load_yaml_with_env(path, {}) == {"start": "2026-01-02T03:04:05"}
@@ -55,7 +55,7 @@ def test_a_time_stays_the_text_that_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["password: 'hunter2\n", "password: hunter2: x\n", "- hunter2\n", "hunter2\n"])
 def test_a_file_that_is_no_mapping_is_refused_without_quoting_it(tmp_path: Path, text: str) -> None:
-    """The line that does not parse may hold a secret."""
+    """The line that does not parse may contain a secret."""
     path = _file(tmp_path, text)
 
     with pytest.raises(ConfigInvalid) as raised:

@@ -19,7 +19,7 @@ DEADLINE_S = 60.0
 
 @contextmanager
 def running_zookeeper(folder: Path) -> Iterator[str]:
-    """Start one on a free port with its data in `folder`; gives `host:port`."""
+    """Start one on a free port with its data in `folder`; yields `host:port`."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     jars = Path(pyspark.__file__).parent / "jars"

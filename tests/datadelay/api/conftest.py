@@ -14,14 +14,14 @@ from tests.datadelay.api.delay_server import NOON_MS, RunningServer, running_ser
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
-    """A server of this test alone."""
+    """A server for this test alone."""
     with running_server(tmp_path) as running:
         yield running
 
 
 @pytest.fixture
 def submission() -> Callable[..., Submission]:
-    """`submission(consumed_until_ms, position=10, listed_ms=NOON_MS)`: of one partition, unless told otherwise."""
+    """`submission(consumed_until_ms, position=10, listed_ms=NOON_MS)`: with one partition unless given otherwise."""
 
     def make(consumed_until_ms: int | None = NOON_MS - 5_000, **changes: Any) -> Submission:
         position = changes.pop("position", 10)

@@ -24,7 +24,7 @@ NOON_MS = 1_795_176_000_000
 
 @dataclass
 class Clock:
-    """A clock that moves when told."""
+    """A clock that moves only when set."""
 
     now_ms: int = NOON_MS
 
@@ -34,7 +34,7 @@ class Clock:
 
 @dataclass
 class RunningServer:
-    """Where the server listens, and how to get in."""
+    """Where the server listens, and the tokens for it."""
 
     url: str
     clock: Clock
@@ -49,13 +49,13 @@ class RunningServer:
         return made
 
     def headers(self, who: str = "writer") -> dict[str, str]:
-        """The header of somebody's token."""
+        """The authorization header with somebody's token."""
         return {"Authorization": f"Bearer {self.secrets[who]}"}
 
 
 @contextmanager
 def running_server(directory: Path, **settings: Any) -> Iterator[RunningServer]:
-    """Start a server on a database in `directory`, stop it in the end."""
+    """Start a server on a database in `directory`; stop it at the end."""
     config = ServeConfig(database=f"sqlite:///{directory / 'delay.db'}", **settings)
     reader_secret, reader = new_token("reader", [Scope.READ])
     writer_secret, writer = new_token("writer", [Scope.READ, Scope.WRITE])

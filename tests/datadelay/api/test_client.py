@@ -1,4 +1,4 @@
-"""The client against the real server, and against servers that fail in the ways that networks have."""
+"""The client against the real server, and against servers that fail as networks do."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_carries_an_unknown_delay_with_its_reason(server: RunningServer, submiss
 
 
 def test_rewinds_and_forgets(server: RunningServer, submission: Make) -> None:
-    """What operators do by the command line."""
+    """What operators do on the command line."""
     client = server.client()
     client.submit(submission())
 
@@ -88,7 +88,7 @@ def test_pages_through_a_history(server: RunningServer, submission: Make) -> Non
 
 
 def test_raises_what_the_server_refused(server: RunningServer, submission: Make) -> None:
-    """Each refusal has its type, and the server's words."""
+    """Each refusal has its own type, and the server's message."""
     client = server.client()
     client.submit(submission())
 
@@ -107,7 +107,7 @@ def test_raises_what_the_server_refused(server: RunningServer, submission: Make)
 def test_ignores_a_netrc_file(
     server: RunningServer, submission: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """requests would replace the token by its credentials."""
+    """requests would replace the token with the file's credentials."""
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login ada password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
 
@@ -163,7 +163,7 @@ BUSY: Answer = (
 
 @pytest.mark.parametrize("failure", [None, (503, {}, b""), BUSY], ids=["cut", "503", "429"])
 def test_repeats_reads_until_they_succeed(failure: Answer | None) -> None:
-    """Within its bound."""
+    """Within its limit of attempts."""
     with scripted(failure, failure, EMPTY) as (url, seen), DelayClient(url, "t", retries=2) as client:
         assert client.list() == ()
         assert seen == ["GET Bearer t"] * 3
@@ -183,7 +183,7 @@ def test_gives_up_after_its_retries(failure: Answer | None, error: type[CallFail
 
 
 def test_never_repeats_a_rewind_or_a_forget() -> None:
-    """The first may have been done: a second one would undo what a submission said in between."""
+    """The first may have succeeded: a second one would undo a submission in between."""
     with scripted(None) as (url, seen), DelayClient(url, retries=3) as client:
         for act in (client.rewind, client.forget):
             with pytest.raises(ServerUnavailable):
@@ -202,7 +202,7 @@ def test_never_repeats_a_rewind_or_a_forget() -> None:
     ],
 )
 def test_does_not_take_another_answer_for_a_delay(answer: Answer) -> None:
-    """A wrong URL or a proxy is not "nothing was submitted"; a redirect would carry the token away."""
+    """A wrong URL or a proxy does not mean "nothing was submitted"; a redirect would send the token elsewhere."""
     with scripted(answer) as (url, seen), DelayClient(url, "t") as client:
         with pytest.raises(AnswerNotUnderstood, match="GET http"):
             client.list()
@@ -210,7 +210,7 @@ def test_does_not_take_another_answer_for_a_delay(answer: Answer) -> None:
 
 
 def test_gives_up_on_a_server_that_accepts_and_says_nothing() -> None:
-    """The time-out of reading; nobody hangs for ever."""
+    """The read time-out applies; nobody hangs for ever."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with DelayClient(url, retries=1, read_timeout_s=0.05) as client, pytest.raises(ServerUnavailable):

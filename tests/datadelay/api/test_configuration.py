@@ -1,4 +1,4 @@
-"""Configuration, tokens and limits: what is refused at the start, and what counts."""
+"""Configuration, tokens and limits: what is refused at the start, and what takes effect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DATABASE = "sqlite:////var/lib/teacup/delay.db"
 
 
 def test_a_new_token_works_by_its_line_in_the_file(tmp_path: Path) -> None:
-    """The file holds a digest, from which nobody gets the token."""
+    """The file holds a digest, from which nobody can recover the token."""
     secret, token = new_token("collector", [Scope.WRITE, Scope.READ])
     (tmp_path / "tokens").write_text(f"# name scopes sha256\n\n{token.line()}  # the cron job\n")
 
@@ -53,7 +53,7 @@ def test_tokens_of_the_environment_read_or_do_both() -> None:
 
 
 def test_opens_nothing_by_default() -> None:
-    """Neither tokens nor anonymous scopes: nobody could use it, and that must be seen at the start."""
+    """With neither tokens nor anonymous scopes nobody could use it; this must be noticed at the start."""
     with pytest.raises(ConfigInvalid, match="no token is configured"):
         ServeConfig(database=DATABASE).load_tokens({})
     tokens = ServeConfig(database=DATABASE, anonymous=frozenset({Scope.READ})).load_tokens({})
@@ -79,7 +79,7 @@ def test_names_the_line_of_a_tokens_file_that_is_wrong(line: str, message: str) 
 
 
 def test_the_example_is_valid() -> None:
-    """As it is shipped; the environment says where the database is."""
+    """As shipped; the environment says where the database is."""
     example = Path(__file__).parents[3] / "deploy" / "jobs" / "delay.yaml"
 
     assert ServeConfig.load(example, {}).database == "sqlite:///delay.db"
@@ -87,7 +87,7 @@ def test_the_example_is_valid() -> None:
 
 
 def test_the_documented_configuration_and_tokens_file_are_valid(tmp_path: Path) -> None:
-    """The blocks that people copy from docs/data-delay.md; each setting that they name has its default there."""
+    """The blocks that people copy from docs/data-delay.md; each setting in them is given with its default."""
     page = (Path(__file__).parents[3] / "docs" / "data-delay.md").read_text()
     blocks = re.findall(r"```(?:yaml|text)\n(# (?:delay.yaml|/etc/teacup/delay-tokens).*?)```", page, re.DOTALL)
     delay_yaml, tokens_file = blocks
@@ -110,7 +110,7 @@ def test_the_documented_configuration_and_tokens_file_are_valid(tmp_path: Path) 
 
 
 def test_refuses_short_and_ambiguous_tokens(tmp_path: Path) -> None:
-    """A short one can be guessed; two of one name cannot be told apart in the limits."""
+    """A short one can be guessed; two with the same name cannot be distinguished by the rate limits."""
     with pytest.raises(ConfigInvalid, match="at least 16"):
         environment_tokens({READ_TOKEN_VARIABLE: "short"})
     with pytest.raises(ConfigInvalid, match="must differ"):
@@ -157,7 +157,7 @@ def test_refuses_a_configuration_with_the_place_that_is_wrong(tmp_path: Path, te
 
 @given(gaps_ms=st.lists(st.integers(0, 3_000), min_size=1, max_size=200), burst=st.integers(1, 20))
 def test_never_lets_through_more_than_burst_and_rate_allow(gaps_ms: list[int], burst: int) -> None:
-    """In any stretch of requests, counted by hand; and after the time it names, the next one passes."""
+    """In any sequence of requests, counted by hand; and after the time that it names, the next one passes."""
     limiter = RateLimiter(rate_per_s=2.0, burst=burst)
     now_s, passed = 0.0, []
     for gap_ms in gaps_ms:

@@ -1,4 +1,4 @@
-"""kill -9 of the real server process while collectors submit: nothing that was acknowledged is lost."""
+"""kill -9 of the real server process while collectors submit: no acknowledged submission is lost."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def is_ready(url: str) -> bool:
 
 @dataclass
 class Writer:
-    """A collector that submits as fast as it can, and knows what was acknowledged."""
+    """A collector that submits as fast as it can, and records what was acknowledged."""
 
     topic: str
     begin_ms: int
@@ -70,7 +70,7 @@ class Writer:
     acknowledged: list[int] = field(default_factory=list)
 
     def run(self, url: str, server: subprocess.Popen[bytes]) -> None:
-        """Until the server is gone; one that does not answer in time, on a machine that stood still, is asked on."""
+        """Submit until the server is gone; one missing answer, on a machine that stalled, does not end it."""
         with DelayClient(url, TOKEN, retries=0) as client:
             while True:
                 self.sent += 1

@@ -1,7 +1,7 @@
 """The API does what its OpenAPI description says, for requests that nobody would think of.
 
-Schemathesis makes valid and invalid requests from the description, and compares statuses, content types, bodies,
-refusals of wrong data and of missing tokens with it.
+Schemathesis generates valid and invalid requests from the description, and checks statuses, content types, bodies, and
+refusals of wrong data and of missing tokens against it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPERATIONS = [
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """One server for all requests, with a delay to be found at /v1/delays/0/0, and no limit on the rate."""
+    """One server for all requests, with a delay at /v1/delays/0/0 and without a rate limit."""
     with running_server(tmp_path_factory.mktemp("fuzzed"), requests_per_s=MANY, burst=MANY) as running:
         reports = (PartitionReport(0, 5, NOON_MS), PartitionReport(1, None, None, "gone"))
         running.client().submit(
@@ -53,7 +53,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def description(fuzzed: RunningServer) -> OpenApiSchema:
-    """The description as the server gives it."""
+    """The description as the server returns it."""
     return schemathesis.openapi.from_url(f"{fuzzed.url}/openapi.json", wait_for_schema=20)
 
 
@@ -64,8 +64,8 @@ def test_answers_as_described(
 ) -> None:
     """Valid and invalid requests.
 
-    That a submission contradicts itself cannot be said by a schema: 422 is allowed. A request that is invalid only by
-    its missing token or by an unknown parameter of the query is accepted: it gets a token, and the query is ignored.
+    A schema cannot express that a submission contradicts itself: 422 is allowed. A request that is invalid only because
+    of its missing token or an unknown query parameter is accepted: it gets a token, and the parameter is ignored.
     """
     method, path = operation.split()
 
@@ -86,7 +86,7 @@ def test_answers_as_described(
 def test_successful_answers_are_as_described(
     fuzzed: RunningServer, description: OpenApiSchema, operation: str, state: str
 ) -> None:
-    """Random requests seldom find a delay: here is one for each operation that does, with and without a value."""
+    """Random requests seldom find a delay: here is one per operation that does, with and without a value."""
     method, path = operation.split()
     value_ms, reason = (NOON_MS, None) if state == "ok" else (None, "gone")
     submission = Submission(
@@ -111,7 +111,7 @@ def test_successful_answers_are_as_described(
 
 
 def test_describes_every_route_with_its_security(fuzzed: RunningServer, description: OpenApiSchema) -> None:
-    """Operations on delays need a token, probes do not; problems are described as what they are."""
+    """Operations on delays need a token, probes do not; problems are described as such."""
     paths = description.raw_schema["paths"]
 
     open_ones = {

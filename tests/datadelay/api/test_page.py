@@ -68,7 +68,7 @@ def resize(browser: webdriver.Chrome, width: int, height: int) -> None:
 
 
 def wait(browser: webdriver.Chrome, condition: Callable[[], Any]) -> Any:
-    """Until the condition holds; the page fetches every three seconds."""
+    """Wait until the condition holds; the page fetches every three seconds."""
     waiting = WebDriverWait(browser, 30, 0.05, ignored_exceptions=[StaleElementReferenceException])
     return waiting.until(lambda _: condition())
 
@@ -90,7 +90,7 @@ def numbers(value: int | None) -> str:
 
 
 def assert_equal(shown: Shown, said: dict[str, Any]) -> None:
-    """Every field that the page takes from the API, as it is."""
+    """Every field that the page takes from the API, unchanged."""
     assert shown["consumer"] == said["consumer"]
     assert (shown["state"], shown["state_text"]) == (said["state"], STATE_TEXT[said["state"]])
     assert shown["reason"] == said["reason"]
@@ -102,7 +102,7 @@ def assert_equal(shown: Shown, said: dict[str, Any]) -> None:
 
 
 def submit_every_state(server: RunningServer, submission: Make) -> None:
-    """Four topics, each with a history of three submissions, that end in the four states."""
+    """Four topics, each with a history of three submissions, which end in the four states."""
     client = server.client()
     start_ms = NOON_MS
     for minute in range(3):
@@ -193,7 +193,7 @@ def test_follows_what_is_submitted_without_a_reload(
 def test_asks_for_a_token_where_reading_needs_one(
     browser: webdriver.Chrome, server: RunningServer, submission: Make
 ) -> None:
-    """A wrong one is refused with the server's words; the right one is kept for this tab alone."""
+    """A wrong one is refused with the server's message; the right one is kept for this tab only."""
     server.client().submit(submission())
     browser.get(server.url)
     field = browser.find_element(By.ID, "token")
@@ -227,7 +227,7 @@ def test_finds_topics_by_name(browser: webdriver.Chrome, open_server: RunningSer
 
 
 def test_says_when_the_server_does_not_answer(browser: webdriver.Chrome, tmp_path: Path, submission: Make) -> None:
-    """Old values stay, but nobody takes them for new ones."""
+    """Old values stay, but cannot be mistaken for new ones."""
     with running_server(tmp_path, anonymous=["read"]) as server:
         server.client().submit(submission())
         browser.get(server.url)
@@ -240,7 +240,7 @@ def test_says_when_the_server_does_not_answer(browser: webdriver.Chrome, tmp_pat
 def test_loads_nothing_from_elsewhere_and_logs_no_error(
     browser: webdriver.Chrome, open_server: RunningServer, submission: Make
 ) -> None:
-    """It works in a network of its own; its policy forbids the rest."""
+    """It works in an isolated network; its policy forbids everything else."""
     open_server.client().submit(submission())
     browser.get_log("browser")
     browser.get(open_server.url)

@@ -1,8 +1,8 @@
 """The publishing rules against an oracle: a consumer whose true progress is known at every moment.
 
-The oracle plays a consumer of a few partitions whose records have known times. It reads on, goes back, or starts anew;
-a collector lists its progress, sometimes fails, and its submissions arrive late, twice or never. What readers were
-told is then compared with the truth at the moment of telling.
+The oracle plays a consumer of a few partitions whose records have known times. It reads on, goes back, or starts over.
+A collector lists its progress and sometimes fails; its submissions arrive late, twice or never. What readers got is
+then compared with the truth at the moment when they got it.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Publishing(RuleBasedStateMachine):
         self.now_ms = 1_000_000
         self.published: Published | None = None
         self.under_way: list[Submission] = []
-        self.told_ms: int | None = None  # the newest value told since the last rewind
+        self.told_ms: int | None = None  # the newest value published since the last rewind
         self.broken = False  # the consumer went back, and no submission has shown it yet
 
     @initialize(start=st.integers(0, 5))
     def begin(self, start: int) -> None:
-        """Positions need not begin at 0."""
+        """Positions need not start at 0."""
         self.consumer.positions = [start] * PARTITIONS
 
     @rule(partition=st.integers(0, PARTITIONS - 1), records=st.integers(1, 5))
@@ -130,7 +130,7 @@ class Publishing(RuleBasedStateMachine):
     @precondition(lambda self: self.published is not None)
     @rule()
     def operator_rewinds(self) -> None:
-        """Somebody says that the consumer went back on purpose."""
+        """An operator reports that the consumer went back on purpose."""
         assert self.published is not None
         self.now_ms += 1
         self.published = rewind(self.published, now_ms=self.now_ms)
@@ -171,7 +171,7 @@ def test_a_published_value_is_never_beyond_the_true_progress_of_a_consumer_that_
 ) -> None:
     """The oracle is the consumer itself; it is reached unless the delay is held, or the value is an older promise."""
     positions, published, generation = [20, 20], None, 0
-    high_ms = 0  # the oracle's own account of what was told
+    high_ms = 0  # the oracle's own record of what was published
 
     for number, (moves, anew, fails) in enumerate(steps):
         positions = [max(0, position + move) for position, move in zip(positions, moves, strict=True)]

@@ -40,7 +40,7 @@ def test_publishes_the_first_value_as_it_was_submitted(submission: Make) -> None
 
 
 def test_says_caught_up_when_the_submission_does(submission: Make) -> None:
-    """Operators tell an idle topic from a slow consumer by it."""
+    """It lets operators distinguish an idle topic from a slow consumer."""
     published = run(submission(caught_up=True))
 
     assert state_at(published, T0, STALE_AFTER_MS) is State.CAUGHT_UP
@@ -64,7 +64,7 @@ def test_is_unknown_with_the_reason_of_a_submission_without_a_value(submission: 
 
 
 def test_goes_on_after_a_failed_run_without_a_rewind(submission: Make) -> None:
-    """A run that failed is no sign that the consumer went back."""
+    """A failed run is no sign that the consumer went back."""
     published = run(
         submission(T0 - 5_000),
         submission(None, position=None, listed_ms=at(1)),
@@ -112,7 +112,7 @@ def test_holds_when_the_premise_breaks_even_for_a_newer_value(
 
 
 def test_believes_the_first_value_after_runs_that_could_not_look(submission: Make) -> None:
-    """A topic that was not made yet, say: nothing was promised, so that no generation contradicts it."""
+    """For example, a topic that did not exist yet: nothing was promised, so no generation contradicts it."""
     failed = submission(None, position=None, generation="unknown")
 
     published = run(failed, submission(T0 - 5_000, listed_ms=at(1)))
@@ -132,7 +132,7 @@ def test_stays_held_until_a_later_value_is_beyond_the_last_published_one(submiss
 
 
 def test_believes_the_next_submission_after_a_rewind(submission: Make) -> None:
-    """Also one of another generation, with lower positions and an earlier value."""
+    """Even one of another generation, with lower positions and an earlier value."""
     before = run(submission(T0 - 5_000))
 
     rewound = rewind(before, now_ms=T0 + 5_000, note="ada: replay since 09:00")
@@ -145,7 +145,7 @@ def test_believes_the_next_submission_after_a_rewind(submission: Make) -> None:
 
 
 def test_refuses_what_was_listed_before_the_rewind(submission: Make) -> None:
-    """A collector that was under way during the rewind saw the old positions."""
+    """A collector that was running during the rewind saw the old positions."""
     rewound = rewind(run(submission()), now_ms=at(2))
 
     with pytest.raises(SubmissionLate, match="older than the rewind"):
@@ -154,7 +154,7 @@ def test_refuses_what_was_listed_before_the_rewind(submission: Make) -> None:
 
 @pytest.mark.parametrize(("listed_ms", "word"), [(T0 - 1, "older than"), (T0, "unlike")])
 def test_refuses_late_and_contradicting_submissions(submission: Make, listed_ms: int, word: str) -> None:
-    """Two collectors may run, or the network may hold one back."""
+    """Two collectors may run, or the network may delay one submission."""
     published = run(submission(T0 - 5_000))
 
     with pytest.raises(SubmissionLate, match=word):
@@ -162,7 +162,7 @@ def test_refuses_late_and_contradicting_submissions(submission: Make, listed_ms:
 
 
 def test_takes_the_very_same_submission_again_as_no_news(submission: Make) -> None:
-    """A sender without an answer repeats it, even long after."""
+    """A sender without an answer repeats it, even much later."""
     held = run(submission(T0 - 5_000), submission(T0, generation="second", listed_ms=at(1)))
 
     again = accept(held, held.last, now_ms=at(60), stale_after_ms=STALE_AFTER_MS)
@@ -190,7 +190,7 @@ def test_unknown_does_not_turn_stale(submission: Make) -> None:
 
 
 def test_a_state_begins_when_it_changes_and_not_at_every_submission(submission: Make) -> None:
-    """`since` tells operators how long something has been so."""
+    """`since` shows operators how long the state has lasted."""
     first = run(submission(T0 - 5_000))
     same = run(submission(T0, position=11, listed_ms=at(1)), before=first)
     after_silence = run(submission(T0 + 1, position=12, listed_ms=at(60)), before=same)
@@ -200,7 +200,7 @@ def test_a_state_begins_when_it_changes_and_not_at_every_submission(submission: 
 
 
 def test_refuses_times_from_the_future(submission: Make) -> None:
-    """Each would block everything after it."""
+    """Each would block all later ones."""
     bounds = Bounds(clock_skew_ms=1_000, future_skew_ms=2_000)
     ahead = submission(T0, listed_ms=T0 + 1_001)
     far = submission(T0 + 2_001)
@@ -213,7 +213,7 @@ def test_refuses_times_from_the_future(submission: Make) -> None:
 
 
 def test_names_the_partition_without_progress_as_the_slowest(submission: Make) -> None:
-    """It is what has to be looked at; otherwise the smallest progress is."""
+    """That is the one to look at; otherwise the one with the smallest progress is."""
     lost = PartitionReport(2, None, None, "its position was deleted")
     reports = (PartitionReport(0, 5, T0 - 9), PartitionReport(1, 5, T0 - 8), lost)
 
@@ -266,6 +266,6 @@ def test_refuses_submissions_that_contradict_themselves(
 def test_refuses_partitions_that_contradict_themselves(
     values: tuple[int, int | None, int | None, str | None], message: str
 ) -> None:
-    """-1 is how Kafka's clients say "no offset": it must not pass for one."""
+    """Kafka's clients use -1 for "no offset": it must not be taken for an offset."""
     with pytest.raises(SubmissionInvalid, match=message):
         PartitionReport(*values)

@@ -32,7 +32,7 @@ def body(submission: Submission) -> dict[str, Any]:
 
 
 def assert_problem(response: requests.Response, status: int, kind: str) -> dict[str, Any]:
-    """Every error has the one shape of RFC 9457."""
+    """Every error has the form of RFC 9457."""
     assert response.status_code == status, response.text
     assert response.headers["Content-Type"] == "application/problem+json"
     document: dict[str, Any] = response.json()
@@ -102,7 +102,7 @@ def test_lists_every_consumer_and_topic_by_name(server: RunningServer, submissio
 
 
 def test_refuses_a_late_submission_and_changes_nothing(server: RunningServer, submission: Make) -> None:
-    """409; counted for those who watch."""
+    """409; counted in the metrics."""
     call(server, "PUT", ONE, json=body(submission(NOON_MS - 5_000)))
     before = call(server, "GET", ONE).json()
 
@@ -148,7 +148,7 @@ def test_history_comes_in_pages_from_the_newest_on(server: RunningServer, submis
 
 
 def test_history_is_current_after_every_change(server: RunningServer, submission: Make) -> None:
-    """Pages are remembered, but only until something is published; the same page is asked for each time."""
+    """Pages are cached, but only until something is published; the same page is requested each time."""
     for number in range(3):
         each = submission(NOON_MS + number, position=10 + number, listed_ms=NOON_MS + number)
         call(server, "PUT", ONE, json=body(each))
@@ -195,7 +195,7 @@ def test_forgets_a_retired_consumer(server: RunningServer, submission: Make) -> 
 def test_refuses_malformed_bodies(
     server: RunningServer, content: bytes, status: int, kind: str, pointer: str | None
 ) -> None:
-    """Nothing of them reaches the log as a trace, nothing is stored."""
+    """None of them leaves a trace in the log, and nothing is stored."""
     headers = {"Content-Type": "application/json"}
 
     document = assert_problem(call(server, "PUT", ONE, data=content, headers=headers), status, kind)
@@ -246,7 +246,7 @@ def test_points_at_the_query_that_is_not_allowed(server: RunningServer, query: s
 
 
 def test_refuses_numbers_that_are_none(server: RunningServer, submission: Make) -> None:
-    """NaN is not JSON, and is not a time either."""
+    """NaN is not JSON, and not a time either."""
     text = json.dumps(body(submission()) | {"consumed_until_ms": float("nan")})
 
     answer = call(server, "PUT", ONE, data=text, headers={"Content-Type": "application/json"})
@@ -256,7 +256,7 @@ def test_refuses_numbers_that_are_none(server: RunningServer, submission: Make) 
 
 
 def test_refuses_unknown_paths_and_methods_as_problems(server: RunningServer) -> None:
-    """405 names what is allowed, of all routes of the path."""
+    """405 names the methods allowed by all routes of the path."""
     assert_problem(call(server, "GET", "/nowhere"), 404, "not-found")
     wrong = call(server, "PATCH", ONE)
     assert_problem(wrong, 405, "method")
@@ -265,7 +265,7 @@ def test_refuses_unknown_paths_and_methods_as_problems(server: RunningServer) ->
 
 
 def test_readers_may_not_write_and_strangers_may_nothing(server: RunningServer, submission: Make) -> None:
-    """401 asks for a token, 403 for another one; a wrong scheme is a wrong token."""
+    """401 asks for a token, 403 for another one; a wrong scheme counts as a wrong token."""
     content = body(submission())
     for who in (None, "reader"):
         status, kind = (401, "unauthenticated") if who is None else (403, "forbidden")
@@ -291,7 +291,7 @@ def small_server(tmp_path: Path) -> Iterator[RunningServer]:
 
 
 def test_refuses_bodies_beyond_the_limit_declared_or_not(small_server: RunningServer) -> None:
-    """413 before the body is read; a chunked one as soon as it is too long."""
+    """413 before the body is read; for a chunked body as soon as it is too long."""
     declared = call(small_server, "PUT", ONE, data=b" " * 10_001, headers={"Content-Type": "application/json"})
     chunks = (b" " * 1_000 for _ in range(11))
     chunked = call(small_server, "PUT", ONE, data=chunks, headers={"Content-Type": "application/json"})
@@ -301,7 +301,7 @@ def test_refuses_bodies_beyond_the_limit_declared_or_not(small_server: RunningSe
 
 
 def test_survives_a_body_that_never_comes(small_server: RunningServer) -> None:
-    """Connections that are cut in the middle of a body cost nothing but themselves."""
+    """Connections that are cut in the middle of a body affect nothing else."""
     address = ("127.0.0.1", int(small_server.url.rsplit(":", 1)[1]))
     for _ in range(5):
         with socket.create_connection(address, timeout=5) as connection:
@@ -313,7 +313,7 @@ def test_survives_a_body_that_never_comes(small_server: RunningServer) -> None:
 
 
 def test_limits_the_rate_of_each_caller_apart(small_server: RunningServer) -> None:
-    """429 says when to come again; others, and the probes, are not touched."""
+    """429 says when to retry; other callers and the probes are not affected."""
     answers = [call(small_server, "GET", "/v1/delays", None) for _ in range(25)]
 
     refused = [answer for answer in answers if answer.status_code == 429]
@@ -325,7 +325,7 @@ def test_limits_the_rate_of_each_caller_apart(small_server: RunningServer) -> No
 
 
 def test_metrics_have_no_sample_for_an_unknown_delay(server: RunningServer, submission: Make) -> None:
-    """Neither 0 nor NaN; the state says it."""
+    """Neither 0 nor NaN; the state shows it."""
     call(server, "PUT", ONE, json=body(submission(NOON_MS - 5_000)))
     known = samples(server)
     server.clock.now_ms += 60_000
@@ -370,7 +370,7 @@ def test_goes_stale_by_the_interval_of_its_consumer(tmp_path: Path, submission: 
 
 
 def test_many_writers_of_one_topic_leave_the_newest(server: RunningServer, submission: Make) -> None:
-    """Submissions that overlap are decided one after another."""
+    """Overlapping submissions are decided one after another."""
     contents = [body(submission(NOON_MS + n, position=10 + n, listed_ms=NOON_MS + n)) for n in range(40)]
     with ThreadPoolExecutor(8) as pool:
         statuses = list(pool.map(lambda each: call(server, "PUT", ONE, json=each).status_code, contents))

@@ -1,4 +1,4 @@
-"""What is kept: restarts, retention, migrations, and files that cannot be used."""
+"""What is stored: restarts, retention, migrations, and files that cannot be used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def put(store: Store, submission: Submission, now_ms: int) -> Published:
 
 
 def test_remembers_everything_over_a_restart(tmp_path: Path, submission: Make) -> None:
-    """Also what is not shown: positions, the floor, holds, rewinds."""
+    """Including what is not shown: positions, the floor, holds, rewinds."""
     with open_store(tmp_path) as store:
         put(store, submission(store_generation="s", caught_up=True, topic="plain"), NOON_MS)
         put(store, submission(topic="held"), NOON_MS)
@@ -63,7 +63,7 @@ def test_drops_points_beyond_the_retention_and_beyond_the_count(tmp_path: Path, 
 
 
 def test_changes_nothing_when_the_decision_fails(tmp_path: Path, submission: Make) -> None:
-    """Neither memory nor database."""
+    """Neither in memory nor in the database."""
     with open_store(tmp_path) as store:
         before = put(store, submission(), NOON_MS)
         with pytest.raises(ZeroDivisionError):
@@ -74,7 +74,7 @@ def test_changes_nothing_when_the_decision_fails(tmp_path: Path, submission: Mak
 
 
 def test_memory_does_not_run_ahead_of_a_commit_that_failed(tmp_path: Path, submission: Make) -> None:
-    """A full disk, say: what was not committed is not published."""
+    """For example, with a full disk: what was not committed is not published."""
     with open_store(tmp_path) as store:
         before = put(store, submission(), NOON_MS)
         breaker = create_engine(f"sqlite:///{tmp_path / 'delay.db'}")
@@ -91,14 +91,14 @@ def test_memory_does_not_run_ahead_of_a_commit_that_failed(tmp_path: Path, submi
 
 
 def test_refuses_a_second_server_on_the_same_file(tmp_path: Path) -> None:
-    """Each would publish from a memory of its own."""
+    """Each would publish from its own memory."""
     with open_store(tmp_path), pytest.raises(StoreUnavailable, match="another server uses it"):
         open_store(tmp_path)
     open_store(tmp_path).close()
 
 
 def test_refuses_files_that_it_does_not_understand(tmp_path: Path) -> None:
-    """Neither overwritten nor guessed; and the lock is given back."""
+    """They are neither overwritten nor guessed at; and the lock is released."""
     (tmp_path / "delay.db").write_bytes(b"this is no database, but long enough to be taken for one" * 100)
 
     for _ in range(2):
@@ -121,7 +121,7 @@ def test_refuses_a_database_of_a_newer_version(tmp_path: Path) -> None:
 
 
 def test_the_migrations_make_the_schema_of_the_code(tmp_path: Path) -> None:
-    """A column that is added to one of the two is missed here."""
+    """A column that was added to only one of the two is noticed here."""
     engine = create_engine(f"sqlite:///{tmp_path / 'delay.db'}")
 
     migrate(engine)

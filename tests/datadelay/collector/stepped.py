@@ -28,7 +28,7 @@ def now_ms() -> int:
 def produce(
     kafka: Mapping[str, str], topic: str, times_ms: Sequence[int], partition: int = 0, *, key: bytes | None = None
 ) -> None:
-    """A record for each time, with it in Kafka's timestamp and in the payload."""
+    """Produce a record for each time, which is both Kafka's timestamp and in the payload."""
     producer = Producer({**kafka, "linger.ms": 0})
     for number, at in enumerate(times_ms):
         producer.produce(
@@ -38,7 +38,7 @@ def produce(
 
 
 class Stepped:
-    """A feeder in a group of its own; it reads when told, and commits what it has read."""
+    """A feeder with its own group; it reads on request, and commits what it has read."""
 
     def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
         self.kafka, self.topic = kafka, topic
@@ -56,7 +56,7 @@ class Stepped:
         )
 
     def read(self, partition: int, count: int) -> list[int]:
-        """Read up to `count` further records of a partition, commit; their times. Stops at the partition's end."""
+        """Read up to `count` more records of a partition and commit; returns their times. Stops at the end."""
         begin = self._offsets.read([(self.topic, partition)])[self.topic, partition] or 0
         self._consumer.assign([TopicPartition(self.topic, partition, begin)])
         times: list[int] = []
@@ -70,11 +70,11 @@ class Stepped:
                 break
             times.append(message.timestamp()[1])
         reached = self._consumer.position([TopicPartition(self.topic, partition)])[0].offset
-        self.commit(partition, max(reached, begin))  # nothing read yet is a negative number
+        self.commit(partition, max(reached, begin))  # if nothing was read yet, the position is negative
         return times
 
     def commit(self, partition: int, offset: int) -> None:
-        """Commit a position as it is."""
+        """Commit this position, unchecked."""
         self._offsets.commit({(self.topic, partition): offset})
 
     def collected(self, rules: Rules, time_path: str = "kafka") -> Submission:

@@ -1,4 +1,4 @@
-"""The collector's value on a real broker, against a consumer that is stepped by hand through awkward topics."""
+"""The collector's value on a real broker, for a consumer that is stepped by hand through awkward topics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Consumers = Callable[[str], Stepped]
 
 
 def by_clock(found: Submission) -> int:
-    """The progress of what is caught up."""
+    """The progress of a caught-up consumer."""
     return found.listed_ms - RULES.producer_delay_ms
 
 
@@ -60,7 +60,7 @@ def test_each_step_of_a_consumer_moves_the_value(
 def test_one_record_that_lies_at_the_position_moves_nothing(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers, lie_ms: int
 ) -> None:
-    """A late one does not send the value back, one ahead of its neighbours does not release left records early."""
+    """A late one does not send the value back; one ahead of its neighbours does not release left records early."""
     topic = topic_factory()
     times = [BASE_MS + 100 * i for i in range(120)]
     times[60] += lie_ms
@@ -77,7 +77,7 @@ def test_one_record_that_lies_at_the_position_moves_nothing(
 def test_a_partition_that_nobody_has_read_is_unknown_once_it_has_records(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers
 ) -> None:
-    """Without a position an empty partition has nothing unread; one with records may begin anywhere."""
+    """Without a position an empty partition has nothing unread; in one with records the consumer may start anywhere."""
     topic = topic_factory(2)
     consumer = stepped(topic)
     empty = consumer.collected(RULES)
@@ -118,7 +118,7 @@ def test_transactions_aborted_and_committed_are_gaps(
 def test_an_open_transaction_holds_the_value_at_what_was_read(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers, transactions: Transactions
 ) -> None:
-    """Its records have times that nobody knows yet; with its end the clock takes over again."""
+    """The times of its records are unknown yet; when it ends, the clock takes over again."""
     topic = topic_factory()
     produce(kafka, topic, [BASE_MS] * 17 + [BASE_MS + 700])
     consumer = stepped(topic)
@@ -142,7 +142,7 @@ def test_an_open_transaction_holds_the_value_at_what_was_read(
 def test_an_open_transaction_in_a_new_partition_is_unknown(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers, transactions: Transactions
 ) -> None:
-    """Nothing before it has a time: there is nothing to conclude from."""
+    """No record before it has a time: nothing can be concluded."""
     topic = topic_factory()
     consumer = stepped(topic)
     consumer.commit(0, 0)
@@ -158,7 +158,7 @@ def test_an_open_transaction_in_a_new_partition_is_unknown(
 def test_compaction_leaves_gaps_that_the_next_record_answers(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers
 ) -> None:
-    """A position may point at a record that is gone: the first one behind it counts."""
+    """A position may point at a record that is gone: the first one after it counts."""
     topic = topic_factory(
         config={
             "cleanup.policy": "compact",
@@ -193,7 +193,7 @@ def test_compaction_leaves_gaps_that_the_next_record_answers(
 def test_a_position_that_retention_deleted_is_unknown_and_the_others_keep_their_values(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers, admin: AdminClient
 ) -> None:
-    """Records were lost unread: somebody has to decide, so that the topic is unknown until then."""
+    """Unread records were lost: somebody has to decide, so the topic is unknown until then."""
     topic = topic_factory(2)
     for partition in (0, 1):
         produce(kafka, topic, [BASE_MS + 10 * step for step in range(6)], partition)
@@ -248,7 +248,7 @@ def test_a_position_beyond_the_end_is_unknown(
 def test_a_topic_made_again_has_another_generation(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers, admin: AdminClient
 ) -> None:
-    """Even where the positions would fit: the API then waits, rather than comparing them."""
+    """Even if the positions would fit: the API then waits instead of comparing them."""
     topic = topic_factory()
     consumer = stepped(topic)
     before = consumer.collected(RULES).generation
@@ -264,7 +264,7 @@ def test_a_topic_made_again_has_another_generation(
 def test_log_append_time_is_the_brokers_clock(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers
 ) -> None:
-    """What the producer set does not count there."""
+    """The producer's timestamp does not count there."""
     topic = topic_factory(config={"message.timestamp.type": "LogAppendTime"})
     produce(kafka, topic, [BASE_MS])
     consumer = stepped(topic)
@@ -296,7 +296,7 @@ def test_payload_times_come_from_the_value(
 def test_unread_records_of_which_none_has_a_time_are_unknown(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers
 ) -> None:
-    """A slip in the path would otherwise say that all is consumed; once they are read, the clock counts."""
+    """Otherwise a mistake in the path would report that all is consumed; once they are read, the clock counts."""
     topic = topic_factory()
     produce(kafka, topic, [BASE_MS, BASE_MS + 5_000])
     consumer = stepped(topic)
@@ -314,7 +314,7 @@ def test_unread_records_of_which_none_has_a_time_are_unknown(
 def test_a_gap_or_the_future_alone_is_no_slip_in_the_path(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers, transactions: Transactions
 ) -> None:
-    """Aborted records are none, and those from the future have a time."""
+    """Aborted records do not count, and those from the future have a time."""
     topic = topic_factory(2)
     with transactions.open(topic, commit=False) as send:
         send(b'{"at": 1}', BASE_MS)
@@ -333,7 +333,7 @@ def test_a_gap_or_the_future_alone_is_no_slip_in_the_path(
 def test_records_from_the_future_are_stepped_over(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers, only_future: bool
 ) -> None:
-    """They would move the value for ever; with nothing else unread the clock counts."""
+    """They would move the value for ever; if nothing else is unread, the clock counts."""
     topic = topic_factory(config={"message.timestamp.after.max.ms": str(2**62)})
     future_ms = now_ms() + 3_600_000
     produce(kafka, topic, [future_ms, future_ms] + ([] if only_future else [BASE_MS]))
@@ -348,7 +348,7 @@ def test_records_from_the_future_are_stepped_over(
 def test_idle_hold_goes_by_the_newest_records_read(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers
 ) -> None:
-    """For topics replayed with old times: a caught-up consumer is not at now."""
+    """For topics replayed with old times: a caught-up consumer is not at the current time."""
     topic = topic_factory()
     produce(kafka, topic, [BASE_MS, *[BASE_MS + 400] * 16, BASE_MS + 90_000])
     consumer = stepped(topic)
@@ -365,7 +365,7 @@ def consumer_at(consumer: Stepped, offset: int) -> Stepped:
 
 
 def recreate(admin: AdminClient, topic: str) -> None:
-    """Deletion goes on in the background: make it as soon as the broker lets us."""
+    """Deletion continues in the background: create the topic as soon as the broker allows it."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:

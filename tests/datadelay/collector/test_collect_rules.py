@@ -1,4 +1,4 @@
-"""Every line of the table in `datadelay.collect`, and what is submitted of a topic."""
+"""Every row of the table in `datadelay.collect`, and what is submitted for a topic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPEN = Ends(start=10, stable=50, high=60)
 EMPTY = Ends(start=0, stable=0, high=0)
 BY_CLOCK = LISTED_MS - 10_000
 BLOCK = (7_000,) * 33
-ALL_AHEAD = (LISTED_MS + 50_000,) * 16  # of a block so many may lie
+ALL_AHEAD = (LISTED_MS + 50_000,) * 16  # as many records of a block may lie
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_progress_follows_the_table(what: str, rules: Rules, observed: dict[str,
 def test_what_does_not_allow_a_conclusion_is_unknown_with_its_reason(
     rules: Rules, observed: dict[str, Any], reason: str
 ) -> None:
-    """No observation is guessed over: there is no progress, and the reason says what was seen."""
+    """Nothing is guessed: there is no progress, and the reason says what was observed."""
     one = Observed(**{"partition": 3, "ends": SETTLED, **observed})
 
     report = partition_report(one, LISTED_MS, rules)
@@ -117,12 +117,12 @@ def test_what_does_not_allow_a_conclusion_is_unknown_with_its_reason(
 def test_a_record_is_looked_for_only_where_one_can_be_unread(
     position: int | None, span: tuple[int, int] | None
 ) -> None:
-    """Nothing is read for partitions that are caught up, deleted or without position."""
+    """Nothing is read for partitions that are caught up, deleted or without a position."""
     assert unread_span(position, SETTLED) == span
 
 
 def test_the_newest_read_record_is_looked_for_only_where_the_clock_tells_nothing() -> None:
-    """Unread records, an open transaction and `idle: hold` need it, and what is refused does not."""
+    """Unread records, an open transaction and `idle: hold` need it; refused partitions do not."""
     caught_up = Observed(partition=0, ends=SETTLED, position=50)
     behind_open = Observed(partition=0, ends=OPEN, position=50)
 
@@ -135,7 +135,7 @@ def test_the_newest_read_record_is_looked_for_only_where_the_clock_tells_nothing
 
 
 def test_a_topic_is_caught_up_only_with_all_its_partitions() -> None:
-    """An unread record, or an open transaction, in one partition is enough to be merely ok."""
+    """An unread record or an open transaction in one partition is enough to be merely ok."""
     done = Observed(partition=0, ends=SETTLED, position=50)
 
     assert is_caught_up(done)
@@ -158,7 +158,7 @@ def test_the_smallest_progress_is_submitted_with_every_partition() -> None:
 
 
 def test_one_unknown_partition_makes_the_topic_unknown_and_keeps_the_others() -> None:
-    """The reason names the partition; the values of the others are still there to look at."""
+    """The reason names the partition; the values of the others are still reported."""
     found = submit(
         Observed(partition=0, ends=SETTLED, position=20, unread_ms=(8_000,)),
         Observed(partition=1, ends=SETTLED, position=9),
@@ -171,12 +171,12 @@ def test_one_unknown_partition_makes_the_topic_unknown_and_keeps_the_others() ->
 
 
 def test_a_topic_without_partitions_is_unknown() -> None:
-    """The minimum of nothing is no time."""
+    """There is no minimum of nothing."""
     assert submit().reason == "the topic has no partitions"
 
 
 def test_a_failure_repeats_generation_and_partitions_that_were_known() -> None:
-    """An outage must not look like a consumer that started anew, nor like partitions that are gone."""
+    """An outage must not look like a consumer that started over, nor like partitions that are gone."""
     known = (PartitionReport(0, 12, 5_000), PartitionReport(1, 13, 6_000))
     before = delay(generation="g", store_generation="s", partitions=known)
 

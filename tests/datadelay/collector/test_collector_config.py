@@ -1,4 +1,4 @@
-"""collector.yaml: what is refused, naming key, value and what is allowed; secrets stay out of messages."""
+"""collector.yaml: what is refused, with key, value and what is allowed; secrets stay out of messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[3] / "deploy" / "jobs" / "collector.yaml"
 
 
 def document(tmp_path: Path) -> dict[str, Any]:
-    """A small valid one."""
+    """A small valid configuration."""
     return {
         "api": {"url": "http://127.0.0.1:8710", "token": "secret-token-of-the-api"},
         "kafka": {"bootstrap.servers": "127.0.0.1:9"},
@@ -91,7 +91,7 @@ def test_a_topic_that_stands_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_secrets_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `${NAME}`, anywhere in a text."""
+    """As `${NAME}`, anywhere in a text value."""
     monkeypatch.setenv("DELAY_TOKEN", "s3cr: {et}")
     content = document(tmp_path)
     put(content, "api/token", "${DELAY_TOKEN}")
@@ -102,7 +102,7 @@ def test_secrets_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_kafka_properties_may_be_numbers_and_booleans(tmp_path: Path) -> None:
-    """As YAML has them, and as librdkafka wants them."""
+    """As YAML has them; librdkafka gets text."""
     content = document(tmp_path)
     content["kafka"] |= {"socket.timeout.ms": 3000, "socket.keepalive.enable": True}
     put(content, "consumers/0/kafka", {"fetch.wait.max.ms": 5})
@@ -140,7 +140,7 @@ def test_a_wrong_file_ends_with_its_code(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_a_lock_in_a_folder_that_does_not_exist_is_a_wrong_configuration(tmp_path: Path) -> None:
-    """It says so, rather than running without one."""
+    """It reports this instead of running without a lock."""
     content = document(tmp_path)
     put(content, "lock_file", str(tmp_path / "nowhere" / "lock"))
 

@@ -1,4 +1,4 @@
-"""Whole runs of the collector: broker, API server, positions of all kinds, exit codes, and the line of the crontab."""
+"""Whole runs of the collector: broker, API server, positions of all kinds, exit codes, and the crontab's line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
-    """A Data Delay API of this test alone, whose clock is the machine's."""
+    """A Data Delay API for this test alone, which uses the machine's clock."""
     with running_server(tmp_path) as running:
         running.clock.now_ms = now_ms()
         yield running
@@ -51,7 +51,7 @@ def settings(server: RunningServer, kafka: dict[str, str], tmp_path: Path) -> di
 
 @pytest.fixture
 def run(server: RunningServer, settings: dict[str, Any], tmp_path: Path) -> Run:
-    """`run(consumer, ...)`: a whole run over these consumers; its exit code."""
+    """`run(consumer, ...)`: a whole run over these consumers; returns its exit code."""
 
     def once(*consumers: dict[str, Any], **changes: Any) -> int:
         server.clock.now_ms = now_ms() + 1_000  # a little ahead, as clocks are
@@ -67,7 +67,7 @@ def write(folder: Path, content: dict[str, Any]) -> Path:
 
 
 def of_group(consumer: Stepped, *topics: str, name: str = "feeder", **more: Any) -> dict[str, Any]:
-    """A consumer of a configuration."""
+    """The configuration of a consumer."""
     return {
         "consumer": name,
         "positions": {"from": "group", "group": consumer.group},
@@ -88,7 +88,7 @@ def test_the_crontabs_line_publishes_the_delay_of_a_stepped_consumer(
     stepped: Callable[[str], Stepped],
     tmp_path: Path,
 ) -> None:
-    """The line as it stands in deploy/cron, in a shell with cron's poor environment; the token from its env file."""
+    """The line from deploy/cron, in a shell with cron's minimal environment; the token comes from its env file."""
     topic = topic_factory(2)
     produce(kafka, topic, [BASE_MS, BASE_MS + 7_000])
     consumer = stepped(topic)
@@ -115,7 +115,7 @@ def test_the_crontabs_line_publishes_the_delay_of_a_stepped_consumer(
 
 
 def as_cron(server: RunningServer, folder: Path) -> int:
-    """Run the crontab's line with files in `folder`, and `teacup` on the path of the environment."""
+    """Run the crontab's line with files in `folder`, and with `teacup` on the PATH."""
     crontab = (REPOSITORY / "deploy" / "cron" / "crontab.example").read_text().splitlines()
     line = next(one for one in crontab if one.startswith("* * * * * "))
     command = line.removeprefix("* * * * * ").replace("/etc/teacup", str(folder))
@@ -144,7 +144,7 @@ def test_positions_of_all_kinds_give_the_same_value(
     zookeeper: str,
     tmp_path: Path,
 ) -> None:
-    """A consumer group, a Spark checkpoint and a Storm spout that stand at the same record of the same topic."""
+    """A consumer group, a Spark checkpoint and a Storm spout at the same record of the same topic."""
     topic = topic_factory()
     produce(kafka, topic, [BASE_MS, BASE_MS + 7_000])
     consumer = stepped(topic)
@@ -188,7 +188,7 @@ def test_a_topic_that_fails_is_unknown_and_hides_no_other(
     topic_factory: TopicFactory,
     stepped: Callable[[str], Stepped],
 ) -> None:
-    """Its reason is submitted, the code says that something is unknown."""
+    """Its reason is submitted; the exit code says that something is unknown."""
     topic = topic_factory()
     consumer = stepped(topic)
     consumer.commit(0, 0)
@@ -210,7 +210,7 @@ def test_an_outage_is_unknown_and_over_with_the_next_run(
     topic_factory: TopicFactory,
     stepped: Callable[[str], Stepped],
 ) -> None:
-    """It does not look like a consumer that started anew: the value is believed again at once."""
+    """It does not look like a consumer that started over: the value is accepted again at once."""
     topic = topic_factory()
     produce(kafka, topic, [BASE_MS])
     consumer = stepped(topic)
@@ -235,7 +235,7 @@ def test_a_store_of_a_new_generation_is_unknown(
     topic_factory: TopicFactory,
     stepped: Callable[[str], Stepped],
 ) -> None:
-    """What the consumer fed is gone: its progress says nothing of the new store until it is beyond the old."""
+    """What the consumer fed is gone: its progress says nothing about the new store until it is beyond the old."""
     topic = topic_factory()
     produce(kafka, topic, [BASE_MS, BASE_MS + 9_000])
     consumer = stepped(topic)
@@ -259,7 +259,7 @@ def test_a_store_of_a_new_generation_is_unknown(
 
 
 class generations:
-    """A server that answers with one generation after the other."""
+    """A server that answers with one generation after another."""
 
     def __init__(self, answers: list[str]) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -295,7 +295,7 @@ def test_an_api_that_does_not_take_it_has_its_code(
     stepped: Callable[[str], Stepped],
     broken: dict[str, str],
 ) -> None:
-    """Away, or refusing: nothing can be published, readers will see stale."""
+    """Unreachable, or refusing: nothing can be published, readers will see stale."""
     topic = topic_factory()
 
     assert run(of_group(stepped(topic), topic), api={**settings["api"], **broken}) == ExitCode.API
@@ -330,7 +330,7 @@ def test_a_broker_that_never_answers_ends_with_the_deadline(
     stepped: Callable[[str], Stepped],
     tmp_path: Path,
 ) -> None:
-    """The process ends although a thread of it hangs; the other topic has its value, the hanging one is unknown."""
+    """The process ends although one of its threads hangs; the other topic has its value, the hanging one is unknown."""
     topic = topic_factory()
     consumer = stepped(topic)
     consumer.commit(0, 0)

@@ -1,7 +1,7 @@
-"""For any history of a topic and any positions: never beyond the true progress, and there when caught up.
+"""For any history of a topic and any positions: never beyond the true progress, and equal to it when caught up.
 
-The oracle knows the whole history, the future included: the true progress at a moment is the smallest event time of
-the records that the consumer has not read. Records from the future do not count, as nobody waits for them.
+The oracle knows the whole history, including the future: the true progress at a moment is the smallest event time of
+the records that the consumer has not read. Records from the future do not count, because nobody waits for them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Case:
         )
 
     def unread_ms(self, partition: int) -> list[int]:
-        """The times of all records that the consumer has still to read, at whatever time they come."""
+        """The times of all records that the consumer has yet to read, whenever they come."""
         return [
             record.time_ms
             for record in self.history.partitions[partition][self.positions[partition] :]
@@ -100,7 +100,7 @@ def cases(draw: st.DrawFn) -> Case:
 @settings(max_examples=300, deadline=None)
 @given(cases())
 def test_the_published_time_is_never_beyond_the_true_progress(case: Case) -> None:
-    """Of no partition, and so not of the topic: every record still unread has at least that time."""
+    """Not for any partition, so not for the topic: every record still unread has at least that time."""
     found = case.submitted(case.positions)
 
     for report in found.partitions:
@@ -118,7 +118,7 @@ def test_the_published_time_is_never_beyond_the_true_progress(case: Case) -> Non
 @settings(max_examples=200, deadline=None)
 @given(cases())
 def test_the_published_time_is_reached_when_the_consumer_is_caught_up(case: Case) -> None:
-    """With every end reached and no transaction open it is the time of the listing less the producer delay."""
+    """With every end reached and no transaction open, it is the time of the listing less the producer delay."""
     ends = case.log().ends()
     settled = all(end.settled for end in ends.values())
 
@@ -133,7 +133,7 @@ def test_the_published_time_is_reached_when_the_consumer_is_caught_up(case: Case
 @settings(max_examples=200, deadline=None)
 @given(cases())
 def test_a_value_is_known_unless_something_hides_it(case: Case) -> None:
-    """With more usable records than may lie, or a settled end, a value there is: unknown is no way out."""
+    """With more valid records than may lie, or a settled end, there is a value: unknown must not be a way out."""
     found = case.submitted(case.positions)
     ceiling_ms = case.now_ms + case.spec.max_future_skew_ms
 
@@ -157,8 +157,8 @@ def test_a_value_is_known_unless_something_hides_it(case: Case) -> None:
 def test_no_record_that_lies_moves_the_published_time(
     seed: int, length: int, outliers: int, payload: bool, idle: Idle, data: st.DataObject
 ) -> None:
-    """Late, ahead, without a time, from the future and reached by the clock since: never beyond a timely unread one,
-    and never further back than what was read says."""
+    """Late, ahead, without a time, from the future and since reached by the clock: the published time is never beyond a
+    timely unread record, and never below what was read proves."""
     one = lied(random.Random(seed), length, outliers, from_the_start=True)
     now_ms = data.draw(st.sampled_from(one.appended_ms), label="now") + data.draw(st.sampled_from((0, 1, 500, 3_000)))
     log = simulated([one], outliers, payload=payload, now_ms=now_ms)

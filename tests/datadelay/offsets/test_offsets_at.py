@@ -1,4 +1,4 @@
-"""Where a time begins in each partition: for any history, and the words for every case."""
+"""Where a time begins in each partition: for any history, and the term for every case."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def log_of(*partitions: list[int], start: dict[int, int] | None = None, exact_in
 
 
 def test_each_case_has_its_word_and_its_offset() -> None:
-    """Found, at the log's start, past the end, empty: the rule for each is explicit."""
+    """Found, at the log's start, past the end, empty: each has its explicit rule."""
     log = log_of(
         [BASE_MS, BASE_MS + 10, BASE_MS + 20],
         [BASE_MS, BASE_MS + 10, BASE_MS + 20],
@@ -76,7 +76,7 @@ class Wrong(SimulatedLog):
 
 @pytest.mark.parametrize(("off_by", "verified"), [(0, True), (1, False), (-1, False)])
 def test_an_answer_that_its_neighbours_contradict_is_not_verified(off_by: int, verified: bool) -> None:
-    """The record before is of the time already, or the one there is not yet."""
+    """The record before has already reached the time, or the one there has not."""
     right = log_of([BASE_MS, BASE_MS + 10, BASE_MS + 20, BASE_MS + 30])
     wrong = Wrong(right.history, right.clock, outliers=0)
     wrong.off_by = off_by
@@ -88,7 +88,7 @@ def test_an_answer_that_its_neighbours_contradict_is_not_verified(off_by: int, v
 
 def test_offsets_without_a_time_are_not_called_empty() -> None:
     """A wrong path to the time must not look like a partition in which nothing is lost."""
-    log = log_of([NOW_MS + 3_600_000] * 3, [])  # from the future: a record that counts as none
+    log = log_of([NOW_MS + 3_600_000] * 3, [])  # from the future: such records do not count
 
     found = offsets_at(log, BASE_MS, now_ms=NOW_MS)
 
@@ -121,7 +121,7 @@ def cases(draw: st.DrawFn) -> tuple[JoinSpec, TopicHistory, int, int]:
 @settings(max_examples=300, deadline=None)
 @given(cases())
 def test_no_readable_record_of_the_time_lies_before_the_offset(case: tuple[JoinSpec, TopicHistory, int, int]) -> None:
-    """Going back to T reads every record from T on, and with an exact index not one too many before the first."""
+    """Going back to T reads every record from T on and, with an exact index, none before the first of them."""
     spec, history, now_ms, time_ms = case
     side: Side = spec.left
     log = SimulatedLog(history, Clock(now_ms), exact_index=not side.payload_time)

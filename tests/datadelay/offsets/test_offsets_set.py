@@ -25,7 +25,7 @@ Teacup = Callable[..., Result]
 
 @pytest.fixture
 def teacup(kafka: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Teacup:
-    """`teacup("set", "--topic", ...)` with the broker's address, in a folder of the test."""
+    """`teacup("set", "--topic", ...)` with the broker's address, in the test's folder."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> Result:
@@ -36,7 +36,7 @@ def teacup(kafka: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def topic(kafka: dict[str, str], topic_factory: TopicFactory) -> str:
-    """Three partitions: ten records a second apart, two of the first seconds, none."""
+    """Three partitions: ten records one second apart, two of the first seconds, none."""
     name = topic_factory(3)
     produce(kafka, name, [BASE_MS + 1_000 * second for second in range(10)], 0)
     produce(kafka, name, [BASE_MS, BASE_MS + 1_000], 1)
@@ -71,7 +71,7 @@ def test_at_prints_each_partitions_offset_with_its_neighbours(
     ("text", "message"), [("yesterday", "no time in ISO 8601"), ("2026-11-20T10:00", "has no zone; append Z")]
 )
 def test_a_time_must_be_whole(teacup: Teacup, topic: str, text: str, message: str) -> None:
-    """A time without zone would be another one on another machine."""
+    """A time without a zone would mean another time on another machine."""
     done = teacup("at", "--topic", topic, "--time", text)
 
     assert done.exit_code == 2
@@ -79,7 +79,7 @@ def test_a_time_must_be_whole(teacup: Teacup, topic: str, text: str, message: st
 
 
 def test_set_shows_then_writes_then_undoes(teacup: Teacup, kafka: dict[str, str], topic: str, tmp_path: Path) -> None:
-    """Without --apply nothing changes; the undo file brings the old offsets back."""
+    """Without --apply nothing changes; the undo file restores the old offsets."""
     group = f"g-{uuid.uuid4().hex[:8]}"
     GroupOffsets(group, kafka).commit({(topic, 0): 9, (topic, 1): 2})
     to_second_1 = ("set", "--topic", topic, "--time", f"{BASE}.500Z", "--group", group)
@@ -120,7 +120,7 @@ def test_a_time_past_the_end_is_refused_unless_the_end_is_meant(
 
 
 def test_a_path_that_no_record_has_is_refused(teacup: Teacup, kafka: dict[str, str], topic: str) -> None:
-    """A slip in the path must not put the consumer behind everything that is there."""
+    """A mistake in the path must not move the consumer behind all its records."""
     group = f"g-{uuid.uuid4().hex[:8]}"
 
     done = teacup(
@@ -133,7 +133,7 @@ def test_a_path_that_no_record_has_is_refused(teacup: Teacup, kafka: dict[str, s
 
 
 def test_an_active_group_is_refused(teacup: Teacup, kafka: dict[str, str], topic: str, tmp_path: Path) -> None:
-    """Its members would write over it; nothing is written, no undo file is left."""
+    """Its members would overwrite it; nothing is written, no undo file is left."""
     group = f"g-{uuid.uuid4().hex[:8]}"
     member = Consumer({**kafka, "group.id": group})
     member.subscribe([topic])
@@ -151,7 +151,7 @@ def test_an_active_group_is_refused(teacup: Teacup, kafka: dict[str, str], topic
 
 
 def test_an_undo_file_is_never_written_over(teacup: Teacup, kafka: dict[str, str], topic: str, tmp_path: Path) -> None:
-    """It may be the only trace of the offsets before."""
+    """It may be the only record of the earlier offsets."""
     (tmp_path / "undo.json").write_text("precious")
     group = f"g-{uuid.uuid4().hex[:8]}"
 
@@ -166,7 +166,7 @@ def test_an_undo_file_is_never_written_over(teacup: Teacup, kafka: dict[str, str
 
 
 def test_an_undo_file_of_another_consumer_is_refused(teacup: Teacup, kafka: dict[str, str], topic: str) -> None:
-    """The target stands in the file."""
+    """The file names its target."""
     first, second = (f"g-{uuid.uuid4().hex[:8]}" for _ in range(2))
     teacup("set", "--topic", topic, "--time", f"{BASE}Z", "--group", first, "--apply", "--save-undo", "undo.json")
 
@@ -198,7 +198,7 @@ def test_arguments_that_leave_it_open_are_refused(teacup: Teacup, arguments: tup
 
 
 def test_a_storm_spout_is_set_and_undone(teacup: Teacup, topic: str, zookeeper: str) -> None:
-    """In its layout; refused as long as the spout writes."""
+    """In its layout; refused while the spout is writing."""
     root = f"/offsets-{uuid.uuid4().hex[:8]}"
     client = KazooClient(zookeeper)
     client.start(30)
@@ -225,6 +225,6 @@ def test_a_storm_spout_is_set_and_undone(teacup: Teacup, topic: str, zookeeper: 
 
 
 def stopped_a_minute_ago(client: KazooClient, node: str, hosts: str) -> None:
-    """As if the spout's last write were old: the mark of our own writes makes a node count as quiet."""
+    """As if the spout's last write were old: the mark of our own writes makes a node count as idle."""
     content = json.loads(client.get(node)[0])
     client.set(node, json.dumps({**content, "teacup": "offsets set"}).encode())

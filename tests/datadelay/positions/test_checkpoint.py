@@ -1,4 +1,4 @@
-"""Positions in Spark checkpoints: files that Spark wrote, files as they are documented, and broken ones."""
+"""Positions in Spark checkpoints: files that Spark wrote, files in the documented format, and broken ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KAFKA_END = {"clicks": {"0": 7, "1": 9}, "impressions": {"0": 123}}
 
 
 def admission(*buckets: Bucket) -> dict[str, Any]:
-    """The offset of a job of ours that joins clicks with impressions."""
+    """The offset of one of our jobs, which joins clicks with impressions."""
     spec = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
     topics = {"left": ("id-l", 2), "right": ("id-r", 2)}
     return Admission("gen", 3, 1, 0, 1, spec.identity(), topics, {b.number: b for b in buckets}).to_json()
@@ -57,7 +57,7 @@ def v1(*ends: Any) -> str:
 
 
 def test_only_the_newest_committed_batch_counts(tmp_path: Path) -> None:
-    """A batch that is planned, but not committed, may never happen; 10 is newer than 9."""
+    """A batch that is planned but not committed may never happen; 10 is newer than 9."""
     batches = {n: v1({"clicks": {"0": n * 100}}) for n in (8, 9, 10, 11)}
     write(str(tmp_path), batches, committed=[8, 9, 10])
 
@@ -92,7 +92,7 @@ def test_the_second_format_names_its_sources(tmp_path: Path) -> None:
 
 
 def test_of_a_join_everything_below_its_last_batch_was_read(tmp_path: Path) -> None:
-    """By topic; of the batch itself records of either side may be left to the next one."""
+    """By topic; records of either side of the batch itself may be left to the next one."""
     end = admission(bucket(0, {0: (3, 8)}, {0: (10, 40)}), bucket(1, {1: (0, 0)}, {1: (11, 41)}))
     write(str(tmp_path), {4: v1(end)}, committed=[4])
     checkpoint = SparkCheckpoint(str(tmp_path))
@@ -102,7 +102,7 @@ def test_of_a_join_everything_below_its_last_batch_was_read(tmp_path: Path) -> N
 
 
 def test_a_feeder_says_which_store_it_has_fed(tmp_path: Path) -> None:
-    """The generation that stands in its batches; other jobs name none."""
+    """The generation in its batches; other jobs name none."""
     fed = {"bucket": 0, "right": [[0, 10, 40, None]]}
     end = {**admission(), "buckets": [fed], "store_generation": "store-1"}
     for folder, ends in ((tmp_path / "feeder", end), (tmp_path / "join", admission(bucket(0, {}, {0: (1, 2)})))):
@@ -115,7 +115,7 @@ def test_a_feeder_says_which_store_it_has_fed(tmp_path: Path) -> None:
 
 
 def test_other_file_systems_are_read_by_url() -> None:
-    """Whatever fsspec knows; here the one in memory. A newer commit is seen by the same object."""
+    """Any that fsspec knows; here the one in memory. The same object sees a newer commit."""
     url = "memory://checkpoints/one"
     write(url, {0: v1({"clicks": {"0": 5}})}, committed=[0])
     checkpoint = SparkCheckpoint(url)
@@ -158,7 +158,7 @@ def test_a_folder_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
 
 
 def given_end_source() -> type[DataSource]:
-    """A source that offers the end in its option, once. Made here, so that workers get it by value."""
+    """A source that offers the end in its option, once. Defined here, so that workers get it by value."""
 
     class Reader(DataSourceStreamReader):
         def __init__(self, end: dict[str, Any]) -> None:

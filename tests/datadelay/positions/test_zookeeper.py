@@ -18,7 +18,7 @@ TOPIC = "impressions"
 
 @pytest.fixture
 def spout(zookeeper: str) -> Iterator[Spout]:
-    """A spout's own writes, below a root of this test."""
+    """A spout that writes below a root of this test."""
     client = KazooClient(zookeeper)
     client.start(30)
     yield Spout(zookeeper, client, f"/spouts-{uuid.uuid4().hex[:8]}")
@@ -53,7 +53,7 @@ class Spout:
 
 
 def test_the_offset_of_each_partition_is_read(spout: Spout) -> None:
-    """None where the spout has never committed."""
+    """None if the spout has never committed."""
     spout.commit(0, 12)
     spout.commit(1, 34)
     positions = spout.positions()
@@ -72,7 +72,7 @@ def test_a_spout_over_several_topics_has_a_folder_for_each(spout: Spout) -> None
 
 
 def test_the_generation_is_that_of_the_consumers_node(spout: Spout) -> None:
-    """A redeployed topology goes on from its offsets; only a node that was made again starts anew."""
+    """A redeployed topology continues from its offsets; only a recreated node starts over."""
     spout.commit(0, 12)
     positions = spout.positions()
     first = positions.read(TOPIC, [0]).generation
@@ -91,7 +91,7 @@ def test_the_generation_is_that_of_the_consumers_node(spout: Spout) -> None:
     "content", [b"12", b"{broken", b'{"offset": -1}', b'{"offset": "12"}', b'{"offset": 1, "topic": "clicks"}', b"{}"]
 )
 def test_what_no_spout_wrote_is_an_error(spout: Spout, content: bytes) -> None:
-    """Also the offset of another topic: a wrong root must not become a wrong time."""
+    """Including the offset of another topic: a wrong root must not become a wrong time."""
     spout.client.ensure_path(f"{spout.root}/feeder/partition_0")
     spout.client.set(f"{spout.root}/feeder/partition_0", content)
     positions = spout.positions()
@@ -102,13 +102,13 @@ def test_what_no_spout_wrote_is_an_error(spout: Spout, content: bytes) -> None:
 
 
 def test_a_server_that_is_not_there_is_an_error() -> None:
-    """Within the time-out, naming it."""
+    """Within the time-out, and naming the server."""
     with pytest.raises(PositionsUnreadable, match=r"127\.0\.0\.1:9"):
         SpoutPositions("127.0.0.1:9", "/", "feeder", timeout_s=0.5).read(TOPIC, [0])
 
 
 def test_written_offsets_keep_what_else_the_node_holds(spout: Spout) -> None:
-    """And nodes that were not there are made, as the spout would read them."""
+    """And missing nodes are created as the spout would read them."""
     spout.commit(0, 12)
     positions = spout.positions()
 
@@ -121,7 +121,7 @@ def test_written_offsets_keep_what_else_the_node_holds(spout: Spout) -> None:
 
 
 def test_a_spout_that_went_on_meanwhile_is_not_overwritten(spout: Spout) -> None:
-    """All or nothing: no partition is written where one has moved."""
+    """All or nothing: no partition is written if one has moved."""
     spout.commit(0, 12)
     spout.commit(1, 34)
     positions = spout.positions()
@@ -135,7 +135,7 @@ def test_a_spout_that_went_on_meanwhile_is_not_overwritten(spout: Spout) -> None
 
 
 def test_a_node_written_a_moment_ago_is_in_use_unless_we_wrote_it(spout: Spout) -> None:
-    """So that an operator can undo at once; the spout's next write drops our mark."""
+    """So an operator can undo at once; the spout's next write drops our mark."""
     spout.commit(0, 12)
     positions = spout.positions()
     in_use = positions.in_use(TOPIC, [0])
