@@ -19,7 +19,7 @@ CONFIG = DedupConfig(quiet_ms=1_000, settle_ms=500)
 
 
 class Output:
-    """A log of ids, None for records of other writers; its readers go on from where they stopped."""
+    """A log of ids, None for records of other writers; its readers continue from where they stopped."""
 
     def __init__(self):
         self.log = []
@@ -50,7 +50,7 @@ class Worker:
         self.output, self.dedup, self.reader = output, Deduplicator(config, replay), None
 
     def run(self, attempt, rows, writes, now_ms):
-        """Try the rows; only the first `writes` of them get out before it fails (None: all, it succeeds)."""
+        """Try the rows; only the first `writes` of them get out before it fails (None: all, and it succeeds)."""
         kept = rows
         if not self.dedup.dormant(attempt):
             load = self.dedup.begin(attempt, now_ms)
@@ -81,7 +81,7 @@ FAILURE = st.tuples(st.sampled_from(["task", "stage", "driver"]), st.integers(0,
     pause_ms=st.sampled_from([1, 400, 2_000]),
 )
 def test_nothing_twice_and_nothing_lost(batches, pause_ms):
-    """Two workers; attempts that write a part and fail; retries of tasks, stages and drivers; other writers."""
+    """Two workers; attempts that write some rows and fail; retries of tasks, stages and drivers; other writers."""
     output, now = Output(), 0
     workers = [Worker(output, ReplayRange()) for _ in range(2)]
     expected = []
@@ -122,7 +122,7 @@ def test_off_costs_neither_a_load_nor_a_filter_call():
 
 
 def test_it_ends_when_the_range_has_passed_and_the_quiet_period_too():
-    """Neither alone is enough; each change tells its reason and the counts."""
+    """Neither alone is enough; each change gives its reason and the counts."""
     output = Output()
     output.log = ["a", None, "b"]
     worker = Worker(output, ReplayRange(last_batch=7, started_ms=0))
@@ -146,7 +146,7 @@ def test_it_ends_when_the_range_has_passed_and_the_quiet_period_too():
 
 
 def test_the_quiet_period_begins_when_the_load_has_ended():
-    """Loading may take longer than the period, and nothing can come meanwhile."""
+    """Loading may take longer than the period, and no duplicate can come meanwhile."""
     clock_ms = 0
 
     def slow():
@@ -167,7 +167,7 @@ def test_the_quiet_period_begins_when_the_load_has_ended():
 
 
 def test_a_failed_attempt_adds_nothing():
-    """Rows that were kept and never acknowledged are let through when they come again."""
+    """Rows that were kept but never acknowledged are let through when they come again."""
     dedup = Deduplicator(CONFIG, ReplayRange(last_batch=0))
     dedup.begin(Attempt(0), 0)
     dedup.keep(pl.Series(["a"]), 0)
@@ -190,7 +190,7 @@ def test_what_is_acknowledged_is_seen():
 
 
 def test_what_is_delivered_after_the_range_is_not_seen():
-    """Rows that repeat by themselves, as keys do, go out; filtering ends, and holds what it held before."""
+    """Rows that repeat anyway, as keys do, are let through; filtering ends, and the seen ids are as before."""
     output = Output()
     output.log = ["a"]
     worker = Worker(output, ReplayRange(last_batch=0))
@@ -208,7 +208,7 @@ def test_what_is_delivered_after_the_range_is_not_seen():
 
 
 def test_what_is_seen_stays_bounded_however_long_filtering_lasts():
-    """A duplicate in each batch, and a task that is tried again now and then: each of them begins a new range."""
+    """A duplicate in each batch, and a task that is retried now and then: each retry begins a new range."""
     output, limit = Output(), 10
     worker = Worker(output, ReplayRange(last_batch=0), replace(CONFIG, limit=limit))
 
@@ -220,7 +220,7 @@ def test_what_is_seen_stays_bounded_however_long_filtering_lasts():
 
 
 def test_writes_of_earlier_attempts_are_waited_for():
-    """A restarted driver counts from its start, a retry from its own."""
+    """A restarted driver waits from its start, a retry from its own."""
     replay = ReplayRange(last_batch=3, started_ms=1_000)
 
     restart = Deduplicator(CONFIG, replay).begin(Attempt(3), 1_200)
@@ -232,7 +232,7 @@ def test_writes_of_earlier_attempts_are_waited_for():
 
 
 def test_a_late_retry_loads_only_what_its_batch_can_have_written():
-    """Its batch's own bound, where it is known, and not that of the driver's start days before."""
+    """It uses its batch's own bound, if known, and not that of the driver's start days before."""
     dedup = Deduplicator(CONFIG, ReplayRange(since_ms=100_000))
     known = dedup.begin(Attempt(9_000, task=1), 1, since_ms=500_000_000)
     unknown = Deduplicator(CONFIG, ReplayRange(since_ms=100_000)).begin(Attempt(9_000, task=1), 1)
@@ -246,7 +246,7 @@ def test_a_late_retry_loads_only_what_its_batch_can_have_written():
 
 
 def test_rows_without_an_id_go_through_and_are_counted():
-    """As while it is off: they cannot be told apart, and a restart must not stop the job for ever."""
+    """As while it is off: they cannot be compared, and a restart must not stop the job for ever."""
     dedup = Deduplicator(CONFIG, ReplayRange(last_batch=0))
     dedup.begin(Attempt(0), 0)
 
@@ -263,12 +263,12 @@ def test_rows_without_an_id_go_through_and_are_counted():
     [([], [], None), ([0], [], 0), ([0, 1, 2], [0, 1], 2), ([0, 1, 2], [0, 1, 2], None), ([7], [5, 6], 7)],
 )
 def test_the_batch_that_may_be_replayed(planned, committed, expected):
-    """Planned and not committed; at most one is."""
+    """Planned but not committed; there is at most one."""
     assert uncommitted_batch(planned, committed) == expected
 
 
 def test_bounds_reach_back_by_the_lookback():
-    """Unknown times leave the limit alone to bound what is read."""
+    """If times are unknown, only the limit bounds what is read."""
     config = DedupConfig(limit=10, lookback_ms=100)
 
     assert config.bounds(1_000) == Bounds(900, 10)

@@ -1,4 +1,4 @@
-"""Ids of records, and within what they identify a result: any histories of jobs, generations and recreated topics."""
+"""Ids of records and their scopes, with any history of jobs, generations and recreated topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TAG = BatchTag.of("job", "generation", 7)
 
 
 def records_with(headers):
-    """Records as the reader gives them, as far as an identity looks at them."""
+    """Records as the reader gives them, with the columns that an identity uses."""
     return pa.record_batch({"key": pa.nulls(len(headers), pa.binary()), "headers": pa.array(headers, HEADERS)})
 
 
@@ -42,14 +42,14 @@ def test_a_tag_survives_its_header(job, generation, number):
 
 @given(st.one_of(st.none(), st.binary(max_size=30)))
 def test_a_foreign_header_is_no_tag_or_is_written_like_one(value):
-    """Never an error: others may write into the topic what they like."""
+    """Never an error: other writers may put anything into the topic."""
     tag = BatchTag.parse(value)
 
     assert tag is None or value.split(b":")[0] == tag.origin.encode()
 
 
 def test_tags_tell_jobs_generations_and_batches_apart():
-    """Later batches of the same generation are covered, as a checkpoint may have gone back."""
+    """Later batches of the same generation are covered, because a checkpoint may have gone back."""
     others = [
         BatchTag.of("other", "generation", 7),
         BatchTag.of("job", "later", 7),
@@ -62,7 +62,7 @@ def test_tags_tell_jobs_generations_and_batches_apart():
 
 
 def test_the_id_of_a_row_to_be_written_is_that_of_its_record():
-    """For positions of both records, of left alone, and a header of the user's that is no text."""
+    """For positions of both records, for the left one alone, and for a user's header that is not text."""
     rows = pl.DataFrame(
         {"left_partition": [0, 3], "left_offset": [5, 6], "right_partition": [1, None], "right_offset": [9, None]}
     )
@@ -82,7 +82,7 @@ def test_the_id_of_a_row_to_be_written_is_that_of_its_record():
 
 
 def test_records_of_other_batches_have_no_id():
-    """Nor those without a tag, and those whose positions are no text."""
+    """Nor have those without a tag, and those whose positions are not text."""
     identity = Identity(LEFT, within=Within.BATCH)
     tags = [
         TAG,
@@ -102,7 +102,7 @@ def test_records_of_other_batches_have_no_id():
 
 @pytest.mark.parametrize("identity", [Identity("event"), Identity(key=True)])
 def test_ids_of_the_users_own_need_no_tag(identity):
-    """Unless a batch's results are asked for."""
+    """Unless only a batch's results are wanted."""
     batch = pa.record_batch(
         {"key": pa.array([b"a", b"a"], pa.binary()), "headers": pa.array([[("event", b"a")]] * 2, HEADERS)}
     )
@@ -112,7 +112,7 @@ def test_ids_of_the_users_own_need_no_tag(identity):
 
 
 def test_positions_within_a_generation():
-    """The same wherever a batch was cut; another generation's record at the same place is another result."""
+    """The same wherever a batch was cut; another generation's record at the same position is another result."""
     identity = Identity(within=Within.GENERATION)
     tags = [
         TAG,
@@ -130,7 +130,7 @@ def test_positions_within_a_generation():
 
 
 class Job:
-    """A job of one name: its checkpoint's generation, what it has committed, one deduplicator a start."""
+    """A job with a name: its checkpoint's generation, what it has committed, one deduplicator per start."""
 
     identity = Identity(LEFT, within=Within.BATCH)
 
@@ -139,7 +139,7 @@ class Job:
         self.new_checkpoint(0)
 
     def new_checkpoint(self, number):
-        """Also that of recreated topics: offsets count from 0 again."""
+        """Also with recreated topics: offsets count from 0 again."""
         self.generation, self.number, self.at, self.tried = f"{number}", 0, 0, False
         self.start()
 
@@ -148,7 +148,7 @@ class Job:
         self.dedup = Deduplicator(DedupConfig(quiet_ms=2, settle_ms=0), replay)
 
     def batch(self, size, writes, now_ms):
-        """Try a batch of so many records; with `writes` given only the first of them get out, and the driver dies."""
+        """Try a batch with this many records; with `writes` only the first of them get out, and the driver dies."""
         tag = BatchTag.of(self.name, self.generation, self.number)
         lefts = [f"0:{self.at + i}" for i in range(size)]
         load = self.dedup.begin(Attempt(self.number), now_ms, batch=tag)
@@ -178,7 +178,7 @@ STEP = st.tuples(st.sampled_from("ab"), st.sampled_from(["batch", "kill", "new c
 
 @given(st.lists(STEP, max_size=30))
 def test_no_row_is_taken_for_one_of_another_job_or_generation(steps):
-    """Two jobs into one topic, their positions alike; kills, restarts, and new checkpoints over recreated topics."""
+    """Two jobs with equal positions write to one topic; kills, restarts, new checkpoints over recreated topics."""
     output = []
     jobs = {name: Job(name, output) for name in "ab"}
     unfinished = dict.fromkeys("ab")

@@ -39,7 +39,7 @@ def ids_of(results, bounds=EVERYTHING):
 
 @pytest.fixture
 def results(kafka):
-    """`results(topic, ...)`: a reader that is closed in the end."""
+    """`results(topic, ...)`: a reader that is closed at the end."""
     opened = []
 
     def make(topic, *more, kafka=kafka, **options):
@@ -52,7 +52,7 @@ def results(kafka):
 
 
 def test_ids_come_from_all_partitions_and_foreign_records_are_counted(kafka, topic_factory, results):
-    """Positions of both records; a record without them is somebody else's."""
+    """Ids are the positions of both records; a record without them is another writer's."""
     topic = topic_factory(2)
     put(kafka, topic, [result("0:1", "0:7"), None, [("other", b"x")]])
     put(kafka, topic, [result("1:1")], partition=1)
@@ -64,7 +64,7 @@ def test_ids_come_from_all_partitions_and_foreign_records_are_counted(kafka, top
 
 
 def test_the_second_load_brings_what_was_added_since(kafka, topic_factory, results):
-    """And nothing where nothing was."""
+    """And nothing if nothing was."""
     topic = topic_factory(2)
     put(kafka, topic, [result("0:1")])
     reader = results(topic)
@@ -77,7 +77,7 @@ def test_the_second_load_brings_what_was_added_since(kafka, topic_factory, resul
 
 
 def test_a_long_load_shows_how_far_it_is(kafka, topic_factory, results, monkeypatch, caplog):
-    """Every few seconds; here at every piece, of which each partition has one."""
+    """Every few seconds; here after every piece, of which each partition has one."""
     topic = topic_factory(2)
     put(kafka, topic, [result("0:1"), result("0:2")])
     put(kafka, topic, [result("1:1")], partition=1)
@@ -91,7 +91,7 @@ def test_a_long_load_shows_how_far_it_is(kafka, topic_factory, results, monkeypa
 
 
 def test_it_is_bounded_by_time_and_by_the_limit(kafka, topic_factory, results):
-    """From the first record with the time on; the last ones where that is too many."""
+    """From the first record with the time on; only the last ones if those are too many."""
     topic = topic_factory(2)
     put(kafka, topic, [result(f"0:{i}") for i in range(10)])
     put(kafka, topic, [result("1:0")], partition=1, start_ms=2_000)
@@ -104,7 +104,7 @@ def test_it_is_bounded_by_time_and_by_the_limit(kafka, topic_factory, results):
 
 
 def test_what_was_written_last_is_loaded_whatever_its_time(kafka, topic_factory, results):
-    """As where left stood still, and all that it then brings is late: no result reaches the time."""
+    """As when left stood still and everything that then comes is late: no result reaches the time."""
     topic = topic_factory(2)
     put(kafka, topic, [result(f"0:{i}") for i in range(10)])
     put(kafka, topic, [result("1:0")], partition=1)
@@ -115,7 +115,7 @@ def test_what_was_written_last_is_loaded_whatever_its_time(kafka, topic_factory,
 
 
 def test_an_aborted_record_and_late_ones_hide_no_results(kafka, topic_factory, results):
-    """Where the time begins stands a record that cannot be read, and the newest results are older than those before."""
+    """Where the time begins, a record cannot be read, and the newest results are older than those before."""
     topic = topic_factory()
     aborted = Producer({**kafka, "transactional.id": topic})
     aborted.init_transactions(30)
@@ -130,7 +130,7 @@ def test_an_aborted_record_and_late_ones_hide_no_results(kafka, topic_factory, r
 
 
 def test_only_results_of_the_batch_that_is_asked_for_count(kafka, topic_factory, results):
-    """The others are somebody else's, whatever positions they have."""
+    """The others belong to other batches, whatever positions they have."""
     topic, tags = topic_factory(), [BatchTag.of("job", generation, 3) for generation in ("g", "h")]
     put(kafka, topic, [[*result("0:1"), (BATCH, str(tag).encode())] for tag in tags])
     identity = Identity(LEFT, within=Within.BATCH)
@@ -145,12 +145,12 @@ def test_only_results_of_the_batch_that_is_asked_for_count(kafka, topic_factory,
     ("sizes", "limit", "quota"), [([10, 1], 4, 3), ([5, 5], 4, 2), ([2, 3], 9, 3), ([], 5, 0), ([0, 7], 7, 7)]
 )
 def test_partitions_share_the_limit(sizes, limit, quota):
-    """The largest quota with which all stay within it."""
+    """The largest quota with which all together stay within it."""
     assert share(sizes, limit) == quota
 
 
 def test_a_header_of_the_users_is_an_id(kafka, topic_factory, results):
-    """The last value where it stands twice."""
+    """The last value if it occurs twice."""
     topic = topic_factory()
     put(kafka, topic, [[("event", b"a")], [("event", b"b"), ("event", b"c")], result("0:1")])
 
@@ -175,7 +175,7 @@ def test_results_behind_an_open_transaction_are_waited_for(kafka, topic_factory,
 
 
 def test_aborted_records_are_no_results(kafka, topic_factory, results):
-    """What they name is still to be written, also by a job that reads uncommitted records itself."""
+    """What they name has yet to be written, even by a job that itself reads uncommitted records."""
     topic = topic_factory()
     aborted = Producer({**kafka, "transactional.id": topic})
     aborted.init_transactions(30)
@@ -189,7 +189,7 @@ def test_aborted_records_are_no_results(kafka, topic_factory, results):
 
 
 def test_positions_in_columns_and_in_headers_are_the_same_ids():
-    """Also of a slice of a column."""
+    """Also for a slice of a column."""
     rows = pl.DataFrame(
         {"left_partition": [0, 3], "left_offset": [5, 6], "right_partition": [1, None], "right_offset": [9, None]}
     )

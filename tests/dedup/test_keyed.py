@@ -14,11 +14,11 @@ from dedup.keyed import KeyedResults, add_int
 
 
 class Broken(Exception):
-    """The store failed in the midst of a put."""
+    """The store failed in the middle of a put."""
 
 
 class Memory:
-    """A `KeyValue` that fails after a number of puts, the items of one call counted by themselves."""
+    """A `KeyValue` that fails after a number of puts; the items of one call count separately."""
 
     def __init__(self):
         self.items = {}
@@ -51,7 +51,7 @@ def as_bytes(changes):
     repeat=st.booleans(),
 )
 def test_opaque_sums_are_those_of_the_last_attempts(batches, last, repeat):
-    """Any failures in the midst of puts, any replay that differs: each transaction counts once, as last applied."""
+    """Any failures in the middle of puts, any differing replays: each transaction counts once, as last applied."""
     store, truth = Memory(), Counter()
     results = KeyedResults(store, add_int, opaque=True)
 
@@ -73,7 +73,7 @@ def test_opaque_sums_are_those_of_the_last_attempts(batches, last, repeat):
 @settings(deadline=None)
 @given(st.lists(st.tuples(CHANGES, st.lists(st.integers(0, 6), max_size=3)), max_size=6))
 def test_transactional_sums_count_each_batch_once(batches):
-    """The same batch again, after failures in the midst of puts, changes nothing twice."""
+    """The same batch again, after failures in the middle of puts, does not count twice."""
     store, truth = Memory(), Counter()
     results = KeyedResults(store, add_int, opaque=False)
 
@@ -107,7 +107,7 @@ def test_transactions_out_of_order_are_refused(opaque, txid, why):
 
 @pytest.mark.parametrize("opaque", [True, False])
 def test_the_first_transaction_is_repeated_before_any_other(opaque):
-    """It failed in the midst of its values: another one would leave what it wrote for ever."""
+    """It failed in the middle of its values: another transaction would leave what it wrote for ever."""
     store = Memory()
     results = KeyedResults(store, add_int, opaque=opaque)
     store.puts_left = 4 if opaque else 2  # the first value is in, the second one is not
@@ -140,7 +140,7 @@ def test_many_keys_are_intended_in_pieces():
 
 
 def test_writers_of_one_store_count_for_themselves():
-    """Scopes keep the numbers of the transactions apart."""
+    """Scopes keep the transaction numbers separate."""
     store = Memory()
     one, other = (KeyedResults(store, add_int, opaque=True, scope=scope) for scope in (b"0", b"1"))
     one.apply(5, {b"a": b"1"})
@@ -151,7 +151,7 @@ def test_writers_of_one_store_count_for_themselves():
 
 
 def test_a_value_of_somebody_else_is_not_taken_for_ours():
-    """It is said which key holds it."""
+    """The error says which key holds it."""
     store = Memory()
     store.items[b"a"] = b"17"
 

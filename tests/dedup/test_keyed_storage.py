@@ -1,4 +1,4 @@
-"""Keyed results on the storage API: a real server over LMDB, a client that goes away in the midst of a batch."""
+"""Keyed results on the storage API: a real server over LMDB, a client that ends in the middle of a batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.joins.storage.storage_server import running_server
 
 
 class Interrupted(Exception):
-    """The writer ended in the midst of a batch."""
+    """The writer ended in the middle of a batch."""
 
 
 class Interruptible:
@@ -34,7 +34,7 @@ class Interruptible:
 
 
 def test_sums_survive_interrupted_batches_and_replays_that_differ(tmp_path):
-    """Each batch is tried with other content before, and ended after every possible number of puts."""
+    """Each batch is first tried with other content, and ended after every possible number of puts."""
     with running_server(LmdbStore(tmp_path / "store")) as server:
         values = StorageKeyValue(server.client(), "latest", lives_ms=3_600_000, clock_ms=server.clock)
         truth = Counter()

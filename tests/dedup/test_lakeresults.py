@@ -1,4 +1,4 @@
-"""Recent results of Parquet files."""
+"""Recent results from Parquet files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dedup.replayrange import Bounds
 
 
 def put(folder, name, ids, times=None, modified_s=1_000):
-    """A file of results."""
+    """Write a file of results."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     pl.DataFrame(
@@ -27,7 +27,7 @@ def ids_of(results, bounds):
 
 
 def test_ids_come_from_all_files_but_hidden_ones(tmp_path):
-    """What a failed attempt has left is no result; nulls are counted as foreign; a second load brings what is new."""
+    """What a failed attempt left is not a result; nulls count as foreign; a second load brings what is new."""
     put(tmp_path, "day=1/a.parquet", ["a", None])
     put(tmp_path, "_temporary/0/b.parquet", ["never"])
     results = LakeResults(str(tmp_path), "id")
@@ -41,7 +41,7 @@ def test_ids_come_from_all_files_but_hidden_ones(tmp_path):
 
 
 def test_the_newest_files_are_read_within_the_limit_and_the_time(tmp_path):
-    """The newest first; rows before the time are left out where there is a time column."""
+    """The newest first; with a time column, rows before the time are left out."""
     for number in range(5):
         put(tmp_path, f"{number}.parquet", [f"{number}a", f"{number}b"], [number, number], modified_s=1_000 + number)
 
@@ -50,7 +50,7 @@ def test_the_newest_files_are_read_within_the_limit_and_the_time(tmp_path):
 
 
 def test_a_long_load_shows_how_far_it_is(tmp_path, monkeypatch, caplog):
-    """Every few seconds; here at every piece."""
+    """Every few seconds; here after every piece."""
     for number in range(3):
         put(tmp_path, f"{number}.parquet", ["a", "b"], modified_s=1_000 + number)
     monkeypatch.setattr("dedup.lakeresults.SAY_EVERY_S", -1.0)
@@ -68,7 +68,7 @@ def test_a_folder_that_is_not_there_yet_holds_nothing(tmp_path):
 
 @pytest.mark.parametrize("name", ["_spark_metadata/0", "_delta_log/0.json", ".hoodie/x", "metadata/v1.metadata.json"])
 def test_a_table_with_a_log_of_its_own_is_refused(tmp_path, name):
-    """A file that no log names was left by a failed attempt: its rows would pass for written, and be lost."""
+    """A file that no log names was left by a failed attempt: its rows would be taken for written, and be lost."""
     put(tmp_path, "left-behind.parquet", ["a"])
     (tmp_path / name).parent.mkdir()
     (tmp_path / name).touch()
@@ -78,7 +78,7 @@ def test_a_table_with_a_log_of_its_own_is_refused(tmp_path, name):
 
 
 def test_ids_that_are_numbers_are_refused(tmp_path):
-    """Their bytes are others than Spark's: nothing would ever be recognised."""
+    """Their bytes differ from Spark's: nothing would ever be recognised."""
     pl.DataFrame({"id": [1, 2]}).write_parquet(tmp_path / "a.parquet")
 
     with pytest.raises(ResultsUnreadable, match=r"'id' of .*a.parquet is int64"):
@@ -93,7 +93,7 @@ def test_ids_from_a_dictionary_are_text(tmp_path):
 
 
 def test_a_torn_file_and_a_missing_column_are_named(tmp_path):
-    """A writer that was killed has left the one, a typing error makes the other."""
+    """A killed writer leaves the one, a typing error causes the other."""
     put(tmp_path, "whole.parquet", ["a"])
     with pytest.raises(ResultsUnreadable, match=r"whole.parquet has no column 'event', only id, time"):
         ids_of(LakeResults(str(tmp_path), "event"), Bounds(None, 100))

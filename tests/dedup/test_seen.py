@@ -27,7 +27,7 @@ def made(pairs):
 @settings(deadline=None)
 @given(st.lists(SMALL, max_size=8), SMALL)
 def test_it_holds_what_was_added_and_nothing_else(added, asked):
-    """Also where one half of two hashes is the same."""
+    """Even if one half of two hashes is the same."""
     seen = SeenIds()
     for some in added:
         seen.add(made(some))
@@ -48,7 +48,7 @@ def test_the_first_of_equal_ids_is_told_from_the_others(pairs):
 
 
 def test_large_merges_lose_nothing():
-    """Everything is found, what was not added is not; 16 bytes an id."""
+    """All that was added is found, and nothing else; 16 bytes per id."""
     ids = pl.Series([f"{i % 64}:{i}" for i in range(700_000)])
     hashes = hashes_of(ids)
     seen = SeenIds()
@@ -67,7 +67,7 @@ def test_large_merges_lose_nothing():
     ("here", "there"), [(50_000, 300_000), (300_000, 300_000), (300_000, 50_000), (1_000, 300_000), (5_000, 3_000)]
 )
 def test_a_merge_takes_at_most_forty_bytes_an_id(here, there):
-    """At its peak, whatever the sizes: what is taken over is not held twice."""
+    """At its peak, whatever the sizes: what is taken over is not stored twice."""
     random = np.random.default_rng(1)
 
     def filled(count):
@@ -91,7 +91,7 @@ def test_a_merge_takes_at_most_forty_bytes_an_id(here, there):
 
 
 def test_the_halves_collide_independently():
-    """Of 2 million ids, pairs that agree in 20 bits of both halves are as rare as chance has them."""
+    """Among 2 million ids, pairs that agree in 20 bits of both halves are as rare as chance predicts."""
     count = 2_000_000
     hashes = hashes_of(pl.select(pl.format("3:{}|5:{}", pl.int_range(count), pl.int_range(count))).to_series())
     mask = np.uint64((1 << 20) - 1)
@@ -103,7 +103,7 @@ def test_the_halves_collide_independently():
 
 
 def test_hashes_are_the_same_in_every_process():
-    """Another interpreter, with another seed for Python's own hashes."""
+    """In another interpreter, with another seed for Python's own hashes."""
     code = "import polars as pl; from dedup.hashing import hashes_of as h; x = h(pl.Series([b'1:2|', b'']))"
     told = subprocess.run(
         [sys.executable, "-c", f"{code}; print(x.high.tolist(), x.low.tolist())"],
@@ -118,6 +118,6 @@ def test_hashes_are_the_same_in_every_process():
 
 
 def test_a_null_is_no_id():
-    """It would be the same as every other null."""
+    """It would equal every other null."""
     with pytest.raises(ValueError, match="1 of 2"):
         hashes_of(pl.Series([b"a", None]))

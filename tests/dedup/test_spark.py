@@ -25,12 +25,12 @@ from tests.deploy.jobprocess import records
 
 
 def source_of(spark, folder):
-    """A stream of text lines, a batch a file."""
+    """A stream of text lines, one batch per file."""
     return spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
 
 
 def run(spark, folder, failing=None, **options):
-    """Read all files of `in`, deduplicate, and append to `out` as Parquet; `failing` may fail a batch after that."""
+    """Read all files of `in`, deduplicate, and append to `out` as Parquet; `failing` may then fail a batch."""
     checkpoint, out = str(folder / "checkpoint"), str(folder / "out")
     frame = restart_deduplicator(
         source_of(spark, folder / "in"),
@@ -58,7 +58,7 @@ def put(folder, number, lines):
 
 
 def test_a_batch_written_before_the_crash_is_not_written_again(spark, tmp_path):
-    """The driver ends between the write and Spark's commit; the restarted query drops the whole batch, and no more."""
+    """The driver ends between the write and Spark's commit; the restarted query drops exactly that batch."""
     put(tmp_path, 0, ["a", "b"])
 
     def crash(number):
@@ -93,7 +93,7 @@ def test_off_loads_nothing_and_filters_nothing(tmp_path, monkeypatch):
 
 
 def passed(setup, attempt, ids):
-    """What the stage lets through of rows with these ids, a batch each."""
+    """What the stage lets through of rows with these ids, one batch each."""
     batches = [pa.record_batch({"value": [one], "__teacup_id": pa.array([one], pa.string())}) for one in ids]
     told = filtered(setup, batches, ["value"], lambda: attempt)
     return [value for batch in told for value in batch.column("value").to_pylist()]
@@ -110,7 +110,7 @@ def test_a_stage_that_is_off_passes_its_batches_on(tmp_path):
 
 
 def test_each_task_that_filters_tells_its_counts(tmp_path, caplog):
-    """Not only the change of state that ends it: a query may end before. Each line counts its own task."""
+    """Not only when filtering ends: a query may end before. Each line counts its own task."""
     pl.DataFrame({"value": ["a", "b"]}).write_parquet(tmp_path / "a.parquet")
     results = LakeResults(str(tmp_path), "value")
     setup = Setup("telling", DedupConfig(settle_ms=0), replay_of(str(tmp_path)), lambda: results)
@@ -129,7 +129,7 @@ def test_each_task_that_filters_tells_its_counts(tmp_path, caplog):
 
 
 def test_the_replay_range_is_read_from_the_checkpoint(tmp_path):
-    """Planned and not committed; hidden checksum files are none."""
+    """Planned but not committed; hidden checksum files do not count."""
     for log, names in (("offsets", ["0", "1", "2", ".2.crc"]), ("commits", ["0", "1"])):
         (tmp_path / log).mkdir()
         for name in names:
@@ -142,7 +142,7 @@ def test_the_replay_range_is_read_from_the_checkpoint(tmp_path):
 
 
 class RememberedFiles(LocalFileSystem):
-    """Files whose listings are remembered until they are invalidated, as fsspec does for object stores."""
+    """Files whose listings are cached until they are invalidated, as fsspec does for object stores."""
 
     protocol = "remembered"
 
@@ -161,7 +161,7 @@ class RememberedFiles(LocalFileSystem):
 
 
 def test_a_second_start_in_one_process_sees_what_was_planned_meanwhile(tmp_path):
-    """Also where the file system remembers what it listed at the first one."""
+    """Even if the file system has cached what it listed at the first one."""
     fsspec.register_implementation("remembered", RememberedFiles, clobber=True)
     for log in ("offsets", "commits"):
         (tmp_path / log).mkdir()
@@ -178,7 +178,7 @@ def test_a_second_start_in_one_process_sees_what_was_planned_meanwhile(tmp_path)
     [("hdfs:/state/job", "two slashes"), ("carrier-pigeon://roof/job", "Protocol not known: carrier-pigeon")],
 )
 def test_a_checkpoint_that_only_spark_would_find_is_refused(checkpoint, told):
-    """It would be looked for below the working folder, be taken for new, and nothing would be filtered."""
+    """It would be looked for below the working folder and taken for new, and nothing would be filtered."""
     with pytest.raises(DedupError, match=told):
         replay_of(checkpoint)
 
@@ -202,7 +202,7 @@ def test_results_that_cannot_be_read_are_told_at_the_start(spark, tmp_path):
     ],
 )
 def test_what_the_output_lacks_is_told_at_the_start(kafka, tmp_path, results, error, told):
-    """Before there is anything to load: a topic that is not there, a column that is not, or is of another type."""
+    """Before there is anything to load: a missing topic, a missing column, or a column of another type."""
     pl.DataFrame({"id": ["a"], "number": [1]}).write_parquet(tmp_path / "a.parquet")
 
     with pytest.raises(error, match=told):
@@ -212,7 +212,7 @@ def test_what_the_output_lacks_is_told_at_the_start(kafka, tmp_path, results, er
 
 
 def test_what_bounds_the_load_is_asked_with_the_planned_offset(spark, tmp_path):
-    """Without it a time column, and how far to look back, mean nothing."""
+    """Without it, a time column and the lookback would have no effect."""
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"at": 17}')
     (tmp_path / "in").mkdir()

@@ -1,4 +1,4 @@
-"""What is known of one partition of the output: read back from a real topic that others write to as well."""
+"""What is known of one partition of the output, read back from a real topic that other writers use as well."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def known(window, *ids, at_ms=None):
 
 @pytest.fixture
 def output_window(kafka):
-    """`output_window(topic)`: the window of its partition 0, closed in the end."""
+    """`output_window(topic)`: the window of its partition 0, closed at the end."""
     opened = []
 
     def make(topic, kafka=kafka, since_ms=None, **config):
@@ -59,7 +59,7 @@ def output_window(kafka):
 
 
 def until(condition):
-    """Wait for it; a test fails that waits for too long."""
+    """Wait for it; the test fails if that takes too long."""
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
@@ -73,7 +73,7 @@ def now_ms():
 def test_results_behind_another_writers_transaction_are_waited_for(
     kafka, topic_factory, output_window, monkeypatch, caplog
 ):
-    """They stand in the output, and would be written again."""
+    """They are in the output, and would be written again."""
     topic = topic_factory()
     window = output_window(topic)
     put(kafka, topic, ["a"], now_ms())
@@ -85,7 +85,7 @@ def test_results_behind_another_writers_transaction_are_waited_for(
     put(kafka, topic, ["b"], now_ms())
     reading = threading.Thread(target=window.catch_up)
 
-    monkeypatch.setattr(kafkaresults, "SAY_EVERY_S", -1.0)  # it says so at every look
+    monkeypatch.setattr(kafkaresults, "SAY_EVERY_S", -1.0)  # it logs at every look
     reading.start()
     until(lambda: "waits for another writer's transaction in partitions [0]" in caplog.text)
     knew_nothing = len(window.seen) == 0
@@ -99,7 +99,7 @@ def test_results_behind_another_writers_transaction_are_waited_for(
 def test_open_transactions_in_other_partitions_are_not_waited_for(
     kafka, topic_factory, output_window, monkeypatch, caplog
 ):
-    """What stands there is another task's matter."""
+    """What is in them is up to other tasks."""
     topic = topic_factory(2)
     put(kafka, topic, ["a"], now_ms())
     other = Producer({**kafka, "transactional.id": topic, "transaction.timeout.ms": 3_000})
@@ -131,7 +131,7 @@ def test_a_record_that_is_not_written_fails_the_batch(kafka, topic_factory, monk
 
 
 def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_factory, monkeypatch):
-    """Also where its records span more than the window; a range that was not tried before knows the window alone."""
+    """Even if its records span more than the window; a range that was not tried before knows only the window."""
     source, out, start_ms = topic_factory(), topic_factory(), now_ms() - 20 * WINDOW_MS
     for i in range(10):
         put(kafka, source, [f"{i}", f"{i}"], start_ms + i * WINDOW_MS)
@@ -152,7 +152,7 @@ def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_
 
 
 def test_aborted_records_are_not_known(kafka, topic_factory, output_window):
-    """A record dropped for one of them would be lost; also in a job that reads uncommitted records itself."""
+    """A record dropped because of one of them would be lost; also in a job that itself reads uncommitted records."""
     topic = topic_factory()
     aborted = Producer({**kafka, "transactional.id": topic})
     aborted.init_transactions(30)
@@ -170,7 +170,7 @@ def test_aborted_records_are_not_known(kafka, topic_factory, output_window):
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_record_from_the_future_does_not_end_the_window(kafka, topic_factory, output_window, restarted):
-    """One bad clock would switch the job off, silently; also for a worker that begins behind it."""
+    """A single bad clock would silently switch the job off; also for a worker that starts behind the record."""
     topic, ahead_ms = topic_factory(), 50 * 60_000  # brokers take an hour by default
     window = output_window(topic)
     put(kafka, topic, ["a"], now_ms())
@@ -213,7 +213,7 @@ def test_what_retention_has_deleted_meanwhile_is_passed_over(kafka, topic_factor
 
 
 def test_ids_that_the_limit_drives_out_of_the_window_are_counted(kafka, topic_factory, output_window):
-    """Those that a start does not load, and those that later ones drive out: their duplicates would go out."""
+    """Those that a start does not load, and those that later ones displace: their duplicates would be let through."""
     topic = topic_factory()
     window = output_window(topic, limit=8)
     put(kafka, topic, [f"{i}" for i in range(20)], now_ms())
@@ -241,7 +241,7 @@ def test_only_the_window_is_read_back(kafka, topic_factory, output_window):
 
 
 def test_few_records_are_all_read_back(kafka, topic_factory, output_window):
-    """What one of them says of its time proves nothing; what a row knows is decided by the times all the same."""
+    """The time of a single record proves nothing; what a row knows still depends on the times."""
     topic = topic_factory()
     put(kafka, topic, ["old"], now_ms() - 10 * WINDOW_MS)
     put(kafka, topic, ["new"], now_ms())
@@ -253,7 +253,7 @@ def test_few_records_are_all_read_back(kafka, topic_factory, output_window):
 
 def test_positions_of_another_generation_are_other_results(kafka, topic_factory, monkeypatch):
     """A join's at-least-once output, with repeats; its source topics were recreated, and another job writes there too:
-    each result goes out once, and none is dropped for another. What has no tag goes through."""
+    each result is written once, and none is dropped because of another. Records without a tag go through."""
     source, out = topic_factory(), topic_factory()
     tags = [BatchTag.of(*whose) for whose in (("a", "g", 1), ("a", "g", 2), ("a", "recreated", 1), ("b", "g", 1))]
     headers = [
@@ -278,7 +278,7 @@ def test_positions_of_another_generation_are_other_results(kafka, topic_factory,
 
 
 def test_a_record_ahead_of_its_neighbours_does_not_end_the_window(kafka, topic_factory, output_window):
-    """In old data, where no clock tells that it lies; all of them are read back at once."""
+    """In old data, where no clock shows that it lies; all of them are read back at once."""
     topic, start_ms = topic_factory(), now_ms() - 100 * WINDOW_MS
     window = output_window(topic)
     put(kafka, topic, [f"{i}" for i in range(40)], start_ms)
@@ -295,7 +295,7 @@ def test_a_record_ahead_of_its_neighbours_does_not_end_the_window(kafka, topic_f
 
 
 def test_times_that_the_output_does_not_take_are_told_in_a_header(kafka, topic_factory, monkeypatch):
-    """The record goes out all the same, with the time of its writing."""
+    """The record is still written, with the time of its writing."""
     source, out, old_ms = topic_factory(), topic_factory(config={"message.timestamp.before.max.ms": "3600000"}), 12_345
     put(kafka, source, ["old"], old_ms)
     put(kafka, source, ["new"], now_ms())
@@ -310,7 +310,7 @@ def test_times_that_the_output_does_not_take_are_told_in_a_header(kafka, topic_f
 
 
 def test_a_record_above_the_outputs_limit_is_named(kafka, topic_factory, monkeypatch):
-    """With both sizes; small records of the same range are no obstacle, however many there are."""
+    """With both sizes; small records of the same range do not matter, however many there are."""
     source, out = topic_factory(), topic_factory(config={"max.message.bytes": "20000"})
     put(kafka, source, [f"{i:0500}" for i in range(100)], now_ms())
     put(kafka, source, ["x" * 30_000], now_ms())
@@ -318,7 +318,7 @@ def test_a_record_above_the_outputs_limit_is_named(kafka, topic_factory, monkeyp
     monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
 
     list(topic_stage(job)(Span(1, 1, 0, 0, 100)))
-    (refused,) = topic_stage(job)(Span(2, 1, 0, 100, 101))  # a summary, as Spark would try again what raises
+    (refused,) = topic_stage(job)(Span(2, 1, 0, 100, 101))  # a summary, because Spark would retry an exception
 
     error = final_error_in(json.loads(refused["summary"][0].as_py()))
     assert re.match(rf"RecordTooLarge: record {source}-0:100 has 30,0.. bytes, above the 20,000", error or "")

@@ -1,4 +1,4 @@
-"""The ids of a window of record times: what a row knows, what is kept, and what records that lie can do."""
+"""The ids of a window of record times: what a row knows, what is kept, and what lying records can do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def knows(window, one, at_ms):
 @settings(deadline=None)
 @given(st.lists(st.lists(RECORD, min_size=1, max_size=60), max_size=8), st.integers(0, 40))
 def test_an_id_is_known_for_the_window_and_at_most_a_quarter_longer(steps, lies):
-    """Any order of times within a few hundred milliseconds, any cut into pieces; sixteen of them may lie in a block."""
+    """Any order of times within a few hundred milliseconds, any cut into pieces; sixteen may lie in a block."""
     window, seen, now_ms = SeenWindow(WINDOW_MS, 1_000_000), [], 5_000
     for piece in steps:
         times = [now_ms + ahead for _, ahead in piece]
@@ -51,7 +51,7 @@ def test_an_id_is_known_for_the_window_and_at_most_a_quarter_longer(steps, lies)
 
 @pytest.mark.parametrize("block", [[5_000] * 40, [0, *[5_000] * 40, 0]])
 def test_what_is_older_than_the_window_is_let_go(block):
-    """By what a block proves, and not by single records."""
+    """Decided by what a block proves, not by single records."""
     window = SeenWindow(WINDOW_MS, 1_000_000)
     add(window, range(100), [1_000] * 100)
 
@@ -64,7 +64,7 @@ def test_what_is_older_than_the_window_is_let_go(block):
 
 
 def test_records_without_a_time_and_late_ones_count_as_of_the_clock():
-    """They are known as long as what was added beside them."""
+    """They are known as long as those added at the same time."""
     window = SeenWindow(WINDOW_MS, 1_000_000)
     add(window, ["a"] * 40, [50_000] * 40)
     add(window, ["late", "none"], [7, NO_TIME])
@@ -76,7 +76,7 @@ def test_records_without_a_time_and_late_ones_count_as_of_the_clock():
 
 
 def test_the_oldest_are_forgotten_at_the_limit_and_counted():
-    """The newest three quarters of it are always known; those whose time is over are not counted."""
+    """The newest three quarters of the limit are always known; ids whose time is over are not counted."""
     window = SeenWindow(1_000_000, 100)
     forgotten = 0
     for number in range(1_000):
@@ -88,7 +88,7 @@ def test_the_oldest_are_forgotten_at_the_limit_and_counted():
 
 
 def test_scattered_times_do_not_make_buckets_without_end():
-    """Each look-up goes through all of them."""
+    """Each look-up searches all of them."""
     window = SeenWindow(WINDOW_MS, 1_000_000)
 
     forgotten = add(window, range(1_000), [one * WINDOW_MS for one in range(1_000)])
@@ -99,5 +99,5 @@ def test_scattered_times_do_not_make_buckets_without_end():
 
 
 def test_times_from_the_future_are_none():
-    """And negative ones."""
+    """Nor are negative ones."""
     assert with_valid_times(np.array([-5, 0, 10, 11]), 10).tolist() == [NO_TIME, 0, 10, NO_TIME]

@@ -1,10 +1,10 @@
-"""What a test run starts ends with it, also where it is interrupted (Ctrl-C, SIGTERM, SIGKILL).
+"""Everything that a test run starts ends with it, even if it is interrupted (Ctrl-C, SIGTERM, SIGKILL).
 
-    test run --starts--> a job: a session of its own (driver, JVM, Python workers, zombies of killed ones)
-             --starts--> its keeper: this file as a process, which sees that the run is gone, and kills the session
+    test run --starts--> a job: its own session (driver, JVM, Python workers, zombies of killed ones)
+             --starts--> its keeper: this file as a process, which notices that the run is gone and kills the session
 
-The broker has its own (`deploy.lifeline`). Python workers leave their driver's process group, but not its session.
-Standard library only, so that a keeper starts in 20 ms.
+The broker has its own keeper (`deploy.lifeline`). Python workers leave their driver's process group, but not its
+session. Standard library only, so that a keeper starts in 20 ms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLL_S = 0.3
 
 
 def kill_session_with_us(session: int) -> None:
-    """Let a keeper kill the session when this process is gone; it ends by itself when the session is empty."""
+    """Let a keeper kill the session when this process is gone; the keeper ends when the session is empty."""
     subprocess.Popen(
         [sys.executable, "-S", "-E", __file__, str(os.getpid()), str(session)],
         stdin=subprocess.DEVNULL,
@@ -36,7 +36,7 @@ def end_with_parent() -> None:
     """For the initialiser of a process pool: this process ends when the one that started it is gone."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    number = parent.pid  # not `getppid`: it may be gone already
+    number = parent.pid  # not `getppid`: the parent may be gone already
 
     def watch() -> None:
         while os.getppid() == number:
@@ -47,7 +47,7 @@ def end_with_parent() -> None:
 
 
 def of_session(session: int) -> Iterator[int]:
-    """The processes of a session that are alive."""
+    """The live processes of a session."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -59,7 +59,7 @@ def of_session(session: int) -> Iterator[int]:
 
 
 def kill_session(session: int) -> None:
-    """SIGKILL to all of it, until none is left: one may have been started meanwhile."""
+    """SIGKILL to all of its processes, until none is left: new ones may have been started meanwhile."""
     while pids := list(of_session(session)):
         for pid in pids:
             try:

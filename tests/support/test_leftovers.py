@@ -1,4 +1,4 @@
-"""A test run that is interrupted leaves no process behind."""
+"""An interrupted test run leaves no process behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MARK = "TEACUP_TEST_OF_LEFTOVERS"
 
-# As Spark has it: a driver whose child and grandchild have process groups of their own, and hear no signal of ours.
+# As with Spark: a driver whose child and grandchild have their own process groups, and get no signal of ours.
 JOB = """
 import os, signal, subprocess, sys, time
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -70,7 +70,7 @@ def until(condition, what, seconds=300):
 
 
 def interrupted(command, number, started):
-    """Run the command, and send it the signal once `started` says so of its processes; all of them must end."""
+    """Run the command, and send it the signal once `started` accepts its processes; all of them must end."""
     mark = uuid.uuid4().hex
     run = subprocess.Popen(
         command,
@@ -93,7 +93,7 @@ def interrupted(command, number, started):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_test_run_that_is_interrupted_leaves_no_process_behind(tmp_path: Path, number: int) -> None:
-    """Ctrl-C, a SIGTERM, which ends Python on the spot, and kill -9: the broker, and every process of a job."""
+    """Ctrl-C, a SIGTERM, which ends Python at once, and kill -9: the broker, and every process of a job."""
     (tmp_path / "test_inner.py").write_text(TEST)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
 

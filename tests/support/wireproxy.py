@@ -1,4 +1,4 @@
-"""A TCP proxy between Kafka clients and a broker that loses, delays or holds what a test names, by API key.
+"""A TCP proxy between Kafka clients and a broker that loses, delays or holds the frames a test names, by API key.
 
     client --request--> [proxy] --request--> broker
            <-response--         <-response--
@@ -10,14 +10,14 @@
         assert lost.fired == 1
 
 It reads the length of each frame, the API key and the correlation id of a request, and the correlation id of a
-response; it changes no byte, so the broker itself must tell its clients the proxy's address. No TLS, no SASL.
+response. It changes no byte, so the broker itself must give its clients the proxy's address. No TLS, no SASL.
 
     DROP    the frame disappears, the connection stays open: the client waits for its time-out
     CUT     the frame disappears, and both connections are closed: the client reconnects at once
-    DELAY   the frame goes on a while later, and all behind it on this connection, as TCP keeps their order
-    HOLD    the same, until `release`; it goes on to the broker even if the client has hung up meanwhile
+    DELAY   the frame is forwarded later, with all behind it on this connection, because TCP keeps their order
+    HOLD    the same, until `release`; it is forwarded to the broker even if the client has disconnected meanwhile
 
-`go_silent` makes every connection half-open: it is accepted and read, and nothing goes on in either direction.
+`go_silent` makes every connection half-open: it is accepted and read, and nothing is forwarded in either direction.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Api(IntEnum):
 
 
 class Side(Enum):
-    """Which frame of an exchange a fault strikes."""
+    """Which frame of an exchange a fault hits."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -68,7 +68,7 @@ class Action(Enum):
 
 @dataclass(eq=False)
 class Fault:
-    """One fault: it strikes the next `times` frames of its kind; `fired` counts those that it has struck."""
+    """One fault: it hits the next `times` frames of its kind; `fired` counts those that it has hit."""
 
     api: Api
     side: Side
@@ -81,20 +81,20 @@ class Fault:
     _loop: asyncio.AbstractEventLoop | None = None
 
     def wait(self, timeout_s: float = 60.0) -> None:
-        """Until it has fired; AssertionError where that does not happen."""
+        """Wait until it has fired; AssertionError if that does not happen."""
         assert self._struck.wait(timeout_s), f"no {self.side.value} {self.api.name} has come"
 
     def release(self) -> None:
-        """Let go of what is held."""
+        """Release what is held."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._released.set)
 
 
 class WireProxy:
-    """Listens from its construction on, at `port`; forwards after `forward_to`. Runs in a thread of its own."""
+    """Listens at `port` from its construction on; forwards after `forward_to`. Runs in its own thread."""
 
     def __init__(self) -> None:
-        self.swallowed = 0  # requests that half-open connections have taken
+        self.swallowed = 0  # requests that half-open connections have swallowed
         self._faults: list[Fault] = []
         self._silent = False
         self._upstream: int | None = None
@@ -110,11 +110,11 @@ class WireProxy:
         return f"{_HOST}:{self.port}"
 
     def forward_to(self, port: int) -> None:
-        """Where the broker listens for what comes through here."""
+        """Where the broker listens for connections from this proxy."""
         self._upstream = port
 
     def inject(self, api: Api, side: Side, action: Action, *, times: int = 1, delay_s: float = 0.0) -> Fault:
-        """Strike the next `times` frames of this kind, on whatever connection."""
+        """Hit the next `times` frames of this kind, on any connection."""
         fault = Fault(api, side, action, times, delay_s, _loop=self._loop)
         self._faults.append(fault)
         return fault
@@ -124,11 +124,11 @@ class WireProxy:
         self._silent = True
 
     def speak(self) -> None:
-        """Forward again. What was swallowed stays lost; a client finds out by its time-outs."""
+        """Forward again. What was swallowed stays lost; clients notice it by their time-outs."""
         self._silent = False
 
     def clear(self) -> None:
-        """Forget all faults; what they hold goes on."""
+        """Remove all faults; frames that they hold are forwarded."""
         for fault in self._faults:
             fault.release()
         self._faults.clear()
@@ -161,7 +161,7 @@ class WireProxy:
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
             from_broker, to_broker = await asyncio.open_connection(_HOST, self._upstream)
-        except OSError:  # the broker is down: the client sees it as a connection that is closed
+        except OSError:  # the broker is down: the client sees a closed connection
             to_client.close()
             return
         awaited: dict[int, int] = {}  # correlation id -> API key
@@ -175,7 +175,7 @@ class WireProxy:
                     awaited[correlation] = api
                     await _send(to_broker, frame)
             hung_up = True
-            if not awaited:  # else the broker's answer shows that it has worked on what was held
+            if not awaited:  # otherwise the broker's answer shows that it has processed what was held
                 to_broker.close()
 
         async def responses() -> None:
@@ -198,7 +198,7 @@ class WireProxy:
             to_broker.close()
 
     async def _passes(self, api: int, side: Side, cut: Callable[[], None]) -> bool:
-        """Whether the frame goes on; waits as long as a fault delays or holds it."""
+        """Whether the frame is forwarded; waits as long as a fault delays or holds it."""
         if self._silent:
             self.swallowed += side is Side.REQUEST
             return False
@@ -223,7 +223,7 @@ class WireProxy:
 
 
 async def _frames(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Whole frames, their length in front, until the connection ends."""
+    """Whole frames, including their length prefix, until the connection ends."""
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             length = await reader.readexactly(_LENGTH.size)
@@ -231,7 +231,7 @@ async def _frames(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 async def _send(writer: asyncio.StreamWriter, frame: bytes) -> None:
-    """The other side may have hung up: then the frame is lost, as on any network."""
+    """The other side may have disconnected: then the frame is lost, as on any network."""
     with contextlib.suppress(ConnectionError):
         writer.write(frame)
         await writer.drain()
