@@ -1,6 +1,6 @@
 """Joins of two Kafka streams: every left record goes out exactly once, with its right record or with nothing.
 
-What needs Spark or Arrow is imported when it is first asked for: the processes in which Spark plans a query import this
+Modules that need Spark or Arrow are imported on first use: the processes in which Spark plans a query import this
 package too, one after the other, and each would otherwise take half a second longer.
 """
 

@@ -1,4 +1,4 @@
-"""What a join is: a frozen, validated description, shared by the in-memory and the lookup flavour.
+"""What a join is: a frozen, validated description, shared by the in-memory and the lookup flavours.
 
 A pair joins when the keys are equal and `right.time` lies in `[left.time - before, left.time + after]`, both ends
 included. All times and durations are int64 milliseconds.
@@ -14,11 +14,11 @@ from datadelay.progress import Idle
 from kafkaio.eventtime import OUTLIERS
 
 LONGEST_MS = 3_650 * 86_400_000
-"""Ten years: a longer duration is a slip, and the sums of absurd ones leave the 64 bits that times have."""
+"""Ten years: a longer duration is a mistake, and sums of absurd ones would overflow 64 bits."""
 
 
 class JoinError(Exception):
-    """Anything that a join refuses or gives up; the message says which value, where from, and what to do.
+    """Anything that makes a join refuse or give up; the message says which value, where from, and what to do.
 
     JoinError
       +- SpecError         a value of the join's description is not allowed
@@ -42,11 +42,11 @@ class NotCoPartitioned(JoinError):
 
 
 class DataLoss(JoinError):
-    """Records that the join still needs are gone: deleted by retention, truncated, or the topic was made again."""
+    """Records that the join still needs are gone: deleted by retention, truncated, or the topic was recreated."""
 
 
 class ClockBehind(JoinError):
-    """The clock stands before its last listing, or before most records, which would become dead letters."""
+    """The clock contradicts an earlier listing, the broker, or most records, which would become dead letters."""
 
 
 class Policy(StrEnum):
@@ -55,11 +55,11 @@ class Policy(StrEnum):
     NEAREST = "nearest"  # the smallest distance in time; of two equally near ones the earlier
     FIRST = "first"
     LAST = "last"
-    ALL = "all"  # one row a pair
+    ALL = "all"  # one row per pair
 
 
 class Format(StrEnum):
-    """What the values of a topic are, as far as a join must know."""
+    """What the values of a topic are, as far as a join needs to know."""
 
     JSON = "json"
     TEXT = "text"
@@ -67,7 +67,7 @@ class Format(StrEnum):
 
 
 def check_duration(name: str, value_ms: int) -> None:
-    """Raises `SpecError` for a negative duration, and for one that is longer than `LONGEST_MS`."""
+    """Raise `SpecError` for a negative duration, and for one longer than `LONGEST_MS`."""
     if not 0 <= value_ms <= LONGEST_MS:
         raise SpecError(
             f"{name}: {value_ms} is not allowed; give 0 or more milliseconds, at most {LONGEST_MS} (ten years)"
@@ -109,15 +109,15 @@ class Side:
 class JoinSpec:
     """One join. `kafka` holds librdkafka properties for both topics; it is never written to a checkpoint or a log.
 
-    start            "earliest", "latest", or epoch milliseconds: where left begins in a new checkpoint
-    max_records      the soft limit of records (left and right together) a batch
-    max_right_bytes  how many bytes of right (keys, values, headers) may enter a bucket's window in a batch, and one
-                     record more: what does not fit is left to the next batch
+    start            "earliest", "latest", or epoch milliseconds: where left starts in a new checkpoint
+    max_records      the soft limit of records (left and right together) per batch
+    max_right_bytes  how many bytes of right (keys, values, headers) may enter a bucket's window in a batch, plus one
+                     record; the rest is left to the next batch
     max_wait_ms      how long left waits for a right topic whose frontier stands still; None: for ever
-    on_data_loss     "stop", or "continue" with what is left of the log, counted
-    frontier_every_ms  how often at most a batch without records is run, only to expire the window
-    outliers         how many of 2n + 1 records in a row may lie about their time (far too late, or ahead of their
-                     neighbours) before the others suffer from it; bounds rest on the median of so many
+    on_data_loss     "stop", or "continue" with what is left of the log, with the loss counted
+    frontier_every_ms  the shortest interval between batches without records, which only expire the window
+    outliers         n: how many of 2n + 1 records in a row may have a wrong time (far too late, or ahead of their
+                     neighbours) without affecting the others; bounds rest on the median of that many
     """
 
     name: str
@@ -163,7 +163,7 @@ class JoinSpec:
             raise SpecError(f"on_data_loss: {self.on_data_loss!r} is not allowed; give 'stop' or 'continue'")
 
     def side(self, name: str) -> Side:
-        """By "left" or "right"."""
+        """The side called "left" or "right"."""
         return self.left if name == "left" else self.right
 
     @property

@@ -1,15 +1,15 @@
-"""The join through external storage: right is stored by a feeder, left is held by its data delay and looked up.
+"""The join through external storage: a feeder stores right; left waits for the feeder's data delay and is looked up.
 
 spec.py    what a lookup join is
-gate.py    what a published delay lets left do              (pure)
+gate.py    what a published delay allows left to do         (pure)
 source.py  Spark: the ticket source of the in-memory join, with the Data Delay API as right's frontier
 batch.py   one batch: take in, look up, match               (pure)
-stored.py  look-ups: parallel requests, and patience with a store that fails
+stored.py  look-ups: parallel requests, with retries while the store fails
 stage.py   Spark: tickets -> rows, in one Python task
 frame.py   any DataFrame, looked up batch by batch
 rightrow.py  a right record as an item of the store, and back (pure)
 
-`joins.lookup(df, spec)` calls `frame.lookup`: the module itself can be called, as function and package share a name.
+`joins.lookup(df, spec)` calls `frame.lookup`: function and package share a name, so the module itself is callable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def tickets(spark: SparkSession, spec: LookupSpec, gate: Gate | None = None) -> DataFrame:
-    """The streaming DataFrame of tickets (one column, `ticket`): what a stage is mapped over."""
+    """The streaming DataFrame of tickets (one column, `ticket`); a stage is mapped over it."""
     from joins.lookup.source import LookupReader
     from joins.window import load
     from joins.window.source import Gate, ticket_source
@@ -44,7 +44,7 @@ def carried_out(
     schema: str,
     gate: Gate | None = None,
 ) -> DataFrame:
-    """The streaming DataFrame of what `stage` makes of the tickets, within the source: rows of `schema`."""
+    """The streaming DataFrame of the rows of `schema` that `stage` makes of the tickets, inside the source."""
     from joins.lookup.source import LookupReader
     from joins.window import load
     from joins.window.source import Gate, ticket_source
@@ -53,11 +53,11 @@ def carried_out(
 
 
 def lookup_join(spark: SparkSession, spec: LookupSpec, *, gate: Gate | None = None) -> DataFrame:
-    """The join as a streaming DataFrame: the columns of `joins.window_join`, one row a result.
+    """The join as a streaming DataFrame: the columns of `joins.window_join`, one row per result.
 
     outcome is matched, unmatched (reason no_candidate, null_key, right_stalled or no_longer_stored) or dead_letter.
-    Every left record leaves in exactly one outcome, once right is surely stored as far as it may match. Give the query
-    a checkpoint location of its own.
+    Every left record leaves with exactly one outcome, once every right record that it may match is known to be stored.
+    Give the query a checkpoint location of its own.
     """
     from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET
 
@@ -66,7 +66,7 @@ def lookup_join(spark: SparkSession, spec: LookupSpec, *, gate: Gate | None = No
 
 
 def lookup_stage_rows(spec: LookupSpec) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
-    """For `mapInArrow`: tickets -> all rows, those of tickets and summaries among them, in Spark's types."""
+    """For `mapInArrow`: tickets -> all rows, including those of tickets and summaries, in Spark's types."""
     from joins.lookup.stage import lookup_stage
     from joins.window.stage import for_spark
 

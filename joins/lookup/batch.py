@@ -1,11 +1,12 @@
-"""One batch of one bucket of left: take it in, look its keys up, match. Pure but for its reader and its look-up.
+"""One batch of one bucket of left: take it in, look up its keys, match. Pure except for its reader and its look-up.
 
-What was found becomes a slice, so that the very policies of the in-memory join choose from it. Left records whose
-window begins before what the store still keeps are told apart *after* the answers came: nothing can have expired in
-between. So are those whose right record may have been replaced by a newer one of its key. Rows leave in left's order.
+What was found becomes a slice, so the same policies as in the in-memory join choose from it. Left records whose window
+starts before what the store still keeps are identified *after* the answers came, so nothing can have expired in
+between. So are those whose right record may have been replaced by a newer one of the same key. Rows leave in left's
+order.
 
-A late left record finds whatever is stored, unless the join's right records are judged (`joins.lookup.unjoined`): then
-nothing below the expiry of the batch before, as in the in-memory join, so that no verdict is made false.
+A late left record finds whatever is stored. But if unjoined right records are reported (`joins.lookup.unjoined`), it
+finds nothing below the expiry before its batch, as in the in-memory join, so that no verdict becomes wrong.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ EVERYTHING = -(2**62)
 RECORDS_AT_ONCE = 40_000
 BYTES_AT_ONCE = 32 << 20
 AHEAD = 1
-"""Look-ups under way while rows go out."""
+"""How many look-ups are in flight while rows go out."""
 
 ReadLeft = Callable[[int, int, int], Generator[pa.RecordBatch, None, None]]
 """(partition, start, end) -> the readable records of the range, in the schema of `kafkaio.rangereader`."""
@@ -41,9 +42,9 @@ ReadLeft = Callable[[int, int, int], Generator[pa.RecordBatch, None, None]]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """right: the live records of the keys asked for (`records.RECORD`); below `retained_from_ms` some may be gone.
+    """right: the live records of the requested keys (`records.RECORD`); below `retained_from_ms` some may be gone.
 
-    latest_only: of each key no other than the newest is kept
+    latest_only: only the newest record of each key is kept
     """
 
     right: pl.DataFrame
@@ -52,21 +53,21 @@ class Stored:
 
 
 LookUp = Callable[[pl.Series], Stored]
-"""Unique keys, none of them null -> what is stored of them."""
+"""Unique keys, none of them null -> what is stored for them."""
 
 Begin = Callable[[Callable[[], Stored]], Callable[[], Stored]]
-"""Begins a look-up; what it returns waits for the outcome."""
+"""Starts a look-up; the returned function waits for the result."""
 
 
 def at_once(look_up: Callable[[], Stored]) -> Callable[[], Stored]:
-    """Nothing goes on meanwhile."""
+    """Look up synchronously."""
     stored = look_up()
     return lambda: stored
 
 
 @dataclass(slots=True)
 class LookupSummary(Summary):
-    """looked_up: unique keys asked for; found: right records that came; held_by: whose delay bounds left."""
+    """looked_up: unique keys requested; found: right records returned; held_by: whose delay bounds left."""
 
     looked_up: int = 0
     found: int = 0
@@ -92,7 +93,7 @@ class LookupBatch:
         self.summary.held_by = f"{self.spec.delay.consumer} in {self.spec.right.topic}"
 
     def rows(self) -> Iterator[pl.DataFrame]:
-        """The rows that go out, in the schema of `records.ROW`; left's in the order of their partition."""
+        """The rows that go out, in the schema of `records.ROW`; left's in the order of its partition."""
         reader = BatchReader(self.spec, self.ticket, lambda _, p, start, end: self.read(p, start, end), self.give_back)
         stalled_from_ms = reader.limit.stalled_from_ms
         under_way: deque[_Part] = deque()
@@ -110,7 +111,7 @@ class LookupBatch:
         self.summary.frontier_ms["right"], self.summary.slowest["right"] = reader.frontier_ms, 0
 
     def _parts(self, reader: BatchReader) -> Iterator[list[Intake] | pl.DataFrame]:
-        """Left in parts that are looked up together; in between, rows of dead letters."""
+        """Left in parts that are looked up together, with rows of dead letters in between."""
         waiting: list[Intake] = []
         for p, taken in reader.take_left():
             self.summary.saw(taken, p, self.newest)
@@ -146,7 +147,7 @@ class LookupBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Left records, and what waits for their look-up."""
+    """Left records, and a function that waits for their look-up."""
 
     records: pl.DataFrame
     late: pl.Series
@@ -155,7 +156,7 @@ class _Part:
 
 
 def unique_keys(left: pl.DataFrame) -> pl.Series:
-    """The keys to look up, each once, null not among them."""
+    """The keys to look up, each once, without null."""
     return left["key"].drop_nulls().unique(maintain_order=True)
 
 
@@ -167,9 +168,9 @@ def match(
     stalled_from_ms: int | None,
     expiry_ms: int = EVERYTHING,
 ) -> Iterator[pl.DataFrame]:
-    """Rows (`records.ROW`) for each left record, in left's order; DataLoss where the store keeps too little.
+    """Rows (`records.ROW`) for each left record, in left's order; DataLoss if the store does not keep enough.
 
-    expiry_ms   right records below it match nothing any more
+    expiry_ms   right records below it can no longer match
     """
     expired = pl.Series(left["time"] - spec.before_ms < stored.retained_from_ms) & left["key"].is_not_null()
     replaced = _replaced(spec, left, stored)
@@ -181,7 +182,7 @@ def match(
         if not expired.any():
             raise DataLoss(_only_latest(spec, left.filter(replaced)))
         raise DataLoss(_too_late(spec, left.filter(expired), stored.retained_from_ms))
-    # Without their keys they match nothing and still leave in their order; the keys are put back then.
+    # Without keys they match nothing, yet leave in order; the keys are restored afterwards.
     keyless = left.with_columns(key=pl.when(gone).then(None).otherwise(left["key"]))
     for rows in _join(spec, keyless, late, stored.right, stalled_from_ms, expiry_ms):
         row = np.searchsorted(left["offset"].to_numpy(), rows["left_offset"].to_numpy())
@@ -192,7 +193,7 @@ def match(
 
 
 def _replaced(spec: LookupSpec, left: pl.DataFrame, stored: Stored) -> pl.Series:
-    """Whether a newer right record, beyond what a left record may match, stands where one that it matches may have."""
+    """Per left record, whether a right record too new to match may have replaced one that it would match."""
     if not stored.latest_only:
         return pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
     newest = stored.right.group_by("key").agg(newest=pl.col("time").max())

@@ -1,14 +1,14 @@
 """What a feeder is, and its batches as data. Pure.
 
-    FeedSpec   right topic -> namespace of a storage API, and with which limits
-    Fed        one batch, as it stands in Spark's offset log: ranges of all partitions, the store's generation
-      Span     [start, end) of a partition, and the largest time known to stand below `start`
+    FeedSpec   right topic -> namespace of a storage API, and the limits
+    Fed        one batch, as it is in Spark's offset log: ranges of all partitions, the store's generation
+      Span     [start, end) of a partition, and the largest time known below `start`
 
-A batch reads from where the last one ended, up to the last stable offset, at most `max_records` in all: what one
-partition leaves of its part, others take. Carrying it out again writes the same items, which changes nothing.
+A batch reads from where the last one ended, up to the last stable offset, at most `max_records` in all; partitions
+share what others leave unused. Carrying it out again writes the same items, which changes nothing.
 
-The store's generation is pinned by the first batch: what was acknowledged stands in that store, and a store of another
-generation has lost it. The JSON is one that `datadelay.positions.checkpoint` reads.
+The first batch pins the store's generation: what was acknowledged is in that store, and a store of another generation
+has lost it. `datadelay.positions.checkpoint` reads the JSON.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class StoreWiped(JoinError):
 
 
 class StoreAway(JoinError):
-    """The storage API gave no usable answer for longer than `unreachable_for`; the batch is tried again."""
+    """The storage API gave no usable answer for longer than `unreachable_for`; the batch is retried."""
 
 
 class NoRetention(JoinError):
-    """The namespace promises nothing about how long items live, so that no lookup join could rely on it."""
+    """The namespace does not promise how long items live, so no lookup join could rely on it."""
 
 
 class NoDeadLetterTopic(JoinError):
-    """A record cannot be stored, and there is no topic to put it aside in."""
+    """A record cannot be stored, and there is no dead-letter topic to send it to."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeedStorage:
-    """items_per_request, requests_at_once   by each task
+    """items_per_request, requests_at_once   per task
 
-    unreachable_for_s   how long a store that is away or overloaded only holds a task, before it fails
+    unreachable_for_s   how long an unreachable or overloaded store merely holds a task before it fails
     """
 
     url: str
@@ -73,10 +73,10 @@ class FeedStorage:
 class FeedSpec:
     """One feeder.
 
-    start         "earliest", "latest", or epoch milliseconds: where a new checkpoint begins
-    max_records   the limit of records a batch
-    on_data_loss  "stop", or "continue" with what is left of the log, counted
-    dead_letter   the topic for what cannot be stored; None: such a record stops the feeder
+    start         "earliest", "latest", or epoch milliseconds: where a new checkpoint starts
+    max_records   the limit of records per batch
+    on_data_loss  "stop", or "continue" with what is left of the log, with the loss counted
+    dead_letter   the topic for records that cannot be stored; None: such a record stops the feeder
     """
 
     name: str
@@ -113,7 +113,7 @@ class FeedSpec:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """newest_ms: the largest time known to stand below `start`; None: none is known."""
+    """newest_ms: the largest time known below `start`; None: none is known."""
 
     start: int
     end: int
@@ -126,7 +126,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """One batch. `skipped`: offsets that retention had deleted unread, under `on_data_loss: continue`."""
+    """One batch. `skipped`: offsets that retention deleted before they were read, with `on_data_loss: continue`."""
 
     number: int
     listed_ms: int
@@ -170,7 +170,7 @@ class Fed:
         )
 
     def check_belongs_to(self, spec: FeedSpec) -> None:
-        """Raise `SpecChanged` naming every value that differs from the feeder that wrote this."""
+        """Raise `SpecChanged`, naming every value that differs from the feeder that wrote this."""
         now = spec.identity()
         changed = [f"{k}: {self.identity.get(k)!r} -> {v!r}" for k, v in now.items() if self.identity.get(k) != v]
         if changed:
@@ -180,7 +180,7 @@ class Fed:
             )
 
     def check_store(self, namespace: str, generation: str) -> None:
-        """Raise `StoreWiped` where another store answers than the one that was fed."""
+        """Raise `StoreWiped` if the store that answers is not the one that was fed."""
         if generation != self.store_generation:
             raise StoreWiped(
                 f"namespace {namespace!r} is of generation {generation} now, and {self.store_generation} was fed: the "
@@ -197,7 +197,7 @@ class Fed:
     def after(self, spec: FeedSpec, ends: Mapping[int, Ends], listed_ms: int) -> Fed | None:
         """The next batch; None when there is nothing to read. New partitions are read from their start.
 
-        Raises `DataLoss` where records were deleted that were never read, or the log was truncated.
+        Raises `DataLoss` if unread records were deleted, or the log was truncated.
         """
         at: dict[int, int] = {}
         skipped = self.skipped
@@ -229,10 +229,10 @@ class Fed:
 
 
 def proven_by(times: Sequence[int], block: int) -> int | None:
-    """What no record before these can be above by more than the disorder, of which a few may lie; None without any.
+    """A time that no earlier timely record exceeds by more than the disorder, although a few times may be wrong.
 
-    Their typical time, where there are as many as a block has: in a block at least one that does not lie is below it.
-    Of fewer the largest, as nothing is known of the others.
+    With a whole block it is the typical time: at least one record of a block that is right is at or below it. With
+    fewer records it is the largest time, since any of the others may be wrong. None if there are none.
     """
     if not times:
         return None
@@ -240,13 +240,13 @@ def proven_by(times: Sequence[int], block: int) -> int | None:
 
 
 def shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
-    """How much each may take, at most `limit` together (and at least 1 where anything waits); small ones first."""
+    """How much each may take, at most `limit` together (and at least 1 if anything waits); small ones first."""
     taken: dict[int, int] = {}
     left = limit
     for rank, p in enumerate(sorted(waiting, key=lambda p: (waiting[p], p))):
         taken[p] = min(waiting[p], left // (len(waiting) - rank))
         left -= taken[p]
-    if left and not any(taken.values()) and waiting:  # fewer than partitions: one has them
+    if left and not any(taken.values()) and waiting:  # fewer than partitions: one partition takes them
         p = max(waiting, key=lambda p: (waiting[p], p))
         taken[p] = min(waiting[p], left)
     return taken
@@ -259,14 +259,14 @@ def never_fed_below(
     disorder_ms: int,
     ceiling_ms: int,
 ) -> int | None:
-    """The time below which some right record may not be fed by a checkpoint that begins at `starts`; None: none is.
+    """The time below which a checkpoint that starts at `starts` may have skipped right records; None: it skips none.
 
     newest_before   the largest time of the last block of records below the start: no timely record below it is later
                     than that plus the disorder
-    first           where retention has deleted all of those, what the first block from the start on proves
+    first           if retention has deleted all of those, what the first block from the start on proves
                     (`proven_by`): no timely record before it is later than that plus the disorder
 
-    Where a partition that begins at an offset above 0 has neither, it is the ceiling, above which nothing is stored.
+    If a partition that starts at an offset above 0 has neither, it is the ceiling, above which nothing is stored.
     """
     bounds = []
     for p, start in starts.items():

@@ -1,12 +1,12 @@
-"""The Spark edge of the feeder: a streaming source whose offsets are batches (`feed.Fed`), and that feeds as it reads.
+"""The Spark edge of the feeder: a streaming source that feeds while reading; its offsets are batches (`feed.Fed`).
 
-    latestOffset   the next batch: what Kafka holds, in the store that was pinned. The first one, before it is logged,
-                   tells the store from which time on it is fed (`retained_from`)
+    latestOffset   the next batch: what Kafka holds, for the pinned store. Before the first one is logged, the store is
+                   told from which time it is fed (`retained_from`)
     read           on an executor: the range goes to the store, one summary row comes back
     commit         the positions of a committed batch go to the consumer group that the collector watches
 
-A broker or a store that is unreachable holds the feeder, with a line; after `unreachable_for` it fails. So does a clock
-that is behind the records, by which most of them would be dead letters.
+An unreachable broker or store holds the feeder, with a line in the log; so does a clock that is behind the records,
+which would turn most of them into dead letters. After `unreachable_for` the feeder fails.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ONE_TRY_S = 2.0
 
 
 def feed_source(spec: FeedSpec, gate: Gate) -> type[DataSource]:
-    """A data source class for one feeder: what it must know travels in the class, and so shows in no plan or log."""
+    """A data source class for one feeder. The spec travels in the class, so it appears in no plan or log."""
 
     class Feeder(DataSource):
         @classmethod
@@ -74,7 +74,7 @@ def feed_source(spec: FeedSpec, gate: Gate) -> type[DataSource]:
 
 
 class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in a process of its own beside the driver; connects when first asked, as it is also sent to executors."""
+    """Lives in a process of its own beside the driver. Connects on first use, because it is also sent to executors."""
 
     def __init__(self, spec: FeedSpec, gate: Gate) -> None:
         self._spec, self._gate = spec, gate
@@ -105,7 +105,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ClockBehind,
                 AnswerNotUnderstood,
                 *AWAY,
-            ) as error:  # a balancer's page is no answer either
+            ) as error:  # a load balancer's page is not an answer either
                 away_since_s = away_since_s or time.monotonic()
                 waited_s = time.monotonic() - away_since_s
                 gives_up_s = self._gate.unreachable_for_s
@@ -117,7 +117,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise StoreAway(f"the storage API was away for {waited_s:.0f} s: {error}") from error
                 self._say(f"holds: {error} (for {waited_s:.0f} s now; gives up after {gives_up_s:.0f} s)")
                 if isinstance(error, KafkaUnavailable):
-                    self._disconnect()  # the next try connects anew: librdkafka may never find back to a broker
+                    self._disconnect()  # the next attempt opens a new connection: librdkafka may never reconnect
                 time.sleep(0.5)
                 continue
             except REFUSED as error:
@@ -152,7 +152,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return feed(self._spec, [json.loads(partition.value)])
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell the collector; the checkpoint stays the truth, so that a failure here is said and no more."""
+        """Publish positions for the collector. The checkpoint is the source of truth; a failure here is only logged."""
         if self._gate.commit_group is None or not end:
             return
         try:
@@ -174,13 +174,13 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spec = self._spec
         if self._log is None:
             self._log = BrokerLog(spec.right.topic, spec.kafka, TimeOf(spec.right.time))
-            if spec.on_data_loss == "stop":  # what compaction removes before it is read would never be stored
+            if spec.on_data_loss == "stop":  # records that compaction removes unread would never be stored
                 config, what = self._log.config(), "a day of downtime"
                 refuse_compaction(spec.right.topic, config, LONGEST_DOWNTIME_MS, "the feeder", what)
         return self._log
 
     def _plan(self, start: Mapping[str, Any]) -> Fed | None:
-        """The batch after `start`, None when there is nothing to do."""
+        """The batch after `start`; None when there is nothing to do."""
         spec = self._spec
         right = self._connected()
         namespace = self._namespace()
@@ -190,7 +190,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = self._frozen(right.ends())
             begun = begin(spec, namespace.generation, ends, right, listed_ms)
             self._tell_the_start({p: span.end for p, span in begun.spans.items()}, ends, right, listed_ms)
-            # Logged even without a record to read: `start: latest` must not become a later latest at each try.
+            # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
             return begun
         state = Fed.from_json(start)
         state.check_belongs_to(spec)
@@ -217,7 +217,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _tell_the_start(
         self, starts: Mapping[int, int], ends: Mapping[int, Ends], right: TopicLog, listed_ms: int
     ) -> None:
-        """Right records before these offsets are not in the store, and whoever looks something up must know."""
+        """Right records before these offsets are not in the store: report that to whoever looks something up."""
         spec, ceiling_ms = self._spec, listed_ms + self._spec.max_future_skew_ms
         begun = {p: at for p, at in starts.items() if at > 0}
         if not begun:
@@ -233,9 +233,9 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client.raise_retained_from(spec.storage.namespace, below_ms)
 
     def _namespace(self) -> NamespaceBody:
-        """As it was at most a second ago."""
+        """The namespace as it was at most a second ago."""
         if self._client is None:
-            self._client = feed_client(self._spec, ONE_TRY_S)  # it is here that waiting is told and ended
+            self._client = feed_client(self._spec, ONE_TRY_S)  # `latestOffset` itself logs and limits the waiting
         if self._store is None or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
             self._store = self._client.namespace(self._spec.storage.namespace)
             self._looked_at_s = time.monotonic()
@@ -243,8 +243,8 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._store
 
     def _namespace_waited_for(self) -> NamespaceBody:
-        """At a restart Spark carries the last batch out again without asking for a new one: here too a store may be
-        away for a while, which the client's log tells."""
+        """At a restart Spark runs the last batch again without asking for a new one. Here too a store may be
+        unreachable for a while, which the client logs."""
         if self._store is not None and time.monotonic() - self._looked_at_s <= STORE_LOOK_EVERY_S:
             return self._store
         try:
@@ -260,7 +260,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return namespace
 
     def _frozen(self, ends: Mapping[int, Ends]) -> Mapping[int, Ends]:
-        """Under `availableNow` the topic ends where it ended at first."""
+        """Under `availableNow` the topic keeps its first listed ends."""
         if not self._until_now:
             return ends
         if self._target is None:
@@ -296,7 +296,7 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
 
 
 def commit_fed(spec: FeedSpec, group: str, fed: Fed) -> None:
-    """Commit the positions of a batch, and the store that they count for, to a group; raises `KafkaIOError`."""
+    """Commit a batch's positions, and the store that they apply to, to a group; raises `KafkaIOError`."""
     offsets = GroupOffsets(group, spec.kafka)
     try:
         positions = {(spec.right.topic, p): span.end for p, span in fed.spans.items()}

@@ -1,11 +1,11 @@
 """A feeder's task: a range of right -> items -> storage API, in parallel requests of bounded size.
 
-The next records are fetched while the requests of the last ones are under way. The summary row goes back only after
+The next records are fetched while the requests of the previous ones are in flight. The summary row goes back only after
 every item is acknowledged (`ok`, or `conflict`: a newer one is kept), what cannot be stored is safe in the dead-letter
-topic, and the namespace still is of the generation that was pinned: no acknowledgement is one of a store that is gone.
+topic, and the namespace still has the pinned generation, so no acknowledgement comes from a store that is gone.
 
-A record without a key is counted, and is no dead letter: it can match nothing. One that is expired when it is read is
-counted and sent like any other, as it is the store's clock that decides.
+A record without a key is counted but is not a dead letter: it can match nothing. One that has expired when it is read
+is counted and sent like any other, because the store's clock decides.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PENDING = pl.Schema({**RECORD, "late": pl.Boolean()})
 
 @dataclass(frozen=True, slots=True)
 class FeedTicket:
-    """What a task is told: the range, and what was known when it was admitted."""
+    """A task's input: the range, and what was known when it was admitted."""
 
     partition: int
     start: int
@@ -80,7 +80,7 @@ class Summary:
 
 
 class FeedTask:
-    """Carries one ticket out."""
+    """Carries out one ticket."""
 
     def __init__(self, spec: FeedSpec, ticket: FeedTicket) -> None:
         self._spec, self._ticket = spec, ticket
@@ -113,7 +113,7 @@ class FeedTask:
         return summary
 
     def _taken_in(self, batch: pa.RecordBatch) -> pl.DataFrame:
-        """The records that can be stored, with `late`; the others are counted and put aside."""
+        """The records that can be stored, with `late`; the others are counted and sent to the dead-letter topic."""
         spec, summary = self._spec, self._summary
         known = summary.newest_ms
         summary.read += batch.num_rows
@@ -139,7 +139,7 @@ class FeedTask:
         return [(part, self._store.write(part, self._ticket.retention_ms)) for part in parts]
 
     def _settle(self, under_way: list[tuple[pl.DataFrame, Future[pa.Table]]]) -> None:
-        """Wait until every item of these requests is acknowledged; what the store rejects is put aside."""
+        """Wait until every item of these requests is acknowledged; rejected ones go to the dead-letter topic."""
         for part, future in under_way:
             refused = pl.DataFrame(pl.from_arrow(future.result()))
             rejected = refused.filter(pl.col("status") == Status.REJECTED.value)
@@ -192,7 +192,7 @@ class FeedTask:
             raise
 
     def _aside(self) -> dict[str, str]:
-        """The properties of the producer of dead letters."""
+        """The properties of the producer for dead letters."""
         spec = self._spec
         return within_limits(spec.kafka, limits_of(spec.kafka, [spec.dead_letter]))
 
@@ -209,7 +209,7 @@ class FeedTask:
 
 
 class FeedStore:
-    """One process's way to the namespace: a client, and as many threads as there may be requests at once."""
+    """One process's access to the namespace: a client, and as many threads as concurrent requests are allowed."""
 
     def __init__(self, spec: FeedSpec) -> None:
         self._spec = spec
@@ -217,7 +217,7 @@ class FeedStore:
         self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="feed")
 
     def write(self, records: pl.DataFrame, retention_ms: int) -> Future[pa.Table]:
-        """The rows that are not kept, as `StorageClient.write_table` gives them."""
+        """The items that are not kept, as `StorageClient.write_table` returns them."""
 
         def send() -> pa.Table:
             items = to_items(records.select(RECORD.names()), records["late"], retention_ms)
@@ -249,7 +249,7 @@ class FeedStore:
 
 
 def feed_client(spec: FeedSpec, give_up_after_s: float | None = None) -> StorageClient:
-    """A client as patient as the feeder is told to be; each wait is told in the log."""
+    """A client as patient as the feeder's configuration says; each wait is logged."""
     at = spec.storage
     return StorageClient(
         at.url,
@@ -265,7 +265,7 @@ _stores: PerProcess[tuple[str, FeedStorage], FeedStore] = PerProcess(2, FeedStor
 
 
 def store_of(spec: FeedSpec) -> FeedStore:
-    """This process's, kept open between tasks."""
+    """This process's store, kept open between tasks."""
     return _stores.get((spec.name, spec.storage), lambda: FeedStore(spec))
 
 

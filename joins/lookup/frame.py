@@ -1,7 +1,7 @@
 """Any DataFrame, batch or streaming, looked up batch by batch.
 
-Each Arrow batch waits before its first request until `consumed_until` is beyond its largest time plus `after`; then
-its keys are looked up, and matched as in the join. The input's columns stay; right's and the outcome's come after.
+Before its first request each Arrow batch waits until `consumed_until` is beyond its largest time plus `after`; then its
+keys are looked up and matched as in the join. The input's columns are kept; right's and the outcome's are appended.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _outsides: PerProcess[Any, Outside] = PerProcess(4, lambda outside: outside.clos
 
 
 def lookup(df: DataFrame, spec: LookupSpec, *, wait_at_most_s: float | None = None) -> DataFrame:
-    """`df` with right's columns, `outcome` and `reason`; with policy `all` a row a pair, else a row a row.
+    """`df` with right's columns, `outcome` and `reason`; one row per pair with policy `all`, else one per input row.
 
     df              has the columns `key` (binary or string; null matches nothing) and `time` (bigint: milliseconds)
-    wait_at_most_s  how long a batch waits for right before `DelayUnreachable`; None: for ever, saying so
+    wait_at_most_s  how long a batch waits for right before `DelayUnreachable`; None: for ever, with a line in the log
 
-    SpecError where a column is missing or of another type.
+    Raises SpecError if a column is missing or has another type.
     """
     types = dict(df.dtypes)
     for name, allowed in (("key", ("binary", "string")), ("time", ("bigint",))):
@@ -87,7 +87,7 @@ def _looked_up(spec: LookupSpec, batch: pa.RecordBatch, wait_at_most_s: float | 
 
 
 def _wait(spec: LookupSpec, until_ms: int, at_most_s: float | None) -> str:
-    """Until every right record up to `until_ms` is stored; the generation of the store it is in."""
+    """Wait until every right record up to `until_ms` is stored; return the store's generation."""
     outside = _outsides.get((spec.name, spec.delay, spec.storage), lambda: Outside.connected(spec))
     began_s, said_s = time.monotonic(), 0.0
     while True:

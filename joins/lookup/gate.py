@@ -1,10 +1,10 @@
-"""What left may count on of a right topic that somebody else stores. Pure: a published delay in, a verdict out.
+"""What left may rely on when a feeder stores right. Pure: a published delay in, a verdict out.
 
     ok, caught_up     every right record below `consumed_until` is stored: the frontier
-    unknown, stale    nothing new is known: what was known before stays true, as stored records stay stored
-    another generation, of the feeder or of the store: nothing that was known is true any more, and left holds wholly
+    unknown, stale    nothing new is known; what was known remains true, because stored records stay stored
+    another generation, of the feeder or of the store: nothing that was known is true any more; left holds completely
 
-A verdict that holds says why and since when, for people.
+A verdict that holds left says why and since when, for people.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from datadelay.model import Delay, State
 from datadelay.progress import UNKNOWN
 
 CONSUMER, STORE = "generation.consumer", "generation.store"
-"""Under these names the generations stand in the first admission's identity, and in every later one."""
+"""The names of the generations in the first admission's identity, and in every later one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """frontier_ms: every right record below it is stored, UNKNOWN where nobody says so
+    """frontier_ms: every right record below it is stored; UNKNOWN if nothing says so
 
-    waits_for   why nothing new is known; None where it is
-    shut        left does not go at all, `max_wait` or not
+    waits_for   why nothing new is known; None if something is
+    shut        left does not go at all, even after `max_wait`
     """
 
     frontier_ms: int = UNKNOWN
@@ -34,7 +34,7 @@ class Verdict:
 
 
 def judge(delay: Delay, store_generation: str, pinned: Mapping[str, object], accepted: Collection[str] = ()) -> Verdict:
-    """What a delay says to a join that began with the `pinned` generations."""
+    """What a delay means for a join that started with the `pinned` generations."""
     who = f"{delay.consumer!r} in {delay.topic!r}"
     for name, what, now in (
         (CONSUMER, f"consumer {who}", delay.generation),

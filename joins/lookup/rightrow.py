@@ -1,15 +1,15 @@
-"""Right records as items of the storage API, and back; whole columns at a time. Pure.
+"""Right records as items of the storage API, and back, whole columns at a time. Pure.
 
     key      the record's key
     version  its event time in milliseconds
-    tag      partition uint32, offset uint64, big-endian: by (version, tag) is by (time, partition, offset)
+    tag      partition uint32, offset uint64, big-endian: order by (version, tag) is (time, partition, offset)
     expires  event time + the namespace's retention
     value    format uint8 = 1, flags uint8, [length uint32, entries of headers], the record's value
 
     flags    1 the value is null   2 headers follow   4 the record came later than its disorder allows
     entry    length of name uint32, name, length of value int32 (-1: null), value      integers little-endian
 
-A value of another format is an error and never a guess: a store outlives the programs that wrote to it.
+A value of another format is an error, never guessed at: a store outlives the programs that wrote to it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TAG = np.dtype([("partition", ">u4"), ("offset", ">u8")])
 _EMPTY = pa.scalar(b"", pa.large_binary())
 
 RIGHT_ROW = pl.Schema({**RECORD, "late": pl.Boolean()})
-"""A right record out of the store."""
+"""A right record from the store."""
 
 ITEMS = pa.schema(
     [
@@ -47,14 +47,14 @@ Ints = npt.NDArray[np.int64]
 
 
 class RightRowUnreadable(JoinError):
-    """An item of the store is no right record, or one of a format that this version does not know."""
+    """An item of the store is not a right record, or has a format that this version does not know."""
 
 
 def to_items(records: pl.DataFrame, late: pl.Series, retention_ms: int) -> pa.Table:
     """Records (`records.RECORD`) as items in the same order, in the schema `ITEMS`.
 
-    late   a flag each
-    Raises ValueError where a key or a time is null: such a record has no place in a store.
+    late   a flag per record
+    Raises ValueError if a key or a time is null: such a record cannot be stored.
     """
     for name in ("key", "time"):
         if records[name].null_count():
@@ -115,7 +115,7 @@ def from_items(keys: pl.Series, version: pl.Series, tag: pl.Series, value: pl.Se
 
 
 def decode_found(found: pa.Table, keys: pl.Series) -> pl.DataFrame:
-    """What `StorageClient.read_columns` has found of `keys`, as records in the schema `records.RECORD`."""
+    """What `StorageClient.read_columns` found for `keys`, as records in the schema `records.RECORD`."""
     rows = pl.DataFrame(pl.from_arrow(found))
     asked = keys.gather(rows["index"])
     return from_items(asked, rows["version"], rows["tag"], rows["value"]).select(RECORD.names())
@@ -136,7 +136,7 @@ def _values(records: pl.DataFrame, late: pl.Series) -> pa.Array:
 
 
 def _written_headers(headers: pl.Series, present: npt.NDArray[np.bool_]) -> pa.Array:
-    """Per record: length and entries; empty where a record has no headers."""
+    """Per record: length and entries; empty if it has no headers."""
     lists = headers.to_arrow().cast(_LISTS)
     entries = lists.flatten()
     names, values = entries.field("key").cast(pa.large_binary()), entries.field("value")
@@ -150,7 +150,7 @@ def _written_headers(headers: pl.Series, present: npt.NDArray[np.bool_]) -> pa.A
     )
     offsets = np.concatenate(([0], np.cumsum(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False))))
     ends = np.concatenate(([0], np.cumsum(pc.binary_length(encoded).to_numpy(zero_copy_only=False))))
-    # The entries stand one behind the other already: a record's are one stretch of their bytes.
+    # The entries are already contiguous: a record's entries are one range of the bytes.
     bytes_at = ends[offsets].astype(np.int64)
     joined = pa.Array.from_buffers(
         pa.large_binary(), len(headers), [None, pa.py_buffer(bytes_at), encoded.buffers()[2] or pa.py_buffer(b"")]
@@ -164,7 +164,7 @@ _LISTS = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large
 
 
 def _read_headers(data: Bytes, starts: Ints, ends: Ints, rows: Ints, count: int) -> pl.Series:
-    """The headers of `rows`, null for the others; the first entries of all rows together, then the second ones ..."""
+    """The headers of `rows`, null for the others; reads the first entries of all rows, then the second ones ..."""
     at, active = starts[rows].copy(), rows
     found: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []  # row, name's start and length, value's start and length
     while len(active := active[(more := at < ends[active])]):
@@ -221,7 +221,7 @@ def _torn() -> RightRowUnreadable:
 
 
 def _flat(column: pl.Series) -> tuple[Bytes, Ints, Ints]:
-    """The bytes of a binary column one behind the other, where each value starts, and its length."""
+    """The contiguous bytes of a binary column, where each value starts, and its length."""
     array = _large(column)
     if array.null_count:
         raise _torn()
@@ -234,7 +234,7 @@ def _flat(column: pl.Series) -> tuple[Bytes, Ints, Ints]:
 
 
 def _integers(data: Bytes, at: Ints, limit: Ints, kind: str) -> Ints:
-    """The 32-bit numbers at these places; each must end at its limit or before."""
+    """The 32-bit numbers at these positions; each must end at or before its limit."""
     if (at + 4 > limit).any():
         raise _torn()
     numbers: Ints = data[at[:, None] + np.arange(4)].view(kind).ravel().astype(np.int64)
@@ -242,7 +242,7 @@ def _integers(data: Bytes, at: Ints, limit: Ints, kind: str) -> Ints:
 
 
 def _cut(data: Bytes, starts: Ints, lengths: Ints) -> pa.Array:
-    """These stretches of the bytes, as a binary array."""
+    """These ranges of the bytes, as a binary array."""
     bounds = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     places = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data[places])]
@@ -256,7 +256,7 @@ def _large(column: pl.Series) -> pa.Array:
 
 
 def _fixed(rows: Bytes) -> pa.Array:
-    """Each row's bytes as a value."""
+    """Each row's bytes as one value."""
     count, width = rows.shape
     bounds = np.arange(count + 1, dtype=np.int64) * width
     content = pa.py_buffer(np.ascontiguousarray(rows))

@@ -1,9 +1,9 @@
 """The Spark edge of the gate: the ticket source of the in-memory join, with the Data Delay API as right's frontier.
 
-At every look the delay is read *before* left is admitted, and left is looked up after that: what `consumed_until`
-says is stored is there when it is asked for. Whatever keeps left waiting (no answer, unknown, stale, another
-generation, a feeder that stands still) is said every ten seconds, with since when. An API that refuses the join (its
-token, its namespace) ends the query: waiting does not help.
+Each time, the delay is read *before* left is admitted, and left is looked up after that: what `consumed_until` says is
+stored is there when it is looked up. Whatever keeps left waiting (no answer, unknown, stale, another generation, a
+feeder that stands still) is logged every ten seconds, with since when. An API that refuses the join (its token, its
+namespace) ends the query: waiting does not help.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from kafkaio.brokerlog import BrokerLog
 
 STORE_LOOK_EVERY_S = 1.0
 STANDS_STILL_MS = 90_000
-"""Right that is stored no further for so long is worth a line: collectors run once a minute."""
+"""If right's stored time has not advanced for this long, a line is logged: collectors run once a minute."""
 
 
 class NotKnown(Exception):
-    """Nobody says how far right is stored; the message says why. It never leaves this module."""
+    """It is not known how far right is stored; the message says why. Handled within `joins.lookup`."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Outside:
         return cls(spec, delays, storage_client(spec))
 
     def ask(self) -> tuple[Delay, str]:
-        """The delay, and the generation of the store; `NotKnown` where one of them cannot be had.
+        """The delay, and the store's generation; `NotKnown` if either is unavailable.
 
         Raises `CallRefused`, and `SpecError` for a namespace that promises no retention.
         """
@@ -92,7 +92,7 @@ class Outside:
     def _store_generation(self) -> str:
         if not self._store or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
             namespace = self.storage.namespace(self.spec.storage.namespace)
-            retained_from(namespace)  # better now than when the first batch is looked up
+            retained_from(namespace)  # fails now rather than when the first batch is looked up
             self._store = namespace.generation
             self._looked_at_s = time.monotonic()
         return self._store
@@ -103,7 +103,7 @@ class Outside:
 
 
 def storage_client(spec: LookupSpec) -> StorageClient:
-    """With few attempts: whoever calls says what it waits for, and calls again."""
+    """A client with few attempts: the caller logs what it waits for, and retries."""
     at_ = spec.storage
     return StorageClient(
         at_.url,
@@ -117,7 +117,7 @@ def storage_client(spec: LookupSpec) -> StorageClient:
 
 
 class LookupReader(TicketReader):
-    """As its base, for left alone; right's frontier comes from outside."""
+    """Like its base, for left alone; right's frontier comes from outside."""
 
     def __init__(self, spec: LookupSpec, gate: Gate, stage: bytes | None = None) -> None:
         super().__init__(spec, gate, stage)
@@ -128,7 +128,7 @@ class LookupReader(TicketReader):
         self._first_left: Listing | None = None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Each ticket also names the store that its admission counts on."""
+        """Each ticket also names the store that its admission relies on."""
         store = end["identity"][STORE] if end else None
         return [
             InputPartition(json.dumps({**json.loads(part.value), "store": store}))
@@ -136,7 +136,7 @@ class LookupReader(TicketReader):
         ]
 
     def stop(self) -> None:
-        """Also between two tries: the next one connects anew."""
+        """Also called between two attempts: the next one opens new connections."""
         for one in (self._left, self._outside):
             if one is not None:
                 one.close()
@@ -150,7 +150,7 @@ class LookupReader(TicketReader):
         try:
             delay, store = self._outside.ask()
         except NotKnown as error:
-            if state is None:  # nothing is pinned yet, but the latest stays what it was at the first look
+            if state is None:  # nothing is pinned yet, but `latest` keeps the ends of the first look
                 self._first_left = self._first_left or self._frozen(Listing(now_ms, left.ends(), {}))
                 self._held(Verdict(waits_for=str(error)), now_ms)
                 return None
@@ -169,10 +169,10 @@ class LookupReader(TicketReader):
         return self._onward(state, left, judge(delay, store, state.identity, spec.accepted_generations), now_ms)
 
     def _plan_ahead(self, planned: Planned) -> None:
-        """Not here: how far right is stored is asked for just before left is admitted."""
+        """Nothing is planned ahead: how far right is stored is read just before left is admitted."""
 
     def _onward(self, state: Admission, left: BrokerLog, verdict: Verdict, now_ms: int) -> Planned | None:
-        """The admission after `state`, as far as the verdict lets left go; None when there is nothing to do."""
+        """The admission after `state`, as far as the verdict allows left to go; None when there is nothing to do."""
         spec = self._lookup
         check_topics(spec, state, {"left": (left.topic_id(), left.partition_count())})
         self._held(verdict, now_ms)
@@ -186,7 +186,7 @@ class LookupReader(TicketReader):
         return self._inside_the_clock(planned, {"left": left}) if planned else None
 
     def _stands_still(self, state: Admission, listing: Listing, frontier_ms: int) -> None:
-        """Say it when left waits, and right has been stored no further for long: the feeder may be down."""
+        """Log it when left waits and right's stored time has long stood still: the feeder may be down."""
         assert self._watch is not None
         readings = {p: reading for bucket in state.buckets.values() for p, reading in bucket.left.items()}
         waiting = sum(max(ends.stable - readings[p].end, 0) for p, ends in listing.left.items() if p in readings)
@@ -198,11 +198,11 @@ class LookupReader(TicketReader):
             )
 
     def _waits_for_left(self, start: Mapping[str, Any]) -> bool:
-        """Under `availableNow` a join that could not even begin is not done."""
+        """Under `availableNow` a join that could not even start is not done."""
         return self._until_now if not start else super()._waits_for_left(start)
 
     def _held(self, verdict: Verdict, now_ms: int) -> None:
-        """Say what left waits for, and since when this process has seen it."""
+        """Log what left waits for, and since when this process has seen it."""
         if verdict.waits_for is None:
             self._waits = None
             return

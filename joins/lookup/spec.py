@@ -1,4 +1,4 @@
-"""What a lookup join is: a join as in `joins.spec`, and where right is stored and who says how far it is stored."""
+"""What a lookup join is: a join as in `joins.spec`, where right is stored, and who reports how far it is stored."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from joins.spec import JoinSpec, SpecError
 
 @dataclass(frozen=True, kw_only=True)
 class StorageAt:
-    """The storage API and the namespace that the feeder writes to. The token shows in no text of it.
+    """The storage API and the namespace that the feeder writes to. The token does not appear in its repr.
 
-    keys_per_request, requests_at_once   how a batch's keys are looked up, by each task
-    unreachable_for_s   how long a store that fails only holds a task, before the batch fails and is tried again
+    keys_per_request, requests_at_once   how each task looks up a batch's keys
+    unreachable_for_s   how long a failing store merely holds a task before the batch fails and is retried
     """
 
     url: str
@@ -38,7 +38,7 @@ class StorageAt:
 
 @dataclass(frozen=True, kw_only=True)
 class DelayAt:
-    """The Data Delay API, and the consumer there that feeds the store; its topic is right's."""
+    """The Data Delay API, and the name there of the consumer that feeds the store; its topic is right's."""
 
     url: str
     consumer: str
@@ -54,12 +54,13 @@ class DelayAt:
 
 @dataclass(frozen=True, kw_only=True)
 class LookupSpec(JoinSpec):
-    """One lookup join. `producer_delay_ms` and `idle` concern left alone; right's are the collector's.
+    """One lookup join. `producer_delay_ms` and `idle` apply to left only; right's are configured in the collector.
 
-    on_expired    "stop", or "unmatched" (reason `no_longer_stored`) for left records whose window begins before what
+    on_expired    "stop", or "unmatched" (reason `no_longer_stored`) for left records whose window starts before what
                   the store still keeps
-    accepted_generations   of the feeder or the store, besides those that the checkpoint began with
-    right_is_judged        unjoined right records are told (`joins.lookup.unjoined`): late left ones match none of those
+    accepted_generations   of the feeder or the store, besides those that the checkpoint started with
+    right_is_judged        unjoined right records are reported (`joins.lookup.unjoined`): late left ones do not match
+                           them
     """
 
     storage: StorageAt
@@ -74,7 +75,7 @@ class LookupSpec(JoinSpec):
             raise SpecError(f"on_expired: {self.on_expired!r} is not allowed; give 'stop' or 'unmatched'")
 
     def identity(self) -> dict[str, object]:
-        """What a checkpoint is bound to; URLs may change, as the generations tell another store."""
+        """What a checkpoint is bound to; URLs may change, because the generations identify the store."""
         return {
             **JoinSpec.identity(self),
             "delay.consumer": self.delay.consumer,

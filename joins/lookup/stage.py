@@ -1,6 +1,6 @@
 """The Spark edge of the look-up: tickets -> fetch left, look up, match -> rows, in one Python task.
 
-The rows are those of `joins.window.stage`, between a ticket's row and its summary's, so that delivery is the same.
+The rows are those of `joins.window.stage`, between a ticket row and a summary row, so that delivery is the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _newest: PerProcess[tuple[str, str], Newest] = PerProcess(8, lambda newest: None
 def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
     """Batches with a column `ticket` -> batches in `records.ROW` (Arrow view types).
 
-    windows   the folder on each machine where the facts of batches are kept; None: one of the worker's user
+    windows   the folder on each machine where the facts of batches are kept; None: the user's own
     """
 
     def carry_out(tickets: Iterable[pa.RecordBatch]) -> Batches:
@@ -46,7 +46,7 @@ def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Callable[[Ite
 
 
 def store_of(spec: LookupSpec) -> Store:
-    """This process's connection to the store of a join."""
+    """This process's connection to a join's store."""
     return _stores.get((spec.name, spec.storage), lambda: Store(spec, storage_client(spec)))
 
 
@@ -77,7 +77,7 @@ def _rows_of(spec: LookupSpec, windows: Path | None, told: dict[str, Any]) -> Ba
             for part in in_chunks(rows):
                 yield from part.to_arrow().to_batches()
     finally:
-        ahead.shutdown(wait=False, cancel_futures=True)  # a task that failed waits for no look-up
+        ahead.shutdown(wait=False, cancel_futures=True)  # a failed task does not wait for look-ups
     folder = bucket_folder(windows, spec.name, ticket.generation, ticket.bucket.number)
     FactsFolder(folder).save(ticket.number, ticket.digest, batch.facts)
     yield from summary_row(batch.summary).to_arrow().to_batches()

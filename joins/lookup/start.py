@@ -1,4 +1,4 @@
-"""Before the first batch of a lookup join: left where it is told to begin; right begins nowhere, it is stored."""
+"""Before the first batch of a lookup join: left starts where configured; right has no start, it is stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkaio.topiclog import TopicLog
 
 
 def begin(spec: LookupSpec, listing: Listing, left: TopicLog, generations: Mapping[str, str]) -> Admission:
-    """The admission before the first batch; the generations that it is pinned to stand in its identity."""
+    """The admission before the first batch; its identity holds the generations that it is pinned to."""
     start = left_start(spec, listing, left, listing.listed_ms + spec.max_future_skew_ms).offsets
     return Admission(
         generation=uuid.uuid4().hex,

@@ -1,8 +1,8 @@
-"""Looking keys up: parallel pooled requests, and patience with a store that fails.
+"""Looking up keys: parallel pooled requests, with retries while the store fails.
 
-`Store` lives in a worker process. An attempt looks up all keys, then reads how far the namespace keeps records and of
-which generation it is: in this order, so that nothing of the answers has expired by what is read. An attempt that
-fails in any part is made again as a whole, with growing pauses, until `unreachable_for_s`; each pause says why.
+`Store` lives in a worker process. An attempt looks up all keys, then reads from when on the namespace keeps records and
+its generation; in this order, so that nothing from that time on can have expired before the answers came. If any part
+of an attempt fails, the whole attempt is repeated, with growing pauses, until `unreachable_for_s`; each pause logs why.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Store:
         self._client.close()
 
     def look_up(self, keys: pl.Series, generations: Collection[str]) -> Stored:
-        """What is stored of the keys, by a store of one of these generations."""
+        """What is stored for the keys, in a store of one of these generations."""
         began_s, pause_s = time.monotonic(), FIRST_PAUSE_S
         limit_s = self._spec.storage.unreachable_for_s
         while True:
@@ -94,7 +94,7 @@ class Store:
 
 
 def retained_from(namespace: NamespaceBody) -> int:
-    """The time from which on right records are kept; SpecError for a namespace that promises nothing."""
+    """The time from which right records are kept; SpecError for a namespace that promises no retention."""
     if namespace.retained_from is None:
         raise SpecError(
             f"namespace {namespace.name!r} promises no retention: a missing right record could have expired unseen; "

@@ -1,25 +1,25 @@
-"""Which right records of a lookup join have had their chance, and what may tell that they were joined. Pure.
+"""Which right records of a lookup join can no longer match, and where to look for rows in which they appear. Pure.
 
-The lookup join keeps no window, so that nothing in it knows of right records that stand in no row. A job that runs
-now and then finds them, a *slice* of each right partition at a time: the records from where the last slice ended up
-to the first one that may still be joined. Each of them gets one verdict: it stands in a row of the output, or it is
-`unjoined`, or it could take no part.
+The lookup join keeps no window, so nothing in it knows which right records appear in no output row. A job that runs
+periodically finds them, a *slice* of each right partition at a time: the records from where the last slice ended up to
+the first one that may still be joined. Each of them gets one verdict: it appears in an output row, or it is `unjoined`,
+or it could not take part.
 
-    over        right records with time < E are over, E the smallest expiry in the newest *committed* batch of the join:
-                every left record that may match them has been looked up, and its row is in the output
-    late left   comes after that, and is matched with nothing below the expiry of the batch before its own (see
-                `joins.lookup.batch`): no verdict is ever made false. That holds for a join that runs with
+    over        right records with time < E can no longer match, E being the smallest expiry in the newest *committed*
+                batch of the join: every left record that may match them was looked up, and its row is in the output
+    late left   comes after that, and does not match anything below the expiry before its batch (see
+                `joins.lookup.batch`), so no verdict ever becomes wrong. This requires that the join runs with
                 `right_is_judged`
     where rows  the row of a right record is written after the record. So a `Snapshot`, the output's ends listed
-    can stand   *before* right's, bounds the search: records behind right's ends have no row before the output's. Each
-                run leaves one; a slice is searched for from the newest one that lies before it. No time is asked
+    can be      *before* right's, bounds the search: records after right's ends have no row before the output's. Each
+                run leaves one; a slice is searched for from the newest snapshot before it. Times are not used
 
-What is done next is written down before it is done (`Verdicts.under_way`), with all that it depends on: doing it again
+The next step is written down before it is done (`Verdicts.under_way`), with everything it depends on: doing it again
 gives the same rows in the same order, and ends at the same records.
 
-The first run has no snapshot yet. From the earliest record on, the whole output is looked through, which must be whole;
-from a time T on, what Kafka's time index says of T less `after` and the skew of clocks, as a row carries the time of
-its left record, or that of its append.
+The first run has no snapshot yet. If it starts at the earliest record, it searches the whole output, which must be
+complete. If it starts at a time T, it searches from where Kafka's time index puts T less `after` and the clock skew,
+because a row carries the time of its left record, or that of its append.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ REMEDY = "remove the folder `unjoined` of the checkpoint and begin anew at a tim
 
 
 def over_until(admission: Admission) -> int:
-    """Right records below this time match no left record that is still unread, as far as none of them is late."""
+    """Right records below this time match no left record that is still unread, late ones excepted."""
     return min((bucket.expiry_ms for bucket in admission.buckets.values()), default=UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a run finds: the join's committed batch, then the output's ends, then right's; in this order."""
+    """What a run finds: the join's committed batch, then the output's ends, then right's, in this order."""
 
     admission: Admission
     listed_ms: int
@@ -56,7 +56,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Rows of right records at or behind `right` stand at or behind `output`; what is missing there begins at 0."""
+    """Rows of right records at or after `right` are at or after `output`; partitions missing there start at 0."""
 
     right: Mapping[int, int]
     output: Mapping[int, int]
@@ -67,9 +67,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A slice's part of one right partition: it ends at `end`, or at the first record that is not over.
+    """A slice's part of one right partition: it ends at `end`, or at the first record that can still match.
 
-    number   counts the slices of the partition; its receipt is about it
+    number   counts the slices of the partition; the receipt names it
     """
 
     start: int
@@ -79,7 +79,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class RightSlice:
-    """output: where rows about the slice can stand. Records above `ceiling_ms` are from the future."""
+    """output: where rows about the slice can be. Records above `ceiling_ms` are from the future."""
 
     over_ms: int
     ceiling_ms: int
@@ -91,10 +91,10 @@ class RightSlice:
 class Verdicts:
     """What is kept between runs.
 
-    generation   made anew with every beginning; `join` is that of the join's checkpoint
-    topics       the ids of right and output, to notice one that was made again
-    begin_ms     records below it get no verdict: their rows are not looked for
-    positions    right records below have their verdict; numbers: of the last slice of each partition
+    generation   new with every fresh start; `join` is that of the join's checkpoint
+    topics       the ids of right and output, to detect a recreated topic
+    begin_ms     records below it get no verdict: their rows are not searched for
+    positions    right records below them have their verdict; numbers: of the last slice of each partition
     """
 
     generation: str
@@ -155,10 +155,10 @@ class Verdicts:
 
 
 def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> int | None:
-    """From which time on right records get a verdict; UNKNOWN: all of them; None: that is not known yet.
+    """The time from which right records get a verdict; UNKNOWN: all of them; None: not known yet.
 
-    start   of the verdicts: "earliest", "latest" (what is not over yet), or a time; None: what the join's own `start`
-            leads to
+    start   of the verdicts: "earliest", "latest" (records that can still match), or a time; None: derived from the
+            join's own `start`
     """
     if start is None:
         start = spec.start if isinstance(spec.start, str) else spec.start - spec.before_ms
@@ -171,7 +171,7 @@ def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> i
 
 
 def begin(spec: JoinSpec, seen: Seen, right: TopicLog, output: TopicLog, begin_ms: int, generation: str) -> Verdicts:
-    """The state before the first slice; `DataLoss` where rows that it needs may be gone from the output."""
+    """The state before the first slice; `DataLoss` if rows that it needs may be gone from the output."""
     start = {p: ends.start for p, ends in seen.right.items()}
     low = {p: ends.start for p, ends in seen.output.items()}
     if begin_ms > UNKNOWN:
@@ -202,9 +202,9 @@ def begin(spec: JoinSpec, seen: Seen, right: TopicLog, output: TopicLog, begin_m
 
 
 def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int) -> Verdicts:
-    """The state with the next slice under way, at most `most` offsets a partition; none where nothing is over.
+    """The state with the next slice under way, at most `most` offsets per partition; with none if nothing is over.
 
-    Raises `SpecChanged` for another checkpoint of the join, `DataLoss` where what is needed is gone.
+    Raises `SpecChanged` for another checkpoint of the join, `DataLoss` if records that are needed are gone.
     """
     _check_same(state, seen)
     state = _on_what_is_left(spec, state, seen)
@@ -212,7 +212,7 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
     over_ms, ceiling_ms = over_until(seen.admission), seen.listed_ms + spec.max_future_skew_ms
     if over_ms == UNKNOWN:
         return state
-    # A hint: whoever reads the slice ends it before the first record that is not over, so that no margin is needed.
+    # A hint: the reader ends the slice before the first record that can still match, so no margin is needed.
     queries = {p: TimeQuery(over_ms, at, seen.right[p].stable) for p, at in _unread(state, seen)}
     found = right.first_at_or_after(queries, ceiling_ms) if queries else {}
     ends = {p: min(answer.offset, state.positions[p] + most) for p, answer in found.items()}
@@ -246,12 +246,12 @@ def _unread(state: Verdicts, seen: Seen) -> list[tuple[int, int]]:
 
 
 def _newest_before(snapshots: tuple[Snapshot, ...], positions: Mapping[int, int]) -> Snapshot:
-    """There is one: the first lies before every position that there ever was."""
+    """There always is one: the first snapshot lies before every position there ever was."""
     return next(one for one in reversed(snapshots) if one.lies_before(positions))
 
 
 def _with(state: Verdicts, seen: Seen) -> tuple[Snapshot, ...]:
-    """The snapshots that a slice from here on may need, and the one of now. Leaving one out costs only reading."""
+    """The snapshots that a slice from here on may need, and a new one. Omitting one only means more reading."""
     first = state.snapshots.index(_newest_before(state.snapshots, state.positions))
     now = Snapshot({p: ends.high for p, ends in seen.right.items()}, {p: ends.high for p, ends in seen.output.items()})
     kept = [*(one for one in state.snapshots[first:] if one != now), now]
@@ -270,7 +270,7 @@ def _check_same(state: Verdicts, seen: Seen) -> None:
 
 
 def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen) -> Verdicts:
-    """Positions that are in the log; new partitions begin at 0."""
+    """The state with positions that are in the log; new partitions start at 0."""
     positions, skipped = dict(state.positions), state.skipped
     for p in seen.right:
         positions.setdefault(p, 0)

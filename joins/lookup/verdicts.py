@@ -1,9 +1,9 @@
-"""The verdicts on a slice of one right partition, record by record in order of their offsets. Pure but for its reader.
+"""The verdicts on a slice of one right partition, record by record in offset order. Pure except for its reader.
 
-stands in an output row                     joined
-not below the slice's time                  not over: the slice ends before it
+appears in an output row                    joined
+not below the slice's time                  can still match: the slice ends before it
 below the first time of all verdicts        none, counted as `before_start`
-future or missing time, invalid value       dead letter: the feeder has put it aside, here it is counted
+future or missing time, invalid value       dead letter: the feeder sent it to the dead-letter topic; counted here
 without a key                               unjoined, null_key
 any other                                   unjoined, expired
 """
@@ -27,7 +27,7 @@ from joins.window.slices import I64
 
 
 class Joined:
-    """Which offsets of [start, end) stand in the output: a bit each, whatever their number."""
+    """Which offsets of [start, end) appear in the output: one bit each, however many rows there are."""
 
     def __init__(self, start: int, end: int) -> None:
         self._start, self._end = start, end
@@ -44,7 +44,7 @@ class Joined:
 
 @dataclass(slots=True)
 class Summary:
-    """read = joined + rows (by outcome) + dead + before_start; `reached` is where the slice ended."""
+    """read = joined + rows (by outcome) + dead + before_start; the slice ended at `reached`."""
 
     bucket: int
     number: int
@@ -69,7 +69,7 @@ class PartitionVerdicts:
         self.summary = Summary(partition, share.number, share.end)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
-        """The unjoined ones (`records.ROW`), from the readable records of the share, in the order of their offsets."""
+        """The unjoined records (`records.ROW`) among the readable records of the share, in offset order."""
         skew_ms = self._spec.max_future_skew_ms
         for batch in batches:
             taken = take_in("right", self._spec.right, batch, self._slice.ceiling_ms - skew_ms, skew_ms, UNKNOWN)

@@ -1,9 +1,9 @@
-"""The deadlock of the article, to be looked at: the join without the synchroniser's reports, in a limited window.
+"""The article's deadlock, for demonstration: the join without the synchroniser's reports, in a limited window.
 
 Expiry then knows only the left records that have *passed*. When right is far older than the next left record, right
-has to be read on until it reaches that time; but nothing of it expires, as no left record may pass before. The window
+must be read until it reaches that time; but none of it expires, because no left record may pass before. The window
 fills, and the join stands still for ever. With the reports, the time of the next left record is known before it
-passes, and right records that it cannot match do not stay.
+passes, and right records that it cannot match are not kept.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from joins.window.state import Bucket
 
 
 class LimitedWindow(Simulation):
-    """A simulation whose window holds `limit` records at most; `reports=False` expires by passed left alone."""
+    """A simulation whose window holds at most `limit` records; `reports=False` expires by passed left alone."""
 
     def __init__(self, history: History, spec: JoinSpec, *, limit: int, reports: bool) -> None:
         super().__init__(history, spec)
         self._limit, self._reports = limit, reports
 
     def plan(self, spec: JoinSpec) -> Planned | None:
-        """Raises Stalled where the window is full and no left record may pass."""
+        """Raises Stalled if the window is full and no left record may pass."""
         planned = super().plan(spec)
         if planned is None:
             return None
@@ -46,12 +46,12 @@ class LimitedWindow(Simulation):
 
 
 def _without_a_look_ahead(bucket: Bucket, expected: BucketFacts) -> Bucket:
-    """Of left only what may pass is read, so that nothing is known of what waits."""
+    """Only left records that may pass are read, so nothing is known about those that wait."""
     return replace(bucket, left={p: r.to(expected.left[p].end) for p, r in bucket.left.items()})
 
 
 def far_apart(records: int = 1_000, apart_ms: int = 100_000) -> History:
-    """Both topics side by side for a while, then left jumps ahead while right goes on: a pause of left, say."""
+    """Both topics are close for a while, then left jumps ahead while right goes on, as after a pause of left."""
 
     now_ms = 2 * apart_ms
 

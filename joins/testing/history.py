@@ -1,12 +1,12 @@
-"""Two topics as plain data: what stands at every offset, and when it can be seen.
+"""Two topics as plain data: what is at every offset, and when it can be seen.
 
-A partition is a tuple of events, one an offset, counted from 0. Each has two wall-clock times:
+A partition is a tuple of events, one per offset, counted from 0. Each has two wall-clock times:
 
-    appended_ms   it enters the log: from now on the high watermark is above it
-    readable_ms   the last stable offset passes it: from now on a `read_committed` reader gets it
+    appended_ms   it enters the log: from then on the high watermark is above it
+    readable_ms   the last stable offset passes it: from then on a `read_committed` reader gets it
 
-For a record outside of transactions both are the same, unless an open transaction stands before it; inside
-of one, `readable_ms` is the time of its marker. Neither ever falls from one offset to the next, as the last
+For a record outside transactions both are the same, unless an open transaction precedes it; inside a transaction,
+`readable_ms` is the time of the transaction's marker. Neither ever falls from one offset to the next, because the last
 stable offset never goes back.
 """
 
@@ -19,19 +19,19 @@ from itertools import pairwise
 
 
 class Kind(StrEnum):
-    """What stands at an offset. Only data is ever read; all but gaps have a time in the broker's index."""
+    """What is at an offset. Only data is ever read; everything except gaps has a time in the broker's index."""
 
     DATA = "data"
     MARKER = "marker"  # a transaction's control record; its time is the wall clock of its append
-    ABORTED = "aborted"  # a record of a transaction that was given up
+    ABORTED = "aborted"  # a record of an aborted transaction
     GAP = "gap"  # an offset that compaction removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One offset of one partition; `time_ms` is its event time, negative where it has none.
+    """One offset of one partition; `time_ms` is its event time, negative if it has none.
 
-    lies   the time is one that the topic does not keep to: none, later than its disorder, ahead of its neighbours
+    lies   the time breaks the topic's rules: there is none, it is later than the disorder, or ahead of its neighbours
     """
 
     partition: int
@@ -45,7 +45,7 @@ class Event:
     lies: bool = False
 
     def is_future(self, max_future_skew_ms: int) -> bool:
-        """Its time is further ahead of the clock at its append than a join puts up with: a dead letter."""
+        """Its time is further ahead of the clock at its append than a join tolerates: a dead letter."""
         return self.time_ms > self.appended_ms + max_future_skew_ms
 
 
@@ -53,7 +53,7 @@ class Event:
 class TopicHistory:
     """One topic from its first record to its last.
 
-    Raises ValueError where the events of a partition are not numbered from 0, or a clock of theirs goes back.
+    Raises ValueError if the events of a partition are not numbered from 0, or one of their clocks goes back.
     """
 
     topic: str
@@ -77,7 +77,7 @@ class TopicHistory:
                     )
 
     def honest(self) -> TopicHistory:
-        """The same topic, with gaps in place of records that lie."""
+        """The same topic, with gaps in place of records with wrong times."""
         return TopicHistory(
             self.topic,
             tuple(
@@ -87,24 +87,24 @@ class TopicHistory:
         )
 
     def records(self) -> Iterator[Event]:
-        """Everything that is ever readable, records from the future too: by partition, then by offset."""
+        """Everything that is ever readable, including records from the future: by partition, then by offset."""
         return (event for events in self.partitions for event in events if event.kind is Kind.DATA)
 
     def events(self) -> Iterator[Event]:
-        """What stands at every offset, by partition, then by offset."""
+        """What is at every offset, by partition, then by offset."""
         return (event for events in self.partitions for event in events)
 
     def disorder_ms(self, ceiling_ms: int | None = None) -> tuple[int, ...]:
-        """Per partition how far a record's time lies below the largest one before it, at the most.
+        """Per partition the most that a record's time lies below the largest one before it.
 
         Records with times above `ceiling_ms` (from the future) do not count.
         """
         return tuple(_disorder_ms(_times_ms(events, ceiling_ms)) for events in self.partitions)
 
     def producer_delay_ms(self, ceiling_ms: int | None = None) -> tuple[int, ...]:
-        """Per partition how long after its event time a record gets readable, at the most.
+        """Per partition the longest time from a record's event time until it is readable.
 
-        A partition without records has 0. Records with times above `ceiling_ms` (from the future) don't count.
+        A partition without records has 0. Records with times above `ceiling_ms` (from the future) do not count.
         """
         return tuple(
             max((event.readable_ms - event.time_ms for event in _data(events, ceiling_ms)), default=0)
@@ -114,7 +114,7 @@ class TopicHistory:
     def within(
         self, *, disorder_ms: int, producer_delay_ms: int | None = None, ceiling_ms: int | None = None
     ) -> tuple[bool, ...]:
-        """Per partition whether it keeps to the disorder and, unless that is None, to the producer delay."""
+        """Per partition whether it keeps to the disorder and, if one is given, to the producer delay."""
         return tuple(
             disorder <= disorder_ms and (producer_delay_ms is None or delay <= producer_delay_ms)
             for disorder, delay in zip(self.disorder_ms(ceiling_ms), self.producer_delay_ms(ceiling_ms), strict=True)
@@ -123,9 +123,9 @@ class TopicHistory:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Both topics of a join, and the wall clock at which a run over them begins.
+    """Both topics of a join, and the wall clock time at which a run over them starts.
 
-    A `start_ms` after `end_ms` makes a backlog of the whole; one before the first append makes a live run.
+    With a `start_ms` after `end_ms` everything is a backlog; with one before the first append the run is live.
     """
 
     left: TopicHistory
@@ -133,12 +133,12 @@ class History:
     start_ms: int = 0
 
     def honest(self) -> History:
-        """The same history without the records that lie."""
+        """The same history without the records with wrong times."""
         return History(self.left.honest(), self.right.honest(), self.start_ms)
 
     @property
     def end_ms(self) -> int:
-        """The wall clock from which on everything is readable (`start_ms` for two empty topics)."""
+        """The wall clock time from which everything is readable (`start_ms` for two empty topics)."""
         readable = (event.readable_ms for side in (self.left, self.right) for event in side.events())
         return max(readable, default=self.start_ms)
 

@@ -1,19 +1,19 @@
-"""A simulated log over a history, as of the time of a clock: a `TopicLog` without a broker.
+"""A simulated log over a history, as of a clock's time: a `TopicLog` without a broker.
 
-What it does like the broker:
+Like the broker:
 
 - An offset exists once the clock has reached its `appended_ms`, and is readable from its `readable_ms` on.
-- The time index searches from the start of the log, whatever the reader's position is, and knows nothing of
-  transactions or of plausibility: aborted records, markers and records from the future answer as well.
+- The time index searches from the start of the log, whatever the reader's position, and knows nothing about
+  transactions or plausibility: aborted records, markers and records from the future are answers too.
 - Retention moves the start; compaction leaves gaps.
 
-What `BrokerLog` makes of such an index, done here by the same code (`kafkaio.blocksearch`):
+Like `BrokerLog`, by the same code (`kafkaio.blocksearch`):
 
-- An answer counts only where the block of valid records that starts there has reached the time.
-- Otherwise, and where event times are in the payload (`exact_index=False`: the index then knows append times
-  only), a search over blocks of records.
+- An answer of the index counts only if the block of valid records that starts there has reached the time.
+- Otherwise, and if event times are in the payload (`exact_index=False`: the index then knows only append times), it
+  searches over blocks of records.
 
-What it does not do: leaders and their epochs never change, nothing is truncated, and no call takes any time.
+Not simulated: leaders and their epochs never change, nothing is truncated, and no call takes any time.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ RECORDS = pa.schema(
         ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
-"""What `fetch` gives."""
+"""What `fetch` returns."""
 
 CREATE_TIME = 1
 
 
 @dataclass(slots=True)
 class Clock:
-    """The wall clock of a simulation; it goes only when told."""
+    """The wall clock of a simulation; it moves only by `advance`."""
 
     now_ms: int = 0
 
     def advance(self, ms: int) -> int:
-        """Go on by `ms` milliseconds (ValueError if negative); the new time."""
+        """Advance by `ms` milliseconds (ValueError if negative); return the new time."""
         if ms < 0:
             raise ValueError(f"ms: {ms} is not allowed; the clock of a simulation never goes back")
         self.now_ms += ms
@@ -65,10 +65,10 @@ class Clock:
 class SimulatedLog:
     """One topic of a history at the clock's time; implements `kafkaio.topiclog.TopicLog`.
 
-    exact_index  True: event times are Kafka's timestamps. False: they are in the payload (the history's values
-                 have to carry them), and Kafka's timestamps are the times of append
-    identity     what `topic_id` answers; another one makes it another topic of the same name
-    outliers, max_future_skew_ms   as of `BrokerLog`; the latter bounds payload times by the time of the append
+    exact_index  True: event times are Kafka's timestamps. False: they are in the payload (the history's values must
+                 carry them), and Kafka's timestamps are append times
+    identity     what `topic_id` returns; another one makes it another topic of the same name
+    outliers, max_future_skew_ms   as in `BrokerLog`; the latter bounds payload times by the append time
     """
 
     history: TopicHistory
@@ -85,11 +85,11 @@ class SimulatedLog:
         return self.history.topic
 
     def fail_next(self, n: int = 1) -> None:
-        """Let the next `n` calls raise KafkaUnavailable."""
+        """Make the next `n` calls raise KafkaUnavailable."""
         self._failures = n
 
     def delete_before(self, partition: int, offset: int) -> None:
-        """What retention does: `offset` is the first that is left. ValueError beyond the high watermark."""
+        """Delete as retention does: `offset` is the first one left. ValueError beyond the high watermark."""
         if offset > (high := self._ends(partition).high):
             raise ValueError(f"offset: {offset} is above the high watermark {high} of {self.topic}-{partition}")
         self._starts[partition] = max(offset, self._start(partition))
@@ -132,7 +132,7 @@ class SimulatedLog:
     def fetch(self, partition: int, start: int, end: int) -> pa.RecordBatch:
         """The readable data records with start <= offset < end, in offset order, as `RECORDS`.
 
-        Raises OffsetOutOfRange for a range that starts below what retention has left, ValueError for one that ends
+        Raises OffsetOutOfRange for a range that starts before what retention has left, ValueError for one that ends
         above the last stable offset (a `read_committed` reader would wait there).
         """
         self._answer()
@@ -191,7 +191,7 @@ class SimulatedLog:
         return next(hits, self._ends(partition).high)
 
     def _valid_time(self, partition: int, offset: int, ceiling_ms: int) -> int | None:
-        """The time of the record at an offset, if a reader gets it now and its time is valid."""
+        """The time of the record at an offset, if it is readable now and its time is valid."""
         ends = self._ends(partition)
         if not ends.start <= offset < ends.stable:
             return None
@@ -201,7 +201,7 @@ class SimulatedLog:
         return event.time_ms if event.kind is Kind.DATA and 0 <= event.time_ms <= ceiling_ms else None
 
     def _by_index(self, partition: int, query: TimeQuery, ceiling_ms: int) -> TimeAnswer | None:
-        """What the index says, None where it cannot be trusted."""
+        """What the index says; None if it cannot be trusted."""
         if not self.exact_index:
             return None
         offset = self._index(partition, query.time_ms)
@@ -227,7 +227,7 @@ class SimulatedLog:
             return answer
 
     def _valid(self, partition: int, offsets: range, ceiling_ms: int, count: int) -> list[Timed]:
-        """The first `count` valid records on the way, over gaps and whatever has no valid time."""
+        """The first `count` valid records at these offsets, skipping gaps and records without a valid time."""
         times = ((offset, self._valid_time(partition, offset, ceiling_ms)) for offset in offsets)
         return list(islice(((offset, at) for offset, at in times if at is not None), count))
 

@@ -3,14 +3,14 @@
 A step is four small choices: the gap before it, how late its event time is, who (key and value), and what happens.
 Steps are played in two passes:
 
-    1. append times: the clock goes on by the gaps. Transactions open and close; one that stays open too long is
-       committed. Everything from the first record of a transaction on gets readable with its marker.
-    2. event times: append time less the topic's shift and the step's lag, or, where that is later, the moment of
-       getting readable less the producer delay. Append times and moments of getting readable never fall, and no
-       lag is above the disorder: neither is the outcome's.
+    1. append times: the clock advances by the gaps. Transactions open and close; one that stays open too long is
+       committed. Everything from the first record of a transaction on becomes readable with its marker.
+    2. event times: append time less the topic's shift and the step's lag or, if later, the time at which the record
+       becomes readable less the producer delay. Append and readable times never fall, and no lag exceeds the
+       disorder, so the result keeps to the disorder too.
 
-Records that lie (`LIES`) have another time, are marked, and mostly have a key of their own. Of 2m + 1 records in a row
-at most m are ahead, and at most m late; steps beyond that are played as plain records.
+Records with wrong times (`LIES`) are marked, and mostly have a key of their own. Of 2m + 1 records in a row at most m
+are ahead, and at most m late; steps beyond that are played as plain records.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class What(Enum):
     """What happens in a step."""
 
     RECORD = "record"
-    IN_TRANSACTION = "in transaction"  # opens one where none is open
+    IN_TRANSACTION = "in transaction"  # opens one if none is open
     COMMIT = "commit"
     ABORT = "abort"
     FUTURE = "future"
     GAP = "gap"
     NO_TIME = "no time"
     LATE = "late"
-    ZERO = "zero"  # as late as can be: 1970
+    ZERO = "zero"  # as late as possible: 1970
     AHEAD = "ahead"  # of its neighbours, by less than the skew
-    SOON = "soon"  # in the future when it is appended, but not for ever
+    SOON = "soon"  # in the future when appended, but not for ever
 
 
 AHEAD = (What.AHEAD, What.SOON)
@@ -69,14 +69,14 @@ Step = tuple[int, Lag, int, What]
 class Stage:
     """What all steps of one topic have in common.
 
-    first_ms            the event time at which the topic begins
+    first_ms            the event time at which the topic starts
     shift_ms            by how much its appends are later than its event times
-    open_ms             how long a transaction stays open at most
+    open_ms             the longest time that a transaction stays open
     producer_delay_ms   None: event times do not follow the clock
     future_ms           how far ahead of its append a record from the future is
-    key_spread          in how many partitions each has an alphabet of keys of its own; 0: all share one
+    key_spread          the number of partitions, each with its own alphabet of keys; 0: all share one
     outliers, skew_ms   those of the join
-    liars_key           of the records that lie; None: they have keys as all others
+    liars_key           key of the records with wrong times; None: they have keys like all others
     """
 
     side: Side
@@ -138,7 +138,7 @@ def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ..
 
 
 def _believable(steps: Sequence[Step], outliers: int) -> list[Step]:
-    """The same steps with no more lies in a row than the join puts up with."""
+    """The same steps with no more wrong times in a row than the join tolerates."""
     told: list[Step] = []
     for gap_ms, lag, who, what in steps:
         records = [step[3] for step in told if step[3] not in (What.COMMIT, What.ABORT, What.GAP, What.NO_TIME)]
