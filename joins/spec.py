@@ -25,7 +25,7 @@ class JoinError(Exception):
       +- SpecChanged       the checkpoint belongs to another join
       +- NotCoPartitioned  the two topics do not keep a key in the same partition
       +- DataLoss          records that the join still needs are gone from the log
-      +- ClockBehind       this machine's clock cannot be right
+      +- ClockBehind       this machine's clock must be wrong
     """
 
 

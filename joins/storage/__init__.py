@@ -1,1 +1,1 @@
-"""The storage API: bytes by key in namespaces, many items a request, kept by a back end of choice."""
+"""The storage API: bytes by key in namespaces, many items per request, kept by a back end of your choice."""

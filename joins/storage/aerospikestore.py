@@ -1,16 +1,17 @@
-"""The back end on Aerospike: a record per key, in the set that is named like the namespace.
+"""The back end on Aerospike: one record per key, in the set named like the namespace.
 
-    record    items (entries.py), nonce (a random integer, new with each change); TTL: the last expiry, and a margin
-    key 0     meta (stored.py, in JSON), nonce; never expires. It shares the set, so that who truncates it begins anew
+    record    items (entries.py), nonce (a random integer, new with each change); TTL: the last expiry plus a margin
+    key 0     meta (stored.py, in JSON), nonce; never expires. It shares the set, so truncating the set starts over
 
 Changes are compare-and-swap: read in one batch, decide by the rules of `entries`, write in one batch under a condition
-that the server checks: the record is new, or still has the nonce that was read. (Its own generation does not do: a
-record that went away and came back counts from 1 again.) What lost the race is read and decided again. A write that
-changes nothing is not sent, so a repeated one never prolongs a life, and the TTL is always that of the longest item.
+that the server checks: the record is new, or still has the nonce that was read. (Aerospike's own generation is not
+enough: a record that was removed and recreated counts from 1 again.) What lost the race is read and decided again. A
+write that changes nothing is not sent, so a repeated one never extends a life, and the TTL is always that of the item
+that lives longest.
 
-The server's TTL frees space only: what is live is told by the exact expiry in the record. The margin is for clocks
-that differ. The client does not raise when the server fails: the result of every record counts, and one that looks
-well without an answer was never sent.
+The server's TTL only frees space: the exact expiry in the record says what is live. The margin is for clocks that
+differ. The client does not raise when the server fails: the result of every record counts, and a record that looks fine
+but has no answer was never sent.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from joins.storage.model import Found, Item, Namespace, Outcome, State, Status
 from joins.storage.stored import Stored
 
 _ITEMS, _META, _NONCE = "items", "meta", "nonce"
-_META_KEY = 0  # keys of items are bytes, which Aerospike never takes for a number
+_META_KEY = 0  # keys of items are bytes, which Aerospike never confuses with a number
 _PORTION_KEYS = 1_000
-_ATTEMPTS = 20  # of a compare-and-swap that others win
+_ATTEMPTS = 20  # at a compare-and-swap that others win
 _CLOCK_MARGIN_S = 60
 _LONGEST_TTL_S = 10 * 365 * 24 * 3600  # what the server accepts; beyond that a record never expires
 _LONGEST_SET_NAME = 63
@@ -49,7 +50,7 @@ _EMPTY_KEY = "the key is empty"
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Of a record; nonce None: there is none."""
+    """What was read of a record; nonce None: there is no record."""
 
     nonce: int | None
     value: Any = None
@@ -72,8 +73,8 @@ _ABSENT = _Kept(None)
 class AerospikeStore:
     """A back end (`model.Backend`) in a namespace of Aerospike's.
 
-    Raises `StorageUnavailable`, and `StorageConfigInvalid` where that namespace throws live records away, or never
-    removes the expired ones.
+    Raises `StorageUnavailable`, and `StorageConfigInvalid` if that namespace evicts live records, or never removes
+    expired ones.
     """
 
     def __init__(self, hosts: Sequence[tuple[str, int]], namespace: str) -> None:
@@ -103,7 +104,7 @@ class AerospikeStore:
             raise
 
     def declare(self, namespace: Namespace) -> None:
-        """Make the namespace where it is not there yet. Raises `StorageConfigInvalid` for contradicting settings."""
+        """Create the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
         if len(namespace.name) > _LONGEST_SET_NAME:
             raise StorageConfigInvalid(
                 f"namespace {namespace.name}: Aerospike's names have {_LONGEST_SET_NAME} letters"
@@ -112,7 +113,7 @@ class AerospikeStore:
         self._declared.add(namespace)
 
     def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]:
-        """Key by key atomic."""
+        """Atomic per key."""
         self._check_declared(namespace)
         outcomes: dict[int, Outcome] = {}
         waiting: dict[bytes, list[int]] = {}
@@ -162,25 +163,25 @@ class AerospikeStore:
         for key in keys:
             outcomes.append(done[key] if key else Outcome(Status.REJECTED, _EMPTY_KEY))
             if key and done[key].status is Status.OK:
-                done[key] = Outcome(Status.NOT_FOUND)  # where it stands again
+                done[key] = Outcome(Status.NOT_FOUND)  # for its later occurrences in the request
         return outcomes
 
     def state(self, namespace: Namespace, now_ms: int) -> State:
-        """What it publishes is kept, so that it never goes back."""
+        """The published state is stored, so that it never goes back."""
         self._check_declared(namespace)
         return self._change(namespace, lambda stored: stored.at(now_ms)).at(now_ms).state
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
-        """Kept in the store, for all processes."""
+        """Recorded in the store, for all processes."""
         self._check_declared(namespace)
         self._change(namespace, lambda stored: stored.raised(version))
 
     def purge(self, now_ms: int, limit: int) -> int:
-        """Nothing to do: the server removes what has outlived its TTL."""
+        """Nothing to do: the server removes records whose TTL has passed."""
         return 0
 
     def close(self) -> None:
-        """Of this process; others go on."""
+        """Close the connections of this process; others go on."""
         self._client.close()
 
     def _check_declared(self, namespace: Namespace) -> None:
@@ -195,7 +196,7 @@ class AerospikeStore:
         now_ms: int,
         outcomes: dict[int, Outcome],
     ) -> None:
-        """Write the items at these places, by their keys, and fill in their outcomes."""
+        """Write the items at these indexes, grouped by key, and fill in their outcomes."""
         for _ in range(_ATTEMPTS):
             swaps: list[_Swap] = []
             for key, kept in zip(list(waiting), self._fetch(namespace, list(waiting), _ITEMS), strict=True):
@@ -221,7 +222,7 @@ class AerospikeStore:
             outcomes.update(dict.fromkeys(places, _LOST))
 
     def _change(self, namespace: Namespace, change: Callable[[Stored], Stored]) -> Stored:
-        """Change what is stored about the namespace, which is made where it is not there."""
+        """Change what is stored about the namespace, which is created if it does not exist."""
         for _ in range(_ATTEMPTS):
             (kept,) = self._fetch(namespace, [_META_KEY], _META)
             if isinstance(kept, Outcome):
@@ -239,7 +240,7 @@ class AerospikeStore:
         raise StorageUnavailable(f"{self._where}: others change namespace {namespace.name} all the time")
 
     def _fetch(self, namespace: Namespace, keys: Sequence[Any], name: str) -> list[_Kept | Outcome]:
-        """The records of different keys; an outcome where the server did not tell."""
+        """The records of different keys; an outcome where the server gave no result."""
         try:
             batch = self._client.batch_read([self._key(namespace, key) for key in keys], [name, _NONCE])
         except exception.AerospikeError as error:
@@ -247,7 +248,7 @@ class AerospikeStore:
         return [_kept(record, name) for record in batch.batch_records]
 
     def _swap(self, namespace: Namespace, swaps: Sequence[_Swap]) -> list[Outcome | None]:
-        """None: done."""
+        """Carry out the swaps; None: done."""
         if not swaps:
             return []
         batch = BatchRecords([self._conditional(namespace, swap) for swap in swaps])
@@ -280,7 +281,7 @@ class AerospikeStore:
         return outcomes
 
     def _key(self, namespace: Namespace, key: bytes | int) -> tuple[str, str, bytearray | int]:
-        """`bytes` would be hashed like text."""
+        """The client's key: `bytes` would be hashed like text."""
         return self._namespace, namespace.name, bytearray(key) if isinstance(key, bytes) else key
 
     def _raise_if_silent(self, results: Sequence[Outcome] | Sequence[Found]) -> None:
@@ -292,7 +293,7 @@ _LOST = Outcome(Status.RETRYABLE, "others write the same key all the time")
 
 
 def check_namespace(where: str, settings: Mapping[str, str]) -> None:
-    """Raises `StorageConfigInvalid` where the server would evict, or never free what expired."""
+    """Raises `StorageConfigInvalid` if the server would evict records, or never free expired ones."""
     if "nsup-period" not in settings:
         raise StorageConfigInvalid(f"{where}: the server has no such namespace")
     evicting = sorted(
@@ -307,7 +308,7 @@ def check_namespace(where: str, settings: Mapping[str, str]) -> None:
 
 
 def _settings(answer: str) -> dict[str, str]:
-    """Of the answer to the info request `namespace/...`."""
+    """The settings in the answer to the info request `namespace/...`."""
     values = answer.strip().split("\t")[-1]
     return dict(pair.split("=", 1) for pair in values.split(";") if "=" in pair)
 
@@ -322,7 +323,7 @@ def _kept(record: BatchRecord, name: str) -> _Kept | Outcome:
 
 
 def _failure(record: BatchRecord) -> Outcome | None:
-    """Of a write; None: done."""
+    """The failure of a write; None: done."""
     if record.result == 0 and record.record is not None:
         return None
     if record.result in _RACE_LOST and not record.in_doubt:
@@ -342,7 +343,7 @@ def _described(record: BatchRecord) -> str:
 
 
 def _ttl_s(value: bytes, now_ms: int) -> int:
-    """Until the last expiry has passed; never less."""
+    """Seconds until the last expiry has passed; never less."""
     seconds = -(-(max(entries.expiries(value)) - now_ms) // 1000) + _CLOCK_MARGIN_S
     return seconds if seconds <= _LONGEST_TTL_S else aerospike.TTL_NEVER_EXPIRE
 

@@ -1,13 +1,13 @@
-"""Arrow IPC streams: whole columns are decoded at once, so that a request costs little more than its items' objects.
+"""Arrow IPC streams: whole columns are decoded at once, so a request costs little more than its items' objects.
 
     items      key binary, version int64, tag binary (may be missing), value binary, expires_at_ms int64
     keys       key binary
-    outcomes   status dictionary<utf8>, reason utf8 (null where `ok`)
+    outcomes   status dictionary<utf8>, reason utf8 (null if `ok`)
     found      status, reason, items list<struct<version int64, tag binary, value binary, expires_at_ms int64>>
 
-Binary columns may also be large, fixed-size or views, integers of any width; no column has nulls. A stream must end
-with Arrow's end-of-stream marker: one that was cut between two batches would otherwise pass for a shorter one. Buffers
-compressed inside of the stream are refused: they unfold to any size. (Content-Encoding does not: its limit is known.)
+Binary columns may also be large, fixed-size or views, and integers of any width; no column has nulls. A stream must end
+with Arrow's end-of-stream marker: one cut between two batches would otherwise pass for a shorter one. Buffers
+compressed inside the stream are refused, because they decompress to any size. (Content-Encoding has a known limit.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from joins.storage.errors import RequestInvalid, RequestMalformed
 from joins.storage.model import Found, Item, Outcome, Status
 
 _END = struct.pack("<iI", -1, 0)
-_HEADER_FIELD, _COMPRESSION_FIELD = 2, 3  # of the tables Message and RecordBatch in Arrow's format files
+_HEADER_FIELD, _COMPRESSION_FIELD = 2, 3  # in the tables Message and RecordBatch of Arrow's format
 
 STATUSES = pa.array([status.value for status in Status], pa.utf8())
 _CODE = {status: code for code, status in enumerate(Status)}
@@ -107,7 +107,7 @@ def outcomes_table(body: bytes) -> pa.Table:
 
 
 def found_columns(body: bytes, count: int) -> tuple[pa.Table, pa.Table]:
-    """The answer to a read of `count` keys: (status, reason) by key; all items, each with the index of its key.
+    """The answer to a read of `count` keys: (status, reason) per key; all items, each with the index of its key.
 
     Raises `RequestMalformed`, `RequestInvalid`.
     """
@@ -122,7 +122,7 @@ def found_columns(body: bytes, count: int) -> tuple[pa.Table, pa.Table]:
 
 
 def written(batch: pa.RecordBatch | pa.Table) -> bytes:
-    """A batch or a table as a whole stream."""
+    """A batch or a table as a complete stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write(batch)
@@ -131,7 +131,7 @@ def written(batch: pa.RecordBatch | pa.Table) -> bytes:
 
 
 def read(body: bytes, schema: pa.Schema, optional: Sequence[str] = ()) -> pa.Table:
-    """The table of a stream, its columns of the types of `schema`. Raises `RequestMalformed`, `RequestInvalid`."""
+    """The table of a stream, with columns of the types in `schema`. Raises `RequestMalformed`, `RequestInvalid`."""
     if not body.endswith(_END):
         raise RequestMalformed("the Arrow stream does not end: half a body, or no Arrow IPC stream at all")
     try:
@@ -208,7 +208,7 @@ def _refuse_compressed(body: bytes) -> None:
 
 
 def _field(flat: memoryview, table: int, number: int) -> int:
-    """Where a field of a FlatBuffers table stands; 0: it has none."""
+    """The position of a field in a FlatBuffers table; 0: it does not have the field."""
     vtable = table - struct.unpack_from("<i", flat, table)[0]
     place = vtable + 4 + 2 * number
     if place >= vtable + struct.unpack_from("<H", flat, vtable)[0]:

@@ -1,6 +1,6 @@
-"""Which back end a URL names. It makes the namespaces that the store does not have yet, and refuses contradictions.
+"""Opens the back end that a URL names. Creates namespaces that the store does not have yet, refuses contradictions.
 
-lmdb:///var/lib/teacup/storage?map_size=32GiB&sync=yes    the folder; map_size: what it may grow to
+lmdb:///var/lib/teacup/storage?map_size=32GiB&sync=yes    the folder; map_size: how large it may grow
 aerospike://host:3000,other:3000/namespace                Aerospike's hosts, and its namespace
 """
 

@@ -1,17 +1,17 @@
 """The storage API for programs: items as plain data, or whole columns for joins and feeders.
 
     write, read, delete            plain data: each item has its outcome, in the order of the request
-    write_table, read_columns      Arrow in, Arrow out, no object for each item; what stays unsettled raises
+    write_table, read_columns      Arrow in, Arrow out, no object per item; raises if anything stays unsettled
     namespace, namespaces, raise_retained_from
 
-Requests beyond `items_per_request` or `bytes_per_request` are split. What is repeated, within `attempts` and
+Requests beyond `items_per_request` or `bytes_per_request` are split. What is retried, within `attempts` and
 `give_up_after_s`, with growing pauses and jitter, or after the server's Retry-After:
 
-    reads, writes (the very same item changes nothing), states    any lost or half answer, 429, 5xx
+    reads, writes (the same item again changes nothing), states   any lost or incomplete answer, 429, 5xx
     deletes (they could remove what was written meanwhile)        429, 503, no connection: nothing was done
-    items that are `retryable` or `in_doubt`                      by themselves, without their request
+    items that are `retryable` or `in_doubt`                      by themselves, without the rest of their request
 
-A client may be used by many threads at a time; after a fork, make a new one.
+A client may be used by many threads at once; after a fork, create a new one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["Answered", "NamespaceBody", "StorageClient"]
 
 _UNSETTLED = frozenset({Status.RETRYABLE, Status.IN_DOUBT})
 _ROW_BYTES = 32
-"""Of an item's fixed columns and offsets in a request."""
+"""The size of an item's fixed columns and offsets in a request."""
 
 Asked = TypeVar("Asked", Item, bytes)
 Result = TypeVar("Result", Outcome, Found)
@@ -54,11 +54,11 @@ Body = TypeVar("Body", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Of `read_columns`.
+    """The result of `read_columns`.
 
-    found     index (of the key), version, tag, value, expires_at_ms: a row for each live item, by index, then
-              (version, tag) ascending; keys without one have no row
-    rejected  index, status, reason: keys that can never stand in this store (their length)
+    found     index (of the key), version, tag, value, expires_at_ms: one row per live item, by index, then
+              (version, tag) ascending; keys without a live item have no row
+    rejected  index, status, reason: keys that can never be in this store (because of their length)
     """
 
     found: pa.Table
@@ -69,16 +69,16 @@ class StorageClient:
     """Calls one storage API.
 
     url                 `https://storage.example:8720`
-    token               a bearer token; None where the server is open
+    token               a bearer token; None if the server is open
     connect_timeout_s   for a connection
     read_timeout_s      between two pieces of an answer
-    attempts            of one request, the first included
-    give_up_after_s     no attempt begins later than this after the first one
+    attempts            per request, including the first
+    give_up_after_s     no attempt starts later than this after the first one
     items_per_request, bytes_per_request   larger calls are split; the server's limits are 10,000 and 32 MiB
-    compression         `zstd` or `gzip`, in both directions. None: on a fast network compressing costs more time than
-                        it saves; for a slow one, with values that are not compressed already, take `zstd`
-    verify              False or the path of a CA bundle, as `requests` has it
-    codec               JSON instead of Arrow, for looking at what is sent; columns always travel as Arrow
+    compression         `zstd` or `gzip`, in both directions. None: on a fast network compression costs more time than
+                        it saves; on a slow one, with values that are not already compressed, use `zstd`
+    verify              False or the path of a CA bundle, as in `requests`
+    codec               JSON instead of Arrow, to inspect what is sent; columns always use Arrow
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class StorageClient:
         """Write the rows of columns key, version, tag (may be missing), value, expires_at_ms.
 
         Returns the rows that are not kept as (index, status, reason): `conflict` (a newer one is kept) or `rejected`.
-        Raises `ItemsUnsettled` besides what `write` raises: all of it may be written again.
+        Raises `ItemsUnsettled` in addition to what `write` raises: everything may be written again.
         """
 
         def send(rows: Any) -> tuple[None, pa.Table]:
@@ -167,7 +167,7 @@ class StorageClient:
     def read_columns(self, namespace: str, keys: pa.Array | pa.ChunkedArray) -> Answered:
         """Read the live items of an Arrow array of keys (binary of any kind).
 
-        Raises `ItemsUnsettled` besides what `read` raises: never a part of what is asked for.
+        Raises `ItemsUnsettled` in addition to what `read` raises; it never returns part of what was requested.
         """
 
         def send(part: Any) -> tuple[pa.Table, pa.Table]:
@@ -187,7 +187,7 @@ class StorageClient:
         return Answered(found, _joined([rejected for _, rejected in answers], _REFUSED))
 
     def namespace(self, namespace: str) -> NamespaceBody:
-        """What it keeps, its generation, and from which version on. Raises `CallFailed`, `NamespaceUnknown`."""
+        """Its settings, its generation, and `retained_from`. Raises `CallFailed`, `NamespaceUnknown`."""
         return self._json("GET", _path(namespace), NamespaceBody)
 
     def namespaces(self) -> tuple[NamespaceBody, ...]:
@@ -195,7 +195,7 @@ class StorageClient:
         return tuple(self._json("GET", "/v1/namespaces", NamespacesBody).namespaces)
 
     def raise_retained_from(self, namespace: str, version: int) -> NamespaceBody:
-        """Say that items below `version` were never stored; a lower one than before changes nothing."""
+        """Record that items below `version` were never stored; a lower version than before changes nothing."""
         return self._json("PUT", _path(namespace) + "/retained_from", NamespaceBody, {"retained_from": version})
 
     def _json(self, method: str, path: str, model: type[Body], document: object = None) -> Body:
@@ -249,7 +249,7 @@ class StorageClient:
     def _settle(
         self, asked: Sequence[Asked], send: Callable[[Sequence[Asked]], list[Result]], unsettled: frozenset[Status]
     ) -> list[Result]:
-        """The results of one request; what is not settled is sent again by itself."""
+        """The results of one request; unsettled items are sent again by themselves."""
         results: dict[int, Result] = {}
         pending = range(len(asked))
 
@@ -314,12 +314,12 @@ class StorageClient:
         return found, _joined(refused, _REFUSED)
 
     def _repeat(self, attempt: Callable[[], None]) -> None:
-        """Make the attempt until it raises no `Again`, or the last one's error."""
+        """Repeat the attempt until it does not raise `Again`; finally raise the last one's error."""
         patient = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(Again),
             stop=tenacity.stop_after_attempt(self._attempts) | tenacity.stop_after_delay(self._give_up_after_s),
             wait=_pause,
-            before_sleep=lambda state: logger.warning("%s", _error_of(state)),  # whoever waits wants to know for what
+            before_sleep=lambda state: logger.warning("%s", _error_of(state)),  # say what the wait is for
             reraise=True,
         )
         try:
@@ -328,7 +328,7 @@ class StorageClient:
             raise again.error from again.error.__cause__
 
     def _parts(self, sizes: npt.NDArray[Any]) -> Iterator[slice]:
-        """Slices within the limits of one request; an item beyond them stands alone."""
+        """Slices within the limits of one request; an item beyond them gets a slice of its own."""
         ends = np.cumsum(sizes.astype(np.int64) + _ROW_BYTES)
         start = 0
         while start < len(ends):

@@ -1,11 +1,11 @@
-"""How items travel: one Protocol, JSON for people and Arrow for machines, with the same meaning.
+"""How items are encoded: one Protocol, JSON for people and Arrow for machines, with the same meaning.
 
     request of items:write            request of items:read, items:delete    answers
     key version tag value expires     key                                    status reason [items of the key]
 
-Answers stand in the order of the request, one for each item or key. The server decodes requests and encodes answers,
-the client the other way round. What cannot be read raises `RequestMalformed`, what has a wrong shape
-`RequestInvalid`; the client takes either, in an answer, for half an answer. A tag that is left out is empty.
+Answers are in the order of the request, one per item or key. The server decodes requests and encodes answers; the
+client does the reverse. What cannot be read raises `RequestMalformed`; what has the wrong shape raises
+`RequestInvalid`; the client treats either, in an answer, as an incomplete answer. An omitted tag is empty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from joins.storage.errors import RequestTooLarge
 from joins.storage.model import Found, Item, Outcome
 
 LARGEST = 4 * 10**18
-"""Of versions (the smallest is its negative) and expiries: within int64, and exact in any notation of numbers."""
+"""The largest version (the smallest is its negative) and expiry: within int64, and exact in any number format."""
 
 
 class Codec(Protocol):
@@ -29,7 +29,7 @@ class Codec(Protocol):
     def encode_items(self, items: Sequence[Item]) -> bytes: ...
 
     def decode_items(self, body: bytes, most: int) -> list[Item]:
-        """Up to `most`; raises `RequestTooLarge` beyond."""
+        """At most `most`; raises `RequestTooLarge` beyond."""
         ...
 
     def encode_keys(self, keys: Sequence[bytes]) -> bytes: ...
@@ -43,7 +43,7 @@ class Codec(Protocol):
     def encode_found(self, found: Sequence[Found]) -> bytes: ...
 
     def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[Found]:
-        """Of the keys that were asked for: answers do not repeat them."""
+        """The results for the requested keys: answers do not repeat the keys."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Content-Encoding: gzip (level 1) and zstd, in both directions, never unfolding to more than is allowed."""
+"""Content-Encoding: gzip (level 1) and zstd, in both directions, never decompressing to more than is allowed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 from joins.storage.errors import RequestMalformed, RequestTooLarge
 
 ENCODINGS = ("zstd", "gzip")
-"""The best first."""
+"""Best first."""
 
 
 def compress(body: bytes, encoding: str) -> bytes:
@@ -17,7 +17,7 @@ def compress(body: bytes, encoding: str) -> bytes:
 
 
 def decompress(body: bytes, encoding: str, most_bytes: int) -> bytes:
-    """The body as it was. Raises `RequestMalformed`, `RequestTooLarge`."""
+    """The original body. Raises `RequestMalformed`, `RequestTooLarge`."""
     try:
         with pa.CompressedInputStream(pa.BufferReader(body), encoding) as stream:
             plain: bytes = stream.read(most_bytes + 1)

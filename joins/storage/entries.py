@@ -1,9 +1,9 @@
-"""The items of one key as one value of bytes, and the rules of `model` on them. Pure: for stores that know only bytes.
+"""The items of one key as one byte string, and the rules of `model` for them. Pure: for stores that know only bytes.
 
     value = entry ...                                      by (version, tag) ascending; `latest`: one
     entry = version int64, expiry int64, length of tag uint16, length of value uint32, tag, value     little-endian
 
-An entry is live until its expiry. What is not live counts as gone, whether it is still there or not.
+An entry is live until its expiry. What is not live counts as gone, even if it is still there.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NOT_FOUND = Found(Status.NOT_FOUND)
 
 
 def refusal(namespace: Namespace, item: Item, now_ms: int) -> Outcome | None:
-    """What a write comes to whatever is stored; None: that depends on what is stored.
+    """The outcome of a write regardless of what is stored; None: it depends on what is stored.
 
-    An item that is expired already is `ok`: it would not be found anyhow.
+    An item that has already expired is `ok`: it would not be found anyway.
     """
     if namespace.retention_ms is not None and item.expires_at_ms < item.version + namespace.retention_ms:
         return Outcome(
@@ -39,9 +39,9 @@ def pack(item: Item) -> bytes:
 
 
 def admit(namespace: Namespace, kept: bytes | None, item: Item, now_ms: int) -> tuple[Outcome, bytes | None]:
-    """Write an item, which is not refused, beside what is kept of its key.
+    """Write an item that is not refused next to what is kept for its key.
 
-    Returns what becomes of it, and the new value of its key; None: it stays as it is.
+    Returns its outcome, and the new value of its key; None: the value stays as it is.
     """
     if kept is None:
         return _OK, pack(item)
@@ -61,7 +61,7 @@ def admit(namespace: Namespace, kept: bytes | None, item: Item, now_ms: int) -> 
 
 
 def found(key: bytes, kept: bytes | None, now_ms: int) -> Found:
-    """What a read of the key answers."""
+    """The answer to a read of the key."""
     if kept is None:
         return NOT_FOUND
     version, expiry, tag_length, value_length = _HEAD.unpack_from(kept)
@@ -79,17 +79,17 @@ def found(key: bytes, kept: bytes | None, now_ms: int) -> Found:
 
 
 def live_part(kept: bytes, now_ms: int) -> bytes:
-    """The value without what has expired; empty: nothing is left."""
+    """The value without expired entries; empty: nothing is left."""
     return b"".join(kept[start:end] for _, expiry, start, end in _entries(kept) if expiry > now_ms)
 
 
 def expiries(kept: bytes) -> list[int]:
-    """When the entries expire, in their order."""
+    """When the entries expire, in order."""
     return [expiry for _, expiry, _, _ in _entries(kept)]
 
 
 def _entries(kept: bytes) -> Iterator[tuple[tuple[int, bytes], int, int, int]]:
-    """Of each: (version, tag), expiry, where it begins and ends."""
+    """For each entry: (version, tag), expiry, where it starts and ends."""
     start = 0
     while start < len(kept):
         version, expiry, tag_length, value_length = _HEAD.unpack_from(kept, start)

@@ -1,17 +1,17 @@
-"""What the storage API refuses or gives up, on both sides of it.
+"""The errors of the storage API, on both sides of it.
 
     StorageError
       +- StorageConfigInvalid     a value of a configuration, or an argument of the client, is not allowed
       +- StorageUnavailable       the back end cannot be opened, read or written: nothing at all was done
       +- NamespaceUnknown         the server's configuration has no such namespace
       +- RequestInvalid           a body or a value of a request is not allowed; sending it again changes nothing
-      |    +- RequestMalformed    it cannot even be read: no JSON, no Arrow stream
+      |    +- RequestMalformed    it cannot be read: not JSON, or not an Arrow stream
       |    +- RequestTooLarge     more items, or more bytes, than one request may have
       +- ItemsUnsettled           after the bounded retries some items are still `retryable` or `in_doubt`
       +- CallFailed               the client's call got no usable answer; what was written may or may not be there
            +- AccessDenied        the token is missing, unknown, or lacks the scope for the namespace
            +- RateLimited         too many requests, and the bounded retries did not help
-           +- ServerUnavailable   no connection, a time-out, half an answer, or an error of the server
+           +- ServerUnavailable   no connection, a time-out, an incomplete answer, or a server error
            +- AnswerNotUnderstood what answered does not speak this API
 
 Every message says which value was wrong, where it came from, and what to do.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 
 class StorageError(Exception):
-    """Anything that the storage API refuses or gives up."""
+    """Any error of the storage API."""
 
 
 class StorageConfigInvalid(StorageError, ValueError):
@@ -41,7 +41,7 @@ class RequestInvalid(StorageError, ValueError):
 
 
 class RequestMalformed(RequestInvalid):
-    """A body that cannot even be read: no JSON, no Arrow stream."""
+    """A body that cannot be read: not JSON, or not an Arrow stream."""
 
 
 class RequestTooLarge(RequestInvalid):
@@ -61,11 +61,11 @@ class AccessDenied(CallFailed):
 
 
 class RateLimited(CallFailed):
-    """Too many requests; the bounded retries waited as told and were refused again."""
+    """Too many requests; the bounded retries waited as requested and were refused again."""
 
 
 class ServerUnavailable(CallFailed):
-    """No connection, a time-out, half an answer, or an error of the server, after the bounded retries."""
+    """No connection, a time-out, an incomplete answer, or a server error, after the bounded retries."""
 
 
 class AnswerNotUnderstood(CallFailed):

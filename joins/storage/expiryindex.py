@@ -1,10 +1,10 @@
-"""Which keys to look at for what has expired: an index in LMDB that costs little to write.
+"""Which keys to check for expired items: an index in LMDB that is cheap to write.
 
-    (bucket of expiry, transaction, part) -> up to 64 keys, each with its length before it
+    (bucket of expiry, transaction, part) -> up to 64 keys, each preceded by its length
 
-A bucket is 10 s of expiries, and over when everything in it has expired. A transaction adds its keys in parts, in the
-order of time, so that adding is appending and the keys to be freed are the first ones. An item that is replaced or
-deleted leaves its key here until its bucket is over: what stands here is to be looked at, no more.
+A bucket covers 10 s of expiries, and is over when everything in it has expired. A transaction adds its keys in parts,
+in order of time, so adding is appending, and the keys to be freed come first. An item that is replaced or deleted
+leaves its key here until its bucket is over: an entry only says that the key should be checked.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _LENGTH = Struct("<H")
 
 
 def bucket(expires_at_ms: int) -> int:
-    """Over at `bucket * 10 s`."""
+    """The bucket of an expiry; it is over at `bucket * 10 s`."""
     return -(-expires_at_ms // _BUCKET_MS)
 
 
 def add(txn: lmdb.Transaction[bytes], index: lmdb._Database, keys_by_bucket: Mapping[int, Sequence[bytes]]) -> None:
-    """Once a transaction: what it adds is told apart by its number."""
+    """Call once per transaction: entries are distinguished by the transaction's number."""
     number = txn.id()
     parts = []
     for at in sorted(keys_by_bucket):
@@ -38,7 +38,7 @@ def add(txn: lmdb.Transaction[bytes], index: lmdb._Database, keys_by_bucket: Map
 
 
 def take(txn: lmdb.Transaction[bytes], index: lmdb._Database, now_ms: int, limit: int) -> list[bytes]:
-    """Remove the first parts whose buckets are over, until they name `limit` keys. Returns these, sorted."""
+    """Remove the first parts whose buckets are over, until they name `limit` keys. Returns the keys, sorted."""
     keys: set[bytes] = set()
     with txn.cursor(index) as cursor:
         there = cursor.first()

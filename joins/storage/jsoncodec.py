@@ -1,4 +1,4 @@
-"""JSON: bytes as base64url with padding; standard base64, and no padding, are understood as well."""
+"""JSON: bytes as base64url with padding; standard base64 and missing padding are accepted too."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Base64 = Annotated[
 
 
 def _whole(value: object) -> object:
-    """1.0 is an integer to JSON schema, and to languages that have one kind of number."""
+    """1.0 is an integer in JSON Schema, and in languages with a single number type."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -49,7 +49,7 @@ class _Answered(BaseModel):
 
 
 class ValueBody(_Sent):
-    """One item, whose key stands elsewhere."""
+    """One item, without its key."""
 
     version: Version
     tag: Base64 = Field(default=b"", description="tells items of one key and version apart")
@@ -160,7 +160,7 @@ class JsonCodec:
 
 
 def found_document(found: Found) -> dict[str, Any]:
-    """One `FoundBody` as plain data, bytes still being bytes."""
+    """One `FoundBody` as plain data, with bytes still as bytes."""
     items = [
         {"version": item.version, "tag": item.tag, "value": item.value, "expires_at_ms": item.expires_at_ms}
         for item in found.items

@@ -1,9 +1,9 @@
-"""Bytes by key, the last put wins: for those who keep results in a namespace (`keep: latest`), one writer a key.
+"""Bytes by key, the last put wins: for results kept in a namespace (`keep: latest`), with one writer per key.
 
-Storage keeps the highest version and takes a second item of one version for the same one. So every put gets a version
-of its own: above the wall clock in microseconds, above every version that was read, above the put before. A writer
-that reads a key before it puts it, as all do that compute a value from the last one, is then never overtaken by its own
-past, whatever its clock does.
+Storage keeps the highest version, and treats a second item of the same version as the same item. So every put gets a
+version of its own: above the wall clock in microseconds, above every version read, and above the previous put. A writer
+that reads a key before it puts it, as every writer does that computes a value from the last one, is therefore never
+overtaken by its own past puts, whatever its clock does.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from joins.storage.model import Item, Status
 
 
 class StorageKeyValue:
-    """`get_many` and `put_many` on a namespace. What `put_many` returned from is as durable as the server's store keeps
-    it: nothing can write counts anew, so give an embedded one `sync=yes` (`lmdb:///FOLDER?sync=yes`), or they do not
-    survive a loss of power. One that raises may have put a part.
+    """`get_many` and `put_many` on a namespace. Once `put_many` has returned, its values are as durable as the server's
+    store makes them. Counts cannot be written again from anywhere, so give an embedded store `sync=yes`
+    (`lmdb:///FOLDER?sync=yes`), or they do not survive a power failure. A `put_many` that raises may have put some.
 
     lives_ms    how long a value lives after it was put
     clock_ms    the wall clock

@@ -2,18 +2,18 @@
 
     namespaces      name -> stored.py, in JSON
     items/NAME      key -> its items (entries.py); a key beyond 510 bytes by its beginning and a digest of 64 bytes
-    expiries/NAME   which keys to look at for what has expired (expiryindex.py)
+    expiries/NAME   which keys to check for expired items (expiryindex.py)
 
-A request is one transaction. A write also purges a bounded number of keys that the index says are due, so that expiry
-frees space at the pace of writing, and nothing is ever scanned.
+A request is one transaction. A write also purges a bounded number of keys that the index says are due, so expiry frees
+space at the pace of writing, and nothing is ever scanned.
 
-LMDB copies pages to change them, removing included: a store that is full to the last page could never be purged. So a
+LMDB copies pages to change them, even to remove: a store that is full to the last page could never be purged. So a
 transaction that would leave less than a small reserve is undone; the reserve is for purging, and for the settings.
 
 Durability: what is acknowledged survives `kill -9`. With `sync=yes` each transaction waits for the disk and survives a
 power failure too, at less than half the pace (measured, requests of 1,000 random keys: 67,000 keys/s instead of
-154,000, as each touches a thousand pages). The default is `sync=no`, as what the store keeps can be written anew from
-where it came; a store that was open when the machine went down is recognised and refused (unsynced.py).
+154,000, because each touches a thousand pages). The default is `sync=no`, because what the store keeps can be written
+again from its source; a store that was open when the machine went down is detected and refused (unsynced.py).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Opened:
 
 
 class LmdbStore:
-    """A back end (`model.Backend`) in a folder, which is made where it is missing.
+    """A back end (`model.Backend`) in a folder, which is created if it is missing.
 
     Raises `StorageUnavailable`.
     """
@@ -90,7 +90,7 @@ class LmdbStore:
             raise StorageUnavailable(f"the store in {folder} cannot be opened: {error}") from error
 
     def declare(self, namespace: Namespace) -> None:
-        """Make the namespace where it is not there yet. Raises `StorageConfigInvalid` for contradicting settings."""
+        """Create the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
         self._open(namespace)
 
     def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]:
@@ -133,7 +133,7 @@ class LmdbStore:
             return [Outcome(Status.RETRYABLE, str(error))] * len(keys)
 
     def state(self, namespace: Namespace, now_ms: int) -> State:
-        """What it publishes is kept, so that it never goes back."""
+        """The published state is stored, so that it never goes back."""
         opened = self._open(namespace)
         with self._transaction(write=True) as txn:
             stored = self._stored(txn, opened)
@@ -143,7 +143,7 @@ class LmdbStore:
             return published.state
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
-        """Kept in the store, for all processes."""
+        """Recorded in the store, for all processes."""
         opened = self._open(namespace)
         with self._transaction(write=True) as txn:
             stored = self._stored(txn, opened)
@@ -152,7 +152,7 @@ class LmdbStore:
                 self._keep(txn, opened, raised)
 
     def purge(self, now_ms: int, limit: int) -> int:
-        """As in the Protocol. Writes do the same on the way: this is for stores that rest."""
+        """As in the Protocol. Writes purge too; this is for stores that are idle."""
         with self._lock:
             every = {opened.name: opened for opened in self._opened.values()}
         seen = 0
@@ -164,7 +164,7 @@ class LmdbStore:
         return seen
 
     def close(self) -> None:
-        """Of this process; others go on. Waits for the disk."""
+        """Close it for this process; others go on. Waits for the disk."""
         try:
             self._env.sync(True)
         except lmdb.Error as error:
@@ -176,7 +176,7 @@ class LmdbStore:
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[lmdb.Transaction[bytes]]:
-        """Carried out as a whole, or not at all."""
+        """A transaction that is carried out completely, or not at all."""
         try:
             if _identity(self._folder) != self._file:
                 raise StorageUnavailable(f"the store in {self._folder} was replaced: start this server again")
@@ -247,7 +247,7 @@ class LmdbStore:
         return outcomes
 
     def _check_reserve(self, txn: lmdb.Transaction[bytes], changed_bytes: int) -> None:
-        """Raises `MapFullError` where the transaction leaves less than the reserve: tries it out, if that may be."""
+        """Raises `MapFullError` if the transaction leaves less than the reserve; tries it out when that is possible."""
         used = self._env.info()["last_pgno"] * _PAGE_BYTES
         if used + 2 * (changed_bytes + _RESERVE_PAGES * _PAGE_BYTES) < self._map_bytes:
             return
@@ -258,7 +258,7 @@ class LmdbStore:
             txn.delete(probe, db=self._probes)
 
     def _purge_in_steps(self, opened: _Opened, now_ms: int, limit: int, step: int) -> int:
-        """As `_purge`, in transactions of their own, the pages that one frees being there for a later one."""
+        """Like `_purge`, in several transactions: pages that one frees are available to a later one."""
         seen = 0
         while seen < limit:
             with self._transaction(write=True) as txn:
@@ -269,7 +269,7 @@ class LmdbStore:
         return seen
 
     def _purge(self, txn: lmdb.Transaction[bytes], opened: _Opened, now_ms: int, limit: int) -> int:
-        """Remove what has expired of the keys that are due. Returns how many these were."""
+        """Remove the expired items of keys that are due. Returns how many keys were due."""
         due = expiryindex.take(txn, opened.expiries, now_ms, limit)
         if not due:
             return 0
@@ -284,7 +284,7 @@ class LmdbStore:
 
 
 class _StoreFull(StorageUnavailable):
-    """What is to be changed needs more pages than there are."""
+    """A change needs more pages than there are."""
 
 
 def _identity(folder: Path) -> tuple[int, int]:
@@ -293,7 +293,7 @@ def _identity(folder: Path) -> tuple[int, int]:
 
 
 def _stored_key(key: bytes) -> bytes:
-    """LMDB's keys have at most 511 bytes. Those of 511 are long ones, which are told apart by their digest."""
+    """LMDB's keys have at most 511 bytes. Those of 511 stand for longer ones, distinguished by their digest."""
     if len(key) <= _LONGEST_KEY:
         return key
     digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()

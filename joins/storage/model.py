@@ -1,11 +1,11 @@
 """What the storage API keeps and answers. Pure: plain data, shared by server, client and back ends.
 
-An item is told apart by (key, version, tag): for joins, the right record's key, its event time, and its position. Its
+An item is identified by (key, version, tag): for joins, the right record's key, its event time, and its position. Its
 expiry is absolute. Three rules follow, and every back end obeys them:
 
-    writing an item again changes nothing       so a retry is safe, and never prolongs a life
+    writing an item again changes nothing       so a retry is safe, and never extends an item's life
     `latest`: a lower (version, tag) is dropped  status `conflict`; so the order of writes does not matter
-    `all`: at most `bound` live items a key     one more is `rejected`, with its reason
+    `all`: at most `bound` live items per key   one more is `rejected`, with the reason
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Keep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """keep, bound     which versions of a key are kept; bound: how many at most under `all`
+    """keep, bound     which versions of a key are kept; bound: how many at most with `all`
 
     retention_ms     versions are times in milliseconds, and every item lives at least until version + retention_ms
                      (an earlier expiry is rejected); None: nothing is promised, and `retained_from` is unknown
@@ -59,7 +59,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of a write or delete; reason: for people, where the status is not `ok`."""
+    """The result of a write or delete; reason: for people, if the status is not `ok`."""
 
     status: Status
     reason: str | None = None
@@ -67,7 +67,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of a read: the live items of one key, by (version, tag) ascending; none unless the status is `ok`."""
+    """The result of a read: the live items of one key, by (version, tag) ascending; none unless the status is `ok`."""
 
     status: Status
     items: tuple[Item, ...] = ()
@@ -88,13 +88,13 @@ class State:
 class Backend(Protocol):
     """Keeps items. Thread-safe; several processes may share one store. `now_ms` is the wall clock, always given.
 
-    Results stand in the order of the request. Where a key (for writes: an item) stands several times in a request,
-    the request has the effect of its items carried out one after the other in their order.
+    Results are in the order of the request. If a key (for writes: an item) occurs several times in a request, the
+    effect is that of its items carried out one after the other, in order.
     Raises `StorageUnavailable` when nothing at all could be done; single failures are statuses.
     """
 
     def declare(self, namespace: Namespace) -> None:
-        """Make the namespace where it is not there yet.
+        """Create the namespace if it does not exist yet.
 
         Raises `StorageConfigInvalid` for settings that break what the stored ones promised.
         """
@@ -105,21 +105,21 @@ class Backend(Protocol):
     def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Found]: ...
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Outcome]:
-        """Remove all items of each key; `not_found` where there was none."""
+        """Remove all items of each key; `not_found` if there was none."""
         ...
 
     def state(self, namespace: Namespace, now_ms: int) -> State:
-        """Of a namespace, which is made (with a new generation) where the store does not have it yet."""
+        """The state of a namespace, which is created (with a new generation) if the store does not have it yet."""
         ...
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
-        """Say that items below `version` were never stored (a feeder that began later); only ever goes up."""
+        """Record that items below `version` were never stored (a feeder that started later); it only ever goes up."""
         ...
 
     def purge(self, now_ms: int, limit: int) -> int:
-        """Free the space of what has expired in the declared namespaces; looks at about `limit` keys.
+        """Free the space of expired items in the declared namespaces; checks about `limit` keys.
 
-        Returns how many keys it has looked at: less than `limit` once nothing more is due, 0 where the store does it by
+        Returns how many keys it checked: fewer than `limit` once nothing more is due, 0 if the store does this by
         itself.
         """
         ...

@@ -1,12 +1,12 @@
-"""What a store keeps about a namespace, and what follows from it. Pure.
+"""What a store records about a namespace, and what follows from it. Pure.
 
     retained_from = the largest of: now - retention + 1, the raised floor, the horizon
 
-An item of version now - retention may expire now, and is not found any more: hence the 1.
+An item of version now - retention may expire now and is then no longer found: hence the 1.
 
-The horizon is the largest that was ever published, or below which anything was freed: a clock that goes back does not
-bring back what is gone. Settings may change as long as what was promised is kept: `keep` never; `bound` at will (what
-is there stays); `retention_ms` only down, as items that are there live no longer than was asked for them.
+The horizon is the largest value that was ever published, or below which anything was freed: a clock that goes back does
+not bring back what is gone. Settings may change as long as promises are kept: `keep` never; `bound` freely (existing
+items stay); `retention_ms` only down, because existing items live no longer than was requested for them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Stored:
 
     @classmethod
     def made(cls, namespace: Namespace, generation: str) -> Stored:
-        """Of a namespace at its first use."""
+        """For a namespace at its first use."""
         return cls(namespace.keep, namespace.bound, namespace.retention_ms, generation)
 
     @classmethod
@@ -45,7 +45,7 @@ class Stored:
         return json.dumps(asdict(self))
 
     def reopened(self, namespace: Namespace, store: str) -> Stored:
-        """With the settings of today. Raises `StorageConfigInvalid` where they break what was promised."""
+        """With the current settings. Raises `StorageConfigInvalid` if they break what was promised."""
         where = f"namespace {namespace.name} of {store}"
         if namespace.keep is not self.keep:
             raise StorageConfigInvalid(
@@ -72,7 +72,7 @@ class Stored:
 
     @property
     def state(self) -> State:
-        """What is published, once `at` the present."""
+        """What is published; call it after `at` with the present time."""
         if self.retention_ms is None or self.horizon is None:
             return State(self.generation, None)
         return State(self.generation, self.horizon if self.floor is None else max(self.horizon, self.floor))

@@ -1,7 +1,7 @@
-"""One exchange with the storage API: bytes out, bytes in, or an error that says whether trying again is safe.
+"""One exchange with the storage API: bytes out, bytes in, or an error that says whether a retry is safe.
 
-Sessions are pooled, and each is used by one thread at a time. Nothing is repeated here; `Again` wraps an error after
-which the caller may.
+Sessions are pooled, and each is used by one thread at a time. Nothing is retried here; `Again` wraps an error after
+which the caller may retry.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from joins.storage.wire import NO_NAMESPACE
 
 Answer = TypeVar("Answer")
 
-_MAX_ANSWER_BYTES = 1 << 30  # of a compressed answer, unfolded
+_MAX_ANSWER_BYTES = 1 << 30  # of a compressed answer, decompressed
 _RETRY_AFTER_MAX_S = 10.0
 _SMALLEST_COMPRESSED = 1024
 _REFUSALS: dict[int, type[StorageError]] = {
@@ -56,7 +56,7 @@ _NOTHING_DONE = (429, 503)
 
 
 class Again(Exception):
-    """`error` happened, and the same call may be made again: after so many seconds, or when the caller likes."""
+    """`error` happened, and the same call may be retried: after `after_s` seconds, or at any time if that is None."""
 
     def __init__(self, error: StorageError, after_s: float | None = None) -> None:
         super().__init__(str(error))
@@ -65,7 +65,7 @@ class Again(Exception):
 
 
 class Transport:
-    """Pooled sessions to one storage API. For many threads."""
+    """Pooled sessions to one storage API. Thread-safe."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Transport:
         self._idle: LifoQueue[requests.Session] = LifoQueue()
 
     def close(self) -> None:
-        """Close the idle connections; a call under way keeps its own."""
+        """Close the idle connections; a call in progress keeps its own."""
         while True:
             try:
                 self._idle.get_nowait().close()
@@ -109,7 +109,7 @@ class Transport:
     ) -> Answer:
         """What `understand` makes of the answer. Raises `Again` or a `StorageError`.
 
-        repeatable: carrying it out twice is as good as once.
+        repeatable: carrying it out twice has the same effect as once.
         """
         where = f"{method} {self._url}{path}"
         try:
@@ -147,7 +147,7 @@ class Transport:
                 data=body,
                 headers=headers,
                 timeout=self._timeout_s,
-                allow_redirects=False,  # a token must not travel elsewhere
+                allow_redirects=False,  # a token must not be sent elsewhere
                 stream=True,
             )
             try:
@@ -188,7 +188,7 @@ class Transport:
 
 
 class _Bearer(AuthBase):
-    """Set as `auth`, as requests would otherwise replace the header by credentials from a netrc file."""
+    """Set as `auth`, because requests would otherwise replace the header with credentials from a netrc file."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -200,7 +200,7 @@ class _Bearer(AuthBase):
 
 
 def _never_sent(error: Exception) -> bool:
-    """Nobody can have seen the request: there was no connection."""
+    """The server cannot have seen the request: there was no connection."""
     if isinstance(error, requests.ConnectTimeout):
         return True
     reason = getattr(error.args[0], "reason", None) if error.args else None
@@ -208,7 +208,7 @@ def _never_sent(error: Exception) -> bool:
 
 
 def _retry_after_s(response: requests.Response) -> float | None:
-    """What the server asks for, within bounds, and a little more: not all of its clients at once."""
+    """What the server asks for, within bounds, plus a random part so that its clients do not all return at once."""
     value = response.headers.get("Retry-After", "")
     if not value.isdigit():
         return None
@@ -217,7 +217,7 @@ def _retry_after_s(response: requests.Response) -> float | None:
 
 
 def _refusal(response: requests.Response, content: bytes, where: str) -> StorageError:
-    """The error that an answer other than 200 stands for."""
+    """The error for an answer other than 200."""
     status = response.status_code
     try:
         problem = ProblemBody.model_validate_json(content)

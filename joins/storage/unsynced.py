@@ -1,10 +1,10 @@
-"""Tells a store that was written without waiting for the disk, when the machine went down: it may be broken.
+"""Detects a store that was being written without waiting for the disk when the machine went down: it may be broken.
 
-    FOLDER/unsynced/BOOT.RANDOM    one for each process that has the store open, locked (flock) while it lives
+    FOLDER/unsynced/BOOT.RANDOM    one per process that has the store open, locked (flock) while the process lives
 
-What is written without waiting is in the system's memory: it survives the process, not the machine. Who closes the
-store waits for the disk once and removes its mark; who opens it does so for those that were killed. A mark of another
-boot is that of a process whose writes may have come to the disk in part, or in another order.
+What is written without waiting is in the system's memory: it survives the process, not the machine. A process that
+closes the store waits for the disk once and removes its mark; one that opens it does so for those that were killed. A
+mark of another boot belongs to a process whose writes may have reached the disk in part, or in another order.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Unsynced:
                 mark.unlink()
 
     def over(self) -> None:
-        """To be called once everything is on the disk, and nothing more is written."""
-        self._mark.unlink(missing_ok=True)  # with the folder, when somebody has removed that
+        """Call it once everything is on the disk, and nothing more is written."""
+        self._mark.unlink(missing_ok=True)  # missing when somebody has removed the folder
         os.close(self._file)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Nobody else makes or removes marks meanwhile."""
+        """Nobody else creates or removes marks meanwhile."""
         lock = os.open(self._marks, os.O_RDONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -65,7 +65,7 @@ class Unsynced:
 
 
 def check_same_boot(folder: Path, boot: str | None) -> None:
-    """Raises `StorageUnavailable` when the store was open as the machine went down."""
+    """Raises `StorageUnavailable` if the store was open when the machine went down."""
     for mark in _marks(folder):
         if boot is None or not mark.name.startswith(f"{boot}."):
             raise StorageUnavailable(
@@ -75,7 +75,7 @@ def check_same_boot(folder: Path, boot: str | None) -> None:
 
 
 def this_boot() -> str | None:
-    """Another one after each start of the machine; None: the system does not tell (it is not Linux)."""
+    """The boot's id, new after each start of the machine; None: the system has none (it is not Linux)."""
     return BOOT_FILE.read_text().strip() if BOOT_FILE.exists() else None
 
 

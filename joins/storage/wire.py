@@ -1,4 +1,4 @@
-"""What server and client of the storage API say to each other about namespaces, and problems that have a type here."""
+"""What server and client of the storage API exchange about namespaces, and the problem types defined here."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from joins.storage.model import Keep
 
 NO_NAMESPACE = "/problems/no-namespace"
 NO_ITEM = "/problems/no-item"
-"""Types of the problem 404, unlike a wrong path."""
+"""The type of a 404 for a missing item, unlike that for a wrong path."""
 
 
 class NamespaceBody(BaseModel):
-    """A namespace: what it keeps, and where it stands."""
+    """A namespace: its settings and its state."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

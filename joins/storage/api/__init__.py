@@ -1,1 +1,1 @@
-"""The storage API: arbitrary bytes by key in namespaces, many items a request."""
+"""The storage API: arbitrary bytes by key in namespaces, many items per request."""

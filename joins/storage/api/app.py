@@ -12,7 +12,7 @@
     GET    /metrics                                  read   (of all)
     GET    /livez, /readyz, /openapi.json            open
 
-A request's body is read on the event loop; decoding, the back end and encoding are one hop to a thread. Requests
+A request's body is read on the event loop; decoding, the back end call and encoding are one hop to a thread. Requests
 beyond `max_under_way` are refused before their body is read, so that memory stays bounded.
 """
 
@@ -66,7 +66,7 @@ from joins.storage.wire import NO_ITEM, NO_NAMESPACE, NamespaceBody, NamespacesB
 
 logger = logging.getLogger(__name__)
 
-_PURGED_AT_ONCE = 1_024  # keys: some milliseconds of a thread
+_PURGED_AT_ONCE = 1_024  # keys: a few milliseconds of a thread
 _NO_STORE = {"Cache-Control": "no-store"}
 _RETRY_AFTER_S = "1"
 _KEY_PATTERN = r"^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-][AQgw](==)?|[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]=?)?$"
@@ -204,22 +204,22 @@ class Storage:
         return _json(NamespacesBody(namespaces=bodies))
 
     async def read_namespace(self, namespace: PathName) -> Response:
-        """What a namespace keeps, its generation, and from which version on."""
+        """A namespace's settings, its generation, and from which version it keeps items."""
         return _json(await self._state(self._settings(namespace)))
 
     async def raise_retained_from(self, namespace: PathName, body: RetainedFromBody) -> Response:
-        """Say that items below this version were never stored. It only ever goes up: a lower one changes nothing."""
+        """Record that items below this version were never stored. It only goes up: a lower one changes nothing."""
         settings = self._settings(namespace)
         with self._under_way("raise_retained_from"):
             await self._in_thread(self._batches.raise_retained_from, settings, body.retained_from)
         return _json(await self._state(settings))
 
     async def check(self) -> None:
-        """Ask the back end for something. Raises `StorageUnavailable`."""
+        """Check that the back end answers. Raises `StorageUnavailable`."""
         await self._in_thread(self._batches.state, self._config.namespaces[0], self._clock_ms())
 
     async def purge_at_intervals(self) -> None:
-        """Free what has expired, for ever: writes do so on the way, but a store may rest. Requests go in between."""
+        """Free expired items, for ever: writes do so too, but a store may be idle. Requests run in between."""
         while True:
             await anyio.sleep(self._config.purge_every_s * random.uniform(0.8, 1.2))  # not all workers at once
             try:
@@ -323,7 +323,7 @@ def create_app(backend: Backend, tokens: Tokens, config: ServeConfig, clock_ms: 
         title="Teacup Storage",
         version="1",
         description="Arbitrary bytes by key in namespaces, many items a request.",
-        docs_url=None,  # they would load scripts from elsewhere
+        docs_url=None,  # the pages would load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
@@ -341,7 +341,7 @@ def create_app(backend: Backend, tokens: Tokens, config: ServeConfig, clock_ms: 
 
 
 def _operations(storage: Storage) -> APIRouter:
-    """What those who run the server ask."""
+    """Routes for those who run the server."""
     router = APIRouter(tags=["operations"])
 
     @router.get("/livez", response_class=PlainTextResponse, responses=_answers())
@@ -381,7 +381,7 @@ def _key_bytes(key: str) -> bytes:
 
 
 def _single(request: Request, result: Outcome | Found) -> Response | None:
-    """The problem that a single result stands for; None: it is `ok`."""
+    """The problem for a single result; None: it is `ok`."""
     if result.status is Status.OK:
         return None
     status, kind = _PROBLEM_OF[result.status]

@@ -1,7 +1,7 @@
 """Carries out one batch on a back end, within the limits of its namespace. Blocking: called in threads.
 
-Items and keys beyond a limit of size are `rejected` one by one, the others of their request are carried out. A read is
-done in portions, until its answer is full: the keys beyond are `retryable`, and asking for them again goes on there.
+Items and keys beyond a size limit are `rejected` one by one; the rest of their request is carried out. A read is done
+in portions until its answer is full: the remaining keys are `retryable`, and requesting them again continues there.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Batches:
         self.backend.raise_retained_from(settings.namespace, version)
 
     def _read(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[Found]:
-        worst_bytes = settings.bound * settings.max_value_bytes  # of one key: memory stays bounded
+        worst_bytes = settings.bound * settings.max_value_bytes  # per key, so that memory stays bounded
         portion = max(1, min(_PORTION_KEYS, self.max_answer_bytes // worst_bytes))
         found: list[Found] = []
         size = 0
@@ -90,7 +90,7 @@ def _key_fault(key: bytes) -> str:
 def _without(
     wrong: dict[int, Result], asked: Sequence[Asked], carry_out: Callable[[Sequence[Asked]], list[Result]]
 ) -> list[Result]:
-    """The results in the order of what was asked; what is `wrong` never comes to the back end."""
+    """The results in the order of the request; what is `wrong` never reaches the back end."""
     if not wrong:
         return carry_out(asked) if asked else []
     rest = [one for index, one in enumerate(asked) if index not in wrong]

@@ -1,4 +1,4 @@
-"""What the OpenAPI description says of bodies in two media types."""
+"""What the OpenAPI description says about bodies in two media types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RetainedFromBody(BaseModel):
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 ANSWER_CONTENT: dict[str, Any] = {"content": {ArrowCodec.media_type: _BINARY}}
-"""Beside the JSON that FastAPI describes by itself."""
+"""In addition to the JSON that FastAPI describes by itself."""
 
 
 def _list_of(name: str, one: dict[str, Any], most: int) -> dict[str, Any]:
@@ -42,17 +42,17 @@ def _request(schema: dict[str, Any], arrow_columns: str | None = None) -> dict[s
 
 
 def items_request(most: int) -> dict[str, Any]:
-    """Of items:write."""
+    """The request body of items:write."""
     columns = ", ".join(f"{one.name} {one.type}" for one in ITEMS)
     return _request(_list_of("items", ItemBody.model_json_schema(), most), columns)
 
 
 def keys_request(most: int) -> dict[str, Any]:
-    """Of items:read and items:delete."""
+    """The request body of items:read and items:delete."""
     columns = ", ".join(f"{one.name} {one.type}" for one in KEYS)
     return _request(_list_of("keys", Base64.__metadata__[0].json_schema, most), columns)  # type: ignore[attr-defined]
 
 
 def value_request() -> dict[str, Any]:
-    """Of a single item."""
+    """The request body for a single item."""
     return _request(ValueBody.model_json_schema())

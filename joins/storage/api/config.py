@@ -1,4 +1,4 @@
-"""What a server of the storage API is told; validates completely, opens nothing."""
+"""The configuration of a storage API server; validates completely, opens nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NamespaceSettings(_Settings):
 
     @property
     def namespace(self) -> Namespace:
-        """As back ends know it."""
+        """The namespace as back ends know it."""
         return Namespace(self.name, self.keep, self.bound, self.retention_ms)
 
 
@@ -97,7 +97,7 @@ class ServeConfig(_Settings):
         return sorted([*words, *(f"{one.name}:{word}" for one in self.namespaces for word in words)])
 
     def load_tokens(self, environ: Mapping[str, str]) -> Tokens:
-        """The tokens of the file and of the environment. Raises `StorageConfigInvalid`."""
+        """The tokens from the file and the environment. Raises `StorageConfigInvalid`."""
         try:
             return load_tokens(
                 self.tokens_file,
@@ -111,7 +111,7 @@ class ServeConfig(_Settings):
 
     @classmethod
     def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> ServeConfig:
-        """The configuration of a YAML file. Raises `StorageConfigInvalid`."""
+        """The configuration from a YAML file. Raises `StorageConfigInvalid`."""
         try:
             return validated(cls, load_yaml_with_env(path, environ), str(path))
         except ConfigInvalid as error:

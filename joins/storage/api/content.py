@@ -1,7 +1,7 @@
-"""Which codec and which encoding a request is in, and its answer is wanted in (RFC 9110, as far as it is needed).
+"""The codec and encoding of a request, and those wanted for its answer (RFC 9110, as far as needed).
 
-The answer comes in the first media type that `Accept` names and that is offered; where it names none, or any, in that
-of the request. `Content-Encoding` and `Accept-Encoding` are gzip or zstd.
+The answer uses the first media type that `Accept` names and that is offered; if it names none, or any, it uses the
+request's. `Content-Encoding` and `Accept-Encoding` are gzip or zstd.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 
 CODECS: Mapping[str, Codec] = {codec.media_type: codec for codec in (JsonCodec(), ArrowCodec())}
 SMALLEST_COMPRESSED = 1024
-"""Bytes of an answer below which compressing it saves no packet."""
+"""The size in bytes below which compressing an answer saves no packet."""
 
 
 def request_codec(content_type: str | None) -> Codec:
@@ -66,7 +66,7 @@ def _first(wanted: Iterable[str], offered: Iterable[Value]) -> Value | None:
 
 
 def _wanted(header: str | None) -> list[str]:
-    """The names of an `Accept...` header by weight, those of weight 0 left out."""
+    """The names in an `Accept...` header by weight, without those of weight 0."""
     weighted = []
     for part in (header or "").split(","):
         name, *parameters = (word.strip().lower() for word in part.split(";"))

@@ -2,11 +2,11 @@
 
     teacup_storage_requests_total{method,route,status}
     teacup_storage_items_total{namespace,operation,status}    operation: write, read, delete
-    teacup_storage_seconds{operation}                         histogram: of requests, body and answer included
-    teacup_storage_under_way                                  requests under way, in all workers
+    teacup_storage_seconds{operation}                         histogram: of requests, including body and answer
+    teacup_storage_under_way                                  requests in progress, in all workers
 
-With several workers each keeps its samples in files of a common folder (prometheus_client's multiprocess mode), and
-whichever is asked adds them up: a scrape sees the whole server.
+With several workers each keeps its samples in files of a shared folder (prometheus_client's multiprocess mode), and the
+one that is scraped adds them up: a scrape sees the whole server.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Metrics:
             self._items.labels(namespace, operation, status.value).inc(number)
 
     def text(self) -> bytes:
-        """Prometheus' text format, of all workers."""
+        """Prometheus' text format, for all workers."""
         if FOLDER_VARIABLE not in os.environ:
             return generate_latest(self._registry)
         _forget_dead_workers(Path(os.environ[FOLDER_VARIABLE]))
@@ -66,7 +66,7 @@ class Metrics:
 
 
 def _forget_dead_workers(folder: Path) -> None:
-    """What a killed worker had under way is under way no more; what it had counted stays counted."""
+    """A killed worker's requests are no longer in progress; what it has counted stays counted."""
     for file in folder.glob("gauge_live*_*.db"):
         pid = int(file.stem.rsplit("_", 1)[1])
         try:

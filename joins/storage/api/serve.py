@@ -1,10 +1,10 @@
 """Runs the storage API: one worker in this process, or several that share its socket.
 
     one worker       this process serves
-    several          this process only watches: it starts them, starts those again that die, and passes SIGTERM on
+    several          this process only watches: it starts them, restarts those that die, and passes SIGTERM on
 
-A worker that loses the watching process (kill -9) stops as if by SIGTERM, so that none is left behind with the port.
-The store is opened once before, so that a wrong one is told at the start and not by each worker.
+A worker that loses the watching process (kill -9) stops as if by SIGTERM, so that none is left holding the port. The
+store is opened once in advance, so that a wrong one is reported at the start and not by each worker.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KEEP_ALIVE_S = 75  # clients pool their connections
 
 
 def serve(config: ServeConfig) -> None:
-    """Serve until SIGTERM or SIGINT; requests under way are finished.
+    """Serve until SIGTERM or SIGINT; requests in progress are finished.
 
     Raises `StorageConfigInvalid` and `StorageUnavailable` before anything is served.
     """
@@ -87,7 +87,7 @@ def _uvicorn(config: ServeConfig, app: Gate | partial[Gate]) -> uvicorn.Config:
 
 
 def _worker(config: ServeConfig) -> Gate:
-    """The application of one worker, made in its process."""
+    """The application of one worker, created in its process."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     _collect_garbage_seldom()
     threading.Thread(target=_stop_when_orphaned, daemon=True).start()
@@ -95,7 +95,7 @@ def _worker(config: ServeConfig) -> Gate:
 
 
 def _collect_garbage_seldom() -> None:
-    """A request makes thousands of objects, none of them in a cycle: looking for cycles among them is a tenth of it."""
+    """Requests create thousands of objects but no cycles: searching them for cycles takes a tenth of a request."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 50)
