@@ -1,8 +1,8 @@
-"""An error that no further attempt of a task could avoid, reported as the task's summary. Pure.
+"""An error that a retry of the task cannot avoid, reported as the task's summary. Pure.
 
-A record that a topic refuses is refused by each attempt. If the task raised, Spark would carry it out three times more.
-So its one summary says why the job has to end, and the driver, which collects the summaries, ends it before the batch
-is committed.
+A record that a topic refuses is refused in every attempt. If the task raised, Spark would run it three more times. So
+the task returns a single summary that says why the job has to end. The driver, which collects the summaries, ends it
+before the batch is committed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ def final_error(error: Exception) -> dict[str, str]:
 
 
 def final_error_in(summary: Mapping[str, Any]) -> str | None:
-    """What a task failed with for good, None where it did not."""
+    """The error that a task failed with for good; None if it did not."""
     found: str | None = summary.get(_ENDS)
     return found

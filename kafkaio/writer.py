@@ -178,7 +178,7 @@ class TopicWriter:
     def _fatal_error_told(self) -> Iterator[None]:
         """Raises `ProducerFailed` for an error that ends the producer.
 
-        confluent-kafka raises the error from any call that serves callbacks, and goes on calling back while it is
+        confluent-kafka raises the error from any call that serves callbacks, and keeps calling back while it is
         pending. Python then raises a SystemError, with the error as its cause or without any trace of it.
         """
         try:

@@ -21,7 +21,7 @@ class Committed:
 
     positions   for each requested partition; None if nothing is committed
     generation  changes when the consumer starts over, so that its positions cannot be compared with earlier ones
-    store_generation   of the store that it has fed up to there; None if it does not say
+    store_generation   of the store that it has fed up to these positions; None if it does not say
     """
 
     positions: Mapping[int, int | None]

@@ -133,7 +133,7 @@ def test_the_published_time_is_reached_when_the_consumer_is_caught_up(case: Case
 @settings(max_examples=200, deadline=None)
 @given(cases())
 def test_a_value_is_known_unless_something_hides_it(case: Case) -> None:
-    """With more valid records than may lie, or a settled end, there is a value: unknown must not be a way out."""
+    """With more valid records than may lie, or a settled end, there is a value: it must not be unknown."""
     found = case.submitted(case.positions)
     ceiling_ms = case.now_ms + case.spec.max_future_skew_ms
 
