@@ -58,6 +58,15 @@ def join(history: History, spec: JoinSpec) -> list[Result]:
     return rows
 
 
+def possible(left: Event, history: History, spec: JoinSpec) -> set[Position | None]:
+    """What a left record that lies about its time may go out with: nothing, or any of its pairs.
+
+    One of a right record that was from the future when it was appended is one too: its time may have come since.
+    """
+    pairs = (right for right in history.right.records() if _pairs(left, right, spec))
+    return {None, *((right.partition, right.offset) for right in pairs)}
+
+
 def unjoined(history: History, spec: JoinSpec, results: Iterable[Result]) -> set[Position]:
     """The positions of the right records, those with null keys too, that stand in no row of the results."""
     joined = {result.right for result in results}

@@ -21,7 +21,7 @@ from joins.spec import JoinSpec
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Position, Result
-from joins.testing.strategies import Admit, Advance, Cut, Restart, Retry
+from joins.testing.strategies import Admit, Advance, Cut, Restart, Retry, WrongClock
 from joins.window.admission import Planned, Watch, admit
 from joins.window.batch import Summary, find_facts
 from joins.window.bolt import JoinBolt
@@ -33,6 +33,7 @@ from joins.window.slices import I64, Slice
 from joins.window.start import begin
 from joins.window.state import Admission
 from joins.window.ticket import Ticket
+from kafkaio.clock import WallClock
 
 
 class Stalled(AssertionError):
@@ -137,6 +138,8 @@ class Simulation:
             for side in ("left", "right")
         }
         self._watch = Watch(self.clock.now_ms)
+        self._wall_clock = self._new_wall_clock()
+        self._wrong_by_ms = 0
         self._bolt = self._new_bolt()
 
     def play(self, cuts: Iterable[Cut]) -> Simulation:
@@ -150,6 +153,8 @@ class Simulation:
                     self.restart()
                 case Retry():
                     self.retry()
+                case WrongClock(ms):
+                    self._wrong_by_ms = ms
         return self
 
     def admit(self, max_records: int | None = None) -> bool:
@@ -167,8 +172,12 @@ class Simulation:
         return True
 
     def plan(self, spec: JoinSpec) -> Planned | None:
-        """The next admission, None when there is nothing to do."""
-        listing = list_ends(self.left, self.right, self.clock.now_ms)
+        """The next admission, None when there is nothing to do, or while the clock is not believed."""
+        wrong_by_ms, self._wrong_by_ms = self._wrong_by_ms, 0
+        reading = self._wall_clock.look(self.clock.now_ms + wrong_by_ms, self.clock.now_ms)
+        if not reading.confirmed:
+            return None
+        listing = list_ends(self.left, self.right, reading.wall_ms)
         topics = {"left": (self.left.topic_id(), self.left.partition_count())}
         topics["right"] = (self.right.topic_id(), self.right.partition_count())
         check_topics(spec, self.state, topics)
@@ -194,6 +203,7 @@ class Simulation:
         """The workers are gone; with `lose_files` so are their disks."""
         self._bolt = self._new_bolt()
         self._watch = Watch(self.clock.now_ms)
+        self._wall_clock = self._new_wall_clock()
         if lose_files:
             for store in self.stores.values():
                 store.lose()
@@ -228,6 +238,9 @@ class Simulation:
         history = History(self.left.history, self.right.history)
         lies = [e.time_ms for topic in (history.left, history.right) for e in topic.records() if e.lies]
         return max([history.end_ms, *lies]) + self.spec.producer_delay_ms + self.spec.span_ms
+
+    def _new_wall_clock(self) -> WallClock:
+        return WallClock((self.clock.now_ms, self.clock.now_ms))
 
     def _new_bolt(self) -> JoinBolt:
         return JoinBolt(self.spec, self._read, self._store_of)

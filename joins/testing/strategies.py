@@ -55,7 +55,14 @@ class Retry:
     """The last batch runs again, as after a task that failed."""
 
 
-Cut = Advance | Admit | Restart | Retry
+@dataclass(frozen=True, slots=True)
+class WrongClock:
+    """The wall clock is wrong by `ms` when the next batch is planned, and right again after that."""
+
+    ms: int
+
+
+Cut = Advance | Admit | Restart | Retry | WrongClock
 
 # Shrinking goes to the left, repetition is weight.
 _GAPS_MS = (0, 0, 0, 0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 300)
@@ -189,4 +196,5 @@ def _cut() -> st.SearchStrategy[Cut]:
         st.builds(Advance, st.sampled_from((1, 5, 20, 50, 100, 1_000, 20_000))),
         st.just(Restart()),
         st.just(Retry()),
+        st.builds(WrongClock, st.sampled_from((60_000, -60_000, 1_001, -3_600_000, 86_400_000))),
     )

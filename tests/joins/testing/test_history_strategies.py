@@ -13,7 +13,7 @@ from datadelay.progress import Idle
 from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, History, Kind, TopicHistory
 from joins.testing.oracle import join, unjoined
-from joins.testing.strategies import FUTURE_MS, Admit, Advance, Restart, Retry, cuts, histories, specs
+from joins.testing.strategies import FUTURE_MS, Admit, Advance, Restart, Retry, WrongClock, cuts, histories, specs
 
 DRAWN = specs().flatmap(lambda spec: st.tuples(st.just(spec), histories(spec)))
 CO_PARTITIONED = specs().flatmap(lambda spec: st.tuples(st.just(spec), histories(spec, co_partitioned=True)))
@@ -122,7 +122,7 @@ def test_histories_reach_the_corner(corner: str) -> None:
     assert CORNERS[corner](found)
 
 
-@pytest.mark.parametrize("step", [Admit, Advance, Restart, Retry])
+@pytest.mark.parametrize("step", [Admit, Advance, Restart, Retry, WrongClock])
 def test_cuts_hold_every_kind_of_step(step: type) -> None:
     """A run is cut by batches, by time, and by what goes wrong."""
     found = find(cuts(), lambda steps: any(isinstance(cut, step) for cut in steps), settings=SEARCH)
