@@ -1,11 +1,11 @@
 """The accounts of a batch: what was read, joined, received, dropped and written must add up, in each bucket. Pure.
 
-    records of left that were read = those that a row came for     (every left record goes out)
-    rows that were joined          = rows that came here
-    results that are not in yet    = results written + results dropped as duplicates + results refused (dead letters)
+    left records that were read     = those that a row arrived for     (every left record goes out)
+    rows that were joined           = rows that arrived here
+    results not yet in the output   = results written + results dropped as duplicates + results refused (dead letters)
 
-What was sent and what was acknowledged is compared by `kafkaio.delivery`. The counts are taken where the rows arrive,
-not by those who made them: a row that gets lost between the two shows.
+`kafkaio.delivery` compares what was sent with what was acknowledged. Rows are counted where they arrive, not where they
+are made: a row that gets lost in between shows.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import polars as pl
 
 
 class AccountsDiffer(Exception):
-    """Rows were lost or doubled on their way; the batch is not committed."""
+    """Rows were lost or duplicated on their way; the batch is not committed."""
 
 
 @dataclass(slots=True)
 class Accounts:
-    """received: rows of the ticket so far; lefts: left records that they are about; the others: of the output topic."""
+    """received: rows of the ticket so far; lefts: left records that they are about; the rest is for the output topic"""
 
     bucket: str
     received: int = 0
@@ -35,7 +35,7 @@ class Accounts:
     _last: tuple[int, int] = (-1, -1)
 
     def receive(self, rows: pl.DataFrame) -> None:
-        """Rows in the schema of `joins.window.records.ROW`; those about one left record stand one after the other."""
+        """Rows in the schema of `joins.window.records.ROW`; those about one left record are consecutive."""
         self.received += len(rows)
         about = rows.select("left_partition", "left_offset").drop_nulls()
         if len(about):
@@ -64,7 +64,7 @@ class Accounts:
 
 
 def check_whole(parts: Sequence[int], expected: int, what: str) -> None:
-    """Before Spark commits: each part of the batch has told what became of its rows, once. Raises `AccountsDiffer`."""
+    """Before Spark commits: each part of the batch has reported on its rows exactly once. Raises `AccountsDiffer`."""
     if len(set(parts)) != len(parts) or len(parts) != expected:
         raise AccountsDiffer(
             f"summaries came from {what} {sorted(parts)}, and {expected} were expected: rows may be missing, and the "

@@ -1,6 +1,6 @@
-"""Before Spark starts: the receipts in the output are compared with the checkpoint, then the output is made its own.
+"""Before Spark starts: the receipts in the output are compared with the checkpoint, then the job claims the output.
 
-So a job that must not begin (on a copy of a checkpoint, on one that lost its newest files, on a new one while another
+So a job that must not start (on a copy of a checkpoint, on one that lost its newest files, on a new one while another
 runs) ends before it has fenced anything. See `kafkaio.settling`.
 """
 
@@ -19,9 +19,9 @@ from kafkaio.receipt import Batch
 
 
 def take_output(job: WindowJob, *, take_over: bool) -> str:
-    """Returns the checkpoint's generation.
+    """Claim the output; returns the checkpoint's generation.
 
-    take_over   a new checkpoint may claim an output that another one has written
+    take_over   a new checkpoint may claim an output that another one has written to
 
     Raises `CheckpointUnreadable`, `SpecChanged`, `ReceiptRefused`, `KafkaIOError`.
     """
@@ -37,7 +37,7 @@ def take_output(job: WindowJob, *, take_over: bool) -> str:
             planned[ticket.bucket.number] = Batch(generation, admission.number, digest)
     kafka = {**job.spec.kafka, **job.output.kafka}
     with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:
-        count = left.partition_count()  # a bucket is a partition of left, and of those there are never fewer
+        count = left.partition_count()  # one bucket per partition of left; their number never falls
     buckets = [Bucket(job.spec.name, number, job.output.topic) for number in range(count)]
     settling.begin(kafka, buckets, generation, planned, take_over=take_over)
     return generation

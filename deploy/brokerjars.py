@@ -1,8 +1,7 @@
 """Java, and the jars of the development broker: found, or fetched once by Maven into a cache folder.
 
-The folder is `$TEACUP_CACHE` (default `~/.cache/teacup`) `/broker/<kafka version>-<digest of the pom>`. It
-is built under a temporary name and renamed, behind a file lock: it is complete or not there, and two
-processes do not fetch at once.
+The folder is `$TEACUP_CACHE` (default `~/.cache/teacup`) `/broker/<kafka version>-<digest of the pom>`. It is built
+under a temporary name and renamed, behind a file lock: it is complete or absent, and only one process fetches it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ LOG_CONFIG = _PARTS / "log4j2.properties"
 
 
 class MissingTool(Exception):
-    """Java or Maven is not there, or too old; the message says how to get it."""
+    """Java or Maven is missing or too old; the message says how to get it."""
 
 
 class JarsNotFetched(Exception):
@@ -64,7 +63,7 @@ def kafka_version() -> str:
 
 
 def fetch_jars() -> Path:
-    """The folder with the broker's jars; Maven is called where it is not there yet."""
+    """The folder with the broker's jars; if it does not exist yet, Maven fetches them."""
     digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:8]
     root = cache_folder() / "broker"
     folder = root / f"{kafka_version()}-{digest}"

@@ -1,7 +1,7 @@
-"""What a join's checkpoint says before Spark starts: which generation it is, and the batch that it planned last.
+"""What a join's checkpoint says before Spark starts: its generation, and the batch that it planned last.
 
-The generation of a checkpoint without any batch is made here, and kept in the file `teacup.generation`: receipts carry
-it before the first batch is planned, and a start that dies in between is continued, not begun again.
+The generation of a checkpoint without any batch is created here, and kept in the file `teacup.generation`: receipts
+carry it before the first batch is planned, and a start that dies in between is continued, not started over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GENERATION = "teacup.generation"
 
 
 class CheckpointUnreadable(JoinError):
-    """The checkpoint cannot be looked into, or its newest file is cut off."""
+    """The checkpoint cannot be read, or its newest file is truncated."""
 
 
 class Checkpoint:
@@ -37,7 +37,7 @@ class Checkpoint:
             ) from error
 
     def planned(self, spec: JoinSpec) -> Admission | None:
-        """The batch that was planned last; None where none was. Raises `SpecChanged` for another join's."""
+        """The batch that was planned last; None if none was. Raises `SpecChanged` for another join's checkpoint."""
         try:
             names = [name.rsplit("/", 1)[-1] for name in self._names("offsets")]
             numbers = [int(name) for name in names if name.isdecimal()]
@@ -52,14 +52,14 @@ class Checkpoint:
                 f"`commits/{max(numbers)}` if that exists: at the next start the receipts in Kafka tell whether "
                 "anything of the batch is in the output"
             ) from error
-        if not ends or not ends[0]:  # a job that was stopped before anything was planned has a batch of nothing
+        if not ends or not ends[0]:  # a job that was stopped before anything was planned has an empty batch
             return None
         admission = Admission.from_json(ends[0])
         admission.check_belongs_to(spec)
         return admission
 
     def generation(self) -> str:
-        """That of a checkpoint which has planned nothing yet; made where it has none. Durable when this returns."""
+        """The generation of a checkpoint without any plan yet; created if missing. Durable when this returns."""
         path = f"{self._root}/{GENERATION}"
         try:
             if self._files.exists(path):

@@ -1,4 +1,4 @@
-"""`teacup storage`: arguments in, one call, words out. What takes long to import is imported by the command."""
+"""`teacup storage`: arguments in, one call, text out. Slow imports are left to the command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXIT_USAGE = 2
 
 @storage_app.command("serve")
 def serve_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) -> None:
-    """Serve the storage API until SIGTERM; requests under way are finished."""
+    """Serve the storage API until SIGTERM; requests in progress are finished."""
     from joins.storage.api.serve import ServeConfig, serve
     from joins.storage.errors import StorageConfigInvalid, StorageError
 

@@ -1,8 +1,8 @@
 """Copies of records for side topics: dead letters, late and unjoined records, as they were read. Pure.
 
-Headers say where a record stood (`teacup.topic`, `teacup.left` or `teacup.right`) and why it is here
-(`teacup.outcome`, `teacup.reason`, `teacup.late`). A row that its topic refuses is a dead letter about its left record,
-with what was refused:
+Headers say where a record was (`teacup.topic`, `teacup.left` or `teacup.right`) and why it is here (`teacup.outcome`,
+`teacup.reason`, `teacup.late`). A row that its topic refuses becomes a dead letter about its left record, with what was
+refused:
 
     too_large       teacup.size, in bytes, and teacup.limit
     select_failed   teacup.expression: which of `key`, `value` and `headers`
@@ -21,15 +21,15 @@ from joins.window.records import SIDE_COLUMNS
 from kafkaio.producible import Headers
 
 Write = Callable[[str, Outgoing, Callable[[int], str]], None]
-"""(topic, copies, what names a copy's record)"""
+"""(topic, copies, a function that names a copy's record)"""
 
 
 class NoDeadLetterTopic(JoinError):
-    """A record cannot be joined, or its row not be written, and no topic is named for dead letters."""
+    """A record cannot be joined, or its row cannot be written, and no dead-letter topic is named."""
 
 
 def write_aside(spec: JoinSpec, output: Output, rows: pl.DataFrame, write: Write) -> None:
-    """Rows that are about one record only: each outcome to its topic, as far as one is named."""
+    """Rows that are about one record only: each outcome to its topic, if one is named."""
     for (outcome,), some in rows.group_by("outcome", maintain_order=True):
         topic = {"dead_letter": output.dead_letter, "late": output.late, "unjoined": output.unjoined}[str(outcome)]
         for side in ("left", "right"):
@@ -68,14 +68,14 @@ def write_refused(
 
 
 def _more(rows: pl.DataFrame) -> str:
-    """How many there are besides the first."""
+    """How many more there are after the first."""
     return f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
 
 
 def write_copies(
     spec: JoinSpec, side: str, topic: str, rows: pl.DataFrame, write: Write, more: Sequence[Headers] | None = None
 ) -> None:
-    """The records of one side; more: headers of each, after the others."""
+    """The records of one side; more: additional headers of each, after the others."""
     columns = {name: rows[f"{side}_{name}"] for name in SIDE_COLUMNS}
     headers = [
         [*first, *then] for first, then in zip(_headers(spec, side, rows), more or [[]] * len(rows), strict=True)
@@ -101,7 +101,7 @@ def _headers(spec: JoinSpec, side: str, rows: pl.DataFrame) -> Iterator[Headers]
 
 
 def _name(spec: JoinSpec, side: str, rows: pl.DataFrame, i: int) -> str:
-    """Where a row's record of this side stands; nothing where it has none."""
+    """The position of a row's record on this side; empty if it has none."""
     topic = spec.left.topic if side == "left" else spec.right.topic
     offset = rows[f"{side}_offset"][i]
     return "" if offset is None else f"{topic}-{rows[f'{side}_partition'][i]} offset {offset}"

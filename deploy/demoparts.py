@@ -1,4 +1,4 @@
-"""What the demos share: a console, a broker (their own, or that of BOOTSTRAP), topics that are deleted in the end."""
+"""What the demos share: a console, a broker (their own, or that of BOOTSTRAP), topics that are deleted at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ console = Console()
 
 
 def broker_at(stack: ExitStack) -> str:
-    """Where the broker answers; one of our own is stopped when the stack is left."""
+    """The broker's address; a broker of our own is stopped when the stack is closed."""
     given = os.environ.get("BOOTSTRAP")
     if given:
         return given
@@ -32,7 +32,7 @@ def broker_at(stack: ExitStack) -> str:
 def topics_of(
     kafka: dict[str, str], name: str, roles: Sequence[str], config: Mapping[str, str] | None = None
 ) -> Iterator[dict[str, str]]:
-    """New topics by their role, deleted in the end."""
+    """New topics by role, deleted at the end."""
     admin = client.admin(kafka)
     topics = {role: f"{name}-{role}" for role in roles}
     new = [NewTopic(topic, num_partitions=PARTITIONS, config=dict(config or {})) for topic in topics.values()]

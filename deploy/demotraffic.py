@@ -1,8 +1,8 @@
 """Impressions and clicks as they happen, at a rate, by a thread; impressions can be withheld for a while.
 
-Four of five clicks are on an impression of the last seconds, the others on one that never was: their keys tell which
-(`NOWHERE`), so that the right outcome of each is known. While right pauses impressions go on happening; all of them
-are written when it goes on, with the times at which they happened.
+Four of five clicks are on an impression of the last seconds, the others on one that never existed. Their keys say which
+(`NOWHERE`), so the correct outcome of each is known. While right pauses, impressions keep happening; all of them are
+written when it resumes, with the times at which they happened.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Traffic:
                 self._impressions(writer, since_ms, until_ms)
                 self._clicks(writer, since_ms, until_ms)
                 writer.flush()
-        except Exception as error:  # noqa: BLE001 - told by whoever watches the demo
+        except Exception as error:  # noqa: BLE001 - reported by whoever watches the demo
             self.failure = error
         finally:
             writer.close()

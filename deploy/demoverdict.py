@@ -1,7 +1,7 @@
-"""Whether the lookup join of the demo has kept its promises, from what stands in its output. Pure.
+"""Whether the demo's lookup join kept its promises, judged by its output. Pure.
 
-lost        clicks without a row           wrong   rows whose outcome, or impression, is not the one of their key
-duplicates  rows beyond one a click        early   rows that went out before the impressions that they may have needed
+lost        clicks without a row           wrong   rows whose outcome, or impression, is not that of their key
+duplicates  rows beyond one per click      early   rows that went out before the impressions that they may have needed
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ ROWS = pl.Schema(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Counts, and how long left was held: from the beginning of the pause to the first row that it kept back.
+    """Counts, and how long left was held: from the start of the pause to the first row that it held back.
 
     usual_ms    from a click to its row, the median of those after the pause
-    longest_ms  the same, of the click that waited longest
+    longest_ms  the same, for the click that waited longest
     """
 
     clicks: int
@@ -49,7 +49,7 @@ class Verdict:
 
     @property
     def broken(self) -> list[str]:
-        """A line for each promise that was not kept."""
+        """One line for each broken promise."""
         lines = {
             f"{self.lost:,} of {self.clicks:,} clicks are lost": self.lost,
             f"{self.duplicates:,} rows are duplicates": self.duplicates,
@@ -63,7 +63,7 @@ class Verdict:
 def judge(
     rows: pl.DataFrame, clicks: int, nowhere: str, after_ms: int, paused_from_ms: int, resumed_ms: int
 ) -> Verdict:
-    """Of all rows of the output (`ROWS`), `clicks` of them expected; right was silent in between the two times."""
+    """The verdict on all rows of the output (`ROWS`), `clicks` of them expected; right paused between the two times."""
     known = ~rows["key"].str.starts_with(nowhere)
     matched, unmatched = rows["outcome"] == "matched", rows["outcome"] == "unmatched"
     right = (known & matched & (rows["right_key"] == rows["key"])) | (~known & unmatched)

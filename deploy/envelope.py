@@ -1,10 +1,10 @@
-"""The default output: one JSON object a row, built for a whole batch at once. Pure.
+"""The default output: one JSON object per row, built for a whole batch at once. Pure.
 
     {"left": {"key": …, "time": …, "value": …, "position": {"topic": …, "partition": …, "offset": …}},
      "right": … or null, "outcome": "matched" | "unmatched", "reason": … or null}
 
-A value is embedded by the declared format of its topic: `json` as it is (it was checked when it was read), `text` as
-a string, `bytes` as base64. A key is a string; one that is not UTF-8 is {"base64": …}. Times are milliseconds UTC.
+A value is embedded according to its topic's declared format: `json` unchanged (it was checked when read), `text` as a
+string, `bytes` as base64. A key is a string; one that is not UTF-8 is {"base64": …}. Times are milliseconds UTC.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _side(side: str, topic: str) -> pl.Expr:
         pl.lit(',"offset":'),
         f"{side}_offset",
         pl.lit("}}"),
-        ignore_nulls=True,  # of a right side that is not there, and replaced as a whole
+        ignore_nulls=True,  # of a missing right side, which is replaced as a whole
     )
 
 
@@ -101,7 +101,7 @@ def _json_of_one_key(key: bytes | None) -> str | None:
 
 
 def _quoted(text: pl.Series) -> pl.Series:
-    """As JSON strings; most texts need no escape, and then none is looked for in them one by one."""
+    """As JSON strings; usually no text needs escaping, and then they are not checked one by one."""
     if not text.str.contains(NEEDS_ESCAPE).any():
         return _surrounded(text)
     quoted = connection().from_arrow(text.to_frame("text").to_arrow()).project("to_json(text)::varchar AS text")

@@ -1,4 +1,4 @@
-"""How `teacup run` ends: one number for each thing that an operator would do something else about."""
+"""How `teacup run` ends: one number for each outcome that calls for a different action by the operator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """The exit codes of `teacup run`, and of the other commands as far as they apply."""
+    """The exit codes of `teacup run`, and of the other commands where they apply."""
 
     meaning: str
 
@@ -28,5 +28,5 @@ class ExitCode(IntEnum):
 
 
 def listed() -> str:
-    """The codes and their meanings, a line each."""
+    """The codes and their meanings, one per line."""
     return "\n".join(f"{code.value}  {code.meaning}" for code in ExitCode)

@@ -1,4 +1,4 @@
-"""The keys of a feeder's job file, and the job that they make."""
+"""The keys of a feeder's job file, and the job built from them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class FeederKeys(Keys):
 
 
 def feeder_job(keys: FeederKeys) -> FeederJob:
-    """The validated keys as a job; SpecError for what only the feeder itself refuses."""
+    """The validated keys as a job; SpecError for what only the feeder itself rejects."""
     right, storage = keys.right, keys.storage
     return FeederJob(
         spec=FeedSpec(

@@ -26,7 +26,7 @@ class Select:
 class Deduplicate:
     """How results that a replay repeats are recognised in the output.
 
-    header      whose value identifies a result; None: the left record's position, under the policy `all` both positions
+    header      its value identifies a result; None: the left record's position does, with the policy `all` both
     expression  Spark SQL whose value is written as the header `teacup.id`, and identifies a result
     """
 
@@ -39,10 +39,10 @@ class Deduplicate:
 class Output:
     """Where rows go. Topics that are not named get nothing; a dead letter without a topic stops the job.
 
-    kafka   librdkafka properties of the producer, over those of the join
+    kafka   librdkafka properties of the producer, overriding those of the join
     select  None: the JSON envelope
-    exactly_once  rows stand in transactions, and a `read_committed` reader sees each once; else at least once
-    deduplicate   under at least once: what a replay repeats is dropped; None: it is written again
+    exactly_once  rows go out in transactions, and a `read_committed` reader sees each once; else at least once
+    deduplicate   with at least once: what a replay repeats is dropped; None: it is written again
     """
 
     topic: str
@@ -64,7 +64,7 @@ class WindowJob:
                    present end, then stop
     spark          `master` and any Spark property
     window_folder  where slices are kept on each machine; None: the temporary folder
-    json_log       JSON lines instead of a line for people
+    json_log       JSON lines instead of lines for people
     """
 
     spec: JoinSpec
@@ -77,7 +77,7 @@ class WindowJob:
 
     @property
     def facts_folder(self) -> Path | None:
-        """Where the driver keeps the facts of batches: beside a local checkpoint, whose life they share."""
+        """Where the driver keeps the facts of batches: beside a local checkpoint, so that both live equally long."""
         checkpoint = local_folder(self.checkpoint)
         return self.window_folder if checkpoint is None else checkpoint / "facts"
 
@@ -91,9 +91,9 @@ class WindowJob:
 class DedupJob:
     """One topic deduplicated into another.
 
-    kafka, producer   librdkafka properties: of both topics; of the producer, over those
-    window_ms         how far back, in record times of the output, an id is known
-    others            as those of `WindowJob`
+    kafka, producer   librdkafka properties for both topics; for the producer, overriding those
+    window_ms         how far back, in record times of the output, ids are known
+    others            as in `WindowJob`
     """
 
     name: str
@@ -114,7 +114,7 @@ class DedupJob:
 
 @dataclass(frozen=True, kw_only=True)
 class FeederJob:
-    """A feeder; the others are as those of `WindowJob`."""
+    """A feeder; the other fields are as in `WindowJob`."""
 
     spec: FeedSpec
     checkpoint: str

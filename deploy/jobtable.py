@@ -21,7 +21,7 @@ def json_schema(model: type[BaseModel] = WindowJoinKeys) -> dict[str, Any]:
 
 
 def markdown_table(model: type[BaseModel] = WindowJoinKeys) -> str:
-    """Key, default and meaning, a row a key; in the order of a job file."""
+    """Key, default and meaning, one row per key, in the order of a job file."""
     rows = [f"| `{key}` | {default} | {_cell(meaning)} |" for key, default, meaning in _rows(model, "")]
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows]) + "\n"
 
@@ -48,7 +48,7 @@ def _default(field: FieldInfo, inner: type[BaseModel] | None) -> str:
 
 
 def _allowed(field: FieldInfo) -> str:
-    """The values of an enumeration, in front of what it means."""
+    """The values of an enumeration, to be put before the meaning."""
     kind = field.annotation
     values = [one.value for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else get_args(kind)
     words = [value for value in values if isinstance(value, str)]

@@ -1,4 +1,4 @@
-"""Whether librdkafka knows a property and takes its value, found out without connecting to anything."""
+"""Whether librdkafka knows a property and accepts its value, found out without connecting to anything."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TELLING = {
 
 
 def unknown_or_invalid(key: str, value: str) -> str | None:
-    """What is wrong with one property by itself; None where librdkafka takes it.
+    """What is wrong with one property by itself; None if librdkafka accepts it.
 
-    A producer without brokers opens no connection. What only holds together with other properties (a SASL mechanism
-    without its security protocol) is found when the job connects.
+    A producer without brokers opens no connection. Faults that involve other properties (a SASL mechanism without its
+    security protocol) are found when the job connects.
     """
     try:
         Producer({key: value}, logger=_silent)

@@ -1,15 +1,14 @@
-"""A command that dies with the process that asked for it, however that one ends.
+"""A command that dies with the process that started it, however that process ends.
 
     us --(pid)--> lifeline --(fork)--> the command
 
-The lifeline is a small Python process that looks a few times a second whether its parent is still the one
-it was started by, and ends the command when it is not: that sees a SIGKILL of ours too. On Linux the
-command also asks the kernel for SIGKILL at the lifeline's own death. (Asking the kernel directly in our
-process would not do: the signal comes at the death of the *thread* that forked, and brokers are started
-from short-lived threads.)
+The lifeline is a small Python process that checks a few times a second whether its parent is still the one that started
+it, and ends the command when it is not: this also notices a SIGKILL of ours. On Linux the command also asks the kernel
+for SIGKILL at the lifeline's own death. (Asking the kernel directly in our process would not work: the signal comes at
+the death of the *thread* that forked, and brokers are started from short-lived threads.)
 
-The first line on the lifeline's standard output is the pid of the command. Standard library only, and run
-as a file by an interpreter with `-S -E`, so that it starts in 20 ms and needs no installed package.
+The first line on the lifeline's standard output is the pid of the command. It uses the standard library only, and is
+run as a file by an interpreter with `-S -E`, so that it starts in 20 ms and needs no installed package.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Lifeline:
         return self._keeper.poll()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the command itself; nothing happens where it has ended."""
+        """Send a signal to the command itself; nothing happens if it has ended."""
         if self.running():
             try:
                 os.kill(self.pid, number)
@@ -71,11 +70,11 @@ class Lifeline:
                 return  # it ended between the two lines
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for the end of the command; raises `subprocess.TimeoutExpired`."""
+        """Wait for the command to end; raises `subprocess.TimeoutExpired`."""
         return self._keeper.wait(timeout_s)
 
     def end(self, grace_s: float) -> None:
-        """SIGTERM, and SIGKILL for what is still there after the grace. Wakes a stopped process first."""
+        """SIGTERM, then SIGKILL if it is still there after the grace period. Wakes a stopped process first."""
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
         try:

@@ -1,8 +1,8 @@
-"""One process a checkpoint: a second one stops with an error before it reads anything.
+"""One process per checkpoint: a second one stops with an error before it reads anything.
 
-In a local folder a lock on the file `teacup.lock` is held while the job runs; the kernel releases it with the process,
-`kill -9` included, so that nothing is ever left behind to clean up. A checkpoint on remote storage has no such lock:
-there two processes race, until one of them finds a batch in Spark's logs that it did not write and ends.
+In a local folder a lock on the file `teacup.lock` is held while the job runs. The kernel releases it with the process,
+even after `kill -9`, so nothing is ever left to clean up. A checkpoint on remote storage has no such lock: there two
+processes race, until one of them finds a batch in Spark's logs that it did not write and ends.
 
     exactly once     no harm to the rows: the later attempt at a batch fences the earlier one's producer and reads its
                      receipt, as a retry does; the fenced process ends with an error that names a second job
@@ -36,7 +36,7 @@ def local_folder(checkpoint: str) -> Path | None:
 
 @contextmanager
 def checkpoint_lock(checkpoint: str) -> Iterator[None]:
-    """Hold a local checkpoint for oneself; raises `CheckpointInUse`. The folder is made where it is missing."""
+    """Lock a local checkpoint; raises `CheckpointInUse`. The folder is created if it is missing."""
     folder = local_folder(checkpoint)
     if folder is None:
         yield

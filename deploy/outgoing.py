@@ -1,4 +1,4 @@
-"""Records on their way to one topic, and what of them the topic would refuse. Pure."""
+"""Records on their way to one topic, and which of them the topic would refuse. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from joins.window.chunks import I64, column_bytes
 from kafkaio.producible import Headers, TopicLimits, record_bytes, restamped, shortened
 
 OURS_ABOUT = 100
-"""The bytes of our own headers, about."""
+"""About the bytes of our own headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Refusal:
     index    of the row
     reason   too_large | select_failed
     why      for people
-    headers  the same for the dead letter
+    headers  the same, for the dead letter
     """
 
     index: int
@@ -46,7 +46,7 @@ class Outgoing:
     def of(
         cls, keys: pl.Series, values: pl.Series, headers: list[Headers], own: pl.Series | None, times: pl.Series
     ) -> Outgoing:
-        """headers: of each record, in all; own: those of them that are not ours, as far as there are any."""
+        """headers: all headers of each record; own: those that are not ours, if there are any."""
         sizes = column_bytes(keys) + column_bytes(values)
         if own is not None:
             sizes = sizes + column_bytes(own)
@@ -57,17 +57,17 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """The bytes of all, about."""
+        """About the bytes of all records."""
         return int(self.sizes.sum()) + OURS_ABOUT * len(self)
 
     def where(self, mask: np.typing.NDArray[np.bool_]) -> Outgoing:
-        """Those of the records that the mask has."""
+        """The records that the mask selects."""
         at = np.flatnonzero(mask).tolist()
         keys, values, headers = ([column[i] for i in at] for column in (self.keys, self.values, self.headers))
         return Outgoing(keys, values, headers, self.times.filter(pl.Series(mask, dtype=pl.Boolean)), self.sizes[mask])
 
     def restamped(self, limits: TopicLimits, now_ms: int) -> Outgoing:
-        """With times that the topic takes; the others stand in a header."""
+        """With times that the topic accepts; other times go into a header."""
         times = self.times
         lowest, highest = times.min(), times.max()
         if lowest is None and highest is None and not len(times):
@@ -101,7 +101,7 @@ class Outgoing:
         return Outgoing(keys, values, headers, self.times, sizes)
 
     def _perhaps_too_large(self, limits: TopicLimits) -> list[int]:
-        """By a bound that costs little; nearly always there are none."""
+        """By a cheap bound; there are almost never any."""
         if limits.surely_takes(int(self.sizes.max(initial=0))):
             return []
         return [i for i, size in enumerate(self.sizes.tolist()) if not limits.surely_takes(size)]

@@ -1,11 +1,11 @@
-"""Spark's worker daemon, with everything that our workers import already imported before it forks them.
+"""Spark's worker daemon, with everything that our workers need imported before it forks them.
 
-Without it every worker imports for itself what the first batch needs, and compiles PySpark's own sources once more:
-Spark puts `pyspark.zip`, which holds no compiled code, before the installed package on the path. Set as
-`spark.python.daemon.module`; workers that share these pages also share their memory.
+Without it every worker imports what the first batch needs by itself, and compiles PySpark's own sources again: Spark
+puts `pyspark.zip`, which holds no compiled code, before the installed package on the path. Set as
+`spark.python.daemon.module`; forked workers also share the memory of what is imported.
 
-What is imported is frozen: PySpark's workers collect garbage after every task, and looking through all that a worker
-has imported took as long as the join of 50,000 records.
+What is imported is frozen: PySpark's workers collect garbage after every task, and scanning everything that a worker
+has imported took as long as joining 50,000 records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def use_installed_pyspark() -> None:
-    """Take PySpark from where it is installed, where it is, rather than from the zip beside it."""
+    """Use the installed PySpark, if there is one, instead of the zip."""
     without = [entry for entry in sys.path if Path(entry).name != "pyspark.zip"]
     if any((Path(entry) / "pyspark" / "worker.py").exists() for entry in without):
         sys.path[:] = without

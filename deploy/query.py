@@ -1,7 +1,7 @@
 """A streaming query until its end: a clean stop by signals, the last batch committed, an exit code for what failed.
 
-SIGINT and SIGTERM create the stop file: nothing more is admitted, the batch under way is finished and committed, then
-the query is stopped. A second signal stops it at once; the batch under way is then run again at the next start.
+SIGINT and SIGTERM create the stop file: nothing more is admitted, the current batch is finished and committed, then the
+query is stopped. A second signal stops it at once; the current batch then runs again at the next start.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ log = logging.getLogger("teacup")
 
 POLL_S = 0.2
 
-# An error of ours, as a Python traceback has it in Spark's message: its class, and the first line of what it says.
+# An error of ours, as it appears in a Python traceback in Spark's message: its class, and the first line of its text.
 OURS = re.compile(r"\b(?:datadelay|dedup|deploy|joins|kafkaio)(?:\.\w+)*\.([A-Z]\w*): (.+)")
 
-# The exit codes of those errors that have one of their own, the gravest first.
+# The exit codes of the errors that have one of their own, the most severe first.
 CODES = {
     "DataLoss": ExitCode.DATA_LOSS,
     "OffsetOutOfRange": ExitCode.DATA_LOSS,
@@ -58,10 +58,10 @@ class JobEnded(Exception):
 
 
 def summaries_of(frame: DataFrame) -> list[dict[str, Any]]:
-    """What the tasks of a batch have told. Raises `AccountsDiffer` where there were tasks, and none has told anything.
+    """What the tasks of a batch reported. Raises `AccountsDiffer` if there were tasks, and none reported anything.
 
-    How many there must be is told by each of them; without any, only Spark's plan knows. Raises `JobEnded` where a task
-    reports why the job must end: an exception in the task itself would have Spark try it again, in vain.
+    Each summary says how many there must be; without any, only Spark's plan knows. Raises `JobEnded` if a task reports
+    why the job must end: an exception in the task itself would make Spark retry it, in vain.
     """
     summaries = [json.loads(row.summary) for row in frame.collect()]
     for one in summaries:
@@ -73,7 +73,7 @@ def summaries_of(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def committed(query: StreamingQuery, ended: list[int]) -> bool:
-    """The last batch that ran is committed, and none is under way."""
+    """The last batch that ran is committed, and none is in progress."""
     progress = query.lastProgress
     status = query.status
     under_way = status["isDataAvailable"] or status["message"].startswith(("Writing offsets", "Processing"))
@@ -105,10 +105,10 @@ def signals(stop_file: Path, query: StreamingQuery) -> Iterator[threading.Event]
 
 
 def failed(error: Exception) -> ExitCode:
-    """Tells what a query failed with, and gives its exit code.
+    """Log why a query failed, and return its exit code.
 
-    What failed in a source or a task stands in the text of Spark's error, at times amid others of ours that it caused:
-    the gravest of those with a code of their own is told, else the last.
+    What failed in a source or a task is in the text of Spark's error, sometimes among other errors of ours that it
+    caused: the most severe of those with an exit code of their own is logged, otherwise the last.
     """
     text = f"{type(error).__module__}.{type(error).__name__}: {error}"
     ours = dict(OURS.findall(text))
@@ -121,7 +121,7 @@ def failed(error: Exception) -> ExitCode:
 
 
 def _without_java(text: str) -> str:
-    """The last Python traceback in Spark's message, which has each several times, amid JVM stacks and the plan."""
+    """The last Python traceback in Spark's message, which repeats each several times, among JVM stacks and the plan."""
     words = text.split("\n=== Streaming Query ===")[0]
     words = words[max(words.rfind("Traceback (most recent call last):"), 0) :]
     lines = [line for line in words.splitlines() if not re.match(r"\s+(at |\.\.\. \d+ more| ?SQLSTATE)", line)]

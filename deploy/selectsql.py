@@ -1,11 +1,11 @@
 """The user's expressions (`output.select`), each tried by itself, so that a row on which one fails harms no other row.
 
-An expression becomes a column of structs with one field, `v`: null where the expression failed, which a null value is
-not. It is evaluated for results only; for other rows, a dead letter's for instance, it is null.
+An expression becomes a column of structs with one field, `v`. The struct is null if the expression failed, and holds a
+null if its value is null. It is evaluated for results only; for other rows, such as dead letters, it is null.
 
-Spark has no SQL for "null where this fails" but of some functions (`try_divide`); `TryEval` is the expression behind
-those, and takes any. Around it stands a condition: a part that several expressions share would else be evaluated once
-ahead of them all, outside of each one's try. Which error it was is not told.
+Spark has SQL for "null if this fails" only for some functions (`try_divide`); `TryEval` is the expression behind them,
+and takes any expression. A condition is put around it: otherwise a part that several expressions share would be
+evaluated once before all of them, outside each one's try. Spark does not say which error it was.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def with_selected(frame: DataFrame, select: Select, added: Mapping[str, str]) ->
 
 
 def flattened(rows: pl.DataFrame) -> pl.DataFrame:
-    """The values themselves, and which expression `failed`; rows without a `select` as they are."""
+    """The values themselves, and which expression `failed`; rows without a `select` unchanged."""
     if "out_key" not in rows.columns:
         return rows
     columns = {part: pl.col(f"out_{part}") for part in PARTS}

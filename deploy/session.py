@@ -1,7 +1,7 @@
 """The Spark session of a job: our properties, this interpreter for the workers, a quiet log.
 
-Under `spark-submit` the JVM and its properties are there already: what was given on its command line wins over the
-job file, and a session that is active is used as it is. Whatever it comes from, its effective properties are checked.
+Under `spark-submit` the JVM and its properties already exist: what was given on its command line overrides the job
+file, and an active session is used as it is. Wherever the session comes from, its effective properties are checked.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ log = logging.getLogger("teacup")
 
 LOG_CONFIG = Path(__file__).parent / "spark" / "log4j2.properties"
 
-# Tickets and summaries are all that the JVM handles, so that its second compiler costs more CPU, taken from the join,
-# than it ever saves. Not where rows pass through Spark's own expressions.
+# The JVM handles only tickets and summaries, so its second compiler costs more CPU, taken from the join, than it ever
+# saves. Not used if rows pass through Spark's own expressions.
 _LIGHT_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -40,8 +40,8 @@ def build_session(
 ) -> SparkSession:
     """A session for the job `name`; `spark` holds `master` and any `spark.*`. Raises `SessionRefused`.
 
-    rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then made to start faster
-    exactly_once  whether rows go out in transactions, so that `spark.speculation` does no harm
+    rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
+    exactly_once  whether rows go out in transactions, so that `spark.speculation` is harmless
     """
     _refuse({key: str(value) for key, value in spark.items()}, exactly_once)
     submitted = _submitted()
@@ -50,7 +50,7 @@ def build_session(
         {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}
     )
     if submitted:
-        properties.setdefault("spark.log.level", "WARN")  # that JVM has read another log configuration
+        properties.setdefault("spark.log.level", "WARN")  # that JVM has already read another log configuration
     properties[_JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
     _use_this_interpreter(properties)
     if not submitted and sparkconf.is_one_machine(properties["spark.master"]):
@@ -66,13 +66,13 @@ def build_session(
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Start a Python worker a core in the background, while the query is still being planned: both take seconds."""
+    """Start one Python worker per core in the background while the query is being planned: both take seconds."""
     workers = spark.sparkContext.defaultParallelism
 
     def run() -> None:
         try:
             spark.range(0, workers, 1, workers).mapInArrow(lambda batches: batches, "id bigint").collect()
-        except Exception as error:  # noqa: BLE001 - nothing depends on it, and the first batch would tell
+        except Exception as error:  # noqa: BLE001 - nothing depends on it, and the first batch would report it
             log.debug("workers were not started ahead: %s", error)
 
     threading.Thread(target=run, name="warm-up", daemon=True).start()
@@ -90,27 +90,27 @@ def _refuse(properties: Mapping[str, str], exactly_once: bool) -> None:
 
 
 def _submitted() -> dict[str, str]:
-    """The properties of `spark-submit`, of which this process is a part; none without it."""
+    """The properties of the `spark-submit` that runs this process; none without it."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkContext
     from pyspark.conf import SparkConf
 
-    SparkContext._ensure_initialized()  # the JVM's system properties are where spark-submit leaves them
+    SparkContext._ensure_initialized()  # spark-submit leaves them in the JVM's system properties
     return dict(SparkConf().getAll())
 
 
 def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
-    """Ours first: of an option that stands twice the JVM takes the last."""
+    """Ours first: if an option is given twice, the JVM takes the last."""
     ours = [f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"', *(() if rows_in_jvm else _LIGHT_JVM)]
     archive = archive_options() if sparkconf.is_local(properties["spark.master"]) else ()
     return " ".join([*ours, *archive, properties.get(_JAVA_OPTIONS, "")]).strip()
 
 
 def _use_this_interpreter(properties: dict[str, str]) -> None:
-    """Spark starts its workers with plain `python3` unless told: on this machine they must be what we are.
+    """Spark starts its workers with plain `python3` by default: on this machine they must use our interpreter.
 
-    On a cluster the path is another machine's, so that the user's word counts: `PYSPARK_PYTHON` or
+    On a cluster the path is on another machine, so the user's setting counts: `PYSPARK_PYTHON` or
     `spark.pyspark.python`.
     """
     local = sparkconf.is_local(properties["spark.master"])

@@ -1,14 +1,13 @@
-"""Spark properties of a job: ours below, the user's on top, and what would break the join refused. Pure.
+"""Spark properties of a job: ours below, the user's on top; those that would break the join are refused. Pure.
 
-    speculation   two attempts at a ticket run at once. Exactly once that is safe: the copy fences the attempt that it
-                  stands in for before it reads what is in, as any retry does. It also makes that attempt's work worth
-                  nothing, so that a copy is worth having only of a task that hangs: we give 30 s as the least time.
-                  Without transactions both write their rows, and it is refused. (Spark makes no copy on the host that
-                  the first attempt runs on.)
+    speculation   two attempts at a ticket run at once. With exactly once this is safe: like any retry, the copy fences
+                  the attempt that it replaces before it reads what is in the output. This also makes that attempt's
+                  work worthless, so a copy only helps if a task hangs: our minimum time is 30 s. Without transactions
+                  both write their rows, so it is refused. (Spark does not run a copy on the first attempt's host.)
     no retries    a task that fails once (a broker that moves, a worker that dies) would end the job: a local master is
-                  given its number of attempts, `local[2]` becomes `local[2,4]`
+                  given a number of attempts, `local[2]` becomes `local[2,4]`
 
-What each of ours is for stands beside it; start-up was measured with them one by one.
+Each of our properties has its purpose beside it; their effect on start-up was measured one by one.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",  # nothing is shuffled; a query of the user's on top may be
     "spark.sql.adaptive.enabled": "false",  # streaming ignores it, with a warning
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # rows with values of 100 KB come by the thousand too
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # there may be thousands of rows of 100 KB
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.metricsEnabled": "false",
@@ -36,16 +35,16 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",  # windows and consumers live in the workers
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.task.maxFailures": str(TASK_ATTEMPTS),
-    "spark.speculation.minTaskRuntime": "30s",  # where the user has switched speculation on
+    "spark.speculation.minTaskRuntime": "30s",  # if the user has enabled speculation
 }
 _LOCAL_DEFAULTS: Mapping[str, str] = {
-    "spark.driver.host": "127.0.0.1",  # a lookup of the host's name can take seconds, or fail
+    "spark.driver.host": "127.0.0.1",  # looking up the host name can take seconds, or fail
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
 
 def effective(given: Mapping[str, str]) -> dict[str, str]:
-    """All properties of a session, with `spark.master`; `given` (`master` and `spark.*`) wins over ours."""
+    """All properties of a session, with `spark.master`; `given` (`master` and `spark.*`) overrides ours."""
     master = given.get("master", given.get("spark.master", DEFAULT_MASTER))
     ours = {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local(master) else {})}
     users = {key: value for key, value in given.items() if key != "master"}
@@ -63,7 +62,7 @@ def is_one_machine(master: str) -> bool:
 
 
 def with_attempts(master: str) -> str:
-    """`local[n]` with a number of attempts for each task: without one Spark never tries again there."""
+    """`local[n]` with a number of attempts per task: without one Spark never retries there."""
     found = _LOCAL.match(master)
     if found is None or found[2] is not None:
         return master
@@ -84,7 +83,7 @@ def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def speculation_problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is refused where rows do not go out in transactions."""
+    """What is refused if rows do not go out in transactions."""
     if given.get("spark.speculation", "false").lower() != "false":
         yield (
             "spark.speculation",

@@ -1,8 +1,8 @@
 """A SPARK_HOME for masters on this machine: the installed PySpark, without its zipped copy of its own Python sources.
 
-Spark puts `$SPARK_HOME/python/lib/pyspark.zip` in front of the path of every Python process it starts. The zip holds no
-compiled code, so that each of the five processes of a query's start compiles PySpark once more, half a second each, one
-after the other. In this home the zip is missing, and they import the package that is installed, which is the same.
+Spark puts `$SPARK_HOME/python/lib/pyspark.zip` at the front of the path of every Python process it starts. The zip
+holds no compiled code, so each of the five processes of a query's start compiles PySpark again, half a second each, one
+after the other. In this home the zip is missing, and they import the installed package, which is the same.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _LINKED = ("bin", "jars", "sbin")
 
 
 def use_spark_home(env: MutableMapping[str, str] = os.environ) -> None:
-    """Name the home in `env`, where no other one is named; must come before the JVM is started."""
+    """Set SPARK_HOME in `env` unless it is set already; call it before the JVM is started."""
     if "SPARK_HOME" not in env:
         env["SPARK_HOME"] = str(spark_home())
 
 
 def spark_home() -> Path:
-    """The folder, made where it is not there yet."""
+    """The folder, created if it does not exist yet."""
     distribution = importlib.metadata.distribution("pyspark")
     installed = Path(str(distribution.locate_file("pyspark"))).resolve()
     digest = hashlib.sha256(str(installed).encode()).hexdigest()[:12]
@@ -35,5 +35,5 @@ def spark_home() -> Path:
         try:
             (home / name).symlink_to(installed / name)
         except FileExistsError:
-            continue  # made before, or by another process at this moment
+            continue  # created earlier, or by another process just now
     return home

@@ -1,9 +1,9 @@
 """`spark-submit deploy/submit.py JOB.yaml`: the same as `teacup run JOB.yaml`, on the session that Spark provides.
 
-`--take-over` before the job file is as for `teacup run`.
+`--take-over` before the job file works as for `teacup run`.
 
-Teacup must be installed for the interpreter of the driver and of the workers (`PYSPARK_PYTHON`). Properties given to
-`spark-submit` win over those of the job file.
+Teacup must be installed for the interpreters of the driver and the workers (`PYSPARK_PYTHON`). Properties given to
+`spark-submit` override those of the job file.
 """
 
 from __future__ import annotations

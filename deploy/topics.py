@@ -1,8 +1,8 @@
-"""Whether the topics of a job are there, looked up before Spark starts.
+"""Checks that the topics of a job exist, before Spark starts.
 
 A topic for late records or dead letters may be written to for the first time weeks later, and a transaction that meets
-a missing topic ends in Kafka's words for it: neither is a good moment to learn of a mistyped name. So it is refused
-also where the brokers would create topics by themselves, with one partition.
+a missing topic fails with Kafka's own error: both are bad moments to learn of a mistyped name. So a missing topic is
+refused even if the brokers would create topics by themselves, with one partition.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _SIDE_OUTPUTS = ("dead_letter", "late", "unmatched", "unjoined")
 
 
 class TopicsMissing(KafkaIOError):
-    """Topics that the job file names are not there; the message has them all, each with its key."""
+    """Topics that the job file names do not exist; the message lists them all, each with its key."""
 
 
 def check_topics(job: WindowJob) -> None:
     """Before anything is claimed. Raises `TopicsMissing`, `NotCoPartitioned`, `KafkaUnavailable`."""
     read, written = job.spec.kafka, {**job.spec.kafka, **job.output.kafka}
     asked: list[tuple[str, str, Mapping[str, str]]] = [("left.topic", job.spec.left.topic, read)]
-    if not isinstance(job.spec, LookupSpec):  # whose right topic is the feeder's
+    if not isinstance(job.spec, LookupSpec):  # the feeder reads the right topic of a lookup join
         asked.append(("right.topic", job.spec.right.topic, read))
     asked.append(("output.topic", job.output.topic, written))
     asked += [(f"topics.{name}", topic, written) for name in _SIDE_OUTPUTS if (topic := getattr(job.output, name))]

@@ -1,6 +1,6 @@
 """Where `teacup unjoined` keeps its verdicts: a file in the folder `unjoined` of the join's checkpoint.
 
-It is replaced whole, by a new file that has reached the disk: whatever happens, the old or the new one is there.
+It is replaced as a whole, by a new file that has reached the disk: whatever happens, the old or the new one is there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def folder_of(checkpoint: str) -> str:
 
 
 def load(checkpoint: str) -> Verdicts | None:
-    """What the last run has left; None before the first one. `SpecChanged` where it cannot be read."""
+    """What the last run left; None before the first one. `SpecChanged` if it cannot be read."""
     files, root = fsspec.core.url_to_fs(folder_of(checkpoint))
     path = f"{root}/{FILE}"
     files.invalidate_cache()
@@ -35,7 +35,7 @@ def load(checkpoint: str) -> Verdicts | None:
 
 
 def save(checkpoint: str, state: Verdicts) -> None:
-    """Durable when this returns; on an object store its own put is that."""
+    """Durable when this returns; on an object store, as durable as its put."""
     text = json.dumps(state.to_json(), sort_keys=True).encode()
     folder = local_folder(folder_of(checkpoint))
     if folder is None:

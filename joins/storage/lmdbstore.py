@@ -247,7 +247,7 @@ class LmdbStore:
         return outcomes
 
     def _check_reserve(self, txn: lmdb.Transaction[bytes], changed_bytes: int) -> None:
-        """Raises `MapFullError` if the transaction leaves less than the reserve; tries it out when that is possible."""
+        """Raises `MapFullError` if the transaction leaves less than the reserve; when in doubt, it tries."""
         used = self._env.info()["last_pgno"] * _PAGE_BYTES
         if used + 2 * (changed_bytes + _RESERVE_PAGES * _PAGE_BYTES) < self._map_bytes:
             return
