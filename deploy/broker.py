@@ -1,11 +1,11 @@
-"""A single-node Kafka for development, tests and benchmarks: KRaft, in a folder of its own, on free ports.
+"""A single-node Kafka for development, tests and benchmarks: KRaft, in its own folder, on free ports.
 
     with Broker() as broker:
         Producer({"bootstrap.servers": broker.bootstrap})
 
-The folder keeps the log, the ports and the settings, so that a broker started again on it is the same
-broker at the same address. Without a folder a temporary one is made, and removed when the broker is closed.
-The process dies with ours (`deploy.lifeline`).
+The folder keeps the log, the ports and the settings, so that a broker started on it again is the same broker at the
+same address. Without a folder a temporary one is created, and removed when the broker is closed. The process dies with
+ours (`deploy.lifeline`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from deploy.lifeline import Lifeline
 
 START_DEADLINE_S = 90.0
 STOP_GRACE_S = 30.0
-_CLUSTER_ID = "teacupDevelopmentKafka"  # 22 characters of base64: what Kafka takes for a UUID
+_CLUSTER_ID = "teacupDevelopmentKafka"  # 22 characters of base64: what Kafka accepts as a UUID
 _HOST = "127.0.0.1"
 _MEMORY = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
-# One node holds every replica; the rest makes a developer's waits short.
+# One node holds every replica; the rest shortens a developer's waits.
 _DEFAULTS: Mapping[str, str] = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -55,7 +55,7 @@ _DEFAULTS: Mapping[str, str] = {
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "100",
     "broker.heartbeat.interval.ms": "500",
-    "broker.session.timeout.ms": "3000",  # a killed broker may come back only after it
+    "broker.session.timeout.ms": "3000",  # a killed broker cannot come back before that
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "log.cleaner.backoff.ms": "500",
     "log.cleaner.dedupe.buffer.size": "16777216",
@@ -72,11 +72,11 @@ class BrokerFailed(Exception):
 class Broker:
     """A broker process; a context manager that starts and closes it.
 
-    `properties` go over our defaults, into `server.properties` in the folder. `port` is taken from the
-    folder where a broker has run in it before, else free ones are chosen.
+    `properties` override our defaults and go into `server.properties` in the folder. If a broker has run in the folder
+    before, its `port` is reused, otherwise free ones are chosen.
 
-    forwarded_from   a port from which something forwards to the broker (a tunnel, a proxy): the broker listens for it
-                     at `forwarded_port` as well, and clients that come that way are told to stay on `forwarded_from`
+    forwarded_from   a port from which something forwards to the broker (a tunnel, a proxy): the broker also listens at
+                     `forwarded_port`, and clients that come that way are told to stay on `forwarded_from`
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """For `bootstrap.servers`."""
+        """The value for `bootstrap.servers`."""
         return f"{_HOST}:{self.port}"
 
     @property
     def pid(self) -> int | None:
-        """The Java process; None where it does not run."""
+        """The Java process; None if it is not running."""
         return self._process.pid if self._process and self._process.running() else None
 
     @property
@@ -122,7 +122,7 @@ class Broker:
         self._process = Lifeline(command, self.folder / "broker.out")
         try:
             self._await_answer()
-        except BaseException:  # an impatient Ctrl-C too must not leave a broker behind
+        except BaseException:  # even an impatient Ctrl-C must not leave a broker behind
             self.kill()
             raise
 
@@ -133,7 +133,7 @@ class Broker:
             self._process = None
 
     def kill(self) -> None:
-        """SIGKILL, as a machine dies; it can be started again."""
+        """SIGKILL, as if the machine died; it can be started again."""
         if self._process is not None:
             self._process.signal(signal.SIGKILL)
             self._process.wait()
@@ -148,7 +148,7 @@ class Broker:
         self._running().signal(signal.SIGCONT)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the process to end by itself; whether it has ended."""
+        """Wait for the process to end by itself; returns whether it has ended."""
         try:
             self._running().wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -156,7 +156,7 @@ class Broker:
         return True
 
     def close(self) -> None:
-        """Stop, and remove the folder where it is a temporary one (then it is killed)."""
+        """Stop it; with a temporary folder, kill it and remove the folder."""
         if self._temporary is None:
             self.stop()
         else:
@@ -182,7 +182,7 @@ class Broker:
         return self._process
 
     def _ports(self, wanted: int | None) -> tuple[int, int]:
-        """The broker's and the controller's; kept in the folder, as its metadata names them."""
+        """The ports of broker and controller; kept in the folder, because its metadata names them."""
         kept = self.folder / "ports"
         if kept.exists():
             port, controller = (int(word) for word in kept.read_text().split())
@@ -245,7 +245,7 @@ class Broker:
         while not self._listens():
             self._check_alive(deadline)
             time.sleep(0.05)
-        # librdkafka's own complaints while the broker wakes are no news.
+        # librdkafka's own complaints while the broker starts are not worth a line.
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         while True:
             with contextlib.suppress(KafkaException):
@@ -288,7 +288,7 @@ def _is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Below the ports of outgoing connections: one of those could take it while a broker restarts."""
+    """A free port below those of outgoing connections, which could take it while a broker restarts."""
     while not _is_free(port := random.randrange(15_000, 32_000)):
         pass
     return port
@@ -297,7 +297,7 @@ def free_port() -> int:
 def run_broker(folder: Path | None, port: int | None) -> None:
     """Run a broker in the foreground: print its address, stop on Ctrl-C or SIGTERM.
 
-    Raises `BrokerFailed` where the broker ends by itself.
+    Raises `BrokerFailed` if the broker ends by itself.
     """
     asked_to_stop = threading.Event()
     before = {

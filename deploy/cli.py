@@ -1,4 +1,4 @@
-"""The `teacup` command. Each command imports what it needs when it runs, so that help comes at once."""
+"""The `teacup` command. Each command imports what it needs when it runs, so that help appears at once."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def unjoined(
         ),
     ] = None,
 ) -> None:
-    """Find right records of a lookup join that stand in no row and never will; made for cron."""
+    """Find right records of a lookup join that appear in no output row and never will; made for cron."""
     raise typer.Exit(unjoined_of(job_file, start))
 
 
 @app.command(epilog=_CODES)
 def check(job_file: JobFile) -> None:
-    """Check a job file without connecting to anything; every error is told."""
+    """Check a job file without connecting to anything; every error is reported."""
     if _load(job_file) is None:
         raise typer.Exit(ExitCode.BAD_JOB_FILE)
     typer.echo(f"{job_file} is valid")
@@ -105,7 +105,7 @@ def broker(
 
 
 def run_file(job_file: Path, *, take_over: bool = False) -> ExitCode:
-    """Run the job of a file; what goes wrong is told on standard error, and is the exit code."""
+    """Run the job in a file; errors are reported on standard error and determine the exit code."""
     job = _load(job_file)
     if job is None:
         return ExitCode.BAD_JOB_FILE
@@ -131,7 +131,7 @@ def run_file(job_file: Path, *, take_over: bool = False) -> ExitCode:
 
 
 def unjoined_of(job_file: Path, start: str | None) -> ExitCode:
-    """Tell the unjoined right records of a lookup join; as `run_file`."""
+    """Report the unjoined right records of a lookup join; otherwise like `run_file`."""
     job = _load(job_file)
     if job is None:
         return ExitCode.BAD_JOB_FILE
@@ -173,11 +173,11 @@ def _load(job_file: Path) -> Job | None:
 
 def _log() -> None:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch failed with is told once the query has ended
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
 
 
 def _say(line: str) -> None:
-    """At once, also into a pipe."""
+    """Print a line at once, also into a pipe."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

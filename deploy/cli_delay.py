@@ -1,6 +1,6 @@
-"""`teacup delay` (collector and API) and `teacup offsets` (offsets of a time): arguments in, one call, words out.
+"""`teacup delay` (collector and API) and `teacup offsets` (offsets of a time): arguments in, one call, text out.
 
-What takes long to import is imported by the command that needs it, so that help comes at once.
+Slow imports are left to the command that needs them, so that help appears at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Disorder = Annotated[int, typer.Option("--disorder-ms", min=0, help="how far bel
 
 
 class PastEnd(StrEnum):
-    """What to set where no record reaches the time."""
+    """What to set if no record reaches the time."""
 
     REFUSE = "refuse"
     END = "end"
@@ -59,7 +59,7 @@ def collect_command(
         bool, typer.Option("--verbose", "-v", help="a line for each topic, not only for trouble")
     ] = False,
 ) -> None:
-    """Look at every consumer and topic once, and submit; made for cron.
+    """Look at every consumer and topic once, and submit their delays; made for cron.
 
     Exit codes: 0 every topic has a value, 2 wrong configuration, 3 some topic is unknown, 4 the API cannot be reached
     or refuses, 5 another run holds the lock, 6 the deadline passed.
@@ -93,8 +93,8 @@ def at_command(
 ) -> None:
     """Print each partition's offset at a time; past the end of a partition that is its end.
 
-    Exit code 1 where the records around an answer contradict it. With --payload-time answers begin --disorder-ms
-    earlier, as a record may lie so far below a time before it.
+    Exit code 1 if the records around an answer contradict it. With --payload-time answers start --disorder-ms
+    earlier, because a record may lie that far below a time before it.
     """
     _log(logging.WARNING)
     try:
@@ -131,7 +131,7 @@ def set_command(
     payload_time: PayloadTime = None,
     disorder_ms: Disorder = 1_000,
 ) -> None:
-    """Set a stopped consumer to a time, or back by an undo file. Shows old and new; writes with --apply only."""
+    """Set a stopped consumer to a time, or back by an undo file. Shows old and new; writes only with --apply."""
     _log(logging.WARNING)
     try:
         kafka = _kafka(bootstrap_servers, kafka_config)
@@ -154,11 +154,11 @@ def set_command(
 
 
 def _log(level: int) -> None:
-    """Trouble once each: cron mails it, and a broker that is away would fill the screen."""
+    """Log each problem once: cron mails the output, and an unreachable broker would fill the screen."""
     handler = logging.StreamHandler()
     handler.addFilter(OncePerMessage("datadelay."))
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # that a call is repeated is no news; its failure is told
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # retries are not worth a line; a failed call is reported
 
 
 def _wanted(
@@ -261,7 +261,7 @@ def _kafka(bootstrap_servers: str, kafka_config: Path | None) -> dict[str, str]:
 
 def _time_ms(text: str) -> int:
     try:
-        # `2026-11-20T10Z` and the like are left to the standard library; a zone is asked for here.
+        # The standard library parses `2026-11-20T10Z` and the like; here a zone is required.
         at = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
     except ValueError as error:
         raise ConfigInvalid(f"--time {text!r} is no time in ISO 8601, as 2026-11-20T10:00Z") from error

@@ -1,4 +1,4 @@
-"""Run a deduplication job: one topic into another, a summary a partition and batch, a line a batch, a clean stop."""
+"""Run a deduplication job: one topic to another, a summary per partition and batch, a line per batch, a clean stop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known", "forgo
 
 
 def run_dedup(job: DedupJob, say: Callable[[str], None] = print) -> ExitCode:
-    """Run until stopped, or until the source is read (`available_now`); says a line a batch, returns the exit code."""
+    """Run until stopped, or until the source is read (`available_now`); one line per batch; returns the exit code."""
     try:
         with checkpoint_lock(job.checkpoint), tempfile.TemporaryDirectory(prefix="teacup-") as folder:
             return _run(job, Path(folder) / "stop", say)
@@ -99,7 +99,7 @@ def _run(job: DedupJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode
             while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
                 if asked.is_set() and committed(query, ended):
                     query.stop()
-        except Exception as error:  # noqa: BLE001 - whatever ended the query is told and becomes an exit code
+        except Exception as error:  # noqa: BLE001 - whatever ended the query is logged and becomes an exit code
             return failed(error)
         finally:
             spark.stop()
@@ -107,9 +107,9 @@ def _run(job: DedupJob, stop_file: Path, say: Callable[[str], None]) -> ExitCode
 
 
 def gathered(summaries: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
-    """One batch over all its partitions, none where there was nothing to read (`deploy.query.summaries_of`). Pure.
+    """One batch over all its partitions; none if there was nothing to read (`deploy.query.summaries_of`). Pure.
 
-    Raises `AccountsDiffer` where a summary is missing or stands twice.
+    Raises `AccountsDiffer` if a summary is missing or occurs twice.
     """
     check_whole([one["partition"] for one in summaries], summaries[0]["parts"] if summaries else 0, "partitions")
     counts = {name: sum(one[name] for one in summaries) for name in _COUNTS}
@@ -118,7 +118,7 @@ def gathered(summaries: Sequence[Mapping[str, Any]], seconds: float) -> dict[str
 
 
 def without_any_id(report: Mapping[str, Any], job: DedupJob) -> str | None:
-    """A warning where the id that was chosen is not there, so that nothing is deduplicated. Pure."""
+    """A warning if the configured id is missing everywhere, so that nothing is deduplicated. Pure."""
     if not report["read"] or report["without_id"] < report["read"]:
         return None
     what = "has the id that `id` names"

@@ -1,7 +1,7 @@
-"""`make demo`: ad impressions and clicks, joined on a real broker, and the deadlock of the article.
+"""`make demo`: ad impressions and clicks, joined on a real broker, and the article's deadlock.
 
 python -m deploy.demo                      starts a broker of its own
-BOOTSTRAP=host:9092 python -m deploy.demo  uses a broker that you have; its demo topics are deleted in the end
+BOOTSTRAP=host:9092 python -m deploy.demo  uses your broker; the demo's topics are deleted at the end
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _produce(
     keys: list[bytes],
     values: list[bytes],
 ) -> None:
-    """In order of time, but for a disorder below DISORDER_MS."""
+    """In order of time, except for a disorder below DISORDER_MS."""
     order = np.argsort(times_ms + random.integers(0, DISORDER_MS, len(times_ms)), kind="stable").tolist()
     task = bar.add_task(f"producing {topic}", total=len(order))
     for first in range(0, len(order), 20_000):
@@ -110,7 +110,7 @@ def _produce(
 
 
 def _join(work: Path, name: str, kafka: dict[str, str], topics: dict[str, str]) -> list[dict[str, Any]] | None:
-    """Write a job file, run it as anybody would, and follow its log."""
+    """Write a job file, run it as a user would, and follow its log."""
     side = {"disorder": f"{DISORDER_MS}ms", "format": "json"}
     job = {
         "name": name,

@@ -1,11 +1,11 @@
-"""`make demo-lookup`: clicks look up impressions in a store outside, and wait while the impressions' pipeline stands.
+"""`make demo-lookup`: clicks look up impressions in an external store, and wait while the impressions' pipeline stalls.
 
     python -m deploy.demo_lookup [--flow 8] [--pause 12]
 
-Broker (BOOTSTRAP=host:9092 for one you have), storage API on its embedded store (TEACUP_AEROSPIKE=host:port/namespace
-for that of a server), Data Delay API, feeder, collector each second, lookup join; impressions and clicks as they
-happen. In the middle no impression arrives for some seconds, though clicks do; then all of them come at once. Exit
-code 1 when a promise was broken; whatever happens, everything is stopped.
+Broker (BOOTSTRAP=host:9092 for your own), storage API on its embedded store (TEACUP_AEROSPIKE=host:port/namespace for
+an Aerospike server), Data Delay API, feeder, a collector every second, lookup join; impressions and clicks as they
+happen. In the middle no impression arrives for some seconds, though clicks do; then all of them come at once. The exit
+code is 1 if a promise was broken; whatever happens, everything is stopped.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _demo(flow_s: float, pause_s: float) -> int:
     with ExitStack() as stack:
         kafka = {"bootstrap.servers": broker_at(stack)}
         sources = stack.enter_context(topics_of(kafka, name, ("impressions", "clicks")))
-        # The broker's own time of each row tells when it went out.
+        # The broker's append time of each row says when it went out.
         appended = {"message.timestamp.type": "LogAppendTime"}
         topics = sources | stack.enter_context(topics_of(kafka, name, ("joined",), appended))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="teacup-demo-")))
@@ -100,14 +100,14 @@ def _plan(name: str, kafka: dict[str, str], topics: dict[str, str]) -> LookupPla
         before_ms=BEFORE_MS,
         after_ms=AFTER_MS,
         disorder_ms=DISORDER_MS,
-        # What arrives late after a pause has old times: that nothing arrives says nothing about how far right is.
+        # Records that arrive after a pause have old times, so silence says nothing about how far right is.
         idle="hold",
         store=None if aerospike is None else f"aerospike://{aerospike}",
     )
 
 
 class _Watch:
-    """A line every other second while one waits; PartFailed when something has ended that should not."""
+    """Prints a line every other second while waiting; PartFailed when something has ended that should not."""
 
     def __init__(self, parts: LookupParts, traffic: Traffic) -> None:
         self._parts, self._traffic = parts, traffic
@@ -120,7 +120,7 @@ class _Watch:
 
     @property
     def joined(self) -> int:
-        """Rows of clicks that the join has said to be out."""
+        """How many rows of clicks the join has reported."""
         return sum(
             line["rows"].get(outcome, 0) for line in self._parts.batches(LOOKUP) for outcome in ("matched", "unmatched")
         )
@@ -165,7 +165,7 @@ class _Watch:
 
 
 def _course(watch: _Watch, traffic: Traffic, flow_s: float, pause_s: float) -> None:
-    """Flow, a pause of right, flow, and all clicks out."""
+    """Flow, a pause of right, flow, until all clicks are out."""
     traffic.start()
     watch.until(1, "the first clicks are joined", STARTED_WITHIN_S)
     watch.rest(flow_s)

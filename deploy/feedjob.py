@@ -1,4 +1,4 @@
-"""Run a feeder: right topic -> storage API, a summary a partition and batch, a line a batch, a clean stop."""
+"""Run a feeder: right topic -> storage API, a summary per partition and batch, a line per batch, a clean stop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COUNTS = ("read", "stored", "conflict", "null_key", "expired", "late")
 
 
 def run_feeder(job: FeederJob, say: Callable[[str], None] = print) -> ExitCode:
-    """Run until stopped, or until right is read (`available_now`); says a line a batch, returns the exit code."""
+    """Run until stopped, or until right is read (`available_now`); one line per batch; returns the exit code."""
     try:
         with checkpoint_lock(job.checkpoint), tempfile.TemporaryDirectory(prefix="teacup-") as folder:
             return _run(job, Path(folder) / "stop", say)
@@ -70,7 +70,7 @@ def _run(job: FeederJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
                 positions.commit_when_idle(ended[-1] if ended else None)
                 if asked.is_set() and committed(query, ended):
                     query.stop()
-        except Exception as error:  # noqa: BLE001 - whatever ended the query is told and becomes an exit code
+        except Exception as error:  # noqa: BLE001 - whatever ended the query is logged and becomes an exit code
             return failed(error)
         finally:
             positions.commit()
@@ -79,9 +79,9 @@ def _run(job: FeederJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
 
 
 class _Positions:
-    """Commits the positions of the newest batch, of which Spark tells the source only when the next one begins.
+    """Commits the positions of the newest batch, which Spark reports to the source only when the next one starts.
 
-    When right pauses there is no next one for a while: without this, left would wait for records that are stored.
+    When right pauses there is no next batch for a while: without this, left would wait for records that are stored.
     """
 
     def __init__(self, job: FeederJob, query: StreamingQuery) -> None:
@@ -90,7 +90,7 @@ class _Positions:
         self._told: int | None = None
 
     def commit_when_idle(self, batch: int | None) -> None:
-        """To be called now and then with the newest batch: commits when it is the same one twice."""
+        """To be called regularly with the newest batch: commits when it is the same one twice."""
         progress = self._query.lastProgress
         if batch is None or batch == self._told or progress is None or progress["batchId"] < batch:
             return  # Spark has not committed it yet
@@ -99,7 +99,7 @@ class _Positions:
         self._seen = batch
 
     def commit(self) -> bool:
-        """Whether they could be committed."""
+        """Commit the positions; returns whether that succeeded."""
         ends = [one["sources"][0]["endOffset"] for one in self._query.recentProgress]
         offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
         if not offsets or not offsets[-1]:
@@ -131,7 +131,7 @@ def gathered(summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int)
 
 
 def for_people(report: Mapping[str, Any]) -> str:
-    """One line; what is rare stands there only where it happened. Pure."""
+    """One line; rare events are named only if they happened. Pure."""
     rate = report["read"] / report["seconds"] if report["seconds"] else 0.0
     parts = [
         f"batch {report['number']}",

@@ -1,10 +1,10 @@
-"""A job file (YAML) becomes a job: validated whole before anything connects, every error told at once.
+"""A job file (YAML) becomes a job: validated completely before anything connects, all errors reported at once.
 
     load_yaml -> with_env (`${NAME}`) -> models of `deploy.jobmodel` -> WindowJob
 
-An error names the key by its dotted path, the value and what is allowed. The value is shown as it stands in the file,
-so that what came from the environment is never echoed; values of secret properties, of unknown keys, and texts that
-stand where a mapping belongs are not shown at all.
+An error names the key by its dotted path, the value and what is allowed. The value is shown as it is in the file, so
+that values from the environment are never echoed; values of secret properties, of unknown keys, and texts in place of a
+mapping are not shown at all.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TIMEOUTS = {"delivery.timeout.ms", "message.timeout.ms"}  # two names of one pr
 
 
 class JobFileError(ConfigInvalid):
-    """A job file that is not allowed; `problems` are lines of their own, `where: what`."""
+    """An invalid job file; each of `problems` is a line, `where: what`."""
 
     def __init__(self, path: Path, problems: list[str]) -> None:
         count = "1 error" if len(problems) == 1 else f"{len(problems)} errors"
@@ -80,7 +80,7 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ) -> Job:
 
 
 def window_job(keys: WindowJoinKeys) -> WindowJob:
-    """The validated keys as a job; SpecError for what only the join itself refuses."""
+    """The validated keys as a job; SpecError for what only the join itself rejects."""
     select = keys.output.select
     return WindowJob(
         spec=lookup_spec(keys) if isinstance(keys, LookupJoinKeys) else JoinSpec(**_join(keys)),
@@ -170,7 +170,7 @@ def dedup_job(keys: DedupKeys) -> DedupJob:
 
 
 def _producer(keys: WindowJoinKeys | DedupKeys) -> dict[str, str]:
-    """Properties of the producer; as long as it may try, a restarted job that deduplicates has to wait."""
+    """Properties of the producer; a restarted job that deduplicates must wait as long as the producer may retry."""
     given = keys.output.kafka
     waits = isinstance(keys, DedupKeys) or keys.output.deduplicate is not None
     if not waits or _TIMEOUTS & {*keys.kafka, *given}:
@@ -179,7 +179,7 @@ def _producer(keys: WindowJoinKeys | DedupKeys) -> dict[str, str]:
 
 
 def _identity(asked: str) -> Identity:
-    """A position means one record only within one generation of the job that wrote it; other ids are the user's."""
+    """A position is unique only within one generation of the job that wrote it; other ids are the user's."""
     if asked == "key":
         return Identity(key=True)
     header = None if asked == "positions" else asked.removeprefix("header:")
@@ -214,7 +214,7 @@ def _validated(
     raw: Mapping[str, Any],
     known: set[Where],
 ) -> tuple[WindowJoinKeys | DedupKeys | FeederKeys | None, Problems]:
-    """The keys, or what is wrong with them; places in `known` have been told of already."""
+    """The keys, or what is wrong with them; places in `known` have already been reported."""
     try:
         return model.model_validate(document), []
     except ValidationError as error:
@@ -249,7 +249,7 @@ def _told(model: type[BaseModel], raw: Mapping[str, Any], where: Where, error: E
 
 
 def _allowed(error: ErrorDetails) -> str:
-    """What a value has to be, in our words where pydantic's are a programmer's."""
+    """What a value must be, in our words where pydantic's are meant for programmers."""
     context = error.get("ctx", {})
     in_our_words = {
         "literal_error": "give {expected}",
@@ -303,7 +303,7 @@ def _has(document: Any, where: Where) -> bool:
 
 
 def _at(document: Any, where: Where) -> Any:
-    """The value at a place, None where there is none."""
+    """The value at a place; None if there is none."""
     for step in where:
         if not isinstance(document, dict) or step not in document:
             return None
@@ -312,7 +312,7 @@ def _at(document: Any, where: Where) -> Any:
 
 
 def _shown(raw: Mapping[str, Any], where: Where) -> str:
-    """A value as it stands in the file, quoted and cut; secrets masked."""
+    """A value as it is in the file, quoted and truncated; secrets masked."""
     value = masked({str(where[-1]): _at(raw, where)})[str(where[-1])]
     text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
@@ -324,7 +324,7 @@ def _kind_of(value: Any) -> str:
 
 
 def _model_at(model: type[BaseModel] | None, where: Where) -> type[BaseModel] | None:
-    """The model whose keys are allowed at a place; None where any key is (properties)."""
+    """The model whose keys are allowed at a place; None if any key is allowed (properties)."""
     for step in where:
         field = None if model is None else model.model_fields.get(str(step))
         model = None if field is None else next(_models(field.annotation), None)

@@ -1,7 +1,7 @@
-"""The keys of a job file: types, units, defaults and what each means, and nowhere else.
+"""The keys of a job file: types, units, defaults and meanings, defined only here.
 
-The JSON schema, the table of the documentation and the messages of `deploy.jobfile` are made from these models.
-Defaults stand here as people write them (`10s`); values come out in milliseconds.
+The JSON schema, the table in the documentation and the messages of `deploy.jobfile` are generated from these models.
+Defaults are given as people write them (`10s`); values come out in milliseconds.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from kafkaio.eventtime import OUTLIERS
 
 
 def as_written(text: str) -> Any:
-    """A default as it would stand in a job file; it is validated like one."""
+    """A default as it would appear in a job file; it is validated like one."""
     return text
 
 
 class Keys(BaseModel):
-    """A mapping in which every key is known, and nothing changes after validation."""
+    """A mapping with known keys only, frozen after validation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -114,7 +114,7 @@ class SelectKeys(Keys):
 
 
 class DeduplicateKeys(Keys):
-    """After a restart or a retry, results that are in the output already are recognised there and dropped."""
+    """After a restart or a retry, results that are already in the output are recognised there and dropped."""
 
     header: Text | None = Field(
         default=None,
@@ -173,7 +173,7 @@ class OutputKeys(Keys):
 
 
 class TopicsKeys(Keys):
-    """Topics for what does not go the usual way; what has none is counted and not copied."""
+    """Topics for what does not go the usual way; without a topic it is counted but not copied."""
 
     dead_letter: Topic | None = Field(
         default=None,
@@ -208,7 +208,7 @@ class SourceKeys(Keys):
 
 
 class DedupOutputKeys(Keys):
-    """Where records go, as they are, to the partition that they came from."""
+    """Where records go, unchanged, to the partition that they came from."""
 
     topic: Topic = Field(description="Kafka topic to write, with as many partitions as the one that is read")
     kafka: ProducerProperties = Field(
@@ -217,7 +217,7 @@ class DedupOutputKeys(Keys):
 
 
 class DedupKeys(Keys):
-    """One topic deduplicated into another: a record whose id stands in the output already is dropped."""
+    """One topic deduplicated into another: a record whose id is already in the output is dropped."""
 
     name: Name = Field(description="name of the job")
     kind: Literal["dedup"] = Field(description="what the job is")
@@ -377,7 +377,7 @@ class DelayKeys(Keys):
 
 
 class LookupJoinKeys(WindowJoinKeys):
-    """A join of a topic with right records that a feeder stores; keys as of the in-memory join, and where they are."""
+    """A join of a topic with right records that a feeder stores; keys as for the in-memory join, and where right is."""
 
     kind: Literal["lookup-join"] = Field(description="what the job is")  # type: ignore[assignment]
     storage: StorageKeys = Field(description="where right is stored")

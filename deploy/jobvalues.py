@@ -29,7 +29,7 @@ _HOW_LONG = "give a duration with its unit: 250ms, 10s, 1m 30s, 2h, 7d"
 
 
 def duration_ms(value: object) -> int:
-    """`1m 30s` -> 90000; ValueError where it is no duration or has no unit."""
+    """`1m 30s` -> 90000; ValueError if it is not a duration or has no unit."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     if not re.match(_DURATION, text):
         raise ValueError(_HOW_LONG)
@@ -68,7 +68,7 @@ def time_path(value: str) -> str:
 
 
 def api_url(value: str) -> str:
-    """The address of an API; a path is allowed, as a proxy may put it anywhere."""
+    """The address of an API; a path is allowed, because a proxy may put it anywhere."""
     try:
         parts = urlsplit(value)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
@@ -80,19 +80,19 @@ def api_url(value: str) -> str:
 
 
 def looked_into(value: str) -> str:
-    """A checkpoint that is looked into from Python, to notice a restart."""
+    """A checkpoint that is read from Python, to detect a restart."""
     if problem := location_problem(value):
         raise ValueError(problem)
     return value
 
 
 def kafka_properties(given: object) -> object:
-    """Properties for both topics; every one that is refused is named."""
+    """Properties for both topics; every refused one is named."""
     return _properties(given, _kafka_problems, needed={"bootstrap.servers": "give the brokers as host:port,host:port"})
 
 
 def producer_properties(given: object) -> object:
-    """Properties that go over those for both topics."""
+    """Properties that override those for both topics."""
     return _properties(given, _kafka_problems)
 
 
@@ -102,7 +102,7 @@ def spark_properties(given: object) -> object:
 
 
 def spark_without_speculation(given: dict[str, str]) -> dict[str, str]:
-    """The same for jobs whose output does not go out in transactions."""
+    """Spark properties of jobs whose output does not go out in transactions."""
     if problems := list(sparkconf.speculation_problems(given)):
         raise at_keys(problems)
     return given
@@ -126,9 +126,9 @@ def _properties(
     problems_of: Callable[[Mapping[str, str]], Iterable[tuple[str, str]]],
     needed: Mapping[str, str] = MappingProxyType({}),
 ) -> object:
-    """Values as the text that Kafka and Spark take (YAML's `true` and numbers too), or every problem at its key."""
+    """Values as the text that Kafka and Spark take (also YAML's `true` and numbers), or every problem at its key."""
     if not isinstance(given, dict):
-        return given  # the type itself is told by the field
+        return given  # the field itself reports the wrong type
     texts = {str(key): _scalar(value) for key, value in given.items()}
     good = {key: text for key, text in texts.items() if text is not None}
     problems = [
@@ -148,7 +148,7 @@ def _scalar(value: object) -> str | None:
 
 
 def at_keys(problems: Iterable[tuple[str, str]]) -> ValidationError:
-    """Raised in a validator: pydantic puts the place of its field before each key."""
+    """The error to raise in a validator: pydantic puts its field's location before each key."""
     return ValidationError.from_exception_data(
         "keys",
         [

@@ -1,9 +1,9 @@
-"""Spark's classes as the JVM wants them in memory: half of a job's start is the loading of 15,000 classes.
+"""Spark's classes in the JVM's memory format: loading 15,000 classes takes half of a job's start.
 
-    python -m deploy.jvmarchive      writes the archive into the cache folder (160 MB), once for a Spark and a Java
+    python -m deploy.jvmarchive      writes the archive into the cache folder (160 MB), once per Spark and Java version
 
-A session on a local master uses it where it is there. The JVM checks by itself that the archive was written by the
-same Java over the same jars, and starts without it otherwise (JEP 350, dynamic class-data sharing).
+A session on a local master uses it if it exists. The JVM checks by itself that the archive was written by the same Java
+over the same jars, and otherwise starts without it (JEP 350, dynamic class-data sharing).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 WRITE_DEADLINE_S = 120.0
-SOURCE_OF_CLASSES = "a Python data source under availableNow"  # another run to learn from is another archive
+SOURCE_OF_CLASSES = "a Python data source under availableNow"  # a different training run means a different archive
 
 
 def archive_options() -> tuple[str, ...]:
-    """The JVM's options for the archive of this Spark and this Java; none where none was written."""
+    """The JVM's options for the archive of this Spark and this Java; none if it was not written."""
     if not _folder().exists():
         return ()
     archive = archive_file()
@@ -40,7 +40,7 @@ def archive_options() -> tuple[str, ...]:
 
 
 def archive_file() -> Path:
-    """Where the archive is, or would be. Raises `MissingTool` without Java, which Spark needs as well."""
+    """Where the archive is, or would be. Raises `MissingTool` without Java, which Spark needs too."""
     java = find_java()
     spark = importlib.metadata.distribution("pyspark")
     told = f"{Path(java).resolve()} {spark.locate_file('pyspark')} {SOURCE_OF_CLASSES}"
@@ -53,7 +53,7 @@ def _folder() -> Path:
 
 
 def write_archive() -> Path:
-    """Run a short session, and let its JVM write down what it loaded as it ends. Raises `MissingTool`."""
+    """Run a short session whose JVM writes the classes it loaded when it ends. Raises `MissingTool`."""
     archive = archive_file()
     if archive.exists():
         return archive
@@ -85,7 +85,7 @@ def _run_and_write(written: Path, folder: Path) -> None:
     assert gateway is not None
     spark.stop()
     gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM's word to end
+    gateway.proc.stdin.close()  # the JVM's signal to end
     gateway.proc.wait(WRITE_DEADLINE_S)
 
 
@@ -105,7 +105,7 @@ class _OneRow(DataSource):
 
 class _OneRowReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
-        """There is nothing to prepare."""
+        """Nothing to prepare."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"rows": 0}

@@ -1,11 +1,11 @@
-"""All parts of a lookup join on this machine, each as its users run it: for the demo, the benchmark and tests.
+"""All parts of a lookup join on this machine, each run as users run it: for the demo, the benchmark and tests.
 
     right topic -> feeder -> storage API <- lookup join <- left topic
                      |                          |
                      +--> collector -> Data Delay API
 
-Two servers and two jobs, each a `teacup` command in a process of its own, with its files and its log in one folder;
-the collector runs in this process, as often as its caller likes. Everything ends with this process, however it ends.
+Two servers and two jobs, each a `teacup` command in a process of its own, with files and logs in one folder; the
+collector runs in this process, as often as its caller likes. Everything ends with this process, however it ends.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class PartFailed(Exception):
 class LookupPlan:
     """What is joined, and where it is kept.
 
-    namespace   of the storage API; also the name that the feeder runs by
+    namespace   of the storage API; also the feeder's name
     store       the back end's URL; None: LMDB in the parts' folder
-    collected_every_s   three times that without a submission, and the delay is stale
-    feeder, lookup      keys of the job files that go over the ones here
+    collected_every_s   the delay is stale after three times that without a submission
+    feeder, lookup      keys of the job files that override the ones here
     """
 
     name: str
@@ -75,7 +75,7 @@ class LookupPlan:
 
 
 class LookupParts:
-    """The parts of one plan in one folder; leaving the `with` stops those that run, the last started first."""
+    """The parts of one plan in one folder; leaving the `with` stops the running ones, last started first."""
 
     def __init__(self, folder: Path, plan: LookupPlan) -> None:
         self.folder, self.plan = folder, plan
@@ -112,7 +112,7 @@ class LookupParts:
         return self.folder / f"{name}.yaml"
 
     def log(self, name: str) -> Path:
-        """All that a part has printed."""
+        """Everything that a part has printed."""
         return self.folder / f"{name}.log"
 
     def command(self, name: str) -> list[str]:
@@ -120,7 +120,7 @@ class LookupParts:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """The environment that a part needs: the tokens of servers and jobs stand in no file."""
+        """The environment that a part needs: the tokens of servers and jobs are in no file."""
         return self._env
 
     def start(self, *names: str) -> None:
@@ -136,7 +136,7 @@ class LookupParts:
                 time.sleep(0.05)
 
     def stop(self, name: str) -> int:
-        """SIGTERM, and SIGKILL after a grace; the exit code. Nothing where it does not run."""
+        """SIGTERM, then SIGKILL after a grace period; returns the exit code."""
         part = self._running.pop(name)
         part.end(_STOP_GRACE_S)
         return part.wait()
@@ -145,7 +145,7 @@ class LookupParts:
         return self._running[name].pid
 
     def check(self) -> None:
-        """Raises `PartFailed` where a part has ended by itself."""
+        """Raises `PartFailed` if a part has ended by itself."""
         for name in self.failed():
             raise PartFailed(f"{name} ended with exit code {self._running[name].exit_code()}; {self._tail(name)}")
 
@@ -158,26 +158,26 @@ class LookupParts:
         return "\n".join(self._tail(name) for name in self._running)
 
     def ended(self, name: str, timeout_s: float) -> int:
-        """Wait for the end of a job that stops by itself; its exit code."""
+        """Wait for a job that stops by itself; returns its exit code."""
         code = self._running[name].wait(timeout_s)
         del self._running[name]
         return code
 
     def batches(self, name: str) -> list[dict[str, Any]]:
-        """What a job has said of its batches, over all its runs."""
+        """What a job has reported about its batches, over all its runs."""
         if not self.log(name).exists():
             return []
         lines = self.log(name).read_text(errors="replace").splitlines()
         told = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-        return [one for one in told if one.get("event") == "batch"]  # the log has the parts' other lines, too
+        return [one for one in told if one.get("event") == "batch"]  # the log has other lines too
 
     def collect(self) -> int:
-        """The collector, once; its exit code."""
+        """Run the collector once; returns its exit code."""
         return collect(self.file("collector"))
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """The collector each `collected_every_s`, in a thread."""
+        """Run the collector every `collected_every_s`, in a thread."""
         ended = threading.Event()
 
         def again() -> None:
@@ -193,7 +193,7 @@ class LookupParts:
             thread.join(_STOP_GRACE_S)
 
     def until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Wait until it holds. Raises `PartFailed` when a part ends before that, or the time is over."""
+        """Wait until the condition holds. Raises `PartFailed` if a part ends before that, or on a time-out."""
         deadline_s = time.monotonic() + timeout_s
         while not condition():
             self.check()

@@ -1,4 +1,4 @@
-"""What a running job says: a line a batch for people, or one JSON object a line. Pure.
+"""What a running job reports: one line per batch for people, or one JSON object per line. Pure.
 
 The line names rates, outcomes, both frontiers, the partition that holds the join back, the window, and how far left
 is behind the clock.
@@ -47,7 +47,7 @@ class BatchReport:
 
     @property
     def match_rate(self) -> float | None:
-        """Matched rows over the rows of left records; None without any."""
+        """Matched rows divided by the rows of left records; None without any."""
         left = self.rows.get("matched", 0) + self.rows.get("unmatched", 0)
         return self.rows.get("matched", 0) / left if left else None
 
@@ -58,7 +58,7 @@ class BatchReport:
 
 
 def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: int) -> BatchReport:
-    """Put the summaries of a batch together. Raises `AccountsDiffer` where one is missing or stands twice."""
+    """Combine the summaries of a batch. Raises `AccountsDiffer` if one is missing or occurs twice."""
     check_whole([s["bucket"] for s in summaries], summaries[0]["buckets"] if summaries else 1, "buckets")
 
     def total(name: str) -> dict[str, int]:
@@ -96,8 +96,8 @@ def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: 
 
 
 def _deduplicator(summaries: Sequence[Summary]) -> dict[str, Any]:
-    """Buckets that filter, loads, calls of the filter, ids loaded, results dropped, results without an id, others'
-    records, and the changes of state in any worker; {} while off."""
+    """Buckets that filter, loads, calls of the filter, ids loaded, results dropped, results without an id, records of
+    other jobs, and the changes of state in any worker; {} while off."""
     told = [s["deduplicator"] for s in summaries if "deduplicator" in s]
     names = ("filtering", "loads", "filter_calls", "loaded", "dropped", "without_id", "foreign")
     counts = {name: sum(int(one[name]) for one in told) for name in names}

@@ -1,11 +1,11 @@
-"""Run an in-memory join job: session, query, one summary a bucket and batch, a clean stop, an exit code.
+"""Run an in-memory join job: session, query, one summary per bucket and batch, a clean stop, an exit code.
 
-    tickets -> join -> deliver      one Python task a bucket, only summaries reach the driver
+    tickets -> join -> deliver      one Python task per bucket; only summaries reach the driver
     with `select:` joined rows pass through Spark's expressions in between, in the same task
 
-A batch is committed by Spark only after every bucket's rows are acknowledged and its summary has come. SIGINT and
-SIGTERM create the stop file: nothing more is admitted, the batch under way is finished and committed, then the query
-is stopped. A second signal stops it at once; the batch under way is then run again at the next start.
+Spark commits a batch only after every bucket's rows are acknowledged and its summary has arrived. SIGINT and SIGTERM
+create the stop file: nothing more is admitted, the current batch is finished and committed, then the query is stopped.
+A second signal stops it at once; the current batch then runs again at the next start.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ log = logging.getLogger("teacup")
 
 
 def run_job(job: WindowJob, say: Callable[[str], None] = print, *, take_over: bool = False) -> ExitCode:
-    """Run until stopped, or until left is read (`available_now`); says a line a batch and returns the exit code.
+    """Run until stopped, or until left is read (`available_now`); one line per batch; returns the exit code.
 
-    take_over   a new checkpoint may claim an output that a job of this name has written from another one
+    take_over   a new checkpoint may claim an output that a job of this name has written to from another one
     """
     try:
         with checkpoint_lock(job.checkpoint), tempfile.TemporaryDirectory(prefix="teacup-") as folder:
@@ -70,7 +70,7 @@ def run_job(job: WindowJob, say: Callable[[str], None] = print, *, take_over: bo
 
 
 def job_rows(spark: SparkSession, job: WindowJob, gate: Gate, setup: Setup | None) -> DataFrame:
-    """The streaming DataFrame of a job: one summary (JSON) a bucket and batch, its rows delivered on the way."""
+    """The streaming DataFrame of a job: one summary (JSON) per bucket and batch; its rows are delivered on the way."""
     deliver = deliver_stage(job.spec, job.output, setup)
     spec = job.spec
     windows = job.window_folder
@@ -96,12 +96,12 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate, setup: Setup | Non
 
 
 def deduplication(job: WindowJob) -> Setup | None:
-    """What the tasks need to drop what an earlier driver, or an earlier attempt, has written; raises `DedupError`."""
+    """What tasks need to drop rows that an earlier driver or attempt has written; raises `DedupError`."""
     asked = job.output.deduplicate
     if asked is None:
         return None
     topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, identity_of(job.spec, asked)
-    replay, tail = replay_of(job.checkpoint), 2 * job.spec.max_records  # twice, as keys may be skewed
+    replay, tail = replay_of(job.checkpoint), 2 * job.spec.max_records  # twice, because keys may be skewed
     return Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity, tail=tail))
 
 
@@ -136,7 +136,7 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None], *, take_ov
         began = time.monotonic()
         sync_plan(job.checkpoint, batch_id)
         summaries = summaries_of(frame)
-        if summaries:  # there are none where it was stopped before anything was planned
+        if summaries:  # there are none if the job was stopped before anything was planned
             keep_facts(job.facts_folder, job.spec.name, summaries)
             now_ms = time.time_ns() // 1_000_000
             _say(job, say, report.gather(job.spec, summaries, time.monotonic() - began, now_ms))
@@ -159,7 +159,7 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None], *, take_ov
             while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
                 if asked.is_set() and committed(query, ended):
                     query.stop()
-        except Exception as error:  # noqa: BLE001 - whatever ended the query is told and becomes an exit code
+        except Exception as error:  # noqa: BLE001 - whatever ended the query is logged and becomes an exit code
             return failed(error)
         finally:
             _commit_last(job, query)
@@ -178,7 +178,7 @@ def _say(job: WindowJob, say: Callable[[str], None], batch: report.BatchReport) 
 
 
 def _commit_last(job: WindowJob, query: StreamingQuery) -> None:
-    """Spark tells a source of a committed batch when the next one begins; the last one's positions go here."""
+    """Spark reports a committed batch to the source when the next one starts; here the last one's are committed."""
     ends = [p["sources"][0]["endOffset"] for p in query.recentProgress]
     offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
     if not offsets or not offsets[-1]:

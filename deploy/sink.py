@@ -1,18 +1,18 @@
-"""Delivery: a function for `mapInArrow` from rows of the join to one summary row a bucket.
+"""Delivery: a function for `mapInArrow` from rows of the join to one summary row per bucket.
 
     matched, unmatched   -> the output topic (envelope or `select`); unmatched also to a topic of its own
-    unjoined, late, dead_letter -> topics of their own, the record as it was read, with where it stood and why
+    unjoined, late, dead_letter -> topics of their own: the record as it was read, with its position and the reason
 
-Headers: `teacup.left` and `teacup.right` hold partition:offset of the two records, `teacup.batch` (at least once) which
-batch of which job wrote the row (`dedup.batchtag`), `teacup.late` is set on late ones; those of the side topics are
-described in `deploy.copies`.
+Headers: `teacup.left` and `teacup.right` hold partition:offset of the two records, `teacup.batch` (at least once) says
+which batch of which job wrote the row (`dedup.batchtag`), `teacup.late` is set on late rows; those of the side topics
+are described in `deploy.copies`.
 
-A row that its topic refuses is a dead letter, too large or one on which an expression of the `select` fails; a time
-that a topic refuses goes into a header (`kafkaio.producible`). Where no dead-letter topic is named, the task does not
-fail but reports it in place of its summary: trying again could not help, and the driver ends the job.
+A row that cannot be written, because it is too large or an expression of the `select` fails on it, becomes a dead
+letter; a time that a topic refuses goes into a header (`kafkaio.producible`). If no dead-letter topic is named, the
+task does not fail but reports this in place of its summary: a retry could not help, and the driver ends the job.
 
 A bucket's rows are durable (`kafkaio.delivery`: in transactions with its receipt, or acknowledged) before its summary
-row goes back. Whatever fails, fails the task, and Spark runs it again: the rows are the same, in the same order.
+row goes back. Any failure fails the task, and Spark runs it again: the rows are the same, in the same order.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def deliver_stage(
 ) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
     """Rows (`records.ROW`, and `out_key`, `out_value`, `out_headers` of a `select`) -> summaries as JSON text.
 
-    The rows of a ticket stand between a row with the outcome `TICKET` and one with the outcome `SUMMARY`.
-    setup   of the deduplicator; what it drops is kept from the output topic only, copies for side topics are repeated
+    The rows of a ticket come between a row with the outcome `TICKET` and one with the outcome `SUMMARY`.
+    setup   of the deduplicator; what it drops is missing from the output topic only, side topics get repeated copies
     """
 
     def deliver(batches: Iterable[pa.RecordBatch]) -> Batches:
@@ -78,7 +78,7 @@ def deliver_stage(
                     bucket = None
                     yield pa.record_batch({"summary": [json.dumps(summary)]})
                 else:
-                    with no_garbage_collection():  # keys, values and headers are a million objects, all alive at once
+                    with no_garbage_collection():  # keys, values and headers: a million objects alive at once
                         bucket.take(rows)
         except (NoDeadLetterTopic, RecordTooLarge) as error:
             if bucket is not None:
@@ -86,14 +86,14 @@ def deliver_stage(
                 bucket = None
             yield pa.record_batch({"summary": [json.dumps(final_error(error))]})
         finally:
-            if bucket is not None:  # something failed, or nobody wants the rest
+            if bucket is not None:  # something failed, or nobody reads the rest
                 bucket.abandon()
 
     return deliver
 
 
 def _split(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
-    """Frames of bounded bytes in which a row about a ticket stands alone, in the order in which they came."""
+    """Frames of bounded bytes, in order of arrival; a row about a ticket gets a frame of its own."""
     for batch in batches:
         rows = flattened(pl.DataFrame(pl.from_arrow(batch)))
         start = 0
@@ -105,7 +105,7 @@ def _split(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
 
 
 class BucketSink:
-    """Delivers the rows of one ticket, and keeps its accounts: they must add up before anything counts."""
+    """Delivers the rows of one ticket, and keeps its accounts: they must add up before anything is committed."""
 
     def __init__(self, spec: JoinSpec, output: Output, ticket: Mapping[str, Any], setup: Setup | None = None) -> None:
         self._spec, self._output = spec, output
@@ -135,7 +135,7 @@ class BucketSink:
             raise
 
     def take(self, rows: pl.DataFrame) -> None:
-        """Write those of the rows that are not in yet."""
+        """Write the rows that are not in the output yet."""
         before = self._accounts.received
         self._accounts.receive(rows)
         self._reached = _about(rows[-1])
@@ -151,13 +151,13 @@ class BucketSink:
             return
         had_results = self._accounts.results
         self._route(rows[skip:])
-        # All of right may have to be read, or a store to answer, before a result follows what is put aside.
+        # After rows for side topics, all of right may have to be read, or a store to answer, before a result follows.
         gap = self._accounts.results == had_results and (had_results == 0 or isinstance(self._spec, LookupSpec))
         if self._delivery.part_is_full(gap=gap):
             self._commit(done=False)
 
     def close(self, summary: dict[str, Any], lefts_read: int) -> dict[str, Any]:
-        """Check the accounts and make the last rows durable; the summary with the rows sent, by topic."""
+        """Check the accounts and make the last rows durable; returns the summary with the rows sent, by topic."""
         self._accounts.check_joined(lefts_read, sum(summary["rows"].values()))
         found = self._found or self._delivery.standing()
         if not found.done and self._accounts.received < found.rows:
@@ -188,7 +188,7 @@ class BucketSink:
         return count
 
     def _write_copies(self, topic: str, copies: Outgoing, what: Callable[[int], str]) -> None:
-        """Copies for a side topic: what it refuses of them stays out, and a header says so."""
+        """Copies for a side topic: parts that it would refuse are left out, and a header says so."""
         limits = self._limits[topic]
         self._write(topic, copies.restamped(limits, _now_ms()).shortened(limits, what))
 
@@ -237,7 +237,7 @@ class BucketSink:
                 self._write_copies(output.unmatched, out.where(alone), lambda i: f"the row about {_about(lefts[i])}")
 
     def _without(self, results: pl.DataFrame, refusals: list[Refusal]) -> pl.DataFrame:
-        """The results but for these, which become dead letters."""
+        """The results without the refused ones, which become dead letters."""
         if not refusals:
             return results
         write_refused(self._spec, self._output, results, refusals, self._write_copies)
@@ -248,7 +248,7 @@ class BucketSink:
 
 
 def _others(count: int, refusals: list[Refusal]) -> Mask:
-    """Of so many rows those that are not refused."""
+    """A mask of the rows that are not refused."""
     others = np.ones(count, np.bool_)
     others[[one.index for one in refusals]] = False
     return others
@@ -281,9 +281,9 @@ def _about(row: pl.DataFrame) -> str:
 
 
 def _repeats(spec: JoinSpec) -> bool:
-    """Whether a batch that runs again surely has as many rows, about the same left records in the same order.
+    """Whether a batch that runs again always has the same number of rows, about the same left records in order.
 
-    With every policy but `all` a left record has one row, whatever right records have come late to a store meanwhile.
+    With every policy but `all` a left record has one row, even if right records have reached a store late meanwhile.
     """
     return not (isinstance(spec, LookupSpec) and spec.policy is Policy.ALL)
 
@@ -292,7 +292,7 @@ def identity_of(spec: JoinSpec, asked: Deduplicate) -> Identity:
     """What identifies a result in the output topic.
 
     A replay of a lookup join may find another right record, or one where there was none. With every policy but `all`
-    a left record has one row, so that its position alone is the id; within its batch, as no other batch has the row.
+    a left record has one row, so its position alone is the id; within its batch, because no other batch has the row.
     """
     if asked.expression is not None:
         return Identity(ID, within=Within.BATCH)
@@ -314,7 +314,7 @@ def _output_of(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: BatchTag
 
 
 def _position_headers(rows: pl.DataFrame, more: list[Any] | None, batch: BatchTag | None) -> list[Any]:
-    """Where both records stood, which batch writes the row, and what the `select` adds."""
+    """The positions of both records, the batch that writes the row, and what the `select` adds."""
     positions = rows.select(
         left=pl.format("{}:{}", "left_partition", "left_offset"),
         right=pl.format("{}:{}", "right_partition", "right_offset"),

@@ -1,11 +1,11 @@
 """One slice of unjoined right records as a Spark batch job: an anti-join of a part of right with headers of the output.
 
-    pieces of the output  -> right positions in their headers    a Spark task a piece
-    by right partition    -> one bit a right record              a shuffle of positions, no record is in it
-    share of right        -> records without a bit, delivered    a Spark task a right partition, in offset order
+    pieces of the output  -> right positions in their headers    one Spark task per piece
+    by right partition    -> one bit per right record            a shuffle of positions, not of records
+    share of right        -> records without a bit, delivered    one Spark task per right partition, in offset order
 
-Delivery is that of the join (`deploy.sink`): transactions with a receipt, one bucket a right partition, under names of
-their own, so that the job may run beside the join. A slice that runs again delivers what of it is not in yet.
+Delivery is that of the join (`deploy.sink`): transactions with a receipt, one bucket per right partition, under names
+of its own, so that the job may run beside the join. A slice that runs again delivers only what is not yet in its topic.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ POSITION = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
 
 
 class ForeignRow(JoinError):
-    """The output has a record that the join did not write: whom else it joins cannot be known."""
+    """The output has a record that the join did not write, so it is unknown which right records were joined."""
 
 
 def verdicts_name(spec: JoinSpec) -> str:
-    """Under which the verdicts of a join are delivered, beside the join itself."""
+    """The name under which the verdicts of a join are delivered, beside the join itself."""
     return f"{spec.name}.unjoined"
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """All that a task has to know. `kafka` reads committed records, whatever the join's own properties say."""
+    """All that a task needs. `kafka` reads committed records, whatever the join's own properties say."""
 
     spec: JoinSpec
     job: WindowJob
@@ -67,7 +67,7 @@ class Work:
 
 
 def carry_out(spark: SparkSession, work: Work) -> list[dict[str, Any]]:
-    """The summaries of all right partitions, each delivered."""
+    """Deliver all right partitions; returns their summaries."""
     one = work.one
     pieces = pieces_of(one.output)
     partitions = sorted(one.right)
@@ -76,7 +76,7 @@ def carry_out(spark: SparkSession, work: Work) -> list[dict[str, Any]]:
     def positions(batches: Iterable[pa.RecordBatch]) -> Batches:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                if number == len(pieces):  # a row for each share, so that each has a task
+                if number == len(pieces):  # one row per share, so that each has a task
                     yield pa.record_batch([pa.array(partitions, pa.int32()), [-1] * len(partitions)], schema=POSITION)
                 else:
                     yield from joined_positions(work, pieces[number])
@@ -110,7 +110,7 @@ def joined_positions(work: Work, piece: Piece) -> Batches:
 
 
 def positions_in(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
-    """The right positions that rows of the output name in their headers; `ForeignRow` for a row that names none."""
+    """The right positions in the headers of the output's rows; `ForeignRow` for a row that the join did not write."""
     headers = batch.column("headers")
     left = Identity(LEFT).of_headers(headers)
     right = Identity(RIGHT).of_headers(headers)
@@ -131,7 +131,7 @@ def positions_in(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
 
 
 def judged(work: Work, partition: int, joined: Joined) -> dict[str, Any]:
-    """Judge one share of right and deliver what is unjoined of it."""
+    """Judge one share of right and deliver its unjoined records."""
     share, topic = work.one.right[partition], work.job.output.unjoined
     assert topic is not None
     output = replace(work.job.output, topic=topic, select=None, exactly_once=True, deduplicate=None, late=None)
@@ -155,7 +155,7 @@ def judged(work: Work, partition: int, joined: Joined) -> dict[str, Any]:
 
 
 def _by_partition(one: RightSlice, batches: Iterable[pa.RecordBatch]) -> dict[int, Joined]:
-    """A bit for each offset of the shares that have come to this task."""
+    """One bit per offset of the shares that came to this task."""
     found: dict[int, Joined] = {}
     for batch in batches:
         partitions, offsets = (batch.column(i).to_numpy() for i in (0, 1))
