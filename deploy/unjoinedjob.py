@@ -37,8 +37,8 @@ from deploy.unjoinedstate import folder_of, load, save
 from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
 from joins.spec import DataLoss, JoinError, SpecChanged
 from joins.window.batch import find_facts
+from joins.window.factsfolder import known_facts
 from joins.window.guard import check_compaction
-from joins.window.source import known_facts
 from joins.window.state import Admission
 from joins.window.ticket import Ticket
 from kafkaio import settling
@@ -181,7 +181,7 @@ def committed_admission(job: WindowJob) -> Admission:
 def _left_behind(job: WindowJob, admission: Admission) -> Admission:
     """The state after a committed batch, from its facts: they stand in no admission before the next one, which a join
     that is at its end may not have for a day. What this machine does not have is read again."""
-    known = known_facts(job.spec, admission, job.facts_folders)
+    known = known_facts(job.spec.name, admission, job.facts_folders)
     kafka, topic = committed_only(job.spec.kafka), job.spec.left.topic
 
     def read(_: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:

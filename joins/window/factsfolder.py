@@ -1,6 +1,8 @@
-"""The facts of batches as files, beside the slices: a cache, since the log gives them again.
+"""The facts of batches as files: a cache, since the log gives them again.
 
-    <folder>/facts-<number>-<digest>.json    of the batch with this number, carried out by the ticket with this digest
+    <generation>/<bucket>/facts-<number>-<digest>.json   beside the slices, by the task: of the batch with this number,
+                                                         carried out by the ticket with this digest
+    <generation>/facts-<number>.json                     by the driver: of all buckets, each with its ticket's digest
 
 A checkpoint that was restored from a copy plans other batches under numbers that were already used. Their facts differ
 from the old ones: the ticket's digest says which batch a file belongs to.
@@ -11,12 +13,14 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from joins.window.facts import BucketFacts
-from joins.window.folders import bucket_folder
+from joins.window.folders import generation_folder, own_folder
+from joins.window.state import Admission
+from joins.window.ticket import Ticket
 from kafkaio.sparselog import sparse
 
 log = sparse(__name__)
@@ -47,9 +51,6 @@ class FactsFolder:
         except OSError as error:
             log.warning("%s: the facts of batch %d are not kept (%s); they are read again", self._folder, number, error)
 
-    def has(self, number: int, digest: str) -> bool:
-        return self._path(number, digest).exists()
-
     def load(self, number: int, digest: str) -> BucketFacts | None:
         """None if they are lost, or the file is incomplete."""
         try:
@@ -64,9 +65,48 @@ class FactsFolder:
         return self._folder / f"facts-{number}-{digest}.json"
 
 
-def keep_facts(windows: Path | None, job: str, summaries: Iterable[Mapping[str, Any]]) -> None:
-    """Keep the facts in the tasks' summaries where the driver finds them when it plans the next batch."""
-    for summary in summaries:
-        folder = FactsFolder(bucket_folder(windows, job, summary["generation"], summary["bucket"]))
-        if not folder.has(summary["number"], summary["ticket"]):
-            folder.save(summary["number"], summary["ticket"], BucketFacts.from_json(summary["facts"]))
+def keep_facts(windows: Path | None, job: str, summaries: Sequence[Mapping[str, Any]]) -> None:
+    """Keep the facts in the summaries of a batch where the driver finds them when it plans the next one."""
+    for number, generation in {(one["number"], one["generation"]) for one in summaries}:
+        content = {str(one["bucket"]): [one["ticket"], one["facts"]] for one in summaries}
+        folder = generation_folder(windows or own_folder(), job, generation)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary = folder / ".facts.json.new"
+            temporary.write_text(json.dumps(content))
+            temporary.replace(_of_all(folder, number))
+            _of_all(folder, number - KEPT).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s: the facts of batch %d are not kept (%s); they are read again", folder, number, error)
+
+
+def known_facts(job: str, admission: Admission, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
+    """The facts of a batch, by bucket, as far as these folders have them; None: this user's own folder."""
+    found: dict[int, BucketFacts] = {}
+    for windows in folders:
+        folder = generation_folder(windows or own_folder(), job, admission.generation)
+        kept = _loaded(_of_all(folder, admission.number))
+        for ticket in Ticket.all_of(admission):
+            number = ticket.bucket.number
+            facts = kept.get((number, ticket.digest)) or FactsFolder(folder / str(number)).load(
+                ticket.number, ticket.digest
+            )
+            if number not in found and facts is not None:
+                found[number] = facts
+    return found
+
+
+def _of_all(folder: Path, number: int) -> Path:
+    return folder / f"facts-{number}.json"
+
+
+def _loaded(path: Path) -> dict[tuple[int, str], BucketFacts]:
+    """By bucket and digest; nothing if the file is lost or incomplete."""
+    try:
+        content = json.loads(path.read_text())
+        return {(int(bucket), digest): BucketFacts.from_json(facts) for bucket, (digest, facts) in content.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        log.warning("%s cannot be read (%s)", path, error)
+        return {}

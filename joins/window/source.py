@@ -37,8 +37,8 @@ from joins.window.admission import Planned, Watch, admit
 from joins.window.batch import find_facts
 from joins.window.clockcheck import BrokersClock, look_at_clock
 from joins.window.facts import BucketFacts
-from joins.window.factsfolder import FactsFolder
-from joins.window.folders import bucket_folder, own_folder
+from joins.window.factsfolder import known_facts
+from joins.window.folders import own_folder
 from joins.window.guard import REMEDY, check_compaction, check_ends, check_topics
 from joins.window.listing import Listing, list_ends
 from joins.window.start import begin
@@ -316,7 +316,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ) from error
 
     def _known_facts(self, admission: Admission) -> dict[int, BucketFacts]:
-        return known_facts(self._spec, admission, self._facts_folders)
+        return known_facts(self._spec.name, admission, self._facts_folders)
 
     @property
     def _facts_folders(self) -> tuple[Path | None, ...]:
@@ -438,18 +438,6 @@ def held_up(spec: JoinSpec, state: Admission, listing: Listing) -> str | None:
     return f"{sum(waiting.values())} left records in partitions {sorted(waiting)} wait for right; {'; '.join(reasons)}"
 
 
-def known_facts(spec: JoinSpec, admission: Admission, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
-    """The facts of a batch, by bucket, as far as these folders have them; None: this user's own folder."""
-    found: dict[int, BucketFacts] = {}
-    for windows in folders:
-        for ticket in Ticket.all_of(admission):
-            number = ticket.bucket.number
-            folder = FactsFolder(bucket_folder(windows, spec.name, admission.generation, number))
-            if number not in found and (facts := folder.load(ticket.number, ticket.digest)) is not None:
-                found[number] = facts
-    return found
-
-
 def positions_of(spec: JoinSpec, admission: Admission, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:
     """Up to where a batch has read, by topic and partition; where it started if its facts are not known."""
     spots: dict[Spot, int] = {}
@@ -463,4 +451,4 @@ def positions_of(spec: JoinSpec, admission: Admission, facts: Mapping[int, Bucke
 
 def commit_positions(spec: JoinSpec, group: str, admission: Admission, folders: Iterable[Path | None]) -> None:
     """Commit a batch's positions, from the facts in these folders, to a consumer group; raises `KafkaIOError`."""
-    GroupOffsets(group, spec.kafka).commit(positions_of(spec, admission, known_facts(spec, admission, folders)))
+    GroupOffsets(group, spec.kafka).commit(positions_of(spec, admission, known_facts(spec.name, admission, folders)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from joins.window import factsfolder
 from joins.window.batch import Summary
 from joins.window.facts import BucketFacts, PartitionFacts
-from joins.window.factsfolder import KEPT, FactsFolder, keep_facts
+from joins.window.factsfolder import KEPT, FactsFolder, keep_facts, known_facts
 from joins.window.folders import bucket_folder
+from joins.window.state import Admission, Bucket
+from joins.window.ticket import Ticket
 
 TIMES = st.integers(-(2**62), 2**62)
 PARTITIONS = st.dictionaries(
@@ -60,7 +63,6 @@ def test_facts_come_back_from_their_folder(tmp_path: Path):
     folder.save(4, "d", SOME)
 
     assert FactsFolder(tmp_path / "0").load(4, "d") == SOME
-    assert folder.has(4, "d")
     assert [path.name for path in (tmp_path / "0").iterdir()] == ["facts-4-d.json"]
 
 
@@ -120,19 +122,54 @@ def test_only_the_last_facts_are_kept(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [*kept, "slice"]
 
 
-def test_the_driver_keeps_what_the_summaries_tell(tmp_path: Path):
-    """Where its admissions are planned; what the tasks have written there themselves stays as it is."""
-    summary = Summary(3, 7, 1, "g", ticket="d")
-    summary.note(SOME)
-    before = FactsFolder(bucket_folder(tmp_path, "job", "g", 3))
-    before.save(7, "a", OTHER)  # under this number, before the checkpoint was put back
-    already = FactsFolder(bucket_folder(tmp_path, "job", "g", 4))
-    already.save(7, "d", SOME)
+def summaries_of(admission: Admission, facts: dict[int, BucketFacts]) -> list[dict[str, Any]]:
+    """What the tasks of a batch report."""
+    summaries = [Summary.of(ticket) for ticket in Ticket.all_of(admission)]
+    for summary in summaries:
+        summary.note(facts[summary.bucket])
+    return [asdict(summary) for summary in summaries]
 
-    keep_facts(tmp_path, "job", [asdict(summary), {**asdict(summary), "bucket": 4, "facts": None}])
 
-    assert before.load(7, "d") == SOME
-    assert already.load(7, "d") == SOME
+BATCH = Admission("g", 7, 0, 0, 1, {}, {}, {number: Bucket(number, {}, {}) for number in (3, 4)})
+
+
+def test_the_driver_keeps_the_facts_of_all_buckets(tmp_path: Path):
+    """They are those of this batch: another one of the same number, planned on a restored checkpoint, has none."""
+    keep_facts(tmp_path, "job", summaries_of(BATCH, {3: SOME, 4: OTHER}))
+
+    assert known_facts("job", BATCH, [tmp_path]) == {3: SOME, 4: OTHER}
+    assert known_facts("job", replace(BATCH, listed_ms=1), [tmp_path]) == {}
+
+
+def test_facts_that_a_task_has_kept_serve_as_well(tmp_path: Path):
+    """Of several folders the first that has them counts."""
+    third, fourth = Ticket.all_of(BATCH)
+    FactsFolder(bucket_folder(tmp_path / "tasks", "job", "g", 3)).save(7, third.digest, SOME)
+    FactsFolder(bucket_folder(tmp_path / "tasks", "job", "g", 4)).save(7, "of another plan", SOME)
+    assert known_facts("job", BATCH, [tmp_path / "driver", tmp_path / "tasks"]) == {3: SOME}
+
+    keep_facts(tmp_path / "driver", "job", summaries_of(BATCH, {3: OTHER, 4: OTHER}))
+    assert known_facts("job", BATCH, [tmp_path / "driver", tmp_path / "tasks"]) == {3: OTHER, 4: OTHER}
+    assert fourth.bucket.number == 4
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"3": 1}', '{"3": ["d", {}]}'])
+def test_a_file_of_the_driver_that_cannot_be_read_is_no_facts(tmp_path: Path, text: str):
+    """A power loss may leave anything."""
+    keep_facts(tmp_path, "job", summaries_of(BATCH, {3: SOME, 4: OTHER}))
+    (path,) = (tmp_path / "job-g").iterdir()
+    path.write_text(text)
+
+    assert known_facts("job", BATCH, [tmp_path]) == {}
+
+
+def test_the_driver_keeps_the_last_batches(tmp_path: Path):
+    """One file each."""
+    for number in range(8, 14):
+        keep_facts(tmp_path, "job", summaries_of(replace(BATCH, number=number), {3: SOME, 4: OTHER}))
+
+    kept = sorted(f"facts-{number}.json" for number in range(14 - KEPT, 14))
+    assert sorted(path.name for path in (tmp_path / "job-g").iterdir()) == kept
 
 
 def test_a_summary_tells_the_slowest_partition_of_each_side():
