@@ -1,4 +1,4 @@
-"""What must hold of the rows that a reader of committed records has seen, and of what is left behind. Pure."""
+"""What must hold for the rows that a reader of committed records has seen, and for what is left behind. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rows_of(seen: Iterable[Seen]) -> list[Row]:
 
 
 def wrong_rows(rows: Iterable[Row], expected: Mapping[tuple[str, str | None], int]) -> str | None:
-    """Rows that came twice, or that are none; rows that are missing."""
+    """Rows that are duplicated or wrong; rows that are missing."""
     found, wanted = Counter((row.left, row.right) for row in rows), Counter(expected)
     if found == wanted:
         return None
@@ -49,7 +49,7 @@ def wrong_rows(rows: Iterable[Row], expected: Mapping[tuple[str, str | None], in
 
 
 def wrong_order(rows: Iterable[Row]) -> str | None:
-    """A left record that came out after a later one of its partition, in the same partition of the output."""
+    """A left record that went out after a later one of its partition, in the same partition of the output."""
     newest: dict[tuple[int, str], int] = {}
     for row in sorted(rows, key=lambda row: (row.partition, row.offset)):
         partition, _, offset = row.left.partition(":")
@@ -61,7 +61,7 @@ def wrong_order(rows: Iterable[Row]) -> str | None:
 
 
 def other_copies(what: str, wanted: Iterable[str], found: Iterable[str]) -> str | None:
-    """Of each there must be one: not in one topic without the other, and not twice."""
+    """There must be one of each: not in one topic without the other, and not twice."""
     have, need = Counter(found), Counter(wanted)
     if have == need:
         return None
@@ -69,7 +69,7 @@ def other_copies(what: str, wanted: Iterable[str], found: Iterable[str]) -> str 
 
 
 def wrong_unjoined(found: Sequence[str], may: Set[str], must: Set[str]) -> str | None:
-    """Right records that are told twice, or stand in a row, or are missing though nothing can match them any more."""
+    """Right records that are reported twice, or appear in a row, or are missing though they can no longer match."""
     twice = [position for position, count in Counter(found).items() if count > 1]
     told = set(found)
     if not twice and told <= may and must <= told:
@@ -78,13 +78,13 @@ def wrong_unjoined(found: Sequence[str], may: Set[str], must: Set[str]) -> str |
 
 
 def open_transaction(ends: Mapping[int, Ends]) -> str | None:
-    """Records that readers of committed ones cannot come to."""
+    """Records that readers of committed records cannot reach."""
     hidden = {p: one for p, one in ends.items() if one.stable != one.high}
     return f"a transaction is open: {hidden}" if hidden else None
 
 
 def too_many_files(names: Sequence[str], buckets: int) -> str | None:
-    """Slices, marks, and temporary files that somebody was killed over: none of them may pile up."""
+    """Slices, marks, and temporary files of killed writers: none of them may pile up."""
     if len(names) <= FILES_A_BUCKET * buckets:
         return None
     return f"{len(names)} files are left of a window of one second: {sorted(names)[:5]}"

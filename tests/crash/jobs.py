@@ -1,4 +1,4 @@
-"""The jobs that faults strike: what each reads, how it is started, when all is out, what must hold of its output."""
+"""The jobs that faults hit: what each reads, how it starts, when everything is out, what its output must satisfy."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class Job(Protocol):
     def feed(self) -> None: ...
 
     def missing(self, reader: CommittedReader) -> int:
-        """So many records are not out yet."""
+        """How many records are not out yet."""
         ...
 
     def faults(self, reader: CommittedReader) -> Iterator[str | None]:
-        """What does not hold whenever all is out."""
+        """What does not hold when everything is out."""
         ...
 
     def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
-        """What does not hold in the end."""
+        """What does not hold at the end."""
         ...
 
     def ended(self) -> str | None:
-        """A process beside the job that ended though nobody struck it; it has been started again."""
+        """A process beside the job that ended though no fault hit it; it has been restarted."""
         ...
 
     def beside(self) -> str:
@@ -106,7 +106,7 @@ class _Join(_Alone):
 
 
 class WindowJob(_Join):
-    """The in-memory join; its rows are of two topics whose times are no clock's."""
+    """The in-memory join of two topics whose times do not follow the clock."""
 
     roles = ("left", "right", "out", *SIDES)
     read = ("out", *SIDES)
@@ -124,7 +124,7 @@ class WindowJob(_Join):
             "right": {"topic": self.topics["right"], "disorder": "0s"},
             "join": {"before": f"{BEFORE_MS}ms", "after": "0s"},
             "idle": "hold",
-            "outliers": 0,  # each chunk's last record of right lets its left go
+            "outliers": 0,  # the last right record of each chunk admits its left records
             "records_per_batch": CHUNK,  # a chunk takes several batches
             "output": {"topic": self.topics["out"], "kafka": PRODUCER},
             "topics": {"dead_letter": self.topics["dead"], **{role: self.topics[role] for role in SIDES[1:]}},
@@ -143,7 +143,7 @@ class WindowJob(_Join):
 
 
 class LookupWorld(_Join):
-    """The lookup join with its store, the Data Delay API, collector and feeder; one of the two jobs is struck."""
+    """The lookup join with its store, the Data Delay API, collector and feeder; faults hit one of the two jobs."""
 
     roles = ("left", "right", "out", *SIDES[:3])
     read = ("out", *SIDES[:3])
@@ -209,7 +209,7 @@ class LookupWorld(_Join):
 
 
 class DedupJob(_Alone):
-    """One topic into another: of each id one record, whatever is written again."""
+    """One topic to another: one record per id, whatever is written again."""
 
     zombies = False
     roles = ("source", "out")

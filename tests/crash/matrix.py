@@ -1,4 +1,4 @@
-"""The long crash matrix: many faults, drawn from a seed, and a table of what came of them.
+"""The long crash matrix: many faults, drawn from a seed, and a table of the results.
 
 make crash [RUNS=200] [SEED=7] [JOBS=2]      or      python -m tests.crash.matrix --runs 200 --seed 7 --jobs 2
 """
@@ -34,7 +34,7 @@ def _main() -> int:
     asked = parser.parse_args()
     print(f"seed {asked.seed}: repeat this run with --seed {asked.seed} --runs {asked.runs}", flush=True)
     scenarios = list(drawn(asked.seed, asked.runs))
-    # An executor is a process of its own on a cluster only; the other targets are quicker without one.
+    # Only on a cluster is an executor a process of its own; the other targets are quicker without one.
     groups: dict[tuple[str, bool], list[Scenario]] = {}
     for one in scenarios:
         groups.setdefault((one.job, one.target == "executor"), []).append(one)

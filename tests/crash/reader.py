@@ -1,4 +1,4 @@
-"""A reader of committed records beside everything, as a user's would run: of the output, and of all side topics."""
+"""A reader of committed records that runs beside everything, as a user's would: of the output and all side topics."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Seen:
 
 
 class CommittedReader:
-    """Reads topics from their beginning, all the time; goes on when the broker comes back.
+    """Reads topics from the start, continuously; goes on when the broker comes back.
 
-    After a silence it connects anew: a consumer of librdkafka at times never reconnects to a broker that was restarted.
+    After a silence it reconnects: a librdkafka consumer sometimes never reconnects to a broker that was restarted.
     """
 
     def __init__(self, bootstrap: str, topics: Sequence[str], partitions: int) -> None:
@@ -53,7 +53,7 @@ class CommittedReader:
         return [one for one in list(self.seen) if one.topic == topic]
 
     def has_read(self, topic: str, ends: Mapping[int, Ends]) -> bool:
-        """All that stood in the topic when it ended so; markers of transactions are passed, too."""
+        """Everything that was in the topic at these ends has been read; transaction markers are passed, too."""
         return all(self._next[topic, p] >= one.stable for p, one in ends.items())
 
     def close(self) -> None:
@@ -79,5 +79,5 @@ class CommittedReader:
                 silent_from = time.monotonic()
                 headers = {name: (value or b"").decode() for name, value in message.headers() or ()}
                 self.seen.append(Seen(*at, message.offset(), headers))
-                self._next[at] = message.offset() + 1  # last: what was read stands in `seen`
+                self._next[at] = message.offset() + 1  # last, so that `seen` already holds what was read
             consumer.close()

@@ -1,6 +1,6 @@
-"""Carries scenarios out on a job that goes on: more records, a point armed, the fault, and all must come out once.
+"""Carries out scenarios on a running job: more records, a point armed, the fault, and everything must come out once.
 
-What the job is, what it reads and what must hold of its output is in `tests.crash.jobs`. A reader of committed records
+What the job is, what it reads and what its output must satisfy is in `tests.crash.jobs`. A reader of committed records
 runs beside everything, as a user's would.
 """
 
@@ -38,7 +38,7 @@ EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class Violation(AssertionError):
-    """The output is not what it has to be; the message says which scenarios came before."""
+    """The output is wrong; the message says which scenarios came before."""
 
 
 @dataclass
@@ -128,7 +128,7 @@ class Run:
             return JobProcess(self.folder, job)
 
     def _reached(self) -> int:
-        """The pid of the process that stands at the point."""
+        """The pid of the process that is halted at the point."""
         told = self.points / "reached"
         self._until(told.exists, f"nobody came to the point of {self.done[-1]!r}")
         return int(told.read_text())
@@ -173,7 +173,7 @@ class Run:
             self._until(lambda: not _alive(zombie), f"the worker that outlived its {scenario.target} does not end")
 
     def _check_executors(self, scenario: Scenario, struck: int, others: list[psutil.Process]) -> None:
-        """The executor whose worker stood at the point is the one that went, and no other."""
+        """The executor whose worker was at the point is gone, and no other."""
         if scenario.kind == "kill":
             self._until(lambda: not _alive_pid(struck), f"executor {struck}, which was killed, does not end")
         gone = [one.pid for one in others if not _alive(one)]
@@ -199,7 +199,7 @@ class Run:
         self.broker.start()
 
     def _driver(self) -> list[int]:
-        """The job's process and the JVM that it started. A clean stop is the process's."""
+        """The job's process and the JVM that it started. A clean stop concerns the process only."""
         root = psutil.Process(self._job.process.pid)
         if self.done[-1].startswith("stop"):
             return [root.pid]
@@ -207,7 +207,7 @@ class Run:
         return [root.pid, *jvms]
 
     def _executor_of(self, worker: int) -> list[int]:
-        """The JVM whose task the worker at the point carries out: another's death would leave that task as it is."""
+        """The JVM whose task the worker at the point carries out: another's death would not affect that task."""
         found = [one.pid for one in psutil.Process(worker).parents() if one.name() == "java" and _is_executor(one)]
         if len(found) != 1:
             raise self._violation(f"the worker at the point belongs to executors {found}, and must to one")
@@ -220,8 +220,8 @@ class Run:
     def _await_no_fault(self) -> None:
         """What must hold at every point: all of a transaction is there, or none, in all topics.
 
-        The markers of one commit reach its partitions one after the other; and an earlier attempt's transaction may be
-        open yet. After that what does not hold has come to stay.
+        The markers of one commit reach its partitions one after the other, and an earlier attempt's transaction may
+        still be open. What does not hold after that is permanent.
         """
         deadline = time.monotonic() + MARKERS_S
         while faults := [one for one in self.job.faults(self._reader) if one is not None]:
@@ -296,7 +296,7 @@ def _alive_pid(pid: int) -> bool:
 
 
 def _alive(process: psutil.Process) -> bool:
-    """A dead one that nobody has waited for yet is not."""
+    """Whether a process is alive; a zombie is not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -318,7 +318,7 @@ def _environment(more: Mapping[str, str]) -> Iterator[None]:
 
 
 def receipts_ignored(folder: Path) -> dict[str, str]:
-    """An environment in which every Python process takes each batch for one of which nothing is in."""
+    """An environment in which every Python process assumes that nothing of a batch is in the output."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
         "import sys\n"

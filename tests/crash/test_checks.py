@@ -1,4 +1,4 @@
-"""The matrix's own checks: each finds what it is there for."""
+"""The matrix's own checks: each finds the fault that it is meant for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPECTED = {(row.left, row.right): 1 for row in ROWS}
 
 
 def test_what_has_to_hold_is_no_fault():
-    """The rows of two left partitions may lie in any order to each other; a window has some files."""
+    """The rows of two left partitions may interleave in any order; a window has some files."""
     assert wrong_rows(ROWS, EXPECTED) is None
     assert wrong_order(ROWS) is None
     assert open_transaction({0: Ends(0, 7, 7)}) is None
@@ -40,12 +40,12 @@ def test_what_has_to_hold_is_no_fault():
     ids=["twice", "lost", "another match"],
 )
 def test_rows_that_are_not_the_oracles_are_found(rows, fault):
-    """Duplicates, losses, and a left record with another right one."""
+    """Duplicates, losses, and a left record with the wrong right one."""
     assert re.match(fault, wrong_rows(rows, EXPECTED) or "")
 
 
 def test_a_left_record_that_overtakes_another_is_found():
-    """By where they stand in the output, whatever the order of reading."""
+    """By position in the output, whatever the order of reading."""
     swapped = [Row(0, 0, "0:1", None), Row(0, 3, "0:0", "0:7")]
 
     assert wrong_order(swapped) == wrong_order(swapped[::-1]) == "left 0:0 came out after offset 1, in partition 0"
@@ -57,7 +57,7 @@ def test_an_open_transaction_is_found():
 
 
 def test_files_that_pile_up_are_found():
-    """Also those that somebody was killed over."""
+    """Including temporary files of killed writers."""
     names = [f".right-0-{i}-{i + 1}.slice.abc" for i in range(2 * FILES_A_BUCKET + 1)]
 
     assert "25 files" in (too_many_files(names, 2) or "")
@@ -71,7 +71,7 @@ def test_a_row_whose_copy_is_missing_or_comes_twice_is_found():
 
 
 def test_right_records_that_are_falsely_unjoined_or_missing_are_found():
-    """Those that may still match may be missing; those that stand in a row may not be there."""
+    """Those that may still match may be missing; those that appear in a row must not be there."""
     assert wrong_unjoined(["0:1"], {"0:1", "0:2"}, {"0:1"}) is None
     assert "twice ['0:1']" in (wrong_unjoined(["0:1", "0:1"], {"0:1"}, {"0:1"}) or "")
     assert "joined ['0:3']" in (wrong_unjoined(["0:1", "0:3"], {"0:1"}, {"0:1"}) or "")

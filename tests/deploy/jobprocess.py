@@ -22,7 +22,7 @@ DEADLINE_S = 480.0
 
 
 class JobProcess:
-    """Starts the job at once; `lines` are the JSON objects that it has said so far."""
+    """Starts the job at once; `lines` are the JSON objects that it has printed so far."""
 
     def __init__(self, folder: Path, job: Mapping[str, Any], command: Sequence[str] = ()) -> None:
         path = folder / "job.yaml"
@@ -48,7 +48,7 @@ class JobProcess:
                 self.lines.append(json.loads(line))
 
     def until(self, condition: Any, what: str) -> None:
-        """Wait until it holds; AssertionError when the job ends before that, or the time is over."""
+        """Wait until the condition holds; AssertionError if the job ends before that, or on a time-out."""
         deadline = time.monotonic() + DEADLINE_S
         while not condition():
             assert self.process.poll() is None, f"ended with {self.process.returncode} before: {what}\n{self.told()}"
@@ -73,7 +73,7 @@ class JobProcess:
         return self.ended()
 
     def kill(self) -> None:
-        """kill -9 of all that belongs to it: driver, JVM and Python workers."""
+        """kill -9 for all its processes: driver, JVM and Python workers."""
         kill_session(self.process.pid)
         self.process.wait()
 
@@ -111,7 +111,7 @@ def uncommitted(checkpoint: Path) -> bool:
 
 
 def forget_last_commit(checkpoint: Path) -> None:
-    """As if Spark had been killed before it: the batch, written whole, runs again."""
+    """As if Spark had been killed before the commit: the batch, completely written, runs again."""
     last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)

@@ -60,14 +60,14 @@ def job(kafka, topic_factory, tmp_path):
 
 
 def fill(kafka, job, begin, end):
-    """Left and right records, one of each a second."""
+    """Left and right records, one of each per second."""
     for side, ms in (("left", 500), ("right", 0)):
         puts = [Put(i % 2, b"%d" % (i % 10), START_MS + i * 1_000 + ms, b"%d" % i) for i in range(begin, end)]
         produce(kafka, job[side]["topic"], puts)
 
 
 def lefts(kafka, job):
-    """How often each left record stands in the output."""
+    """How often each left record appears in the output."""
     return Counter(r["headers"]["teacup.left"] for r in records(kafka, job["output"]["topic"]))
 
 
@@ -81,15 +81,15 @@ def newest(checkpoint):
 
 
 def delivered(kafka, job):
-    """The newest batch that any receipt is about; batches without rows leave none."""
+    """The newest batch that has a receipt; batches without rows leave none."""
     buckets = [Bucket(job["name"], number, job["output"]["topic"]) for number in (0, 1)]
     return max(read_receipt(kafka, bucket)[0].number for bucket in buckets)
 
 
 def lose(checkpoint, number, *logs):
-    """What a power loss may do: of these logs of Spark the files of this batch, and later ones, are gone.
+    """What a power failure may do: in these logs of Spark the files of this batch and later ones are gone.
 
-    Where they are kept.
+    Returns the folder to which they are moved.
     """
     kept = checkpoint.with_name("kept")
     while number_in(newest(checkpoint)) >= number:
@@ -105,13 +105,13 @@ def lose(checkpoint, number, *logs):
 
 
 def number_in(plan):
-    """The batch that a plan is about."""
+    """The number of a plan's batch."""
     (end,) = ends_in(plan.read_text())
     return end["number"]
 
 
 def test_a_power_loss_that_took_the_newest_plan_stops_the_job_and_costs_nothing(kafka, job, tmp_path):
-    """More records came meanwhile: the batch of the same number would be another one, and was skipped as done."""
+    """More records came meanwhile: the batch with the same number would differ, and used to be skipped as done."""
     content, checkpoint = job(), tmp_path / "checkpoint"
     fill(kafka, content, 0, 200)
     first = JobProcess(tmp_path, content)
@@ -135,7 +135,7 @@ def test_a_power_loss_that_took_the_newest_plan_stops_the_job_and_costs_nothing(
 
 
 def test_a_power_loss_that_took_only_the_commit_costs_nothing(kafka, job, tmp_path):
-    """The plan is on the disk before its batch runs: it is run again, and finds its receipts."""
+    """The plan is on the disk before its batch runs: the batch runs again, and finds its receipts."""
     content = job()
     fill(kafka, content, 0, 200)
     assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
@@ -149,7 +149,7 @@ def test_a_power_loss_that_took_only_the_commit_costs_nothing(kafka, job, tmp_pa
 
 
 def test_a_plan_that_is_not_the_one_that_was_delivered_stops_the_job(kafka, job, tmp_path):
-    """As where a checkpoint was copied, and both copies planned a batch of this number."""
+    """As when a checkpoint was copied, and both copies planned a batch with this number."""
     content, checkpoint = job(), tmp_path / "checkpoint"
     fill(kafka, content, 0, 200)
     assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
@@ -165,7 +165,7 @@ def test_a_plan_that_is_not_the_one_that_was_delivered_stops_the_job(kafka, job,
 
 
 def test_a_second_start_on_another_checkpoint_leaves_the_running_job_alone(kafka, job, tmp_path):
-    """A laptop, or a typo in where the state is: it fenced the job in production, and wrote everything again."""
+    """From a laptop, or by a typo in the path: it used to fence the production job and write everything again."""
     content = job(trigger={"every": "100ms"})
     fill(kafka, content, 0, 100)
     running = JobProcess(tmp_path, content)
@@ -186,7 +186,7 @@ def test_a_second_start_on_another_checkpoint_leaves_the_running_job_alone(kafka
 
 
 def test_a_new_checkpoint_that_takes_over_ends_the_old_one_for_good(kafka, job, tmp_path):
-    """Told to, by an operator who starts over at a time; also while the old job still runs."""
+    """At the request of an operator who starts over at a time; also while the old job still runs."""
     content = job(trigger={"every": "100ms"})
     fill(kafka, content, 0, 100)
     old = JobProcess(tmp_path, content)
@@ -209,7 +209,7 @@ def test_a_new_checkpoint_that_takes_over_ends_the_old_one_for_good(kafka, job, 
 
 
 def test_the_driver_and_the_tasks_agree_on_the_digest(kafka, job, tmp_path):
-    """Or no job could be started again. The receipts are those that tasks have left."""
+    """Otherwise no job could be restarted. The receipts are those that tasks have left."""
     content = job()
     fill(kafka, content, 0, 50)
     assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
@@ -245,7 +245,7 @@ def test_an_attempt_of_an_old_checkpoint_finds_the_claim_of_the_new_one(kafka, j
 
 
 def test_a_plan_that_was_cut_off_is_named(job, tmp_path):
-    """As a power loss leaves it."""
+    """As a power failure leaves it."""
     offsets = tmp_path / "checkpoint" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "7").write_text("")
@@ -255,7 +255,7 @@ def test_a_plan_that_was_cut_off_is_named(job, tmp_path):
 
 
 def test_the_generation_of_a_new_checkpoint_stays(tmp_path):
-    """A start that dies before its first plan is gone on with."""
+    """A start that dies before its first plan is continued."""
     location = f"file://{tmp_path}/checkpoint"
 
     assert Checkpoint(location).generation() == Checkpoint(str(tmp_path / "checkpoint")).generation()
@@ -268,7 +268,7 @@ def test_a_checkpoint_without_a_driver_says_what_to_install():
 
 
 def test_a_plan_is_on_the_disk_before_its_batch_runs(kafka, job, tmp_path, monkeypatch):
-    """File, folder, and what leads to it. That the disk keeps its word cannot be seen from here."""
+    """The file and the folders that lead to it. Whether the disk keeps its promise cannot be tested here."""
     synced, really = [], durable.sync
     monkeypatch.setattr(durable, "sync", lambda path: (synced.append(path), really(path)))
     checkpoint = tmp_path / "checkpoint"

@@ -60,7 +60,7 @@ def test_a_broker_started_again_is_the_same_broker(tmp_path: Path) -> None:
 
 
 def _stops_answering(admin: AdminClient) -> bool:
-    """A signal takes a moment; what was under way when it came may still be answered."""
+    """A signal takes a moment; requests in progress may still be answered."""
     for _ in range(20):
         try:
             admin.list_topics(timeout=0.5)
@@ -70,7 +70,7 @@ def _stops_answering(admin: AdminClient) -> bool:
 
 
 def test_the_broker_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    """SIGKILL of the parent leaves nobody a chance to clean up; no process may stay behind."""
+    """SIGKILL leaves the parent no chance to clean up; no process may stay behind."""
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     with parent.stdout:

@@ -66,7 +66,7 @@ def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
 
 
 def test_help_loads_neither_spark_nor_polars() -> None:
-    """What takes time to import is imported by the command that needs it."""
+    """Slow imports are left to the command that needs them."""
     program = "import sys, deploy.cli; print(sorted({'pyspark', 'polars', 'deploy.run'} & set(sys.modules)))"
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -125,7 +125,7 @@ def test_a_refused_checkpoint_is_exit_code_5_before_spark_starts(tmp_path: Path)
 def test_a_checkpoint_that_cannot_be_looked_into_is_one_line_before_spark_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str
 ) -> None:
-    """And before a broker is asked; here what should be a file of Spark's log is a folder."""
+    """And before any broker is contacted; here a folder takes the place of a file of Spark's log."""
     (tmp_path / "state" / "offsets" / "0").mkdir(parents=True)
     path = tmp_path / "job.yaml"
     path.write_text(f"name: x\nkafka: {{bootstrap.servers: 'localhost:1'}}\ncheckpoint: {tmp_path}/state\n{more}\n")

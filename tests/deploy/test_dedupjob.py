@@ -1,4 +1,4 @@
-"""`teacup run dedup.yaml` as a process: one topic into another, each id once, killed and restarted."""
+"""`teacup run dedup.yaml` as a process: one topic to another, each id once, killed and restarted."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def ids_of(kafka, topic):
 
 
 def test_each_id_goes_out_once_across_batches_kills_and_restarts(kafka, job, tmp_path):
-    """Every id comes three times; the job is killed in between; a batch whose commit was lost is run again."""
+    """Every id comes three times; the job is killed in between; a batch whose commit was lost runs again."""
     content = job(records_per_batch=500, trigger={"every": "0s"})
     source, out = content["source"]["topic"], content["output"]["topic"]
     for partition in (0, 1):
@@ -93,7 +93,7 @@ def test_each_id_goes_out_once_across_batches_kills_and_restarts(kafka, job, tmp
 
 
 def test_a_signal_stops_it_cleanly(kafka, job, tmp_path):
-    """Exit code 0, after a batch in which there was nothing to read, and others of one partition of two."""
+    """Exit code 0, after a batch with nothing to read, and others with one partition of two."""
     content = job(trigger={"every": "0s"})
     running = JobProcess(tmp_path, content)
     running.until(lambda: running.lines, "the beginning is planned")
@@ -107,7 +107,7 @@ def test_a_signal_stops_it_cleanly(kafka, job, tmp_path):
 
 
 def test_topics_of_different_partition_counts_are_refused(job, tmp_path):
-    """With a code and both counts, before Spark is started."""
+    """With an exit code and both counts, before Spark is started."""
     content = job(out_partitions=3)
 
     process = JobProcess(tmp_path, content)
@@ -118,7 +118,7 @@ def test_topics_of_different_partition_counts_are_refused(job, tmp_path):
 
 
 def test_a_topic_is_not_deduplicated_into_itself(job, tmp_path):
-    """Records without an id would go round for ever."""
+    """Records without an id would circulate for ever."""
     content = job()
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump({**content, "source": {"topic": content["output"]["topic"]}}))
@@ -151,7 +151,7 @@ def summary(partition, parts):
 
 
 def test_summaries_are_put_together():
-    """A batch in which there was nothing to read has none."""
+    """A batch with nothing to read has none."""
     whole = gathered([summary(0, 2), summary(3, 2)], 0.5)
 
     assert (whole["number"], whole["read"], whole["known"]) == (7, 4, 4)
@@ -160,14 +160,14 @@ def test_summaries_are_put_together():
 
 @pytest.mark.parametrize("partitions", [[0], [0, 0], [0, 1, 2]])
 def test_a_summary_that_is_missing_or_too_many_fails_the_batch(partitions):
-    """Of two ranges; what they stand for may be missing too."""
+    """For two ranges, whose records may be missing too."""
     with pytest.raises(AccountsDiffer, match=r"2 were expected"):
         gathered([summary(partition, 2) for partition in partitions], 0.5)
 
 
 @pytest.mark.parametrize(("without_id", "told"), [(9, None), (10, "none of the 10 records of batch 7")])
 def test_a_topic_without_the_chosen_id_is_told(job, tmp_path, without_id, told):
-    """Positions need a tag, which exactly-once output lacks: nothing would be deduplicated, silently."""
+    """Positions need a tag, which exactly-once output lacks: silently, nothing would be deduplicated."""
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump({**job(), "id": "positions"}))
     warning = without_any_id({"read": 10, "without_id": without_id, "number": 7}, load_job(path))
@@ -180,7 +180,7 @@ BEGUN = {"format": 1, "id": "t", "number": 4, "ranges": {"0": [0, 7]}, "topic": 
 
 
 def test_the_next_offset_reads_within_the_limit_and_stands_still_without_news():
-    """Partitions share the limit; nothing new is the same offset, to the last key."""
+    """Partitions share the limit; without new records the offset is exactly the same."""
     after = following(BEGUN, "t", {0: Ends(0, 100, 100), 1: Ends(3, 5, 5)}, RANGES)
 
     assert after == {**BEGUN, "number": 5, "ranges": {"0": [7, 15], "1": [3, 5]}}

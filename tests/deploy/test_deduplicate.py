@@ -66,13 +66,13 @@ def fill(kafka, content, count):
 
 
 def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
-    """kill -9 while batches run, restarted: the batch under way is run again, what it wrote before is dropped."""
+    """kill -9 while batches run, then a restart: the current batch runs again, what it wrote before is dropped."""
     content = job()
     fill(kafka, content, 4_000)
     first = JobProcess(tmp_path, content)
     first.until(lambda: sum(line["read"]["left"] for line in first.lines) > 1_000, "a thousand records are through")
     first.kill()
-    # As if it had been killed between the brokers' acknowledgement and Spark's commit: certain, and the worst case.
+    # As if killed between the brokers' acknowledgement and Spark's commit: the worst case, and deterministic.
     if not uncommitted(tmp_path / "checkpoint"):
         forget_last_commit(tmp_path / "checkpoint")
 
@@ -93,15 +93,15 @@ def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
 
 
 def recreated(admin, *topics):
-    """Deleted and made anew under the same names, with offsets from 0."""
+    """Deleted and recreated under the same names, with offsets from 0."""
     for topic in topics:
         admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
         admin.create_topics([NewTopic(topic, 2, 1)], operation_timeout=30)[topic].result(60)
 
 
 def test_recreated_source_topics_lose_no_rows(kafka, admin, job, tmp_path):
-    """Same names, offsets and times, a new checkpoint, the same output, one kill: what stands in the output from before
-    are other rows. None of the new ones is taken for them, and what was written before the kill is not repeated."""
+    """Same names, offsets and times, a new checkpoint, the same output, one kill: the rows already in the output are
+    different ones. No new row is mistaken for them, and what was written before the kill is not repeated."""
     content = job()
     fill(kafka, content, 400)
     assert JobProcess(tmp_path, {**content, "trigger": "available_now"}).ended() == ExitCode.DONE
@@ -133,7 +133,7 @@ BY_EXPRESSION = {
 
 
 def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
-    """Its commit is taken away, so that the next start runs it again; rows are known by an expression."""
+    """Its commit is removed, so that the next start runs it again; rows are identified by an expression."""
     content = {**job(**BY_EXPRESSION), "trigger": "available_now", "records_per_batch": 1_000_000}
     fill(kafka, content, 400)
     assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
@@ -151,7 +151,7 @@ def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
 
 @pytest.mark.parametrize(("policy", "rights"), [("nearest", [None]), ("all", [None, "0:9"])])
 def test_a_replay_that_finds_another_right_record(kafka, job, tmp_path, monkeypatch, policy, rights):
-    """A lookup join's row went out alone, and in the replay right has come: where left has one row, it is the same."""
+    """A lookup join's row went out unmatched, and in the replay right has come: if left has one row, it is the same."""
     path, content = tmp_path / "job.yaml", job()
     path.write_text(yaml.safe_dump({**content, "join": {"before": "2s", "policy": policy}}))
     made = load_job(path)
@@ -174,8 +174,8 @@ def test_a_replay_that_finds_another_right_record(kafka, job, tmp_path, monkeypa
 
 @pytest.mark.parametrize("other", [{"name": "other"}, {"generation": "other"}, {"number": 1}])
 def test_only_rows_of_the_batch_itself_are_duplicates(kafka, job, tmp_path, monkeypatch, other):
-    """Rows of a backfill or another job, of another checkpoint, or of an earlier batch stand in the output with the
-    same positions and times: a batch that runs again drops its own rows, and no others."""
+    """Rows of a backfill or another job, of another checkpoint, or of an earlier batch are in the output with the same
+    positions and times: a batch that runs again drops its own rows, and no others."""
     path, content = tmp_path / "job.yaml", job()
     rows, mine = rows_about(list(range(10))), {"name": content["name"], "generation": "g", "number": 2}
 
@@ -189,7 +189,7 @@ def test_only_rows_of_the_batch_itself_are_duplicates(kafka, job, tmp_path, monk
         return json.loads(summary.column("summary")[0].as_py())["deduplicator"]
 
     deduplicated(rows, **{**mine, **other})
-    deduplicated(rows[:4], **mine)  # as far as it came before its driver was killed
+    deduplicated(rows[:4], **mine)  # as far as it got before its driver was killed
     told = deduplicated(rows, **mine, last_batch=2)
 
     assert (told["loaded"], told["foreign"], told["dropped"]) == (4, 10, 4)
@@ -201,8 +201,8 @@ def test_only_rows_of_the_batch_itself_are_duplicates(kafka, job, tmp_path, monk
 def test_a_late_retry_loads_what_its_batch_can_have_written(
     kafka, job, tmp_path, monkeypatch, caplog, left_since_ms, loaded
 ):
-    """Two hours of output stand before it: the ticket says that left is past them, where it knows. Of the
-    rest twice a batch is looked through, whatever its time."""
+    """Two hours of output precede it: the ticket says that left is past them, if it knows. Of the rest, twice a
+    batch's records are searched, whatever their times."""
     path, content = tmp_path / "job.yaml", {**job(), "records_per_batch": 1}
     path.write_text(yaml.safe_dump(content))
     made, hour_ms = load_job(path), 3_600_000

@@ -1,4 +1,4 @@
-"""`make demo-lookup`: it ends well, leaves nothing behind, and tells a broken promise from a kept one."""
+"""`make demo-lookup`: it succeeds, leaves nothing behind, and tells a broken promise from a kept one."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def start(bootstrap: str, folder: Path, *arguments: str) -> subprocess.Popen[str
 
 
 def _hear_ctrl_c() -> None:
-    """Also where these tests run in the background of a script, which ignores it and hands that down."""
+    """Even if these tests run in the background of a script, which ignores Ctrl-C and passes that on."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def parts_of(folder: Path) -> list[psutil.Process]:
-    """Every process that was told of a file in the folder."""
+    """Every process with a file of the folder on its command line."""
     return [
         one
         for one in psutil.process_iter(["cmdline"])
@@ -48,7 +48,7 @@ def parts_of(folder: Path) -> list[psutil.Process]:
 
 
 def all_ended(folder: Path) -> bool:
-    """Workers of Spark see by themselves that their driver is gone."""
+    """Spark's workers notice by themselves that their driver is gone."""
     deadline = time.monotonic() + ENDED_WITHIN_S
     while parts_of(folder):
         if time.monotonic() > deadline:
@@ -58,7 +58,7 @@ def all_ended(folder: Path) -> bool:
 
 
 def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(broker, tmp_path):
-    """Exit code 0 says that nothing was lost, doubled, wrong or early; the table says it to people."""
+    """Exit code 0 says that nothing was lost, duplicated, wrong or early; the table says it to people."""
     demo = start(broker.bootstrap, tmp_path, "--flow", "2", "--pause", "4")
 
     told, _ = demo.communicate(timeout=DEADLINE_S)
@@ -70,7 +70,7 @@ def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(broker, tmp_path)
 
 
 def test_ctrl_c_stops_everything(broker, tmp_path):
-    """While the jobs are starting, which is when people lose their patience."""
+    """While the jobs are starting, which is when people lose patience."""
     demo = start(broker.bootstrap, tmp_path)
     deadline = time.monotonic() + DEADLINE_S
     while not any("lookup.yaml" in " ".join(one.info["cmdline"]) for one in parts_of(tmp_path)):
@@ -86,7 +86,7 @@ def test_ctrl_c_stops_everything(broker, tmp_path):
 
 
 def rows(*changed: dict[str, object]) -> pl.DataFrame:
-    """A click before the pause, one in it, one on nothing; `changed` ones go over those by their offset."""
+    """A click before the pause, one in it, one on nothing; `changed` ones replace those with their offset."""
     one = {"partition": 0, "key": "ad-1", "right_key": "ad-1", "outcome": "matched"}
     good = [
         {**one, "offset": 0, "time": 5_000, "appended_ms": 7_000},

@@ -48,7 +48,7 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_the_line_adds_partitions_up_and_names_what_is_rare_only_where_it_happened() -> None:
-    """One line a batch."""
+    """One line per batch."""
     one: dict[str, Any] = {"number": 4, "read": 10, "stored": 8, "conflict": 0, "null_key": 1, "expired": 0, "late": 0}
     one |= {"dead": {"rejected": 1}, "disorder_ms": 5, "newest_ms": 1_000}
     report = gathered([one, {**one, "newest_ms": 3_000}], 0.5, 4_000)

@@ -66,7 +66,7 @@ def test_a_minimal_job_takes_the_defaults_of_the_join(tmp_path: Path) -> None:
 
 
 def test_every_key_arrives(tmp_path: Path) -> None:
-    """Each key in the place where the run looks for it, in milliseconds and as text."""
+    """Each key where the run looks for it, in milliseconds and as text."""
     document = GOOD | {
         "kafka": {"bootstrap.servers": "${BROKERS}", "sasl.password": "${PASSWORD}", "socket.keepalive.enable": True},
         "left": {"topic": "clicks", "time": "$.at", "disorder": "250ms", "format": "json"},
@@ -207,7 +207,7 @@ def test_an_error_names_the_key_the_value_and_what_is_allowed(
 def test_a_checkpoint_that_python_cannot_look_into_is_for_jobs_that_do_not_deduplicate(
     tmp_path: Path, checkpoint: str, told: str
 ) -> None:
-    """Others would not notice their restarts; Spark itself may well know it."""
+    """Jobs that deduplicate would not notice their restarts; Spark itself may well support it."""
     plain = _with("checkpoint", checkpoint)
     once = {name: GOOD[name] for name in ("name", "kafka", "output")} | {"kind": "dedup", "source": {"topic": "clicks"}}
     output = {"topic": "joined", "delivery": "at-least-once", "deduplicate": {}}
@@ -222,7 +222,7 @@ def test_a_checkpoint_that_python_cannot_look_into_is_for_jobs_that_do_not_dedup
 
 
 def test_speculation_is_for_output_in_transactions(tmp_path: Path) -> None:
-    """There a copy fences the attempt that it stands in for; elsewhere both write their rows."""
+    """There a copy fences the attempt that it replaces; elsewhere both write their rows."""
     asked = _with("spark/spark.speculation", True)
     at_least_once = asked | {"output": {"topic": "joined", "delivery": "at-least-once"}}
     once = {name: GOOD[name] for name in ("name", "kafka", "output")} | {"kind": "dedup", "source": {"topic": "clicks"}}
@@ -296,7 +296,7 @@ def test_the_examples_are_valid(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["window-join.yaml", "lookup.yaml", "feeder.yaml"])
 def test_what_the_examples_leave_out_is_valid_too(name: str, tmp_path: Path) -> None:
-    """Whoever removes the `#` before all of it has a job; `deduplicate` is for the other delivery."""
+    """Removing every `#` gives a valid job; `deduplicate` is for the other delivery."""
     shipped = (ROOT / "deploy" / "jobs" / name).read_text(encoding="utf-8")
     text, count = re.subn(r"(?m)^( *)# (?= *[\w.]+:(?: |$))", r"\1", shipped)
     path = tmp_path / name

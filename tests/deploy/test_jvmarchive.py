@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: used where it is there, never needed."""
+"""The archive of Spark's classes: used if it exists, never needed."""
 
 from __future__ import annotations
 

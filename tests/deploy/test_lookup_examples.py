@@ -1,4 +1,4 @@
-"""The example files of a lookup join's parts are those of one join: whoever copies them has a chain that works."""
+"""The example files of a lookup join's parts belong to one join: whoever copies them has a working chain."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_feeder_stores_what_the_join_looks_up() -> None:
 
 
 def test_the_namespace_keeps_right_longer_than_the_window() -> None:
-    """Else the join stops at its first batch."""
+    """Otherwise the join stops at its first batch."""
     join = example_join()
     namespaces = {one.name: one for one in ServeConfig.load(JOBS / "storage.yaml", {}).namespaces}
 
@@ -60,7 +60,7 @@ def test_the_collector_tells_the_join_how_far_the_feeder_is(monkeypatch: pytest.
 
 
 def test_no_token_is_made_up() -> None:
-    """A token that is not known is refused, also where reading is open to everybody."""
+    """An unknown token is refused, even if reading is open to everybody."""
     join = example_join()
 
     assert (join.storage.token, join.delay.token, example_feeder().spec.storage.token) == (None, None, None)

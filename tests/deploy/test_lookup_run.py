@@ -42,7 +42,7 @@ def asked():
 
 @pytest.fixture
 def parts(broker, topic_factory, tmp_path, asked):
-    """Everything of a lookup join but the jobs, which are started by the test."""
+    """Everything of a lookup join except the jobs, which the test starts."""
     joined = topic_factory(2, prefix="joined")
     output = {"topic": joined, **asked.get("output", {})}
     plan = LookupPlan(
@@ -92,7 +92,7 @@ def expected_of(plan, left, right):
 
 
 def joined_of(plan):
-    """What a `read_committed` reader finds, every row: left's position, and as `expected_of`."""
+    """Every row that a `read_committed` reader finds: left's position, and the rest as in `expected_of`."""
     found = []
     for record in records(plan.kafka, plan.joined):
         row = json.loads(record["value"])
@@ -121,7 +121,7 @@ def fed(parts, count):
 
 
 def test_a_job_killed_in_mid_batch_goes_on_and_every_left_record_is_there_once(parts):
-    """kill -9 while a batch is under way; the outcome is that of the brute force, each row once."""
+    """kill -9 during a batch; the result is that of brute force, each row once."""
     plan = parts.plan
     left, right = fed(parts, 3_000)
 
@@ -151,7 +151,7 @@ DEDUPLICATED = {
 
 @pytest.mark.parametrize("asked", [DEDUPLICATED], ids=["deduplicate"])
 def test_a_batch_that_was_written_whole_is_dropped_whole(parts):
-    """Its commit is taken away, so that the next start runs it again, without transactions."""
+    """Its commit is removed, so that the next start runs it again, without transactions."""
     plan = parts.plan
     left, right = fed(parts, 400)
     parts.start(LOOKUP)

@@ -1,4 +1,4 @@
-"""What is told of a query that failed."""
+"""What is reported about a failed query."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_of_an_error_of_ours_its_message_is_told_alone(caplog: pytest.LogCapture
 
 
 def test_of_several_errors_of_ours_the_one_with_a_code_of_its_own_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """Which is what the other came of, whichever stands first."""
+    """It caused the others, whichever comes first."""
     both = ["dedup.errors.DataLoss: offsets 3 to 5 are gone", "dedup.errors.ResultsUnreadable: out: not read"]
 
     with caplog.at_level(logging.ERROR):
@@ -71,7 +71,7 @@ def test_of_several_errors_of_ours_the_one_with_a_code_of_its_own_is_told(caplog
 
 
 def test_an_error_raised_before_the_query_starts_has_the_same_code() -> None:
-    """It comes as itself, not in Spark's words."""
+    """It is raised itself, not as text in an error of Spark's."""
     assert failed(DelayUnreachable("no answer")) == ExitCode.UNREACHABLE
 
 
@@ -103,7 +103,7 @@ def test_a_batch_that_is_planned_is_under_way(message: str, available: bool, las
 
 
 def test_a_batch_is_without_summaries_only_where_it_has_no_tasks(spark: SparkSession) -> None:
-    """Tasks of which none tells anything have lost what they did; a batch of nothing has none."""
+    """If there were tasks and none reports anything, their results are lost; an empty batch has no tasks."""
     lost = spark.range(0, 3, 1, 3).mapInArrow(lambda batches: (), "summary string")
     told = spark.range(0, 3, 1, 3).selectExpr("concat('{\"bucket\": ', id, '}') as summary")
     nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), "summary string")

@@ -1,4 +1,4 @@
-"""What is said about a batch, from its buckets' summaries."""
+"""What is reported about a batch, from its buckets' summaries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHANGE = {"event": "deduplicator", "name": "clicks", "state": "filtering", "reas
 
 
 def batch_of(*deduplicators: dict[str, Any] | None) -> BatchReport:
-    """A batch with a bucket for each report of a deduplicator (None: the job has none)."""
+    """A batch with one bucket per report of a deduplicator (None: the job has none)."""
     both = {"left": 0, "right": 0}
     summaries = [
         {
@@ -45,7 +45,7 @@ def batch_of(*deduplicators: dict[str, Any] | None) -> BatchReport:
 
 
 def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
-    """With the counts of all buckets; they are no warnings."""
+    """With the counts of all buckets; they are not warnings."""
     filtering = {**OFF, "filtering": True, "loads": 1, "filter_calls": 3, "loaded": 10, "dropped": 4}
 
     batch = batch_of({**filtering, "changes": [CHANGE]}, {**filtering, "changes": [{**CHANGE, "at_ms": 5}]}, OFF)

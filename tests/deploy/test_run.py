@@ -1,4 +1,4 @@
-"""`teacup run` as a process: what it writes, kills and stops, restarts, clusters, a million records."""
+"""`teacup run` as a process: its output, kills and stops, restarts, clusters, a million records."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_pat
 
 
 def test_sigterm_finishes_the_batch(kafka, job, tmp_path):
-    """A clean stop leaves nothing to run again, and nothing open: what is in can be read."""
+    """A clean stop leaves nothing to run again and no open transaction: all rows can be read."""
     content = job(records_per_batch=400, trigger={"every": "0s"})
     fill(kafka, content, 4_000)
     first = JobProcess(tmp_path, content)
@@ -179,7 +179,7 @@ sys.exit(_run(load_job(Path(sys.argv[1])), stop_file, print))
 
 
 def test_a_job_that_is_stopped_before_anything_was_planned_can_be_started_again(kafka, job, tmp_path):
-    """As by Ctrl-C while the broker is away: Spark commits a batch of nothing, which is no batch that lost its rows."""
+    """As by Ctrl-C while the broker is unreachable: Spark commits an empty batch, and no rows were lost."""
     content = job()
     left, _ = fill(kafka, content, 20)
 
@@ -193,7 +193,7 @@ def test_a_job_that_is_stopped_before_anything_was_planned_can_be_started_again(
 
 
 def test_a_second_process_on_the_checkpoint_stops(kafka, job, tmp_path):
-    """It says who has it."""
+    """It says which process holds it."""
     content = job(trigger={"every": "100ms"})
     fill(kafka, content, 20)
     first = JobProcess(tmp_path, content)

@@ -56,7 +56,7 @@ def test_addresses_are_only_set_where_all_is_one_machine() -> None:
     ],
 )
 def test_what_would_break_the_join_is_refused(given: dict[str, str]) -> None:
-    """Named, before a JVM is started."""
+    """By name, before a JVM is started."""
     assert len(list(problems(given))) == 1
     if "driver.memory" not in given:
         with pytest.raises(SessionRefused, match=next(iter(problems(given)))[0]):
@@ -89,7 +89,7 @@ spark.stop()
 
 
 def test_workers_are_this_interpreter_and_the_log_is_quiet() -> None:
-    """A session of its own process, as `teacup run` has it; standard error has no banner and no warnings of Spark's."""
+    """A session in a process of its own, as in `teacup run`; standard error has no banner and no Spark warnings."""
     done = subprocess.run([sys.executable, "-c", _SESSION], capture_output=True, text=True, check=True)
 
     told = json.loads(done.stdout)
@@ -109,7 +109,7 @@ except SessionRefused as refused:
 
 
 def test_an_active_session_without_retries_is_refused() -> None:
-    """It is used as it is, and so must be good as it is."""
+    """It is used as it is, so it must be valid as it is."""
     done = subprocess.run([sys.executable, "-c", _TOO_LATE], capture_output=True, text=True, check=True)
 
     assert "spark.master='local[1]': tasks are never tried again; give local[1,4]" in done.stdout

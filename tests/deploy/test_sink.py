@@ -30,7 +30,7 @@ COUNT = 10
 
 
 def rows_about(lefts: list[int], outcome: str = "unmatched") -> pl.DataFrame:
-    """A row a left offset."""
+    """One row per left offset."""
     known = {"left_offset": lefts, "left_partition": [0] * len(lefts), "key": [b"k"] * len(lefts)}
     frame = pl.DataFrame(known, schema={name: ROW[name] for name in known}).with_columns(
         left_time=pl.lit(1_700_000_000_000), left_value=pl.lit(b"v"), outcome=pl.lit(outcome), late=pl.lit(False)
@@ -48,7 +48,7 @@ def ticket_with(
     generation: str = "g",
     number: int = 1,
 ) -> Iterator[pa.RecordBatch]:
-    """What the join's stage gives for one ticket, with this summary."""
+    """What the join's stage yields for one ticket, with this summary."""
     about = {"bucket": 0, "number": number, "generation": generation, "digest": "d", "left_since_ms": left_since_ms}
     summary = {**about, "read": {"left": read, "right": 0}, "rows": {"unmatched": joined}}
     for outcome, reason in ((TICKET, about), (None, {}), (SUMMARY, summary)):
@@ -65,16 +65,16 @@ def kafka(broker) -> dict[str, str]:
 def delivered(
     kafka: Mapping[str, str], topic: str, batches: Iterator[pa.RecordBatch], **aside: str
 ) -> list[dict[str, object]]:
-    """Carries a ticket's rows out, exactly once; the summaries. aside: topics for what is no result."""
+    """Delivers a ticket's rows, exactly once; returns the summaries. aside: topics for rows that are not results."""
     spec = JoinSpec(name=topic, left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka=kafka)
     told = sink.deliver_stage(spec, Output(topic=topic, **aside))(batches)
     return [json.loads(text) for batch in told for text in batch.column("summary").to_pylist()]
 
 
 def committed(kafka: dict[str, str], topic: str, of: str | None = None) -> list[dict[str, object]]:
-    """What readers of committed records see, once a transaction that was committed or left is settled.
+    """What readers of committed records see, once a transaction that was committed or abandoned is settled.
 
-    of   the job's output topic, where it is another one
+    of   the job's output topic, if it is another one
     """
     settle(kafka, [Bucket(of or topic, 0, of or topic)])
     return records(kafka, topic)
@@ -94,7 +94,7 @@ def test_what_adds_up_is_delivered(kafka: dict[str, str], topic_factory: TopicFa
     ("rows", "read", "joined"),
     [
         (list(range(COUNT - 1)), COUNT, COUNT),  # a row was lost between the join and here
-        (list(range(COUNT - 1)), COUNT, COUNT - 1),  # the join made no row of a left record
+        (list(range(COUNT - 1)), COUNT, COUNT - 1),  # the join made no row for a left record
         ([*range(COUNT), COUNT - 1], COUNT, COUNT),  # a row came twice
     ],
 )
@@ -130,7 +130,7 @@ def test_a_result_that_is_not_written_fails_the_batch(
 def test_a_batch_that_went_in_part_goes_on_behind_it(
     kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not where it gives other rows now, as with another version: some would be lost, or written twice."""
+    """But not if it gives other rows now, as with another version: some would be lost, or written twice."""
     topic = topic_factory()
     monkeypatch.setattr(delivery, "PART_BYTES", 1)
     whole = [rows_about([0, 1, 2]), rows_about([3, 4])]
@@ -162,7 +162,7 @@ def test_a_batch_that_has_become_shorter_than_what_is_in_is_refused(
 def test_what_is_put_aside_before_the_first_result_does_not_wait_for_it(
     kafka: dict[str, str], topic_factory: TopicFactory
 ) -> None:
-    """All of right is read in between: the brokers would abort a transaction that lasts as long, at every attempt."""
+    """All of right is read in between: the brokers would abort a transaction that lasts that long, at every attempt."""
     topic, aside = topic_factory(), topic_factory()
     dead = rows_about([0], "dead_letter")
 
@@ -204,7 +204,7 @@ LIMITED = {"max.message.bytes": "20000"}
 
 
 def test_a_row_too_large_for_its_topic_is_a_dead_letter(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
-    """Its left record, with where both stood, size and limit; the others go out."""
+    """Its left record, with both positions, size and limit; the others go out."""
     topic, aside = topic_factory(config=LIMITED), topic_factory()
     rows = rows_about([0, 1, 2]).with_columns(
         left_value=pl.Series([b"v", b"x" * LARGE, b"v"]),
@@ -233,7 +233,7 @@ def test_a_row_too_large_for_its_topic_is_a_dead_letter(kafka: dict[str, str], t
 def test_a_dead_letter_too_large_for_its_own_topic_comes_without_its_value(
     kafka: dict[str, str], topic_factory: TopicFactory
 ) -> None:
-    """It says so; where the record is to be found stands in its headers."""
+    """It says so; its headers say where the record is."""
     topic, aside = topic_factory(config=LIMITED), topic_factory(config=LIMITED)
     rows = rows_about([0]).with_columns(left_value=pl.lit(b"x" * LARGE))
 
@@ -247,7 +247,7 @@ def test_a_dead_letter_too_large_for_its_own_topic_comes_without_its_value(
 def test_a_row_too_large_without_a_dead_letter_topic_is_reported_once(
     kafka: dict[str, str], topic_factory: TopicFactory
 ) -> None:
-    """The task ends well, as trying again could not help; nothing of its transaction is committed."""
+    """The task succeeds, because a retry could not help; nothing of its transaction is committed."""
     topic = topic_factory(config=LIMITED)
     rows = rows_about([0, 1]).with_columns(left_value=pl.Series([b"v", b"x" * LARGE]))
 

@@ -10,7 +10,7 @@ from deploy.sparkhome import spark_home, use_spark_home
 
 
 def test_the_home_has_what_starts_a_jvm_and_no_zipped_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The zip in front of the path is what made every Python process of a start compile PySpark anew."""
+    """Because of the zip at the front of the path, every Python process of a start compiled PySpark again."""
     monkeypatch.setenv("TEACUP_CACHE", str(tmp_path))
 
     home = spark_home()

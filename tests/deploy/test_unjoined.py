@@ -1,4 +1,4 @@
-"""`teacup unjoined`: of a real lookup join, and of a checkpoint made by hand for what is hard to bring about."""
+"""`teacup unjoined`: for a real lookup join, and with a handmade checkpoint for situations that are hard to produce."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def job(content, tmp_path):
 
 
 def feed(url, puts):
-    """What a feeder would have stored of these records."""
+    """Store what a feeder would have stored for these records."""
     counts, rows = [0, 0], []
     for put in puts:
         at = {"partition": put.partition, "offset": counts[put.partition], "time": put.time_ms}
@@ -87,7 +87,7 @@ def feed(url, puts):
 
 
 def publish(delays, topic):
-    """What a collector would say of a feeder that has stored everything."""
+    """Publish what a collector would report about a feeder that has stored everything."""
     delays.clock.now_ms = now_ms = time.time_ns() // 1_000_000
     report = (PartitionReport(0, 10, now_ms - 1_000, None), PartitionReport(1, 10, now_ms - 1_000, None))
     submission = Submission(
@@ -104,13 +104,13 @@ def publish(delays, topic):
 
 
 def told(kafka, topic):
-    """The right positions in the topic of unjoined ones, as often as they stand there."""
+    """The right positions in the topic of unjoined records, as often as they occur."""
     found = (record["headers"]["teacup.right"].partition(":") for record in records(kafka, topic))
     return sorted((int(p), int(offset)) for p, _, offset in found)
 
 
 def killed_after_its_first_commit(folder, content, monkeypatch):
-    """A run that has delivered a part of its slice, and nobody knows."""
+    """A run that delivered part of its slice and was killed before it saved that."""
     points = folder / "points"
     points.mkdir()
     (points / "armed").write_text("after_commit")
@@ -122,7 +122,7 @@ def killed_after_its_first_commit(folder, content, monkeypatch):
 
 
 def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka, content, tmp_path, monkeypatch):
-    """With a `select`, as the headers stay; what may still be joined waits, and a last run has nothing to do."""
+    """With a `select`, which keeps the headers; what may still be joined waits, and a last run has nothing to do."""
     content["output"]["select"] = {"key": "key", "value": "left_value", "headers": {"mine": "outcome"}}
     left = [Put(i % 2, b"%d" % (i % 10), START_MS + 40 * i) for i in range(300)]
     right = [Put(i % 2, None if i % 50 == 0 else b"%d" % (i % 30), START_MS + 55 * i, b"r%d" % i) for i in range(300)]
@@ -170,7 +170,7 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
 
 @pytest.fixture
 def by_hand(kafka, job, tmp_path):
-    """`by_hand(over_ms)`: the checkpoint says that right records below the time are over; a batch more each time."""
+    """`by_hand(over_ms)`: right records below the time can no longer match; each call adds a batch."""
     numbers = iter(range(100))
     left = BrokerLog(job.spec.left.topic, kafka)
     identity = {"left": (left.topic_id(), 2)}
@@ -222,7 +222,7 @@ def right_records(count):
 
 
 def test_slices_are_delivered_once_however_often_they_run(spark, kafka, job, by_hand):
-    """A run that was killed before it saved its positions begins again with the same slice; the next goes on."""
+    """A run that was killed before it saved its positions repeats the same slice; the next one continues."""
     produce(kafka, job.spec.right.topic, right_records(20))
     put_rows(kafka, job, ["0:1", None, "1:0", "1:9"])
     by_hand(START_MS + 12_000)
@@ -243,7 +243,7 @@ def test_slices_are_delivered_once_however_often_they_run(spark, kafka, job, by_
 
 
 def test_a_row_of_somebody_else_ends_the_run_naming_it(spark, kafka, job, by_hand):
-    """Whom it joins cannot be known."""
+    """It is unknown which right record it joins."""
     produce(kafka, job.spec.right.topic, right_records(2))
     put_rows(kafka, job, ["0:0"])
     put_rows(kafka, job, [None], headers=[("other", "x")])
@@ -256,7 +256,7 @@ def test_a_row_of_somebody_else_ends_the_run_naming_it(spark, kafka, job, by_han
 
 
 def test_an_open_transaction_in_the_output_is_waited_for(kafka, job, by_hand, monkeypatch):
-    """It may stand before rows of committed batches; when it has ended the run goes on."""
+    """It may precede rows of committed batches; when it has ended the run goes on."""
     monkeypatch.setattr("deploy.unjoinedjob.OPEN_TRANSACTION_S", 0.5)
     by_hand(NOW_MS)
     writer = TopicWriter(transactional(kafka), "somebody")
@@ -277,7 +277,7 @@ def test_an_open_transaction_in_the_output_is_waited_for(kafka, job, by_hand, mo
 
 
 def test_nothing_that_is_over_starts_no_spark(job, by_hand, capsys):
-    """A run of cron costs a second then, and is done."""
+    """A run by cron then takes a second."""
     by_hand(-(2**63))
 
     assert run_unjoined(job) == ExitCode.DONE
@@ -309,7 +309,7 @@ def test_a_compacted_output_is_refused(job, by_hand, topic_factory, caplog):
 
 
 def test_the_state_survives_as_it_is(job, by_hand, kafka):
-    """Through its file, slice under way included."""
+    """Through its file, including the slice under way."""
     produce(kafka, job.spec.right.topic, right_records(4))
     by_hand(NOW_MS)
 
