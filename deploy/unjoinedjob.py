@@ -1,12 +1,12 @@
-"""Run `teacup unjoined`: once, made for cron; a slice after the other until nothing more is over, then an exit code.
+"""Run `teacup unjoined`: once, made for cron; one slice after the other until none is left, then an exit code.
 
     look      the join's newest committed batch, then the ends of the output, then those of right; in this order, see
-              `joins.lookup.unjoined`. Then wait until the output is readable so far: an open transaction, perhaps of a
-              process that is gone, may stand before rows of committed batches
-    plan      is saved before it is carried out; one that was saved and not finished is carried out first
+              `joins.lookup.unjoined`. Then wait until the output is readable up to there: an open transaction, perhaps
+              of a process that is gone, may precede rows of committed batches
+    plan      is saved before it is carried out; one that was saved but not finished is carried out first
     carry out as a Spark batch job (`deploy.unjoinedstage`); then the positions are saved
 
-Spark is started only where a slice is to be carried out.
+Spark is started only if there is a slice to carry out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("teacup")
 
 OFFSETS_AT_ONCE = 50_000_000
-"""Of a right partition in a slice: a byte each, in the task that judges it."""
+"""The most offsets of a right partition per slice: each takes a byte in the task that judges it."""
 
 OPEN_TRANSACTION_S = 60.0
 _POLL_S = 0.1
@@ -63,7 +63,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """What is asked of the two topics."""
+    """The logs of the two topics."""
 
     right: BrokerLog
     output: BrokerLog
@@ -85,10 +85,10 @@ def run_unjoined(
     say: Callable[[str], None] = print,
     at_once: int = OFFSETS_AT_ONCE,
 ) -> ExitCode:
-    """Judge all right records that are over; says a line a slice, returns the exit code.
+    """Judge all right records that can no longer match; one line per slice; returns the exit code.
 
-    start    of the first run: "earliest", "latest" or a time; None: as the join's own `start` leads to
-    at_once  offsets of a right partition in a slice
+    start    of the first run: "earliest", "latest" or a time; None: derived from the join's own `start`
+    at_once  offsets of a right partition per slice
     """
     try:
         with checkpoint_lock(folder_of(job.checkpoint)), closing(Logs.of(job)) as logs:
@@ -126,7 +126,7 @@ def _run(job: WindowJob, logs: Logs, start: str | int | None, say: Callable[[str
 
 
 def _next(job: WindowJob, logs: Logs, start: str | int | None, at_once: int) -> Verdicts | None:
-    """The state with what is to be done next, saved; None where it is not known yet where to begin."""
+    """The state with the next slice, saved; None if it is not known yet where to start."""
     state = load(job.checkpoint)
     if state is not None and state.under_way is not None:
         return state
@@ -143,7 +143,7 @@ def _next(job: WindowJob, logs: Logs, start: str | int | None, at_once: int) -> 
 
 
 def _claim(job: WindowJob, state: Verdicts) -> None:
-    """Verdicts that begin replace those before: whoever removes their folder, or the join's checkpoint, wants that."""
+    """New verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
     assert job.output.unjoined is not None
     kafka = {**committed_only(job.spec.kafka), **job.output.kafka}
     buckets = [Bucket(verdicts_name(job.spec), p, job.output.unjoined) for p in state.positions]
@@ -151,7 +151,7 @@ def _claim(job: WindowJob, state: Verdicts) -> None:
 
 
 def look(job: WindowJob, logs: Logs) -> Seen:
-    """What there is, in the order that makes it true. Raises `KafkaUnavailable` where the output stays unreadable."""
+    """What there is, in the order that makes it valid. Raises `KafkaUnavailable` if the output stays unreadable."""
     admission = _left_behind(job, committed_admission(job))
     now_ms = time.time_ns() // 1_000_000
     topics = {"right": logs.right.topic_id(), "output": logs.output.topic_id()}
@@ -169,7 +169,7 @@ def look(job: WindowJob, logs: Logs) -> Seen:
 
 
 def committed_admission(job: WindowJob) -> Admission:
-    """That of the join's newest committed batch. Raises `PositionsUnreadable`, `SpecChanged`."""
+    """The admission of the join's newest committed batch. Raises `PositionsUnreadable`, `SpecChanged`."""
     ends = SparkCheckpoint(job.checkpoint).ends()
     if len(ends) != 1 or not isinstance(ends[0], dict):
         raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")
@@ -179,8 +179,8 @@ def committed_admission(job: WindowJob) -> Admission:
 
 
 def _left_behind(job: WindowJob, admission: Admission) -> Admission:
-    """The state after a committed batch, from its facts: they stand in no admission before the next one, which a join
-    that is at its end may not have for a day. What this machine does not have is read again."""
+    """The state after a committed batch, from its facts. The next admission would hold them, but a join at its end may
+    not plan one for a day. Facts that this machine does not have are found by reading again."""
     known = known_facts(job.spec.name, admission, job.facts_folders)
     kafka, topic = committed_only(job.spec.kafka), job.spec.left.topic
 
@@ -201,7 +201,7 @@ def _check_output(output: BrokerLog) -> None:
 
 
 def _carried_out(spark: SparkSession, job: WindowJob, state: Verdicts) -> list[dict[str, Any]]:
-    """The summaries; JoinError where one is missing or stands twice, so that nothing is saved."""
+    """The summaries; JoinError if one is missing or occurs twice, so that nothing is saved."""
     assert state.under_way is not None
     summaries = carry_out(spark, Work.of(job, state))
     partitions = sorted(one["bucket"] for one in summaries)
@@ -230,7 +230,7 @@ def gathered(summaries: Sequence[Mapping[str, Any]], state: Verdicts, seconds: f
 
 
 def for_people(report: Mapping[str, Any]) -> str:
-    """One line; what is rare stands there only where it happened. Pure."""
+    """One line; rare events are named only if they happened. Pure."""
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in report["reasons"].items())
     parts = [
         f"slice {report['number']}",

@@ -1,18 +1,17 @@
-"""The join over a whole history, by brute force: what every run over it has to put out, however it was cut.
+"""The join over a whole history, by brute force: what every run over it must output, however it was cut.
 
-Record by record, every left one against every right one, nothing remembered between two of them, so that it
-can be checked by reading. Quadratic: keep histories to some thousand records.
+It compares every left record with every right one and keeps no state, so it can be checked by reading. Quadratic: keep
+histories to a few thousand records.
 
 Left records, right records:
 
-    time in the future                            in nothing, on either side: these are dead letters
+    time in the future                            in no row, on either side: these are dead letters
     left key is null                              one row, unmatched, null_key
     no right record with its key in the interval  one row, unmatched, no_candidate
     otherwise                                     one row, matched, with the policy's choice; `all`: each pair
 
-A record is from the future when its time lies more than `max_future_skew_ms` above the clock *at its append*.
-A join compares with the clock when it lists the ends; keep such records so far ahead that no clock of the run
-gets there.
+A record is from the future when its time lies more than `max_future_skew_ms` above the clock *at its append*. A join
+compares with the clock when it lists the ends; keep such records so far ahead that the run's clock never gets there.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One output row, by the positions of its two records; the right ones are None where it is unmatched."""
+    """One output row, by the positions of its two records; right's are None if it is unmatched."""
 
     left_partition: int
     left_offset: int
@@ -46,7 +45,7 @@ class Result:
 
 
 def join(history: History, spec: JoinSpec) -> list[Result]:
-    """Every row of the left outer join, none twice: left by partition and offset, then right's time."""
+    """Every row of the left outer join, each once: by left's partition and offset, then right's time."""
     rights = present(history.right, spec)
     rows: list[Result] = []
     for left in present(history.left, spec):
@@ -59,7 +58,7 @@ def join(history: History, spec: JoinSpec) -> list[Result]:
 
 
 def possible(left: Event, history: History, spec: JoinSpec) -> set[Position | None]:
-    """What a left record that lies about its time may go out with: nothing, or any of its pairs.
+    """What a left record with a wrong time may go out with: nothing, or any of its pairs.
 
     One of a right record that was from the future when it was appended is one too: its time may have come since.
     """
@@ -68,13 +67,13 @@ def possible(left: Event, history: History, spec: JoinSpec) -> set[Position | No
 
 
 def unjoined(history: History, spec: JoinSpec, results: Iterable[Result]) -> set[Position]:
-    """The positions of the right records, those with null keys too, that stand in no row of the results."""
+    """The positions of the right records, including those with null keys, that appear in no row of the results."""
     joined = {result.right for result in results}
     return {(right.partition, right.offset) for right in present(history.right, spec)} - joined
 
 
 def present(topic: TopicHistory, spec: JoinSpec) -> list[Event]:
-    """The records of one side that take part: all readable ones but those from the future."""
+    """The records of one side that take part: all readable ones except those from the future."""
     return [event for event in topic.records() if not event.is_future(spec.max_future_skew_ms)]
 
 

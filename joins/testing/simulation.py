@@ -1,9 +1,9 @@
-"""Run a join over a simulated log and clock, with the code that runs on Spark: admission, bolt, window, restore.
+"""Run a join over a simulated log and clock, with the same code as on Spark: admission, bolt, window, restore.
 
     run = Simulation(history, spec).play(cuts).drain()
     assert run.results == oracle.join(history, spec)
 
-What it does not simulate: Spark, the network, files (slices are kept in memory, and may be lost on purpose).
+Not simulated: Spark, the network, files (slices are kept in memory, and may be lost on purpose).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from kafkaio.clock import WallClock
 
 
 class Stalled(AssertionError):
-    """Records are unread, and nothing may be read: the deadlock that a join must never come to."""
+    """Records are unread, and nothing may be read: the deadlock that a join must never reach."""
 
 
 class MemoryStore:
-    """A `SliceStore` in memory; `lose` forgets everything, as a machine that goes away."""
+    """A `SliceStore` in memory; `lose` forgets everything, as if the machine were gone."""
 
     def __init__(self) -> None:
         self._slices: dict[tuple[int, int, int], Slice] = {}
@@ -89,11 +89,11 @@ class MemoryStore:
 
 @dataclass(slots=True)
 class Run:
-    """What went out, in the order in which it went.
+    """What went out, in order.
 
     results      rows of left records; unjoined: right positions; dead, late: (side, partition, offset)
     frontiers    after each batch, by bucket: (frontier, expiry)
-    largest_window  the most records that stood in all windows after a batch
+    largest_window  the most records that all windows together held after a batch
     restored     how often a window came from memory, files or the log
     """
 
@@ -112,7 +112,7 @@ class Run:
 
 
 class Simulation:
-    """One join over one history. `state` is the checkpoint, `run` what has come out so far."""
+    """One join over one history. `state` is the checkpoint, `run` the output so far."""
 
     state: Admission
 
@@ -172,7 +172,7 @@ class Simulation:
         return True
 
     def plan(self, spec: JoinSpec) -> Planned | None:
-        """The next admission, None when there is nothing to do, or while the clock is not believed."""
+        """The next admission; None when there is nothing to do, or while the clock is not believed."""
         wrong_by_ms, self._wrong_by_ms = self._wrong_by_ms, 0
         reading = self._wall_clock.look(self.clock.now_ms + wrong_by_ms, self.clock.now_ms)
         if not reading.confirmed:
@@ -185,13 +185,13 @@ class Simulation:
         return admit(spec, before, listing, self.left, self.right, self._watch)
 
     def between(self) -> Admission:
-        """What the last batch has left: its facts as they were kept, or had again from the log where they are lost."""
+        """What the last batch left: its facts as they were kept, or found again from the log if they are lost."""
         if not self.state.number:
             return self.state
         return self.state.after({n: self.facts(n) for n in self.state.buckets}, self.spec)
 
     def facts(self, bucket: int) -> BucketFacts:
-        """Of the last batch."""
+        """The facts of the last batch."""
         ticket = self._tickets(self.state)[bucket]
         known = self._store_of(self.state.generation, bucket).facts(ticket)
         return find_facts(self.spec, ticket, self._read) if known is None else known
@@ -209,11 +209,11 @@ class Simulation:
                 store.lose()
 
     def retry(self) -> list[pl.DataFrame]:
-        """The last batch once more, as Spark does before it is committed; its rows do not count again."""
+        """Run the last batch again, as Spark may before it is committed; its rows are not counted again."""
         return list(self._carry_out(self.state)) if self.state.number else []
 
     def drain(self, rounds: int = 2_000) -> Run:
-        """Go on until everything is read and the window is empty. Raises Stalled where that does not come."""
+        """Go on until everything is read and the window is empty. Raises Stalled if that never happens."""
         for _ in range(rounds):
             if not self.admit():
                 was = self.clock.now_ms
@@ -234,7 +234,7 @@ class Simulation:
         )
 
     def _all_readable_ms(self) -> int:
-        """From when on nothing has to wait for the clock any more; a record that lies may be ahead of it."""
+        """The time from which nothing waits for the clock any more; a wrong time may be ahead of it."""
         history = History(self.left.history, self.right.history)
         lies = [e.time_ms for topic in (history.left, history.right) for e in topic.records() if e.lies]
         return max([history.end_ms, *lies]) + self.spec.producer_delay_ms + self.spec.span_ms

@@ -1,12 +1,12 @@
 """Hypothesis strategies: descriptions of joins, histories that keep to them, and ways to cut a run over one.
 
 A partition is drawn as a list of steps (`joins.testing.play`), a few choices each, so that drawing is fast and a
-counter-example shrinks to few records, alike but for what matters. Times are milliseconds, and small: most gaps are
-0, so that matches, ties and runs of one millisecond are common.
+counterexample shrinks to few records that differ only where it matters. Times are small numbers of milliseconds, and
+most gaps are 0, so that matches, ties and runs of one millisecond are common.
 
-What sets the two topics apart is drawn once a topic: where its event times begin (one side far ahead), how much
-later it is appended (one side paused, or behind), and how long its transactions stay open. When the run begins is
-drawn once a history: with the first record, with any other, or long after the last (a backlog).
+The differences between the two topics are drawn once per topic: where its event times start (one side far ahead), how
+much later its records are appended (one side paused, or behind), and how long its transactions stay open. The start of
+the run is drawn once per history: at the first record, at any other, or long after the last (a backlog).
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from joins.testing.history import History, TopicHistory
 from joins.testing.play import LIARS_KEY, NULL_KEY, NULL_VALUE, Lag, Stage, Step, What, play
 
 BASE_MS = 1_000_000_000
-"""Where event times begin."""
+"""Where event times start."""
 
 FUTURE_MS = 10_000_000_000
-"""How far ahead a record from the future is, beside ten times the skew: no clock of a run gets there."""
+"""How far ahead a record from the future is, in addition to ten times the skew: no run's clock gets there."""
 
 LONG_AFTER_MS = 3_600_000
-"""How long after its last record the run over a backlog begins."""
+"""How long after its last record the run over a backlog starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The clock goes on."""
+    """The clock advances."""
 
     ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """One batch, of `max_records` at most."""
+    """One batch of at most `max_records`."""
 
     max_records: int
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The process ends, and begins again from what its checkpoint holds."""
+    """The process ends, and starts again from its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The last batch runs again, as after a task that failed."""
+    """The last batch runs again, as after a failed task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class WrongClock:
 
 Cut = Advance | Admit | Restart | Retry | WrongClock
 
-# Shrinking goes to the left, repetition is weight.
+# Shrinking moves to the left; repetition adds weight.
 _GAPS_MS = (0, 0, 0, 0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 300)
 _WHO = (0, 0, 0, 1, 1, 2, NULL_KEY, NULL_VALUE)
 _WHAT = (
@@ -89,8 +89,8 @@ def sides(topic: str) -> st.SearchStrategy[Side]:
 
 
 def specs() -> st.SearchStrategy[JoinSpec]:
-    """Small joins: every policy, 0 to 50 ms to each side, both kinds of time, mostly `idle: advance`, mostly
-    more bytes than a batch has.
+    """Small joins: every policy, 0 to 50 ms on each side, both kinds of time, mostly `idle: advance`, mostly a limit
+    of bytes that no batch reaches.
     """
     return st.builds(
         JoinSpec,
@@ -120,15 +120,15 @@ def histories(
 ) -> History:
     """Two topics of 1 to 3 partitions each, within the spec's disorder and producer delay.
 
-    co_partitioned  as many partitions on both sides, and a key stands in the same one on both
-    max_steps       steps a partition: about as many offsets, and half as many on average
-    lies            there are also records that lie about their time, as many as the spec's `outliers` puts up with:
-                    without a time, late, of 1970, ahead, from a future that comes
-    liars_key       their key, so that they match no others; None: they have keys as all others
+    co_partitioned  the same number of partitions on both sides, and a key is in the same one on both
+    max_steps       the most steps per partition, about one offset each; on average half as many
+    lies            also draw records with wrong times, as many as the spec's `outliers` tolerates: without a time,
+                    late, of 1970, ahead, from a future that the clock reaches
+    liars_key       their key, so that they match no others; None: they have keys like all others
 
-    Under `idle: hold` event times need not follow the clock, and the producer delay is not kept: topics may have
-    been replayed. Values name their position; where the side's time is in the payload, they are JSON objects with
-    it under `time`, and never null. Every record has a time that can be read.
+    Under `idle: hold` event times need not follow the clock, and the producer delay is not kept: topics may have been
+    replayed. Values name their position; if the side's time is in the payload, they are JSON objects with it under
+    `time`, and never null. Unless `lies` is set, every record has a readable time.
     """
     partitions = draw(st.integers(1, 3))
     spread = partitions if co_partitioned else 0
@@ -144,7 +144,7 @@ def histories(
 
 
 def cuts(*, max_steps: int = 20) -> st.SearchStrategy[tuple[Cut, ...]]:
-    """How a run is cut; what is left over in the end is the runner's to drain."""
+    """How a run is cut; the runner drains whatever is left at the end."""
     return st.lists(_cut(), max_size=max_steps).map(tuple)
 
 
