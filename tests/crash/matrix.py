@@ -60,6 +60,8 @@ def _main() -> int:
                 restarted += ended.result()
             else:
                 broken.append(f"job {number}: {fault!r}")
+            outcome = "held" if fault is None else "BROKEN"
+            print(f"job {number}, {some[0].job}: {len(some)} faults {outcome}; {sum(held.values())} so far", flush=True)
     print(_table(held))
     print(
         f"{sum(held.values())} of {len(scenarios)} faults held in {time.monotonic() - begun:.0f} s, seed {asked.seed}"
