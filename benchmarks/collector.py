@@ -2,11 +2,11 @@
 
     python -m benchmarks.collector [--topics 10] [--partitions 100] [--runs 5]
 
-A broker, a Data Delay API and a consumer group that stands in the middle of every partition, on the same cores. Three
-things are timed: the run itself (`datadelay.collector.run`, submissions included, the median of several), the command
-as cron starts it (Python's start included), and the same observation of one partition after another, with connections
-kept open, over a sample. Bytes are those that TCP received from the broker in one
-observation of everything: look-ups of ends and positions, metadata and the record batches.
+A broker, a Data Delay API and a consumer group in the middle of every partition, on the same cores. Three things are
+timed: the run itself (`datadelay.collector.run`, including submissions, the median of several), the command as cron
+starts it (including Python's start), and the same observation of one partition after another, with connections kept
+open, over a sample. Bytes are those that TCP received from the broker in one observation of everything: look-ups of
+ends and positions, metadata and the record batches.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from kafkaio.groups import GroupOffsets
 
 PROMISED_S = 3.0
 PROMISED_RATIO = 10
-RECORDS = 200  # a partition, in two batches; the position lies in the middle
-SAMPLE = 60  # partitions that are observed one after another
+RECORDS = 200  # per partition, in two batches; the position is in the middle
+SAMPLE = 60  # partitions observed one after another
 GROUP = "feeder"
-_TCP_BYTES_RECEIVED = 128  # its place in Linux' struct tcp_info
+_TCP_BYTES_RECEIVED = 128  # its offset in Linux's struct tcp_info
 
 
 def fill(kafka: dict[str, str], topics: list[str], partitions: int) -> None:
-    """Make the topics, write to every partition, put the group in the middle of each."""
+    """Create the topics, write to every partition, put the group in the middle of each."""
     admin = AdminClient(kafka)
     for future in admin.create_topics(
         [NewTopic(name, partitions, 1) for name in topics], operation_timeout=120
@@ -81,7 +81,7 @@ def received(port: int) -> int:
                     info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
                     total += struct.unpack_from("Q", info, _TCP_BYTES_RECEIVED)[0]
         except OSError:
-            continue  # closed meanwhile, or no TCP
+            continue  # closed meanwhile, or not TCP
     return total
 
 
@@ -100,7 +100,7 @@ def bytes_of_one_observation(kafka: dict[str, str], topics: list[str], port: int
 
 
 def one_after_another_s(kafka: dict[str, str], topics: list[str]) -> float:
-    """Seconds a partition: the same observation (`observe`) of topics of one partition, one after the other.
+    """Seconds per partition: the same observation (`observe`) of topics of one partition, one after the other.
 
     Connections are open: each topic was observed once before.
     """

@@ -1,13 +1,13 @@
 """What the deduplicator costs: loading ids from a topic, filtering rows, memory, and being off.
 
-    load     ids a second from the output topic (envelopes of 150 bytes with both position headers), one process
-    filter   rows a second on one core, against the ids loaded: half of them seen, ids made from four position columns
-    memory   bytes an id: the arrays, and the peak while they are built
-    off      what a task pays while it is off: nanoseconds a task
+    load     ids per second from the output topic (envelopes of 150 bytes with both position headers), one process
+    filter   rows per second on one core, against the loaded ids: half of them seen, ids from four position columns
+    memory   bytes per id: the arrays, and the peak while they are built
+    off      what a task pays while it is off: nanoseconds per task
 
     python -m benchmarks.dedup [--bootstrap host:9092] [--ids 1000000]
 
-Run it with POLARS_MAX_THREADS=1: then the figures are those of one core.
+Run it with POLARS_MAX_THREADS=1 to get the figures of one core.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CHUNK = 50_000
 
 
 def fill(kafka: dict[str, str], topic: str, ids: int) -> None:
-    admin = AdminClient(kafka)  # kept: its calls end with it
+    admin = AdminClient(kafka)  # kept alive: its calls end with it
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
     writer = TopicWriter(kafka)
     for start in range(0, ids, CHUNK):

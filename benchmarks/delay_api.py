@@ -1,13 +1,13 @@
-"""How many mixed reads a second does the Data Delay API answer, while collectors submit?
+"""How many mixed reads per second does the Data Delay API answer while collectors submit?
 
     python benchmarks/delay_api.py [--seconds 5] [--topics 20] [--connections 16]
 
-One server process as users run it (SQLite on the disk, tokens, limits), one client process, both on the same cores; the
-client speaks HTTP/1.1 over kept connections by hand, so that it costs little. The mix is that of a gate, a page and
-Prometheus: of 100 reads 80 are of one delay, 12 of a history of 100 points, 6 of the list of all, 2 of /metrics; ten
-submissions a second run beside them. Two ratios: to the 1,000 a second that are promised, and to /livez of the same
-server through the same client, which is what the framework alone allows. The server's CPU time a request is printed as
-well, as it hardly depends on what else the machine does.
+One server process as users run it (SQLite on the disk, tokens, limits) and one client process on the same cores; the
+client speaks HTTP/1.1 over kept connections with its own code, so that it costs little. The mix is that of a gate, a
+page and Prometheus: of 100 reads 80 are of one delay, 12 of a history of 100 points, 6 of the list of all, 2 of
+/metrics; ten submissions per second run beside them. Two ratios: to the promised 1,000 per second, and to /livez of the
+same server through the same client, which is the limit of the framework. The server's CPU time per request is printed
+as well, because it hardly depends on what else the machine does.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def submission(topic: str, time_ms: int, position: int) -> Submission:
 
 
 def request(path: str) -> bytes:
-    """A whole request, ready to be sent."""
+    """A complete request, ready to be sent."""
     return f"GET {path} HTTP/1.1\r\nHost: delay\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
 
 
@@ -87,7 +87,7 @@ async def read_until(port: int, requests: Sequence[bytes], deadline_s: float, ta
 
 
 async def submit_beside(url: str, topics: Sequence[str], deadline_s: float) -> int:
-    """Ten submissions a second, as cron's collectors make them; returns their number."""
+    """Ten submissions per second, like those of cron's collectors; returns their number."""
     position = 10_000
     with DelayClient(url, TOKEN) as client:
         while time.perf_counter() < deadline_s:
@@ -107,7 +107,7 @@ async def measure(
     topics: Sequence[str],
     seconds: float,
 ) -> float:
-    """Requests a second of one connection for each plan."""
+    """Requests per second, with one connection per plan."""
     taken_s: list[float] = []
     cpu_s = sum(server.cpu_times()[:2])
     begin_s = time.perf_counter()

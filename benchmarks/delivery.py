@@ -2,11 +2,11 @@
 
     python -m benchmarks.delivery [--rounds 3] [--join] [--scale 0.5]
 
-Rows made beforehand go through the job's delivery, bucket after bucket in one process, to the same topic: rates in rows
-a second, their ratio, and what a transaction costs (the time more, by transaction). With `--join` instead, as the
-producers of the one would hold the other up, the whole job drains the backlog of `benchmarks.window_join` in turns
-with both deliveries, in batches of a million records, and at least once with a deduplicator that is off, as nothing
-fails.
+Rows made in advance go through the job's delivery, bucket after bucket in one process, to the same topic: rates in rows
+per second, their ratio, and the cost of a transaction (additional time per transaction). With `--join` the whole job
+drains the backlog of `benchmarks.window_join` instead, in turns with each delivery, because the producers of one would
+hold up the other; in batches of a million records, and also at least once with a deduplicator, which is off because
+nothing fails.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def about(outcome: str, reason: object) -> pa.RecordBatch:
 
 
 def batch_of(bucket: int, number: int, rows: pl.DataFrame) -> Iterator[pa.RecordBatch]:
-    """What the join stage gives for one ticket."""
+    """What the join stage yields for one ticket."""
     tables = [about(TICKET, {"bucket": bucket, "number": number, "generation": "bench", "digest": ""})]
     tables += [part.to_arrow() for part in rows.iter_slices(50_000)]
     done = {"bucket": bucket, "number": number, "read": {"left": len(rows)}, "rows": {"matched": len(rows)}}
@@ -78,7 +78,7 @@ def batch_of(bucket: int, number: int, rows: pl.DataFrame) -> Iterator[pa.Record
 
 
 def deliver(bootstrap: str, exactly_once: bool, buckets: int, rows: pl.DataFrame, batches: int) -> float:
-    """Seconds for so many batches of these rows in each bucket; the first batch, which opens producers, is not in."""
+    """Seconds for this many batches of the rows in each bucket, without the first batch, which opens producers."""
     topic = f"delivered-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, buckets, 1)])[topic].result(60)

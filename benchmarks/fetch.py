@@ -1,6 +1,6 @@
-"""Fetching to Arrow alone, with as many processes as the join has workers: the ceiling for whatever reads this way.
+"""Fetching to Arrow alone, with as many processes as the join has workers: the upper limit for anything that reads so.
 
-Each process reads its partitions of both topics in ranges of a batch's size, one after the other, and counts.
+Each process reads its partitions of both topics in ranges of a batch's size, one after the other, and counts records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROCESSES = 2
 
 
 def fetch(work: Work, partitions: Sequence[int]) -> list[tuple[float, int]]:
-    """(time, records of the range), one a range."""
+    """(time, records of the range), one per range."""
     done = []
     readers = [RangeReader(topic, work.kafka) for topic in (work.left_topic, work.right_topic)]
     ends = [{p: one.stable for p, one in BrokerLog(reader.topic, work.kafka).ends().items()} for reader in readers]

@@ -2,12 +2,12 @@
 
     python -m benchmarks.latency [--rate 5000] [--seconds 30] [--warm-up 20] [--delivery exactly-once]
 
-A process produces clicks and impressions (5 : 4, together `rate` records a second, every 5 ms, times of the clock). Of
-four clicks three have an impression up to 2 s earlier. The job runs as `teacup run` runs it, with `after` and disorder
-of 0 and a producer delay of 100 ms. Latency is the time at which a reader of committed records, which runs beside, has
-the row, less the time that the click was produced with, for clicks after the warm-up. An unmatched row has to wait
-until no impression can come any more; that is what admission by right's progress has to be good at. Both deliveries are
-measured, one after the other, and what exactly once adds.
+A process produces clicks and impressions (5 : 4, together `rate` records per second, every 5 ms, with the clock's
+times). Three of four clicks have an impression up to 2 s earlier. The job runs as by `teacup run`, with `after` and
+disorder of 0 and a producer delay of 100 ms. Latency is the time at which a concurrent reader of committed records has
+the row, less the time with which the click was produced, for clicks after the warm-up. An unmatched row must wait until
+no impression can come any more; this is what admission by right's progress must do well. Both deliveries are measured,
+one after the other, and what exactly once adds.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Produced:
 
 
 def produce(bootstrap: str, rate: int, seconds: float) -> Produced:
-    """Write live records; impressions first, so that a click's impression is always there before it."""
+    """Write live records; impressions first, so that a click's impression always precedes it."""
     writer = TopicWriter({"bootstrap.servers": bootstrap, "linger.ms": "1"})
     random = np.random.default_rng(1)
     waiting: deque[tuple[float, int]] = deque()  # impressions whose click is due at a time
@@ -116,7 +116,7 @@ def live_job(bootstrap: str, checkpoint: Path, delivery: str) -> WindowJob:
 
 
 class CommittedReader:
-    """Notes when each row of the output came to it."""
+    """Notes when it received each row of the output."""
 
     def __init__(self, bootstrap: str) -> None:
         self.clicks = 0
@@ -131,7 +131,7 @@ class CommittedReader:
         self._thread.start()
 
     def rows(self) -> pl.DataFrame:
-        """outcome, time of the click, when its row came; the reader ends."""
+        """outcome, time of the click, when its row arrived; ends the reader."""
         self._ended.set()
         self._thread.join()
         self._consumer.close()
@@ -200,7 +200,7 @@ def measure(rate: int, warm_up_s: float, seconds: float, delivery: str, folder: 
 
 
 def await_rows(reader: CommittedReader, clicks: int, job: subprocess.Popen[bytes]) -> None:
-    """Wait until every click has its row, for a while: a job that cannot keep up is to be seen in the latencies."""
+    """Wait a while until every click has its row: a job that cannot keep up shows in the latencies."""
     deadline_s = time.monotonic() + TAIL_AT_MOST_S
     while reader.clicks < clicks:
         if job.poll() is not None or time.monotonic() > deadline_s:

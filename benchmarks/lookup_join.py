@@ -1,16 +1,16 @@
-"""The lookup join on a backlog, against the in-memory join and against looking keys up one by one.
+"""The lookup join on a backlog, compared with the in-memory join and with looking up keys one by one.
 
     python -m benchmarks.lookup_join [--scale 0.2] [--workers 1] [--skip memory]
 
 The work is that of the other benchmarks (`benchmarks.workload`). A feeder stores all of right through the storage API
-(embedded store), the collector says so once, and then the lookup job drains left: the whole job as `teacup run` runs
-it, rows as JSON envelopes in transactions to Kafka, storage API and Data Delay API beside it on the same cores. Its
-counts must be those of the brute force, in the summaries and read back from the topic.
+(embedded store), the collector reports that once, and then the lookup job drains left: the whole job as by
+`teacup run`, rows as JSON envelopes in transactions to Kafka, with storage API and Data Delay API beside it on the same
+cores. Its counts must equal those of brute force, both in the summaries and read back from the topic.
 
-    feeder     right records a second, from Kafka to acknowledged by the store
-    lookup     left records a second, the first quarter left out
-    memory     the in-memory join (kafka-json of `benchmarks.window_join`) on the same work, in left records a second
-    one by one the same store asked for one key at a time, by as many processes as the job has tasks
+    feeder     right records per second, from Kafka to acknowledged by the store
+    lookup     left records per second, without the first quarter
+    memory     the in-memory join (kafka-json of `benchmarks.window_join`) on the same work, in left records per second
+    one by one the same store, one key per request, with as many processes as the job has tasks
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TASKS = 2
 ONE_BY_ONE_S = 5.0
 SCALE = 0.3
 MOST_IN_A_BATCH = 150_000
-AGES_MS = 10 * 365 * 86_400_000  # the work's times lie in the past, whenever it is run
+AGES_MS = 10 * 365 * 86_400_000  # the work's times are in the past, whenever it is run
 
 
 def plan_of(work: Work, joined: str, workers: int) -> LookupPlan:
@@ -80,7 +80,7 @@ def job(parts: LookupParts, name: str, checkpoint: str) -> Measured:
 
 
 def look_up_one_by_one(url: str, token: str, namespace: str, ids: list[int], seconds: float) -> tuple[int, float]:
-    """Keys, and the seconds that they took."""
+    """The number of keys, and the seconds that they took."""
     asked = keys(np.array(ids, np.uint64))
     begun_s, count = time.perf_counter(), 0
     with StorageClient(url, token) as client:
@@ -91,7 +91,7 @@ def look_up_one_by_one(url: str, token: str, namespace: str, ids: list[int], sec
 
 
 def one_by_one(parts: LookupParts, work: Work) -> float:
-    """Keys a second, of the work's own keys chosen at random."""
+    """Keys per second, chosen at random from the work's keys."""
     random = np.random.default_rng(0)
     with ProcessPoolExecutor(TASKS, multiprocessing.get_context("spawn")) as pool:
         done = [

@@ -1,4 +1,4 @@
-"""How fast, how long to start, how much memory and CPU: taken from outside, in the same way for every system.
+"""How fast, how long to start, how much memory and CPU: measured from outside, in the same way for every system.
 
     records
       |                    .-*  done         rate    the slope from the first commit at or after a quarter of the
@@ -8,12 +8,12 @@
       +--------+---------------- seconds     first   the first commit
       ^ process is started
 
-Progress is read from what Spark leaves in a checkpoint, whoever wrote the job: `offsets/N` says how far batch N read,
-the time of the file `commits/N` when it was done. Nothing is asked of the running process. Systems without Spark write
-the same pairs to a file.
+Progress is read from what Spark leaves in a checkpoint, for any job: `offsets/N` says how far batch N read, the time of
+the file `commits/N` when it was done. The running process is not queried. Systems without Spark write the same pairs to
+a file.
 
-Memory is PSS (pages that are shared count once) of the whole tree of processes, sampled; CPU is that of every process
-that was ever seen in the tree. The broker is not in it.
+Memory is the PSS (shared pages count once) of the whole process tree, sampled; CPU is that of every process ever seen
+in the tree. The broker is not included.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from typing import Any
 import psutil
 
 QUARTER = 0.25
-SAMPLE_EVERY_S = 2.0  # reading smaps holds the processes up: more often, and it is what is measured
+SAMPLE_EVERY_S = 2.0  # reading smaps slows the processes down: sampled more often, it would dominate
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`records` (left and right, from the beginning) were done at this time (seconds since the epoch)."""
+    """`records` (left and right, from the start) were done at this time (seconds since the epoch)."""
 
     at_s: float
     records: int
@@ -55,7 +55,7 @@ class Speed:
 
 
 def speed(begun_s: float, progress: Sequence[Progress]) -> Speed:
-    """Of a run whose process was started at `begun_s`; at least two commits after the first quarter are needed."""
+    """The speed of a run whose process started at `begun_s`; needs at least two commits after the first quarter."""
     done = [one for one in sorted(progress, key=lambda one: one.at_s) if one.records > 0]
     if not done:
         raise ValueError("no batch was committed")
@@ -70,7 +70,7 @@ def speed(begun_s: float, progress: Sequence[Progress]) -> Speed:
 
 
 def progress_of_checkpoint(checkpoint: Path) -> list[Progress]:
-    """One entry a committed batch; understands the offsets of our join and of the rival's record source."""
+    """One entry per committed batch; understands the offsets of our join and of the rival's record source."""
     found = []
     for commit in (checkpoint / "commits").iterdir():
         if not commit.name.isdigit():
@@ -82,7 +82,7 @@ def progress_of_checkpoint(checkpoint: Path) -> list[Progress]:
 
 
 def _records_until(offset: Mapping[str, Any]) -> int:
-    """The topics of a benchmark begin at offset 0 and have no gaps: the positions are the records."""
+    """The topics of a benchmark start at offset 0 and have no gaps: positions count records."""
     if "buckets" in offset:
         return sum(row[2] for bucket in offset["buckets"] for side in ("left", "right") for row in bucket[side])
     return sum(offset.get("positions", {}).values())
@@ -90,7 +90,7 @@ def _records_until(offset: Mapping[str, Any]) -> int:
 
 @dataclass(slots=True)
 class Footprint:
-    """Of a tree of processes: PSS, CPU seconds, the most processes at once.
+    """A process tree's PSS, CPU seconds, and the most processes at once.
 
     settled_by_name  PSS by the name of the program, the median of the later half of the run
     """
@@ -106,7 +106,7 @@ class Footprint:
 
 
 class Watch:
-    """Samples a process and all that descend from it until `stop`."""
+    """Samples a process and all its descendants until `stop`."""
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
@@ -140,7 +140,7 @@ class Watch:
                 name, times = process.name(), process.cpu_times()
                 size = pss_bytes(process.pid)
             except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-                continue  # it ended between the two looks
+                continue  # it ended between two samples
             self._cpu_s[process.pid, process.create_time()] = times.user + times.system
             sizes[name] = sizes.get(name, 0) + size
             count += 1
@@ -157,7 +157,7 @@ class Watch:
 
 
 def pss_bytes(pid: int) -> int:
-    """The proportional set size of one process; 0 for one that has ended and waits for its parent."""
+    """The proportional set size of one process; 0 for a zombie."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -178,7 +178,7 @@ class RunFailed(Exception):
 
 
 def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, str] | None = None) -> Run:
-    """Run a command in a process of its own to its end, watched."""
+    """Run a command in a process of its own to its end, and watch it."""
     with log.open("wb") as output:
         begun_s = time.time()
         process = subprocess.Popen(

@@ -1,13 +1,13 @@
-"""How much memory a task takes at most: large records against normal ones.
+"""The peak memory of a task: large records compared with normal ones.
 
     python -m benchmarks.memory [--scale 0.5]
 
     normal   200,000 left records times as many right ones, of 150 bytes
     large    4,000 left records of 20 bytes times one right record of 100 KB: 530 MB of output from 100 KB of input
 
-A child process fetches both topics from a real broker, joins them and delivers the rows exactly once. Its peak of
-resident memory is the kernel's (`VmHWM`), less what it took when it had delivered a few rows already. What is
-promised is that bytes bound a task's memory, whatever the records: the two differ by less than `PROMISED`.
+A child process fetches both topics from a real broker, joins them and delivers the rows exactly once. Its peak resident
+memory is the kernel's (`VmHWM`), less what it used after it had delivered a few rows. The promise is that a task's
+memory is bounded in bytes, whatever the records: the two cases differ by less than `PROMISED`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def cases(scale: float) -> list[Case]:
 
 
 def fill(kafka: dict[str, str], case: Case, left: str, right: str) -> None:
-    """Both topics; each left record has the right one of its number, or the last."""
+    """Fill both topics; each left record has the right record of its number, or the last one."""
     import numpy as np
 
     ids = np.arange(max(case.left, case.right), dtype=np.uint64)
@@ -71,7 +71,7 @@ def fill(kafka: dict[str, str], case: Case, left: str, right: str) -> None:
 
 
 def joined(kafka: dict[str, str], spec: JoinSpec, left: int, right: int, number: int) -> Iterator[pa.RecordBatch]:
-    """What the join's stage gives for one ticket, on a window of the whole of right."""
+    """What the join's stage yields for one ticket, on a window with all of right."""
     window, name = Window(spec), RECORD.names()
     taken = [
         pl.DataFrame(pl.from_arrow(batch)).rename({"timestamp": "time"}).select(name).cast(RECORD)
@@ -93,13 +93,13 @@ def about(outcome: str, reason: object) -> pa.RecordBatch:
 
 
 def peak_bytes() -> int:
-    """Of this process; `ru_maxrss` would begin with its parent's."""
+    """This process's peak; `ru_maxrss` would start from its parent's."""
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024
 
 
 def child(bootstrap: str, case: Case, left: str, right: str, out: str) -> None:
-    """Delivers a few rows, then all; prints by how much the peak rose, and what was delivered."""
+    """Deliver a few rows, then all; print by how much the peak rose, and what was delivered."""
     kafka = {"bootstrap.servers": bootstrap}
     spec = JoinSpec(name=out, left=Side(topic=left), right=Side(topic=right), before_ms=1_000, after_ms=0, kafka=kafka)
     deliver = deliver_stage(spec, Output(topic=out))

@@ -1,7 +1,7 @@
 """Our join on the work, in a process of its own.
 
-    --sink none    admission, window, marks, envelopes made as text, counted and let go; only summaries reach Spark
-    --sink kafka   the whole job as `teacup run` runs it, to a topic
+    --sink none    admission, window, marks, envelopes built as text, counted and dropped; only summaries reach Spark
+    --sink kafka   the whole job as by `teacup run`, to a topic
 
     python -m benchmarks.ours --sink none --format json --work work.json --checkpoint new/folder --out result.json
 
@@ -49,7 +49,7 @@ def spec_of(work: Work, form: str, before_ms: int, max_records: int = MAX_RECORD
 
 
 def add_up(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Rows by outcome over all summaries (of a bucket, or of a whole batch), and the window when it was largest."""
+    """Rows by outcome over all summaries (of a bucket, or of a whole batch), and the largest window."""
     rows: Counter[str] = Counter()
     windows: dict[int, tuple[int, int]] = {}
     last: Mapping[str, Any] = {}
@@ -67,7 +67,7 @@ def add_up(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
-    """Everything but the producer; returns the summaries."""
+    """Everything except the producer; returns the summaries."""
     join = join_stage(spec, windows)
 
     def encode(batches: Iterable[pa.RecordBatch]) -> Batches:
@@ -95,11 +95,11 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[di
 
 
 DELIVERIES = ("exactly-once", "at-least-once", "deduplicated")
-"""The last is at least once with a deduplicator, which stays off where nothing fails."""
+"""The last is at least once with a deduplicator, which stays off because nothing fails."""
 
 
 def run_to_kafka(spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
-    """The job as users run it; returns a report a batch."""
+    """The job as users run it; returns one report per batch."""
     lines: list[str] = []
     job = WindowJob(
         spec=spec,

@@ -2,9 +2,10 @@
 
     python -m benchmarks.restart [--rate 5000] [--rounds 3]
 
-The producer and the job are those of `benchmarks.latency`, exactly once. The start is measured first: from the
-process to the first row that a reader of committed records has. Then driver, JVM and Python workers are killed at once
-and the job is started again; what an open transaction, a replayed batch and the backlog add is the wait beyond it.
+The producer and the job are those of `benchmarks.latency`, exactly once. The start is measured first: from the start of
+the process to the first row that a reader of committed records has. Then driver, JVM and Python workers are killed at
+once and the job is restarted; the wait beyond the start is what an open transaction, a replayed batch and the backlog
+add.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from benchmarks.workload import create_topic
 from deploy.broker import Broker
 
 RUNS_FOR_S = 8.0
-IN_FLIGHT_S = 1.0  # rows that were committed before the kill are with the reader by then, and no start is as quick
+IN_FLIGHT_S = 1.0  # by then the reader has all rows committed before the kill, and no start is that quick
 PATIENCE_S = 120.0
 PROMISED_S = 10.0
 
@@ -46,7 +47,7 @@ def start(bootstrap: str, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def kill(job: subprocess.Popen[bytes]) -> None:
-    """All of the job at once; Python workers have process groups of their own, but stay in its session."""
+    """Kill the whole job at once; Python workers have process groups of their own, but stay in its session."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -58,7 +59,7 @@ def kill(job: subprocess.Popen[bytes]) -> None:
 
 
 def first_row_s(reader: CommittedReader, job: subprocess.Popen[bytes], started_s: float, folder: Path) -> float:
-    """From the start until a row comes that this process has delivered."""
+    """Seconds from the start until a row arrives that this process has delivered."""
     time.sleep(IN_FLIGHT_S)
     before = reader.clicks
     while reader.clicks == before:

@@ -1,10 +1,10 @@
 """The rival: Spark's own stream-stream left outer join, over a plain record source, on the same topics.
 
-It is given what helps it. Records come as Arrow batches from the same range reader, the ranges of both topics end at
-the same event time, in steps of a batch's records (so that no record is late, with a watermark of the disorder alone,
-and the state holds no more than the interval needs); as many shuffle partitions as the topics have; changelog
-checkpoints for RocksDB; no sink, and counts by an observed metric. There are no marks, no right records that stand in
-no row, no reports; unmatched rows of the last seconds never come, as no watermark passes them.
+It gets every advantage. Records come as Arrow batches from the same range reader; the ranges of both topics end at the
+same event time, in steps of a batch's records (so that no record is late, with a watermark of the disorder alone, and
+the state holds no more than the interval needs); as many shuffle partitions as the topics have; changelog checkpoints
+for RocksDB; no sink, and counts by an observed metric. There are no marks, no unjoined right records, no reports;
+unmatched rows of the last seconds never come, because no watermark passes them.
 
     python -m benchmarks.rival_spark --state memory|rocksdb --work work.json --checkpoint new/folder --out result.json
 """

@@ -1,12 +1,12 @@
-"""How many keys a second does the storage API read and write, with its embedded store?
+"""How many keys per second does the storage API read and write, with its embedded store?
 
     python benchmarks/storage_api.py [--seconds 4] [--processes 2] [--workers 2] [--records 200000]
 
 The server as users run it (LMDB on the disk, tokens, limits) and a pool of client processes on the same cores; requests
 of 1,000 keys of 16 bytes with 150-byte values, chosen at random from what is stored, all found. Reads and writes as a
 join and a feeder make them (columns); reads as plain data in Arrow and in JSON, for the ratio; the latency of reads at
-half the promised rate, counted from when a read was due; and reads again with ten times more records stored. The
-server's CPU time a request is printed as well, as it hardly depends on what else the machine does.
+half the promised rate, counted from when a read was due; and reads again with ten times as many records stored. The
+server's CPU time per request is printed as well, because it hardly depends on what else the machine does.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ serve(ServeConfig(store=store, port=int(port), workers=int(workers), namespaces=
 
 
 def keys_of(numbers: npt.NDArray[np.int64]) -> pa.Array:
-    """16 bytes each, spread over the store: what arrives together does not stand together in it."""
+    """16 bytes each, spread over the store: keys that arrive together are not adjacent in it."""
     mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     words = np.stack([mixed.byteswap(), numbers.astype(np.uint64)], axis=1)
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(numbers), [None, pa.py_buffer(words.tobytes())])
@@ -71,10 +71,10 @@ def items_of(numbers: npt.NDArray[np.int64], expires_at_ms: int) -> pa.Table:
 
 @dataclass(frozen=True)
 class Work:
-    """What one client process does until the deadline, or once for each of its share of `first` to `last`.
+    """What one client process does until the deadline, or once for its share of `first` to `last`.
 
     kind       read, plain, json, write
-    every_s    a request is due each so many seconds; 0: at once after the one before
+    every_s    the seconds between due requests; 0: each follows the previous one at once
     """
 
     kind: str
@@ -134,7 +134,7 @@ class Bench:
     def run(
         self, kind: str, seconds: float, first: int, last: int, keys_per_s: float = 0.0, told: bool = True
     ) -> tuple[float, float]:
-        """Keys a second, and the 99th percentile in milliseconds."""
+        """Keys per second, and the 99th percentile in milliseconds."""
         every_s = KEYS * self._processes / keys_per_s if keys_per_s else 0.0
         works = [
             Work(kind, self._url, number, self._processes, seconds, first, last, every_s)

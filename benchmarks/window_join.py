@@ -4,19 +4,19 @@
 
 A broker is started, both topics are written once (`benchmarks.workload`), and every system drains them in a process of
 its own with a checkpoint of its own, one after the other, measured from outside (`benchmarks.measure`). A run whose
-counts are not those of the brute force stops the benchmark.
+counts differ from those of brute force stops the benchmark.
 
     fetch            both topics to Arrow with as many processes, and nothing else
-    none-…           our join with full semantics, the default envelope made, no producer; values declared json or bytes
-    kafka-…          the whole job as `teacup run` runs it, to a topic of Kafka
+    none-…           our join with full semantics, default envelope built, no producer; values declared json or bytes
+    kafka-…          the whole job as by `teacup run`, to a Kafka topic
     rival-memory     Spark's stream-stream left outer join, state in memory, no sink
-    rival-rocksdb    the same, state in RocksDB, on the first part of the history (the rate is a steady one)
+    rival-rocksdb    the same, state in RocksDB, on the first part of the history (the rate is steady)
 
-rate     records (left and right together) a second, the first quarter of the work left out
+rate     records (left and right together) per second, without the first quarter of the work
 start    seconds from the process's start beyond what its work takes at that rate
 first    seconds from the process's start to the first joined row: appended to its topic (`kafka`), committed (else)
-PSS      memory of all processes of the run, at its peak and in the median of the later half
-CPU      microseconds of all processes a record, start included
+PSS      memory of all processes of the run, at its peak and as the median of the later half
+CPU      microseconds of all processes per record, including the start
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from kafkaio.rangereader import RangeReader
 TIMEOUT_S = 900.0
 RIVALS = ("rival-memory", "rival-rocksdb")
 SYSTEMS = ("fetch", "none-json", "none-bytes", "kafka-json", "kafka-bytes", *RIVALS)
-# Promised ratios to the rivals, by how ours is run.
+# Promised ratios to the rivals, by how our join is run.
 PROMISED = {"none": {"rival-memory": 5.0, "rival-rocksdb": 12.0}, "kafka": {"rival-memory": 3.5, "rival-rocksdb": 8.0}}
 LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
 class WrongCounts(Exception):
-    """A system's output is not that of the brute-force join: its speed means nothing."""
+    """A system's output differs from the brute-force join: its speed means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Written:
 
 
 def read_back(work: Work, topic: str) -> Written:
-    """Count the outcomes of what stands in an output topic."""
+    """Count the outcomes in an output topic."""
     reader = RangeReader(topic, work.kafka)
     matched = unmatched = 0
     first_ms = time.time_ns() // 1_000_000
@@ -212,7 +212,7 @@ def table_of(results: Sequence[Result]) -> Table:
 
 
 def promises(results: Sequence[Result]) -> list[str]:
-    """A line for each promised ratio and start, with what came out of this run."""
+    """One line per promised ratio and start, with the result of this run."""
     rates = {one.name: one.speed.records_per_s for one in results}
     lines = []
     for one in results:

@@ -1,11 +1,11 @@
-"""What a window ten times as long costs: 60 s against 6 s, to Kafka and without a sink, on the same topics, in turns.
+"""What a window ten times as long costs: 60 s and 6 s, to Kafka and without a sink, on the same topics, in turns.
 
     python -m benchmarks.window_length [--scale 1.0] [--rounds 2]
 
 rate    the median of the rounds; promised: the long window keeps 85 % of it
-memory  what the processes of Python hold more with the long window (PSS, median of the later half of the run), over
-        what its records weigh more (keys, values, times, positions as Arrow); promised: at most twice. Without a sink
-        that is the window; to Kafka the rows on their way weigh more too, as more of them have a right record
+memory  how much more the Python processes hold with the long window (PSS, median of the later half of the run), divided
+        by the size of the additional records (keys, values, times, positions as Arrow); promised: at most twice.
+        Without a sink that is the window; to Kafka rows in flight are larger too, because more have a right record
 """
 
 from __future__ import annotations

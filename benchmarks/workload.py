@@ -1,18 +1,18 @@
 """The work: two topics on a real broker, the same for every system, and what a correct join makes of them.
 
-A click (left) belongs to an impression (right) with the same key. 10,000 clicks and 8,000 impressions stand in every
-second of event time; 4,000,000 clicks make 400 seconds. Every key stands at most once on either side, so that every
-policy, and a rival that knows none, gives the same rows. Of each ten clicks
+A click (left) belongs to an impression (right) with the same key. Every second of event time has 10,000 clicks and
+8,000 impressions; 4,000,000 clicks make 400 seconds. Every key occurs at most once on either side, so every policy, and
+a rival without policies, gives the same rows. Of each ten clicks
 
     7.5  have an impression up to 5.9 s earlier          matched within `before` = 6 s
     0.5  have one that is 8 to 50 s earlier              matched only by a window of 60 s
     2    have none
 
-and the impressions that are left over have no click. Times are in the past, so that nothing waits for the clock;
-records stand in the log in the order in which they arrived, up to 100 ms after their time.
+and the remaining impressions have no click. Times are in the past, so that nothing waits for the clock; records are in
+the log in the order in which they arrived, up to 100 ms after their time.
 
 Values are JSON of exactly 150 bytes, keys 16 bytes of hexadecimal, partitioned by murmur2. Everything follows from the
-seed. The counts are computed on the plain columns by a join of polars: nothing of ours takes part.
+seed. The counts are computed on the plain columns by a Polars join, without any of our code.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BEFORE_MS, AFTER_MS, DISORDER_MS = 6_000, 0, 100
 LONG_BEFORE_MS = 60_000
 BEGIN_MS = 1_750_000_000_000
 VALUE_BYTES = 150
-MAX_RECORDS = 1_000_000  # a batch of any system, left and right together
+MAX_RECORDS = 1_000_000  # per batch of any system, left and right together
 SEED = 2015
 _CHUNK = 200_000
 
@@ -55,7 +55,7 @@ U8 = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One topic's records in the order of arrival: the number that its key is made of, and its time."""
+    """One topic's records in order of arrival: the number that the key is made of, and the time."""
 
     ids: U64
     times_ms: I64
@@ -66,7 +66,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a correct left outer join gives: left by outcome, and right records that stand in no row."""
+    """What a correct left outer join gives: left by outcome, and right records that appear in no row."""
 
     matched: int
     unmatched: int
@@ -75,7 +75,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The two topics as they stand on a broker."""
+    """The two topics on a broker."""
 
     bootstrap: str
     left_topic: str
@@ -105,7 +105,7 @@ class Work:
 
 
 def generate(scale: float, seed: int = SEED) -> tuple[Side, Side]:
-    """Left and right, in the order of arrival."""
+    """Left and right, in order of arrival."""
     random = np.random.default_rng(seed)
     lefts, rights = round(LEFT * scale), round(RIGHT * scale)
     span_ms = lefts * 1_000 // LEFT_PER_S
@@ -115,7 +115,7 @@ def generate(scale: float, seed: int = SEED) -> tuple[Side, Side]:
     lag = np.concatenate([random.integers(0, 5_901, near), random.integers(8_000, 50_001, far)])
     left_ids = np.arange(lefts, dtype=np.uint64)
     paired_times = left_times[: near + far] - lag
-    # An impression from before the beginning would have no place: its click has none instead.
+    # An impression from before the start has no place in the topic: its click has none instead.
     inside = paired_times >= 0
     paired_ids, paired_times = left_ids[: near + far][inside], paired_times[inside]
     alone = rights - len(paired_ids)
@@ -127,13 +127,13 @@ def generate(scale: float, seed: int = SEED) -> tuple[Side, Side]:
 
 
 def _arrived(ids: U64, times_ms: I64, random: np.random.Generator) -> Side:
-    """In the order of arrival, less than the disorder after their time."""
+    """In order of arrival, which is less than the disorder after their time."""
     order = np.argsort(times_ms * DISORDER_MS + random.integers(0, DISORDER_MS, len(ids)) * DISORDER_MS)
     return Side(ids[order], times_ms[order] + BEGIN_MS)
 
 
 def count(left: Side, right: Side, before_ms: int) -> Counts:
-    """The brute force: all pairs of equal keys, of which those within the interval count."""
+    """By brute force: all pairs of equal keys, of which those within the interval count."""
     clicks = pl.DataFrame({"id": left.ids, "left": left.times_ms})
     impressions = pl.DataFrame({"id": right.ids, "right": right.times_ms})
     distance = pl.col("left") - pl.col("right")
@@ -155,7 +155,7 @@ def _scattered(ids: U64, salt: int) -> U64:
 
 
 def hexadecimal(numbers: U64) -> U8:
-    """Sixteen characters a number, as rows of bytes."""
+    """Sixteen characters per number, as rows of bytes."""
     return _HEX[numbers.view(np.uint8)].reshape(len(numbers), 16)
 
 

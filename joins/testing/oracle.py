@@ -60,7 +60,7 @@ def join(history: History, spec: JoinSpec) -> list[Result]:
 def possible(left: Event, history: History, spec: JoinSpec) -> set[Position | None]:
     """What a left record with a wrong time may go out with: nothing, or any of its pairs.
 
-    One of a right record that was from the future when it was appended is one too: its time may have come since.
+    That includes pairs with a right record that was from the future at its append: its time may have come since.
     """
     pairs = (right for right in history.right.records() if _pairs(left, right, spec))
     return {None, *((right.partition, right.offset) for right in pairs)}
