@@ -1,7 +1,7 @@
 """The in-memory join on a real broker, driven in the test's own process: planned and carried out as Spark would do it.
 
-No JVM stands between two batches, so that a test can stop after any of them, start again, lose what the machine kept,
-run a batch a second time, or plan it by a clock that is wrong.
+There is no JVM between two batches, so a test can stop after any of them, restart, lose what the machine kept, run a
+batch a second time, or plan it with a wrong clock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What Spark logs of a batch, and the rows that came of its first try."""
+    """What Spark logs about a batch, and the rows of its first attempt."""
 
     start: Offset
     end: Offset
@@ -63,7 +63,7 @@ class Driven(Running):
         self._stop_file.touch()
 
     def restart(self, losing: Sequence[str] = ()) -> None:
-        """As a new process would go on; `losing`: suffixes of the files that the machine has lost meanwhile."""
+        """Continue as a new process would; `losing`: suffixes of the files that the machine has lost meanwhile."""
         self._reader.stop()
         self._stop_file.unlink(missing_ok=True)
         kept = self.windows
@@ -76,7 +76,7 @@ class Driven(Running):
         self._reader = self._opened()
 
     def drain(self) -> Driven:
-        """Until left is read to where it ends now, as under `availableNow`."""
+        """Run until left is read to its current end, as under `availableNow`."""
         self._reader.prepareForTriggerAvailableNow()
         while self.step():
             pass
@@ -84,13 +84,13 @@ class Driven(Running):
         return self
 
     def until_quiet(self) -> Driven:
-        """Until there is nothing more to do for the moment."""
+        """Run until there is nothing more to do for the moment."""
         while self.step():
             pass
         return self
 
     def step(self) -> bool:
-        """Plan a batch and carry it out; False where there is none."""
+        """Plan a batch and carry it out; False if there is none."""
         end = self._reader.latestOffset(self._offset, ReadAllAvailable())
         if end == self._offset:
             return False
@@ -105,7 +105,7 @@ class Driven(Running):
         return True
 
     def again_on_nothing(self, batch: Batch) -> list[Row]:
-        """The rows of a batch that is run a second time, where nothing is left of the window's files."""
+        """The rows of a batch that is run a second time, with all of the window's files lost."""
         self._reader.stop()
         self._starts += 1
         self._reader = self._opened()
@@ -129,12 +129,12 @@ class Driven(Running):
 
 
 def results_of(rows: Sequence[Row]) -> list[Row]:
-    """Without what a batch says of itself."""
+    """The rows without what a batch reports about itself."""
     return [row for row in rows if row["outcome"] not in (SUMMARY, TICKET)]
 
 
 class StoppedClock:
-    """The clocks of the process that plans. They stand still and are moved by hand: a slow machine changes nothing."""
+    """The clocks of the planning process. They stand still and are moved by hand: a slow machine changes nothing."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ms = time.time_ns() // 1_000_000
@@ -144,12 +144,12 @@ class StoppedClock:
         monkeypatch.setattr("joins.window.source.monotonic_ms", lambda: self._passed_ms)
 
     def go_on(self, ms: int) -> None:
-        """Time passes: both clocks agree on it."""
+        """Time passes, and both clocks agree on it."""
         self.now_ms += ms
         self._passed_ms += ms
 
     def lie(self, by_ms: int, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """The wall clock alone is wrong the next time that it is looked at; `meanwhile` is called then."""
+        """The wall clock alone is wrong the next time that it is read; `meanwhile` is called then."""
         self._wrong.append((by_ms, meanwhile))
 
     def _wall_ms(self) -> int:

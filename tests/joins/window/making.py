@@ -30,7 +30,7 @@ def frame(rows: Iterable[Record]) -> pl.DataFrame:
 
 
 def slice_of(rows: Sequence[Record]) -> Slice:
-    """A slice that covers just these records (partition 0 where there are none)."""
+    """A slice that covers just these records (partition 0 if there are none)."""
     covers: dict[int, tuple[int, int]] = {} if rows else {0: (0, 0)}
     for p, o, _, _ in rows:
         first, last = covers.get(p, (o, o + 1))
@@ -75,9 +75,9 @@ def rows(
 
 @st.composite
 def segments(draw: st.DrawFn) -> tuple[Bounds, list[tuple[int, int, bool]]]:
-    """Bounds as batches leave them, and the records they are of: (offset, time, whether it took part).
+    """Bounds as batches leave them, and the records they cover: (offset, time, whether it took part).
 
-    Each batch has a ceiling of its own, and those go up: what is turned away has a time above the one of its batch.
+    Each batch has a ceiling of its own, and ceilings go up: a rejected record has a time above its batch's ceiling.
     """
     offset = draw(st.integers(0, 5))
     made, records, at_ms, ceiling_ms = [Bound(offset)], [], 0, 0
@@ -96,7 +96,7 @@ def segments(draw: st.DrawFn) -> tuple[Bounds, list[tuple[int, int, bool]]]:
 
 
 def bounds() -> st.SearchStrategy[Bounds]:
-    """As they come to be: from an unknown start, one for each batch."""
+    """Bounds as they arise: from an unknown start, one per batch."""
     return segments().map(lambda made: made[0])
 
 
@@ -116,7 +116,7 @@ def join_spec(**changes: Any) -> JoinSpec:
 
 
 Row = tuple[int, bytes] | tuple[int, bytes, int]
-"""Time and key, and where it matters the wall clock from which on it is readable; otherwise that is its time."""
+"""Time and key, and optionally the wall clock time from which it is readable; by default its own time."""
 
 
 def topic(name: str, *partitions: Sequence[Row]) -> TopicHistory:

@@ -1,9 +1,9 @@
-"""Many generated histories with records that lie, cut and restarted anyhow: `make soak`.
+"""Many generated histories with wrong record times, cut and restarted at random: `make soak`.
 
     python -m tests.joins.window.soak --histories 2000 --seed 7
 
 Each history is played with restarts that lose files at random, drained, and compared with the oracle. The first one in
-which an honest record has a wrong row ends it, with the history.
+which an honest record gets a wrong row ends the run and is printed.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def simulation(spec, left, right, start_ms):
 
 
 def batches(run, rounds=500):
-    """Admit without moving the clock until nothing more may be read: of each batch how many records went, and how many
-    were read, those that were held back included."""
+    """Admit without moving the clock until nothing more may be read: for each batch how many records went, and how many
+    were read, including those held back."""
     sizes = []
     for _ in range(rounds):
         if not run.admit():
@@ -81,7 +81,7 @@ def steady(records, first_ms=1_000, every_ms=1, key=b"a"):
 @pytest.mark.parametrize("outliers", [0, 2, 16])
 @pytest.mark.parametrize("limit", [50, 200, 1_000])
 def test_a_backlog_is_read_in_batches_near_the_limit(limit, outliers):
-    """None above it by much more than is looked ahead, few that are much smaller, and little is read twice."""
+    """None exceeds it by much more than the look-ahead, few are much smaller, and little is read twice."""
     spec = join_spec(max_records=limit, outliers=outliers)
     run = simulation(spec, [steady(2_000)], [steady(2_000)], DAY_MS)
 
@@ -111,7 +111,7 @@ def test_a_burst_of_one_millisecond_is_cut():
 @pytest.mark.parametrize("limit", [1, 3, 20])
 @pytest.mark.parametrize("time", ["kafka", "$.t"])
 def test_disorder_that_hides_every_record_does_not_stop_the_join(limit, time):
-    """No record is above the target by the whole disorder: a share of right is read whatever its times are."""
+    """No record exceeds the target by the whole disorder: a share of right is read, whatever its times are."""
     disordered = [(1_000 + 7 * i % 500, b"a") for i in range(120)]
     sides = {
         name: Side(topic=name, disorder_ms=600, time=time, format=Format.JSON if time != "kafka" else Format.BYTES)
@@ -129,7 +129,7 @@ def test_disorder_that_hides_every_record_does_not_stop_the_join(limit, time):
 
 
 def with_payload(one):
-    """The same topic with its times in the values too."""
+    """The same topic with its times also in the values."""
     parts = tuple(
         tuple(replace(e, value=json.dumps({"t": e.time_ms}).encode()) for e in events) for events in one.partitions
     )
@@ -167,7 +167,7 @@ def test_any_limit_comes_to_the_end(data):
 
 WAITS = join_spec(max_wait_ms=500)
 OPEN = ([(1_000, b"a")], [(1_000, b"b"), (1_001, b"a", 60_000)])
-"""Left has one record; right's match stands in a transaction that stays open."""
+"""Left has one record; its match on the right is in a transaction that stays open."""
 
 
 def stuck(spec=WAITS):
@@ -190,7 +190,7 @@ def test_left_waits_for_a_right_that_stands_still():
 
 
 def test_left_passes_after_max_wait_and_not_earlier():
-    """It says that it was right that stood still."""
+    """The reason says that right stood still."""
     run = stuck()
     moved_ms = run.state.buckets[0].moved_ms
 
@@ -218,7 +218,7 @@ def test_time_before_the_process_started_does_not_count():
 
 
 def test_a_quiet_time_before_right_hangs_does_not_count():
-    """Over idle topics the frontier follows the clock without any admission: the wait begins when that ends."""
+    """Over idle topics the frontier follows the clock without any admission: the wait starts when that ends."""
     left, right = [(1_000, b"b"), (9_400, b"a", 10_010)], [(1_000, b"b"), (9_990, b"a", 12_000)]
     spec = join_spec(max_wait_ms=500, producer_delay_ms=1_000)
     run = Simulation(History(topic("left", left), topic("right", right), 1_000), spec)
@@ -234,7 +234,7 @@ def test_a_quiet_time_before_right_hangs_does_not_count():
 
 
 def test_right_that_moves_is_waited_for():
-    """However far behind it is: the wait begins anew with each step of its frontier."""
+    """However far behind it is: the wait starts over with each step of its frontier."""
     right = [(1_000 + 10 * i, b"b", 1_000 + 400 * i) for i in range(20)]
     run = Simulation(
         History(topic("left", [(1_150, b"b")]), topic("right", right), 1_150),
@@ -250,7 +250,7 @@ def test_right_that_moves_is_waited_for():
 
 
 def test_right_that_has_unread_records_is_not_stalled():
-    """Its frontier stands still for many batches of one millisecond: it is the limit that holds it, not the topic."""
+    """Its frontier stands still for many batches of one millisecond: the limit holds it, not the topic."""
     right = [*[(2_000, b"a")] * 900, (2_000, b"b"), (2_100, b"a")]
     run = simulation(join_spec(max_wait_ms=1, max_records=50), [[(1_999, b"b")]], [right], DAY_MS)
 
@@ -262,7 +262,7 @@ def test_right_that_has_unread_records_is_not_stalled():
 
 def test_right_that_was_not_read_for_its_bytes_is_not_stalled():
     """Left waits for what the window had no room for in this batch, though the plan was to read right to its end."""
-    right = [(2_100, b"a"), *[(2_095, b"a", 2_100)] * 20, (2_096, b"b", 2_100)]  # the first proves all that they prove
+    right = [(2_100, b"a"), *[(2_095, b"a", 2_100)] * 20, (2_096, b"b", 2_100)]  # the first proves as much as all
     spec = join_spec(max_wait_ms=1, max_right_bytes=10, idle=Idle.HOLD)
     run = simulation(spec, [[(2_096, b"b")]], [right], DAY_MS)
 
@@ -273,7 +273,7 @@ def test_right_that_was_not_read_for_its_bytes_is_not_stalled():
 
 
 def test_bytes_of_right_end_a_batch():
-    """The record with which there is no room left goes, the next one does not; a batch takes one record at least."""
+    """The record that uses up the room goes, the next one does not; a batch takes at least one record."""
     right = [(1_000 + at, b"k") for at in range(20)]
     run = simulation(join_spec(max_right_bytes=1), [[(1_010, b"k")]], [right], DAY_MS)
     ends = []
@@ -285,7 +285,7 @@ def test_bytes_of_right_end_a_batch():
 
 
 def test_left_records_that_right_had_reached_are_not_called_stalled():
-    """Only those from where right stood still on, though they pass in the same batch."""
+    """Only those beyond the point where right stood still, though they pass in the same batch."""
     left = [(1_000, b"a"), (900, b"x", 1_550)]
     spec = join_spec(max_wait_ms=500, left=Side(topic="left", disorder_ms=200))
     run = Simulation(History(topic("left", left), topic("right", OPEN[1]), 1_000), spec)
@@ -302,7 +302,7 @@ def test_left_records_that_right_had_reached_are_not_called_stalled():
 
 @pytest.mark.parametrize(("idle", "admitted"), [(Idle.ADVANCE, True), (Idle.HOLD, False)])
 def test_an_idle_right_holds_left_only_where_told_to(idle, admitted):
-    """`advance` concludes from the clock that nothing older comes; `hold` knows only records."""
+    """`advance` concludes from the clock that nothing older comes; `hold` relies on records only."""
     run = simulation(join_spec(idle=idle), [steady(3, 5_000)], [steady(3, 1_000)], DAY_MS)
 
     batches(run)
@@ -320,7 +320,7 @@ def test_under_hold_a_right_record_lets_left_go():
 
 
 def test_under_hold_right_is_read_no_further_than_left_needs():
-    """Left has ended and nobody knows its time: the window does not grow with a right that goes on."""
+    """Left has ended and its time is unknown: the window does not grow with a right that goes on."""
     spec = join_spec(idle=Idle.HOLD, max_records=100)
     run = simulation(spec, [steady(100)], [steady(5_000)], DAY_MS)
 
@@ -342,7 +342,7 @@ def most_within(records, span_ms):
 @pytest.mark.parametrize(("left_first", "right_first"), [(1_000, 1_000), (200_000, 1_000), (1_000, 200_000)])
 @pytest.mark.parametrize("disorder_ms", [0, 30])
 def test_the_window_holds_the_joins_span_however_far_the_topics_are_apart(left_first, right_first, disorder_ms):
-    """Side by side, left far ahead, right far ahead: what it holds is bounded by interval, disorder and a batch."""
+    """Close together, left far ahead, right far ahead: the window is bounded by interval, disorder and one batch."""
     sides = {name: Side(topic=name, disorder_ms=disorder_ms) for name in ("left", "right")}
     spec = join_spec(before_ms=100, after_ms=50, max_records=100, **sides)
     left, right = steady(1_500, left_first), steady(3_000, right_first, every_ms=2)
@@ -377,7 +377,7 @@ def live(**changes):
 
 
 def test_batches_that_only_expire_keep_their_distance():
-    """At most one each `frontier_every_ms`, and none once the window is empty."""
+    """At most one per `frontier_every_ms`, and none once the window is empty."""
     run = live()
     assert run.run.window
 
@@ -414,7 +414,7 @@ def test_two_empty_topics_admit_nothing_ever():
 
 
 def test_a_job_without_records_has_a_batch_a_day():
-    """It renews the receipts of its buckets, which Kafka forgets after a week."""
+    """It renews the receipts of its buckets, which Kafka expires after a week."""
     run = live()
     run.clock.advance(DAY_MS // 2)
     batches(run)
@@ -445,7 +445,7 @@ def test_right_is_listed_before_left():
 
 
 def test_the_frontier_is_unknown_until_right_says_something():
-    """An open transaction as the first thing on right: left is looked at once, and stays where it is."""
+    """Right starts with an open transaction: left is looked at once, and stays where it is."""
     run = simulation(join_spec(), [steady(5)], [[(1_000, b"a", 2 * DAY_MS)]], DAY_MS)
 
     looked = run.admit()
@@ -462,7 +462,7 @@ def test_the_frontier_is_unknown_until_right_says_something():
 
 
 def test_a_plan_says_how_far_to_read_and_what_will_most_likely_come_of_it():
-    """Right up to what left needs, left up to where right lets it go, and a little further each."""
+    """Right up to what left needs, left up to where right admits it, and slightly further each."""
     run = simulation(join_spec(idle=Idle.HOLD), [steady(100)], [steady(2_000, 1_050)], DAY_MS)
 
     planned = run.plan(run.spec)
@@ -479,7 +479,7 @@ def test_a_plan_says_how_far_to_read_and_what_will_most_likely_come_of_it():
 
 
 def test_left_that_the_hint_reads_too_far_is_held_back_by_its_records():
-    """One late record misled the search: what right has not come to waits, and goes with its match."""
+    """One late record misled the search: what right has not reached waits, and goes with its match."""
     side = Side(topic="left", disorder_ms=0, time="$.t", format=Format.JSON)
     right_side = Side(topic="right", disorder_ms=0, time="$.t", format=Format.JSON)
     left = [(1_000 + i, b"a") for i in range(40)]
@@ -501,7 +501,7 @@ def test_left_that_the_hint_reads_too_far_is_held_back_by_its_records():
 
 
 def test_a_plan_made_ahead_is_set_on_what_the_batch_before_has_really_left():
-    """The ranges stay as far as they go; where they begin, the reports and the bounds are facts."""
+    """The ranges' ends stay; their starts, the reports and the bounds are facts."""
     run = simulation(join_spec(max_records=100), [steady(500)], [steady(500)], DAY_MS)
     first = run.plan(run.spec)
     listing = list_ends(run.left, run.right, run.clock.now_ms)
@@ -522,7 +522,7 @@ def test_a_plan_made_ahead_is_set_on_what_the_batch_before_has_really_left():
 
 
 class PlannedAhead(Simulation):
-    """Each batch is planned while the one before runs, from the facts that are expected of it, as the driver does."""
+    """Each batch is planned while the previous one runs, from the facts expected of it, as the driver does."""
 
     ahead = None
 
@@ -543,7 +543,7 @@ class PlannedAhead(Simulation):
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_plans_that_were_made_ahead_give_the_same_rows(data):
-    """However wrong the expected facts were, and however long ago they were made: the output is the oracle's."""
+    """However wrong the expected facts were, and however old the plans: the output is the oracle's."""
     spec = data.draw(specs().filter(lambda spec: spec.idle is Idle.ADVANCE))
     history = data.draw(histories(spec, co_partitioned=True, max_steps=20))
     steps = data.draw(cuts())
@@ -556,7 +556,7 @@ def test_plans_that_were_made_ahead_give_the_same_rows(data):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_facts_that_are_read_again_are_those_that_were_found(data):
-    """By any batch: they depend on the log and the admission alone; of an empty window that is not known."""
+    """For any batch: they depend only on the log and the admission; only whether the window is empty is unknown."""
     spec = data.draw(specs())
     history = data.draw(histories(spec, co_partitioned=True, max_steps=20, lies=data.draw(st.booleans())))
     run = Simulation(history, spec)

@@ -1,7 +1,7 @@
 """One bad record, or a wrong clock, on a real broker: the rows of all others are what they would be without it.
 
-Timely records have a key of their own on each side (`k7` and `k7`), so that each has one right answer: left offset and
-right offset of the same key. Records that lie about their time have keys that nobody else has.
+Timely records have a unique key on each side (`k7` and `k7`), so each has one correct answer: left offset and right
+offset of the same key. Records with wrong times have keys of their own.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def timely(start_ms: int, count: int, first: int = 0) -> list[Record]:
 
 
 def lying_at(records: Sequence[Record], lies: dict[int, int]) -> list[Record]:
-    """In place of the records at these offsets, others with these times."""
+    """Replace the records at these offsets by others with these times."""
     return [(b"liar%d" % i, lies[i]) if i in lies else record for i, record in enumerate(records)]
 
 
@@ -95,7 +95,7 @@ def pairs(left: Sequence[Record], right: Sequence[Record]) -> dict[int, int]:
 
 @pytest.mark.parametrize("lie", ["6 s late", "no time"])
 def test_start_at_a_time_reads_all_left_records_from_there(join: Join, clock: StoppedClock, tmp_path: Path, lie: str):
-    """The one in the middle, where a bisection looks first, lies."""
+    """The record in the middle, where a bisection looks first, has a wrong time."""
     start = clock.now_ms - 600_000
     spec = join(start=start + 251 * STEP_MS)
     right = timely(start, 1_000)
@@ -152,7 +152,7 @@ def test_a_restart_finds_the_window_behind_a_bad_last_record(
 
 
 def test_a_batch_run_again_on_empty_files_gives_its_rows_again(join: Join, clock: StoppedClock, tmp_path: Path):
-    """Every batch of a history in which one record in four lies: also the last one of some batches."""
+    """Every batch of a history in which one record in four has a wrong time: also the last one of some batches."""
     start = clock.now_ms - 600_000
     spec = join(before_ms=10_000, max_records=400)
     chance = random.Random(4)
@@ -178,7 +178,7 @@ def test_a_batch_run_again_on_empty_files_gives_its_rows_again(join: Join, clock
 def test_a_lost_window_folder_whose_records_retention_has_deleted(
     join: Join, clock: StoppedClock, tmp_path: Path, on_data_loss: str
 ):
-    """Nothing of it is needed any more: facts beside the checkpoint let the join go on, without them it says so."""
+    """None of it is needed any more: with facts beside the checkpoint the join goes on, without them it says so."""
     spec = join(payload=False, on_data_loss=on_data_loss)
     records, more = timely(clock.now_ms - 600_000, 200), timely(clock.now_ms + 70_000, 50, first=1_000)
     put(spec, records, records)
@@ -219,7 +219,7 @@ def test_late_left_records_make_no_timely_one_unmatched(join: Join, clock: Stopp
 def test_a_dead_letter_from_the_future_moves_nothing_when_its_time_has_come(
     join: Join, clock: StoppedClock, tmp_path: Path
 ):
-    """A right record 8 s ahead, where 3 s are put up with."""
+    """A right record 8 s ahead, where 3 s are tolerated."""
     start = clock.now_ms - 4_000
     spec = join(payload=False, max_future_skew_ms=3_000)
     before, after = timely(start, 200), timely(start, 50, first=400)
@@ -242,7 +242,7 @@ def test_a_dead_letter_from_the_future_moves_nothing_when_its_time_has_come(
 
 
 def test_a_record_ahead_of_its_append_moves_nothing_live_or_replayed(join: Join, clock: StoppedClock, tmp_path: Path):
-    """30 s ahead: read live it is a dead letter, read after the fact it is not. Left's rows are the same."""
+    """30 s ahead: a dead letter when read live, not when read later. Left's rows are the same."""
     start = clock.now_ms
     spec = join(payload=False, max_future_skew_ms=3_000, max_records=300)
     right = timely(start, 1_000)
@@ -251,7 +251,7 @@ def test_a_record_ahead_of_its_append_moves_nothing_live_or_replayed(join: Join,
     right.insert(liar, (b"liar", start + STEP_MS * liar + 30_000))
     live = Driven(spec, tmp_path / "live")
 
-    for first in range(0, 1_000, 250):  # 5 s a time; right comes after left
+    for first in range(0, 1_000, 250):  # 5 s each; right comes after left
         clock.go_on(STEP_MS * 250)
         behind = int(first > liar)
         put(spec, left=left[first : first + 250])
@@ -270,7 +270,7 @@ def test_a_record_ahead_of_its_append_moves_nothing_live_or_replayed(join: Join,
 
 
 def test_in_a_replay_a_lone_record_ahead_lets_no_left_record_go(join: Join, clock: StoppedClock, tmp_path: Path):
-    """No clock says that it is ahead, only its neighbours: left waits until right has really come."""
+    """No clock shows that it is ahead, only its neighbours: left waits until right has really come."""
     start = clock.now_ms
     spec = join(payload=False, idle=Idle.HOLD)
     left, right = timely(start, 1_100), lying_at(timely(start, 1_000), {900: start + STEP_MS * 900 + 30_000})
@@ -292,7 +292,7 @@ def test_in_a_replay_a_lone_record_ahead_lets_no_left_record_go(join: Join, cloc
 def test_a_clock_that_is_wrong_at_one_planning_holds_the_join(
     join: Join, clock: StoppedClock, tmp_path: Path, caplog: pytest.LogCaptureFixture, by_s: int
 ):
-    """Ahead, right's frontier would pass left's records; behind, all of them would be dead letters."""
+    """If it is ahead, right's frontier would pass left's records; if behind, all of them would be dead letters."""
     start = clock.now_ms - 2_000
     spec = join(payload=False)
     records = timely(start, 101)
@@ -314,7 +314,7 @@ def test_a_clock_that_is_wrong_at_one_planning_holds_the_join(
 def test_a_clock_that_was_behind_from_the_start_holds_the_join(
     join: Join, clock: StoppedClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    """Nothing contradicts it but the records: most of them would be from the future."""
+    """Only the records contradict it: most of them would be from the future."""
     start = clock.now_ms - 60_000
     spec = join(payload=False)
     records = timely(start, 101)

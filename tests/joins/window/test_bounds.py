@@ -23,7 +23,7 @@ def test_the_low_end_is_the_largest_offset_that_is_known_to_be_below(time_ms, of
 
 
 def test_a_segment_with_later_times_hides_those_behind_it():
-    """All of what lies below the low end is below the time, not only its last segment."""
+    """Everything below the low end is below the time, not only its last segment."""
     assert low_end((Bound(3), Bound(7, 30), Bound(9, 20)), 25) == 3
 
 
@@ -31,14 +31,14 @@ def test_a_segment_with_later_times_hides_those_behind_it():
     ("offset", "from_ms"), [(3, 100), (10, 100), (11, 250), (19, 250), (20, LATEST_MS), (99, LATEST_MS)]
 )
 def test_what_was_turned_away_is_told_by_the_batch_that_read_it(offset, from_ms):
-    """[3, 11) was read by the first batch, [11, 20) by the second; behind that nothing was read."""
+    """[3, 11) was read by the first batch, [11, 20) by the second; nothing was read after that."""
     some = (Bound(3), Bound(11, 90, 100), Bound(20, 190, 250))
 
     assert turned_away_from(some, np.array([offset])).tolist() == [from_ms]
 
 
 def test_bounds_of_a_log_that_has_lost_its_beginning():
-    """They begin where it begins; the segment that it begins in goes on with what was known of it."""
+    """They start where the log starts; its first segment keeps what was known about it."""
     some = (Bound(3), Bound(11, 90, 100), Bound(20, 190, 250))
 
     assert starting_at(some, 15) == (Bound(15, 90), Bound(20, 190, 250))
@@ -49,14 +49,14 @@ def test_bounds_of_a_log_that_has_lost_its_beginning():
 
 @given(bounds())
 def test_bounds_ascend_by_offset(some):
-    """No offset stands twice, however often thinned."""
+    """No offset occurs twice, however often they are thinned."""
     assert all(a.offset < b.offset for a, b in pairwise(some))
 
 
 @settings(max_examples=200)
 @given(segments(), TIMES, st.integers(1, 150))
 def test_thinned_bounds_tell_what_took_part_from_what_was_turned_away_exactly(read, needed_from_ms, spacing_ms):
-    """Of every record from the low end on, in whichever segments: read again, it is in or out as it was at first."""
+    """For every record from the low end on, in any segment: read again, it is in or out as it first was."""
     some, records = read
     kept = thinned(some, needed_from_ms, spacing_ms)
     low = low_end(some, needed_from_ms)
@@ -69,7 +69,7 @@ def test_thinned_bounds_tell_what_took_part_from_what_was_turned_away_exactly(re
 @settings(max_examples=200)
 @given(segments(), TIMES, st.integers(1, 150), st.lists(TIMES, max_size=5))
 def test_thinned_bounds_never_lose_what_may_be_asked_for(read, needed_from_ms, spacing_ms, later):
-    """For every time that may be asked for: what lies below the low end is below the time, so nothing is missed."""
+    """For every time that may be needed: what lies below the low end is below the time, so nothing is missed."""
     some, records = read
     kept = thinned(some, needed_from_ms, spacing_ms)
 
@@ -82,7 +82,7 @@ def test_thinned_bounds_never_lose_what_may_be_asked_for(read, needed_from_ms, s
 @settings(max_examples=150)
 @given(segments(), st.integers(1, 150), st.lists(TIMES, min_size=1, max_size=6))
 def test_thinning_after_each_batch_is_as_good_as_thinning_once(read, spacing_ms, needed):
-    """A bound that was merged away is never missed later, as what is needed only goes on."""
+    """A bound that was merged away is never missed later, because what is needed only moves forward."""
     some, records = read
     kept = some
     for needed_from_ms in sorted(needed):
@@ -98,7 +98,7 @@ def test_thinning_after_each_batch_is_as_good_as_thinning_once(read, spacing_ms,
 @settings(max_examples=150)
 @given(bounds(), TIMES, st.integers(1, 150))
 def test_thinned_bounds_are_few(some, needed_from_ms, spacing_ms):
-    """Neighbours are less than a spacing apart together only where times from the future keep them apart."""
+    """Two neighbours together span less than a spacing only if times from the future keep them apart."""
     kept = thinned(some, needed_from_ms, spacing_ms)
 
     for before, one, other in zip(kept, kept[1:], kept[2:], strict=False):
@@ -108,7 +108,7 @@ def test_thinned_bounds_are_few(some, needed_from_ms, spacing_ms):
 
 
 def test_bounds_stay_few_though_each_batch_has_late_records():
-    """An hour's window and a batch a second; what took part is told from what was turned away all the same."""
+    """An hour's window and a batch per second; accepted and rejected records are distinguished nevertheless."""
     some, most = (Bound(0),), 0
     for second in range(1, 3_600):
         now_ms = 1_000 * second

@@ -1,4 +1,4 @@
-"""Rows are cut by what is made of them, whatever their records weigh."""
+"""Rows are cut by the size of what is built from them, however large their records are."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ contents = st.none() | st.binary(max_size=20)
 def test_a_row_counts_with_its_values_and_headers(
     rows: list[tuple[bytes | None, list[tuple[str, bytes]] | None]],
 ) -> None:
-    """Of nulls nothing counts."""
+    """Nulls count nothing."""
     own = [None if one is None else [{"key": k, "value": v} for k, v in one] for _, one in rows]
     frame = pl.DataFrame(
         {"n": [1] * len(rows), "value": [value for value, _ in rows], "headers": own},
@@ -72,7 +72,7 @@ def records(count: int, value: bytes, first: int = 0) -> pl.DataFrame:
 
 @pytest.mark.parametrize("policy", list(Policy))
 def test_rows_leave_the_window_in_chunks_of_bounded_bytes(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """4,000 left records that match a right one of 100 KB: the same rows, in the same order, a few at once."""
+    """4,000 left records that match a right one of 100 KB: the same rows, in the same order, a few at a time."""
     spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=10, after_ms=0, policy=policy)
     left = records(4_000, b"tiny")
     window, at_once = Window(spec), Window(spec)
@@ -92,7 +92,7 @@ def test_rows_leave_the_window_in_chunks_of_bounded_bytes(policy: Policy, monkey
 
 
 def test_a_frame_is_cut_whatever_its_columns_share() -> None:
-    """A column of one value, many times, holds it once."""
+    """A column that repeats one value holds it once."""
     frame = pl.DataFrame({"value": pl.Series([LARGE])}).select(pl.col("value").gather([0] * 1_000))
 
     chunks = list(in_chunks(frame))

@@ -38,7 +38,7 @@ def test_murmur2_is_javas(key, signed):
 
 
 def test_the_same_partitioner_agrees():
-    """Whichever it is, one that nobody knows included, and also where no key is on both sides."""
+    """Whichever it is, even an unknown one, and also if no key is on both sides."""
     for partitioner in (murmur2, zlib.crc32, lambda key: sum(key)):
         assert disagreement(placed(partitioner), placed(partitioner), 4) is None
         assert disagreement(placed(partitioner, KEYS[:30]), placed(partitioner, KEYS[30:]), 4) is None
@@ -74,7 +74,7 @@ def test_a_side_without_keys_shows_nothing(side):
 
 
 def test_a_few_keys_that_fit_by_chance_prove_nothing():
-    """Both topics are written with a partitioner of their own; left's single key stands where Java's puts it."""
+    """Each topic is written with a partitioner of its own; left's single key is where Java's puts it."""
     own = placed(lambda key: sum(key))
     key = next(k for p, keys in own.items() for k in keys if murmur2(k) % 4 == p)
     others = {p: [k for k in keys if k != key] for p, keys in own.items()}

@@ -1,4 +1,4 @@
-"""The deadlock of the article: it is there without the reports, and is not with them."""
+"""The article's deadlock: it occurs without the reports, and not with them."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_without_the_reports_the_same_history_stalls():
 
 
 def test_without_the_reports_an_unlimited_window_grows_with_the_distance():
-    """What the limit stands for: the window would have to hold all of right in between."""
+    """Why the limit matters: the window would have to hold all of right in between."""
     history = far_apart()
 
     run = LimitedWindow(history, SPEC, limit=10**9, reports=False).play([Admit(40)] * 100).run

@@ -1,4 +1,4 @@
-"""What times prove: whatever batches they come in, and never more because of a few that lie."""
+"""What times prove: in whatever batches they come, and never more because a few are wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def seen(outliers, *batches, tail=()):
 
 
 def test_the_median_of_a_full_block_is_what_it_proves():
-    """The largest of them; what does not fill a block proves nothing yet."""
+    """The largest median; what does not fill a block proves nothing yet."""
     evidence = seen(1, [5, 99, 7, 3, 4, 2, 88, 90])
 
     assert (evidence.proved_ms, evidence.tail.tolist()) == (7, [88, 90])
@@ -41,7 +41,7 @@ def test_without_outliers_each_record_proves_by_itself():
 @settings(max_examples=200)
 @given(OUTLIERS, TIMES, st.lists(st.integers(0, 60), max_size=5))
 def test_any_cut_into_batches_proves_the_same(outliers, times, cuts):
-    """Also where the tail is carried from one admission to the next."""
+    """Also when the tail is carried from one admission to the next."""
     at = [0, *sorted(min(cut, len(times)) for cut in cuts), len(times)]
     batches = [times[a:b] for a, b in pairwise(at)]
 
@@ -60,7 +60,7 @@ def test_any_cut_into_batches_proves_the_same(outliers, times, cuts):
 @settings(max_examples=200)
 @given(OUTLIERS, TIMES, st.data())
 def test_a_few_that_lie_never_prove_more_than_the_others(outliers, honest, data):
-    """At most `outliers` of any block are ahead, however far, and anywhere: the largest honest time bounds it."""
+    """At most `outliers` of any block are ahead, by any amount, anywhere: the largest honest time is the bound."""
     told, block = list(honest), block_size(outliers)
     for first in range(0, len(told), block):
         places = range(first, min(first + block, len(told)))
@@ -76,7 +76,7 @@ def test_a_few_that_lie_never_prove_more_than_the_others(outliers, honest, data)
 @settings(max_examples=200)
 @given(OUTLIERS, st.integers(1, 5), st.data())
 def test_a_few_that_are_late_do_not_hide_how_far_the_others_are(outliers, blocks, data):
-    """Of a block at most `outliers` lie: it proves at least the smallest honest time of it."""
+    """At most `outliers` of a block are wrong: it proves at least its smallest honest time."""
     block = block_size(outliers)
     honest = [100 + i for i in range(blocks * block)]
     told = list(honest)

@@ -44,19 +44,19 @@ TEXT = json.dumps(SOME.to_json())
 
 @pytest.fixture(autouse=True)
 def _warnings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever earlier tests have been warned of: the same line passes once a minute."""
+    """Forget earlier tests' warnings: the same line passes only once a minute."""
     monkeypatch.setattr(factsfolder.log, "filters", [type(one)() for one in factsfolder.log.filters])
 
 
 @settings(max_examples=100)
 @given(FACTS)
 def test_facts_survive_json(facts):
-    """All of them: what is missing would be taken for unknown by the next admission."""
+    """All of them: the next admission would take missing ones for unknown."""
     assert BucketFacts.from_json(json.loads(json.dumps(facts.to_json()))) == facts
 
 
 def test_facts_come_back_from_their_folder(tmp_path: Path):
-    """By the number of their batch; an attempt that runs again replaces them by the same."""
+    """By the number of their batch; a repeated attempt replaces them by the same."""
     folder = FactsFolder(tmp_path / "0")
 
     folder.save(4, "d", SOME)
@@ -90,7 +90,7 @@ def test_facts_of_another_plan_of_the_same_number_are_none(tmp_path: Path):
     ["", "{", "null", "[]", "{}", "\0" * 40, TEXT[:-20], TEXT[:20], TEXT.replace("[[0, 7, ", "[[7, ")],
 )
 def test_a_torn_file_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str):
-    """It is said which one; the facts are read again from the log."""
+    """The warning names it; the facts are read again from the log."""
     (tmp_path / "facts-4-d.json").write_text(text)
 
     with caplog.at_level(logging.WARNING):
@@ -100,7 +100,7 @@ def test_a_torn_file_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture, t
 
 
 def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    """The batch goes on: the facts can be had again."""
+    """The batch goes on: the facts can be found again."""
     (tmp_path / "0").write_text("a file where the folder should be")
 
     with caplog.at_level(logging.WARNING):
@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, caplog:
 
 
 def test_only_the_last_facts_are_kept(tmp_path: Path):
-    """Those of batches that may still run, and of the last one; other files stay."""
+    """Those of the last batch, and of batches that may still run; other files stay."""
     folder = FactsFolder(tmp_path)
     (tmp_path / "slice").write_text("")
     (tmp_path / ".facts-9-d.json.0123abcd").write_text("a worker was killed as it wrote")

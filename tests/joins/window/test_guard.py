@@ -44,7 +44,7 @@ def message(**ends):
 
 
 def test_all_is_there():
-    """Retention may delete what has gone on the left, and what the window does not need any more on the right."""
+    """Retention may delete what has gone out on the left, and what the window no longer needs on the right."""
     assert check_ends(SPEC, STATE, listing(left=(40, 90), right=(20, 90))) == STATE
 
 
@@ -85,7 +85,7 @@ def test_a_window_that_holds_nothing_needs_nothing():
 
 @pytest.mark.parametrize(("side", "position"), [("left", 40), ("right", 50)])
 def test_a_truncated_partition_stops_even_a_join_that_goes_on(side, position):
-    """New records would stand at offsets that count as read."""
+    """New records would be at offsets that count as read."""
     with pytest.raises(DataLoss) as raised:
         check_ends(GOES_ON, STATE, listing(**{side: (0, 39)}))
 
@@ -102,7 +102,7 @@ def test_an_open_transaction_is_no_truncation():
 
 
 def test_a_join_that_goes_on_counts_what_it_skips():
-    """By side, and on top of what was skipped before; the positions are where the log begins."""
+    """By side, in addition to what was skipped before; the positions are where the log starts."""
     state = replace(STATE, skipped={"left": 2})
 
     after = check_ends(GOES_ON, state, listing(left=(43, 90), right=(55, 90)))
@@ -115,7 +115,7 @@ def test_a_join_that_goes_on_counts_what_it_skips():
 
 
 def test_a_join_that_goes_on_reads_no_window_again_that_is_gone():
-    """Whatever time is asked for, the low end is within the log, and still tells times apart where it did."""
+    """For any time, the low end is within the log, and still distinguishes times where it did."""
     after = check_ends(GOES_ON, STATE, listing(left=(40, 90), right=(25, 90)))
 
     bounds = after.buckets[0].right[0].bounds
@@ -135,7 +135,7 @@ def test_a_topic_made_again_is_noticed(side):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_another_number_of_partitions_is_noticed(side):
-    """Both numbers are told."""
+    """Both numbers are in the message."""
     topics = {**STATE.topics, side: (side[0], 4)}
 
     with pytest.raises(DataLoss, match=rf"{side} topic '{side}' had 1 partitions, now 4.*start: TIME"):

@@ -1,4 +1,4 @@
-"""What a join says that stands still."""
+"""What a stalled join reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def listing(right: Ends) -> Listing:
 
 
 def test_an_open_transaction_is_named() -> None:
-    """With the partition and the offset at which it holds."""
+    """With the partition and the offset at which it is held."""
     told = held_up(SPEC, state(2), listing(Ends(0, 7, 9, 0)))
 
     assert told is not None
@@ -45,5 +45,5 @@ def test_a_held_idle_partition_is_named() -> None:
 
 
 def test_left_that_is_read_to_its_end_waits_for_nothing() -> None:
-    """A quiet topic is no trouble."""
+    """A quiet topic is not a problem."""
     assert held_up(SPEC, state(5), listing(Ends(0, 7, 9, 0))) is None

@@ -1,4 +1,4 @@
-"""What of the records that were read takes part, and why the others do not."""
+"""Which of the records that were read take part, and why the others do not."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_times_that_cannot_be(name):
 
 
 def test_times_in_the_payload():
-    """Where Kafka's timestamp does not count; a payload without a time cannot take part."""
+    """Kafka's timestamp does not count then; a payload without a time cannot take part."""
     side = Side(topic="t", time="$.at", format=Format.JSON)
     values = [json.dumps(one).encode() for one in ({"at": 50}, {"at": 10_001}, {"on": 5}, {"at": "soon"}, {"at": -3})]
 
@@ -101,7 +101,7 @@ def test_times_in_the_payload():
     ],
 )
 def test_values_that_are_not_what_was_declared(form, expected):
-    """Null is in any format; bytes are never looked at."""
+    """Null fits every format; bytes are never checked."""
     intake = taken([1] * 4, [b'{"a": 1}', b"{a", b"\xff\xfe", None], side=Side(topic="t", format=form))
 
     assert reasons(intake) == expected
@@ -109,14 +109,14 @@ def test_values_that_are_not_what_was_declared(form, expected):
 
 
 def test_a_bad_time_is_told_before_a_bad_value():
-    """One reason a record."""
+    """One reason per record."""
     intake = taken([CEILING_MS + 1, 5], [b"{a", b"{a"], side=Side(topic="t", format=Format.JSON))
 
     assert reasons(intake) == {10: "future_time", 11: "invalid_json"}
 
 
 def test_late_is_what_lies_below_the_report_before():
-    """One flag for each record that takes part; the report itself is not late."""
+    """One flag per record that takes part; a time equal to the report is not late."""
     intake = taken([5, 99_999, 9, 10, 11], progress_before_ms=10)
 
     assert intake.records["time"].to_list() == [5, 9, 10, 11]
@@ -126,7 +126,7 @@ def test_late_is_what_lies_below_the_report_before():
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, 60), max_size=15), st.lists(st.booleans(), max_size=15))
 def test_disorder_is_measured_over_batches(times, cuts):
-    """The largest distance below the largest time before it, whatever batches the records came in."""
+    """The largest distance below the largest time before, in whatever batches the records came."""
     newest, worst, part = None, 0, []
     for i, time_ms in enumerate(times):
         part.append(time_ms)
@@ -157,7 +157,7 @@ def test_nothing_read_changes_nothing():
 
 
 def test_a_record_that_is_ahead_of_the_clock_takes_part_but_proves_nothing():
-    """Within the skew; it cannot have been appended at its time when it was first listed. Clocks differ a little."""
+    """Within the skew: it cannot have been appended at its time when first listed. Clocks may differ slightly."""
     latest = LISTED_MS + CLOCKS_DIFFER_MS
     intake = taken([latest, latest + 1, 5], skew_ms=2 * CLOCKS_DIFFER_MS)
 
@@ -166,7 +166,7 @@ def test_a_record_that_is_ahead_of_the_clock_takes_part_but_proves_nothing():
 
 
 def test_a_payload_time_proves_nothing_beyond_its_append():
-    """Where the broker's append time is known; a producer's timestamp says nothing of it."""
+    """If the broker's append time is known; a producer's timestamp says nothing about it."""
     side = Side(topic="t", time="$.at", format=Format.JSON)
     latest = 100 + CLOCKS_DIFFER_MS
     records = batch([100, 100], [b'{"at": %d}' % latest, b'{"at": %d}' % (latest + 1)])
@@ -181,7 +181,7 @@ def test_a_payload_time_proves_nothing_beyond_its_append():
 
 
 def test_the_smallest_time_that_the_clock_turned_away_is_told():
-    """It is above those of all records that take part, so that they are told apart when they are read again."""
+    """It is above those of all records that take part, so that they are distinguished when read again."""
     assert taken([5, CEILING_MS + 7, CEILING_MS + 3, CEILING_MS, -1]).future_ms == CEILING_MS + 3
     assert taken([5, CEILING_MS, -1]).future_ms == LATEST_MS
 
@@ -189,7 +189,7 @@ def test_the_smallest_time_that_the_clock_turned_away_is_told():
 @settings(max_examples=80)
 @given(st.lists(st.sampled_from((-1, 3, 9, CEILING_MS + 1, CEILING_MS + 5)), max_size=12), st.integers(8, 24))
 def test_an_intake_split_at_an_offset_is_two_intakes(times, offset):
-    """Of what stands below it, and of the rest: as if they had been read in two batches."""
+    """One below it and one with the rest, as if they had been read in two batches."""
     at = min(max(offset - 10, 0), len(times))
     whole = taken(times, progress_before_ms=5)
 
@@ -206,7 +206,7 @@ def test_an_intake_split_at_an_offset_is_two_intakes(times, offset):
 
 
 def test_a_time_far_above_its_append_is_from_the_future_in_a_replay_too():
-    """The clock has long passed it; the broker's append time, where it is known, has not."""
+    """The clock has long passed it; the broker's append time, if known, has not."""
     side = Side(topic="t", time="$.at", format=Format.JSON)
     records = batch([1_000, 1_000], [b'{"at": 1500}', b'{"at": 1501}'])
     appended = records.set_column(3, RECORDS.field("timestamp_type"), pa.array([2, 2], pa.int8()))

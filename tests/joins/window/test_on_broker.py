@@ -1,4 +1,4 @@
-"""The in-memory join on a real broker and a real Spark, in the situations that joins break in."""
+"""The in-memory join on a real broker and real Spark, in the situations in which joins break."""
 
 import time
 from dataclasses import replace
@@ -82,7 +82,7 @@ def test_far_apart_topics_do_not_deadlock_and_the_window_stays_small(spark, join
 
 
 def test_right_far_ahead_leaves_the_window_bounded_by_the_span(spark, join, tmp_path):
-    """All of right is there, left is only begun: right is read in step with left, not to its end."""
+    """All of right is there, left has only started: right is read in step with left, not to its end."""
     start = now_ms() - 3_700_000
     spec = join(max_records=400)
     left = [Put(0, b"k%d" % i, start + i * 1_000) for i in range(3_000)]
@@ -93,7 +93,7 @@ def test_right_far_ahead_leaves_the_window_bounded_by_the_span(spark, join, tmp_
         run.until_left(3_000)
 
     assert run.results() == oracle.join(history(spec, left, right), spec)
-    # The last batch has read left to its end: right goes on to its own, as left's progress follows the clock.
+    # The last batch has read left to its end: right goes on to its own, because left's progress follows the clock.
     assert max(s["window_records"] for s in run.summaries if s["rows"].get("matched")) < 600
 
 
@@ -125,7 +125,7 @@ def test_an_idle_left_partition_lets_the_window_expire(spark, join, tmp_path):
 
 @pytest.mark.parametrize("unjoined", [False, True])
 def test_as_a_library_it_gives_results_alone(spark, join, tmp_path, unjoined):
-    """Right records that matched nothing only where asked for; copies of late ones, which jobs write aside, never."""
+    """Unjoined right records only on request; copies of late ones, which jobs send to side topics, never."""
     start = now_ms() - 600_000
     spec = join(max_records=2)
     left = [Put(0, b"k", start + 1_000 * i) for i in range(20)]
@@ -153,7 +153,7 @@ def test_a_pause_of_right_holds_left_until_right_is_there(spark, join, tmp_path)
 
 
 def test_an_open_transaction_on_right_holds_left(spark, join, tmp_path, broker):
-    """A record in an open transaction may be the one: left waits for the commit, longer than the producer delay."""
+    """A record in an open transaction may be the match: left waits for the commit, longer than the producer delay."""
     spec = join(producer_delay_ms=200)
     at = now_ms() - 2_000
     producer = Producer(
@@ -245,7 +245,7 @@ def test_times_in_the_payload(spark, join, tmp_path, topic_factory):
 
 
 def test_a_restart_goes_on_from_the_checkpoint(spark, join, tmp_path):
-    """Nothing twice in the rows of committed batches, nothing lost, and a window that was lost is read again."""
+    """No row of a committed batch twice, nothing lost, and a lost window is read again."""
     spec = join(max_records=200, before_ms=3_600_000, frontier_every_ms=10_000)
 
     def part(start: int) -> tuple[list[Put], list[Put]]:
@@ -292,7 +292,7 @@ def test_another_join_on_the_checkpoint_is_refused(spark, join, tmp_path):
 
 
 def test_topics_that_are_not_co_partitioned_are_refused(spark, join, tmp_path):
-    """A key that stands in different partitions of the two topics."""
+    """A key that is in different partitions of the two topics."""
     spec = join(2)
     put(spec, [Put(0, b"k", now_ms())], [Put(1, b"k", now_ms())])
 

@@ -1,4 +1,4 @@
-"""What of a range may go, what is held back, and which facts it leaves."""
+"""Which records of a range may go, which are held back, and which facts they leave."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def intake(times, start=10, clock_ms=CEILING_MS):
 
 
 def through(passage, *batches, start=10):
-    """The offsets that went, dead letters among them."""
+    """The offsets that went, including dead letters."""
     went = []
     for times in batches:
         going = passage.admit(intake(times, start))
@@ -56,7 +56,7 @@ def test_right_goes_wholly():
 
 
 def test_left_goes_up_to_the_first_record_at_the_limit():
-    """That record and all behind it are held back, smaller ones too; the facts name the first."""
+    """That record and all after it are held back, even earlier times; the facts name the first."""
     one = passage(15, disorder_ms=30, limit_ms=120)
 
     assert through(one, [100, 119, 120, 110, 130]) == [10, 11]
@@ -72,7 +72,7 @@ def test_what_follows_a_held_record_in_later_batches_is_held_too():
 
 
 def test_a_dead_letter_goes_with_what_stands_before_the_cut():
-    """One behind it is read again with the records there, so that each goes out once."""
+    """One after it is read again with the records there, so that each goes out once."""
     one = passage(14, limit_ms=120)
 
     assert through(one, [20_000, 100, 130, 30_000]) == [10, 11]
@@ -80,8 +80,8 @@ def test_a_dead_letter_goes_with_what_stands_before_the_cut():
 
 
 def test_held_records_prove_how_far_left_has_come():
-    """So that right records which nobody will ask for expire before any left record may go; but no further than the
-    smallest timely one of those that wait."""
+    """So that right records that can no longer match expire before any left record may go; but no further than the
+    smallest timely record that waits."""
     one = passage(13, limit_ms=120)
 
     assert through(one, [500, 510, 505]) == []
@@ -89,7 +89,7 @@ def test_held_records_prove_how_far_left_has_come():
 
 
 def test_held_records_that_are_late_already_hold_nothing_up():
-    """They are below the report before the batch."""
+    """They are below the report from before the batch."""
     one = passage(13, limit_ms=120, progress_ms=400, disorder_ms=20)
 
     through(one, [500, 30, 510])
@@ -137,7 +137,7 @@ def test_the_clock_speaks_where_records_prove_nothing():
 
 
 def test_the_clock_says_nothing_above_what_is_held_back():
-    """What waits was read already, and is unread for the next batch."""
+    """What waits has been read, but counts as unread for the next batch."""
     one = passage(12, claim_ms=700, limit_ms=120)
 
     through(one, [200, 250])
@@ -154,8 +154,8 @@ def test_the_clock_says_nothing_above_what_is_held_back():
     st.integers(0, 10),
 )
 def test_any_batches_let_the_same_records_go_and_leave_the_same_facts(times, cuts, limit_ms, outliers, disorder_ms):
-    """What the reader's batches are is chance; and every record behind the end has at least the progress, as long as
-    the topic keeps to its disorder."""
+    """The reader's batches are arbitrary; and every record after the end has at least the progress, as long as the
+    topic keeps to its disorder."""
     at = [0, *sorted(min(cut, len(times)) for cut in cuts), len(times)]
     one, other = (
         passage(10 + len(times), outliers=outliers, disorder_ms=disorder_ms, limit_ms=limit_ms) for _ in range(2)
@@ -173,7 +173,7 @@ def test_any_batches_let_the_same_records_go_and_leave_the_same_facts(times, cut
 @settings(max_examples=100)
 @given(st.lists(st.integers(0, 200), max_size=30), st.lists(st.integers(0, 220), max_size=6), st.integers(0, 2))
 def test_reading_on_from_the_facts_lets_every_record_go_once(times, limits, outliers):
-    """Limit after limit: each batch begins where the one before ended, and the tail is that of one reading."""
+    """Limit after limit: each batch starts where the previous one ended, and the tail is that of a single reading."""
     reading, went = Reading(10, 10 + len(times)), []
     for limit_ms in [*sorted(limits), LATEST_MS]:
         one = Passage(reading, outliers, 200, limit_ms)
@@ -202,14 +202,14 @@ BUCKET = Bucket(0, {0: Reading(0, 0)}, {0: Reading(0, 0)}, frontier_ms=50, expir
     ],
 )
 def test_left_may_go_below_right_frontier_less_after_or_what_was_given_up(give_up_ms, frontier_ms, expected):
-    """What goes only because `max_wait` is over is told apart."""
+    """What goes only because `max_wait` is over is identified."""
     bucket = Bucket(0, {}, {}, give_up_ms=give_up_ms)
 
     assert Limit.of(join_spec(), bucket, frontier_ms) == expected
 
 
 def test_frontier_and_expiry_are_minima_and_never_go_back():
-    """Of all partitions; a right that is somebody else's says itself how far it is."""
+    """Over all partitions; for a right topic that a feeder stores, the frontier is given."""
     facts = [PartitionFacts(0, 70), PartitionFacts(0, 60)]
     outside = Bucket(0, {}, {}, frontier_ms=50, outside_ms=80)
 

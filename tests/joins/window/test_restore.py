@@ -1,4 +1,4 @@
-"""A window again: from memory, files and the log it is the same window, with the same marks."""
+"""A restored window: from memory, files and the log it is the same window, with the same marks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_gaps_are_what_no_span_covers(spans, start, length):
 
 
 def content(window: Window) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """What stands in a window, and what of it is marked; whatever its slices are."""
+    """What a window holds, and what of it is marked, whatever its slices are."""
     slices = [live for one in window.slices if (live := one.since(window.expired_ms)) is not None]
     return (
         sorted(position for one in slices for position in positions(one)),
@@ -47,7 +47,7 @@ def content(window: Window) -> tuple[list[tuple[int, int]], list[tuple[int, int]
 
 
 class EmptyStore(MemoryStore):
-    """Forgets at once."""
+    """A store that forgets at once."""
 
     def save_slice(self, one):
         return one
@@ -57,8 +57,8 @@ class EmptyStore(MemoryStore):
 
 
 class Recorder(Simulation):
-    """Compares, before each batch, the window in memory with those made again from files, from half of them, and from
-    the log alone."""
+    """Compares, before each batch, the window in memory with those rebuilt from files, from half of them, and from the
+    log alone."""
 
     folder: Path
     seen: Counter[str]
@@ -93,7 +93,7 @@ advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)
 @settings(max_examples=60)
 @given(st.data())
 def test_memory_files_and_log_give_the_same_window(tmp_path_factory, data):
-    """Before any batch of any run: the same records, the same marks; late records and stalls apart."""
+    """Before any batch of any run: the same records, the same marks, except for late records and stalls."""
     spec = data.draw(advancing)
     history = data.draw(histories(spec, co_partitioned=True, max_steps=20))
     Recorder.folder, Recorder.seen = tmp_path_factory.mktemp("windows"), Counter()
@@ -116,7 +116,7 @@ def a_run(folder: Path, policy: Policy = Policy.NEAREST, every: int = 2, left_un
 
 
 def next_ticket(run: Recorder) -> Ticket:
-    """Of a batch after the last one that reads nothing yet."""
+    """The ticket of a batch after the last one; it reads nothing yet."""
     state = run.between()
     (ticket,) = Ticket.all_of(replace(state, number=state.number + 1))
     return ticket
@@ -124,8 +124,8 @@ def next_ticket(run: Recorder) -> Ticket:
 
 @pytest.mark.parametrize("policy", [Policy.NEAREST, Policy.LAST, Policy.ALL])
 def test_full_windows_come_back(tmp_path: Path, policy: Policy):
-    """The comparison is worth something: windows with marked and unmarked records were compared. (`first` marks what
-    expires next.)"""
+    """The comparison is meaningful: windows with marked and unmarked records were compared. (`first` marks what expires
+    next.)"""
     run = a_run(tmp_path, policy)
 
     (kept,) = run._bolt._windows.values()
@@ -208,7 +208,7 @@ def test_a_worker_that_missed_batches_catches_up_from_the_files_of_others(tmp_pa
 
 
 def test_a_window_that_is_ahead_is_of_no_use_to_a_retry(tmp_path: Path):
-    """The batch that it has seen runs again: its own right range must not stand in the window yet."""
+    """The batch that it has seen runs again: its own right range must not be in the window yet."""
     run = a_run(tmp_path)
     (kept,) = run._bolt._windows.values()
     (ticket,), store = Ticket.all_of(run.state), run._store_of(run.state.generation, 0)
@@ -221,7 +221,7 @@ def test_a_window_that_is_ahead_is_of_no_use_to_a_retry(tmp_path: Path):
 
 
 def test_a_window_in_memory_is_taken_as_it_is(tmp_path: Path):
-    """Nothing is read, from nowhere."""
+    """Nothing is read from anywhere."""
     run = a_run(tmp_path)
     (kept,) = run._bolt._windows.values()
 

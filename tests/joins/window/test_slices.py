@@ -1,4 +1,4 @@
-"""A slice keeps its order, its marks and what it covers through everything that is made of it."""
+"""A slice keeps its order, its marks and what it covers through every operation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.joins.window.making import frame, marked, positions, rows, slice_of
 
 
 def four_hashes(keys: pl.Series) -> slices.U64:
-    """Two bits are all that tells keys apart."""
+    """Only two bits distinguish keys."""
     return (keys.hash(slices.HASH_SEED).to_numpy() >> np.uint64(62)) << np.uint64(62)
 
 
@@ -66,7 +66,7 @@ def test_merging_keeps_records_marks_and_coverage(records, parts, data):
 @settings(max_examples=30)
 @given(rows(), st.integers(-1, 45))
 def test_since_drops_what_is_older_and_carries_marks(records, time_ms):
-    """None where nothing remains; the slice itself where nothing is older."""
+    """None if nothing remains; the slice itself if nothing is older."""
     one = slice_of(records)
     one.marks[::2] = True
 
@@ -100,7 +100,7 @@ def test_clipping_keeps_a_range_of_offsets(records, start, length):
 @settings(max_examples=30)
 @given(rows(), rows())
 def test_marks_are_set_by_position(records, others):
-    """Positions that the slice does not hold are passed over."""
+    """Positions that the slice does not hold are ignored."""
     one = slice_of(records)
     mine = {(p, o) for p, o, _, _ in records}
     wanted = {(p, o) for p, o, _, _ in others} | set(sorted(mine)[::3])
@@ -114,7 +114,7 @@ def test_marks_are_set_by_position(records, others):
 @settings(max_examples=30)
 @given(rows().filter(bool), rows())
 def test_candidates_hold_every_record_of_the_key(records, others):
-    """A group is one range of rows; a hash that no key of the slice has gets none that could be mistaken."""
+    """A group is one range of rows; a hash that no key of the slice has gets no misleading range."""
     one = slice_of(records)
     keys = pl.Series(sorted({k for _, _, _, k in others} | {b"a", b"nowhere"}), dtype=pl.Binary)
     hashes = slices.key_hashes(keys)
@@ -131,7 +131,7 @@ def test_candidates_hold_every_record_of_the_key(records, others):
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=70))
 def test_the_grouped_order_is_stable_and_keeps_groups_together(values):
-    """Also where all hashes are alike but for the bits that are ignored."""
+    """Also if all hashes are equal except for the ignored bits."""
     hashes = np.array(values, dtype=np.uint64)
 
     order, ignored = grouped_order(hashes)
@@ -160,7 +160,7 @@ def test_the_lower_bound_is_bisection_in_each_range(values, data):
 
 
 def test_a_range_without_live_records_is_a_slice_as_well():
-    """It covers its offsets and holds nothing: nobody has to read them again."""
+    """It covers its offsets and holds nothing, so they need not be read again."""
     one = Slice.nothing(3, 10, 20)
 
     one.check()
@@ -170,7 +170,7 @@ def test_a_range_without_live_records_is_a_slice_as_well():
 
 
 def test_the_checker_finds_what_is_out_of_order():
-    """The invariant is worth something: rows turned around, hashes of other keys and foreign offsets are seen."""
+    """The checker is meaningful: swapped rows, hashes of other keys and foreign offsets are detected."""
     good = slice_of([(0, i, i, key) for i, key in enumerate([b"a", b"a", b"b", b"c"])])
     turned = Slice(good.frame[::-1], good.hashes[::-1], good.ignored_bits, good.covers, good.marks)
     foreign = Slice(good.frame, good.hashes, good.ignored_bits, {0: (0, 2)}, good.marks)
