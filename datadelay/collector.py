@@ -157,7 +157,7 @@ def open_positions(consumer: ConsumerSettings, config: CollectorConfig) -> Posit
         from datadelay.positions.zookeeper import SpoutPositions
     except ModuleNotFoundError as error:
         raise ConfigInvalid(
-            f"positions of consumer {consumer.consumer!r}: {error}; install 'teacup[serve]' for ZooKeeper"
+            f"positions of consumer {consumer.consumer!r}: {error}; install 'teacup-joins[serve]' for ZooKeeper"
         ) from error
     return SpoutPositions(
         settings.hosts,

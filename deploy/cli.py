@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from deploy.jobfile import Job
 
 app = typer.Typer(
-    help="Joins of two Kafka streams on Spark.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # they hold secrets
     rich_markup_mode=None,
@@ -25,6 +24,24 @@ app = typer.Typer(
 app.add_typer(delay_app, name="delay")
 app.add_typer(offsets_app, name="offsets")
 app.add_typer(storage_app, name="storage")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"teacup {version('teacup-joins')}")
+        raise typer.Exit
+
+
+@app.callback()
+def teacup(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and exit")
+    ] = False,
+) -> None:
+    """Joins of two Kafka streams on Spark."""
+
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="the job file; examples are in deploy/jobs/")]
 _CODES = "Exit codes:\n\n\b\n" + listed()

@@ -1,4 +1,4 @@
-"""Property-test a join of two topics without a broker; `pip install teacup[testing]`.
+"""Property-test a join of two topics without a broker; `pip install 'teacup-joins[testing]'`.
 
 history     two topics as plain data: every offset, its event time, and when it becomes readable
 log         a simulated log over a history, with a clock and the behaviour of the broker's time index

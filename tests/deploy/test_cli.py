@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +162,8 @@ def test_schema_prints_json_or_a_table() -> None:
     """For editors, and for readers."""
     assert json.loads(CliRunner().invoke(app, ["schema"]).stdout)["title"] == "Teacup job file"
     assert CliRunner().invoke(app, ["schema", "--table"]).stdout == markdown_table()
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    """Its name is not the command's: `teacup` on PyPI is another project."""
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"teacup {version('teacup-joins')}\n"
