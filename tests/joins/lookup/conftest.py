@@ -27,7 +27,7 @@ def now_ms():
 
 @dataclass
 class World:
-    """The APIs that a lookup join stands between, and a hand that feeds and publishes."""
+    """The APIs that a lookup join works between, with helpers that feed and publish."""
 
     folder: object
     port: int

@@ -1,4 +1,4 @@
-"""`teacup unjoined` over a simulated lookup join: any slices, looks that are old when they are used, any crash."""
+"""`teacup unjoined` over a simulated lookup join: any slices, looks that are outdated when used, any crash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUTPUTS = 2
 
 
 def with_a_last_left_record(history, spec):
-    """Every left partition ends so late that all right records are over when it is read."""
+    """Every left partition ends so late that no right record can match any more once it is read."""
     present = [e.time_ms for e in history.right.records() if not e.is_future(spec.max_future_skew_ms)]
     times = [*present, history.end_ms, *(e.time_ms for e in history.left.records() if not e.is_future(1_000))]
     last_ms = max(times) + spec.span_ms + spec.producer_delay_ms + 1_000
@@ -76,11 +76,11 @@ class Judging:
         return [position for rows in self.delivered.values() for position in rows]
 
     def look(self):
-        """The beginning of a run: the join goes on while it thinks."""
+        """The start of a run; the join goes on meanwhile."""
         self.looked = self.run.between(), self.output.ends()
 
     def judge(self, most=2**40, crash=None):
-        """One slice, as far as the crash lets it come; whether one was carried out."""
+        """One slice, as far as the crash allows; returns whether one was carried out."""
         if self.looked is None:
             self.look()
         (admission, output), self.looked = self.looked, None
@@ -122,7 +122,7 @@ class Judging:
         return reached
 
     def drain(self):
-        """Until nothing more is over; what was looked at before is forgotten."""
+        """Run until no slice is left; earlier looks are forgotten."""
         self.looked = None
         while self.judge(7):
             pass

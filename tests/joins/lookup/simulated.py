@@ -40,7 +40,7 @@ def lookup_spec(spec, **changes):
 
 
 class Simulated:
-    """`results` is what has come out; the store, the feeder's positions and the published delay are the world's."""
+    """`results` is the output; the store, the feeder's positions and the published delay belong to the world."""
 
     def __init__(self, history, spec):
         self.spec, self.clock = spec, Clock(history.start_ms)
@@ -59,13 +59,13 @@ class Simulated:
         self.restart()
 
     def restart(self):
-        """On another machine: the facts of the last batch are not there, and have to be read again."""
+        """On another machine: the facts of the last batch are missing, and must be found by reading again."""
         self.watch = Watch(self.clock.now_ms)
         self.state = Admission.from_json(self.state.to_json())
         self.facts = {}
 
     def feed(self, most=2**60):
-        """Store what is readable, `most` offsets a partition; storing again changes nothing."""
+        """Store what is readable, at most `most` offsets per partition; storing again changes nothing."""
         now_ms, skew_ms = self.clock.now_ms, self.spec.max_future_skew_ms
         for p, ends in self.right.ends().items():
             end = min(ends.stable, self.fed[p] + most)
@@ -77,11 +77,11 @@ class Simulated:
             self.fed[p] = max(end, self.fed[p])
 
     def rewind(self):
-        """The feeder begins again at the start; what it stored stays stored."""
+        """The feeder starts over; what it stored stays stored."""
         self.fed = dict.fromkeys(self.fed, 0)
 
     def publish(self, state=State.OK):
-        """What a collector finds out now."""
+        """Publish what a collector finds now."""
         now_ms = self.clock.now_ms
         newest = self.right.newest(self.fed, now_ms + self.spec.max_future_skew_ms)
         progress = [
@@ -143,7 +143,7 @@ class Simulated:
         return rows
 
     def between(self):
-        """What the last batch has left, from its facts; those that are not there are read again."""
+        """What the last batch left, from its facts; missing ones are found by reading again."""
         if not self.state.number:
             return self.state
         for ticket in self._tickets():

@@ -36,7 +36,7 @@ class Feeding:
         self.reader, self.at = FeedReader(spec, Gate(commit_group="feeder-group")), {}
 
     def feed(self):
-        """All that is there."""
+        """Feed everything there is."""
         while (end := self.reader.latestOffset(self.at, ReadAllAvailable())) != self.at:
             for ticket in self.reader.partitions(self.at, end):
                 list(self.reader.read(ticket))
@@ -93,14 +93,14 @@ class Chain:
 
 
 def left_gone(chain, offset):
-    """Up to where left goes out, once a batch is carried out."""
+    """The offset up to which left has gone out, once a batch is carried out."""
     (ticket,) = Ticket.all_of(Admission.from_json(offset))
     reader = open_reader(chain.join.left.topic, chain.kafka)
     return find_facts(chain.join, ticket, lambda _, p, start, end: reader.read(p, start, end)).left[0].end
 
 
 def test_a_wiped_store_holds_new_joins_too_until_the_feeder_has_fed_it_anew(world, chain, caplog):
-    """Its positions say that all is consumed, but into a store that is gone: nothing is looked up in the new one."""
+    """Its positions say that everything is consumed, but the store is gone: nothing is looked up in the new one."""
     at_ms = now_ms() - MINUTE_MS
     produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", at_ms)])
     chain.put(b"k", at_ms)
@@ -132,7 +132,7 @@ def test_a_wiped_store_holds_new_joins_too_until_the_feeder_has_fed_it_anew(worl
 
 
 def test_a_feeder_that_was_rewound_holds_left_until_it_is_back_where_it_was(world, chain, caplog):
-    """What was known to be stored stays true; nothing new is believed before."""
+    """What was known to be stored stays true; nothing new is accepted until then."""
     at_ms = now_ms() - MINUTE_MS
     chain.put(b"k", at_ms)
     feeding = Feeding(chain.feeder)
@@ -162,7 +162,7 @@ def test_a_feeder_that_was_rewound_holds_left_until_it_is_back_where_it_was(worl
 
 
 def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(world, chain, caplog, monkeypatch):
-    """Left up to where the feeder came goes; what right has got since then, unread by the feeder, is waited for."""
+    """Left goes up to where the feeder got; right records that came since then, unread by it, are waited for."""
     monkeypatch.setattr("joins.lookup.source.STANDS_STILL_MS", 0)
     at_ms = now_ms() - MINUTE_MS
     chain.put(b"k", at_ms)
@@ -177,7 +177,7 @@ def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(
         chain.put(b"k", while_stopped_ms)
         produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", while_stopped_ms)])
         chain.collect()
-        held, _ = chain.look(caplog, begun)  # it looks at left, and lets nothing go
+        held, _ = chain.look(caplog, begun)  # it looks at left, and admits nothing
         chain.collect()
         still_held, told = chain.look(caplog, held)
         gone = [left_gone(chain, one) for one in (begun, held)]

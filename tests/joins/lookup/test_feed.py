@@ -36,7 +36,7 @@ FED = Fed(
 
 @given(st.dictionaries(st.integers(0, 5), st.integers(0, 50), max_size=5), st.integers(1, 60))
 def test_a_limit_is_used_to_the_full_and_never_passed(waiting: dict[int, int], limit: int) -> None:
-    """What one partition leaves of its part, others take."""
+    """Partitions use what others leave."""
     taken = shares(waiting, limit)
 
     assert sum(taken.values()) == min(limit, sum(waiting.values()))
@@ -125,7 +125,7 @@ def test_the_store_is_told_from_which_time_on_it_is_fed(
 def test_records_that_lie_do_not_lower_what_the_first_block_proves(
     true: list[int], lies: list[int], deleted: int
 ) -> None:
-    """A timely record that was deleted is at most the disorder above every timely one behind it."""
+    """A deleted timely record is at most the disorder above every timely one after it."""
     times, disorder_ms = [*lies, *true], 100
     deleted = min(deleted, min(true) + disorder_ms)
 
@@ -137,7 +137,7 @@ def test_records_that_lie_do_not_lower_what_the_first_block_proves(
 
 @pytest.mark.parametrize(("ahead", "held"), [(0, False), (16, False), (17, True), (33, True)])
 def test_a_clock_that_is_behind_most_records_is_noticed(ahead: int, held: bool) -> None:
-    """As many as may lie do not prove it, and are dead letters."""
+    """As few as may be wrong do not prove it, and are dead letters."""
     lasts: dict[int, list[int]] = {0: [], 1: [1_000] * (33 - ahead) + [9_000] * ahead}
     if not held:
         check_clock(lasts, 16, 2_000, 1_500)

@@ -53,7 +53,7 @@ def spec(broker: Any, topic_factory: Any, storage: str, request: pytest.FixtureR
 
 
 def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[dict[str, Any]]:
-    """Feed all that is there; the summaries of all tasks."""
+    """Feed everything there is; returns the summaries of all tasks."""
     found: list[dict[str, Any]] = []
     source = feed_source(spec, Gate(commit_group=spec.name))
     spark.dataSource.register(source)
@@ -104,9 +104,9 @@ def test_right_records_come_to_the_store_and_their_positions_to_the_group(
 def test_what_cannot_be_stored_is_put_aside_with_the_reason(
     spark: Any, spec: FeedSpec, topic_factory: Any, tmp_path: Path
 ) -> None:
-    """Bad times, too large values, more of a key than the bound; null keys are only counted.
+    """Bad times, too large values, more items of a key than the bound; null keys are only counted.
 
-    The topic takes them, although it refuses such times and such a size.
+    The topic accepts them, although it refuses such times and such a size.
     """
     small = topic_factory(1, config={"max.message.bytes": "600", "message.timestamp.after.max.ms": "600000"})
     spec = replace(spec, dead_letter=small, storage=replace(spec.storage, namespace="dead"))
@@ -135,7 +135,7 @@ def test_what_cannot_be_stored_is_put_aside_with_the_reason(
 def test_dead_letters_that_their_topic_refuses_as_they_are(
     spark: Any, spec: FeedSpec, topic_factory: Any, tmp_path: Path
 ) -> None:
-    """A time ten days ahead, none, and a value above the limit: they go there, and headers say what is missing."""
+    """A time ten days ahead, no time, and a value above the limit: they go there, and headers say what is missing."""
     right = topic_factory(1, {"message.timestamp.after.max.ms": str(10**12)})
     dead = topic_factory(1, {"max.message.bytes": "20000"})
     spec = replace(spec, right=replace(spec.right, topic=right), dead_letter=dead)
@@ -176,7 +176,7 @@ def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spark: Any, s
     now_ms = time.time_ns() // 1_000_000
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"future", now_ms + HOUR_MS)])
 
-    (summary,) = run(spark, spec, tmp_path / "c")  # a summary, as Spark would try again what raises
+    (summary,) = run(spark, spec, tmp_path / "c")  # a summary, because Spark would retry a task that raises
 
     assert re.match(
         r"NoDeadLetterTopic: right .*-0 offset 0 cannot be stored \(future_time\)", final_error_in(summary) or ""

@@ -42,7 +42,7 @@ def proxy(port: int) -> Iterator[Proxy]:
 
 @pytest.fixture
 def spec(broker: Any, topic_factory: Any, proxy: Proxy) -> FeedSpec:
-    """A feeder of two partitions, with a few requests a batch; there are records of a key each."""
+    """A feeder of two partitions, with a few requests per batch; each record has a key of its own."""
     name = topic_factory(2, prefix="right")
     made = FeedSpec(
         name=f"feeder-{name}",
@@ -76,7 +76,7 @@ def committed(spec: FeedSpec) -> int:
 def test_a_store_that_refuses_for_a_while_fails_and_answers_nonsense_gets_every_record(
     spark: Any, spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
 ) -> None:
-    """429 is waited out as told, lost and spoilt answers are asked for again; each record is stored once."""
+    """429 is waited out as requested, lost and spoilt answers are retried; each record is stored once."""
     faults = [status(429, {"Retry-After": "1"}), status(429), half_a_body, closed, passed_on, slow, status(503)]
     proxy.faults = [*faults, nonsense, status(500), closed]
 
@@ -118,7 +118,7 @@ def test_a_store_that_is_away_for_too_long_stops_the_feeder_which_goes_on_from_i
 def test_a_feeder_killed_in_the_middle_of_a_batch_loses_nothing(
     spark: Any, spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
 ) -> None:
-    """kill -9 of the job with a request under way; the next one carries the batch out again, and ends the work."""
+    """kill -9 of the job with a request in flight; the next one repeats the batch, and completes the work."""
     job = {
         "name": spec.name,
         "kind": "feeder",
@@ -171,7 +171,7 @@ def test_times_in_the_payload_decide_and_records_without_one_are_put_aside(
 def test_a_compacted_topic_is_refused_unless_told_to_go_on(
     broker: Any, topic_factory: Any, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What compaction removes before it is read would never be stored: a lag of a day, or by choice."""
+    """Records that compaction removes unread would never be stored: a lag of a day is required, or consent."""
     monkeypatch.setattr("joins.lookup.feedsource.ONE_TRY_S", 0.1)
     made = {
         "name": "feeder",
@@ -183,7 +183,7 @@ def test_a_compacted_topic_is_refused_unless_told_to_go_on(
 
     def look(topic: str, **more: Any) -> str:
         reader = FeedReader(FeedSpec(right=Side(topic=topic), **made, **more), Gate())
-        with pytest.raises(Exception) as raised:  # noqa: PT011 - the store is away: that is told where nothing else is
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - only the unreachable store is reported
             reader.latestOffset({}, ReadAllAvailable())
         reader.stop()
         return f"{type(raised.value).__name__}: {raised.value}"
@@ -198,7 +198,7 @@ def test_a_compacted_topic_is_refused_unless_told_to_go_on(
 def test_a_page_of_something_else_is_waited_out_before_the_first_batch(
     spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
 ) -> None:
-    """A balancer that has no API behind it for a moment answers 404, and in HTML."""
+    """A load balancer that has no API behind it for a moment answers 404, in HTML."""
     proxy.only, proxy.faults = "namespaces", [status(404), nonsense, status(502)]
     reader = FeedReader(spec, Gate())
 
@@ -221,7 +221,7 @@ def test_a_wrong_token_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_pa
 
 
 def test_a_namespace_without_retention_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_path: Path) -> None:
-    """With a remedy that the store accepts: the retention of a namespace that is there cannot be raised."""
+    """With a remedy that the store accepts: the retention of an existing namespace cannot be raised."""
     reader = FeedReader(spec, Gate())
 
     with (

@@ -49,13 +49,13 @@ def delay_proxy(world):
 
 
 def asked_more(proxy, times):
-    """A condition: so many requests have come since now."""
+    """A condition: this many requests have come since now."""
     before = len(proxy.seen)
     return lambda run: len(proxy.seen) >= before + times
 
 
 def test_no_spoilt_answer_of_the_store_is_taken_for_an_answer(world, join, running, proxy):
-    """Errors, refusals, silence, half a body, another's page: each is asked again, until all is as the oracle says."""
+    """Errors, refusals, silence, half a body, a foreign page: each is retried, until all is as the oracle says."""
     left, right = events(now_ms() - 600_000)
     spec = join(
         policy=Policy.ALL,
@@ -79,7 +79,7 @@ def test_no_spoilt_answer_of_the_store_is_taken_for_an_answer(world, join, runni
 def test_a_store_killed_under_way_is_waited_for_then_stops_the_join_which_goes_on_from_its_checkpoint(
     world, join, running, proxy
 ):
-    """Killed with batches to come: held for `unreachable_for`, told, and after all nothing is lost or made up."""
+    """Killed with batches to come: held for `unreachable_for`, reported, and in the end nothing is lost or invented."""
     left, right = events(now_ms() - 600_000)
     spec = join(max_records=30, storage={"url": proxy.url, "unreachable_for_s": 0.5})
     put_left(spec, left)
@@ -112,7 +112,7 @@ def test_a_store_killed_under_way_is_waited_for_then_stops_the_join_which_goes_o
 def test_without_the_delay_api_or_its_collector_left_holds_and_goes_on_by_itself(
     world, join, running, proxy, delay_proxy
 ):
-    """Away from the start, away later, and stale: what is not known to be stored waits, `max_wait` is for others."""
+    """Unreachable from the start or later, and stale: what is not known to be stored waits, whatever `max_wait`."""
     start = now_ms() - 600_000
     left, right = events(start)
     delay = DelayAt(url=delay_proxy.url, consumer="feeder", token=world.delays.secrets["reader"], read_timeout_s=1.0)
@@ -176,7 +176,7 @@ def test_a_feeder_that_stands_still_longer_than_max_wait_gives_no_false_unmatche
 
 
 def test_a_store_wiped_between_batches_holds_left_until_its_new_generation_is_accepted(world, join, running, proxy):
-    """`max_wait` or not, nothing leaves: the new store knows nothing of what was said to be stored."""
+    """Even with `max_wait` nothing leaves: the new store has nothing of what was reported as stored."""
     start = now_ms() - 600_000
     left, right = events(start)
     spec = join(storage={"url": proxy.url}, max_wait_ms=3_600_000)
@@ -222,7 +222,7 @@ def wiped_at_the_first_look_up(backend):
 
 
 def test_a_store_wiped_within_a_batch_gives_no_answer(world, join, running):
-    """The batch counts on the store that it was admitted for: not found in another one is no outcome."""
+    """The batch relies on the store that it was admitted for: not found in another one is not an outcome."""
     backend = DictBackend()
     backend.raise_retained_from(Namespace("right"), 0)
     with wiped_at_the_first_look_up(backend) as (proxy, token):

@@ -1,6 +1,6 @@
-"""What the lookup join says while it holds, and what ends it at once: its source and its look-ups, without Spark.
+"""What the lookup join reports while it holds, and what ends it at once: its source and look-ups, without Spark.
 
-Broker, storage API and Data Delay API are real ones; the source runs in the test's process, so that its lines are seen.
+Broker, storage API and Data Delay API are real; the source runs in the test's process, so that its log lines are seen.
 """
 
 import threading
@@ -86,7 +86,7 @@ def left_read(offset):
 
 
 def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, look, backend):
-    """Nobody submitted, unknown, stale, either API away: no batch begins, until all is known again."""
+    """Nobody submitted, unknown, stale, either API unreachable: no batch starts until all is known again."""
     dead = f"http://127.0.0.1:{free_port()}"
     without_delays = replace(spec, delay=replace(spec.delay, url=dead))
 
@@ -115,7 +115,7 @@ def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, l
 
 
 def test_a_feeder_that_stands_still_is_said_where_left_waits_for_it(world, spec, look, monkeypatch):
-    """The collector runs and the delay is known, so that nothing else would tell."""
+    """The collector runs and the delay is known, so nothing else would report it."""
     monkeypatch.setattr("joins.lookup.source.STANDS_STILL_MS", 0)
     world.publish("stored", now_ms() - 5 * MINUTE_MS)
 
@@ -128,7 +128,7 @@ def test_a_feeder_that_stands_still_is_said_where_left_waits_for_it(world, spec,
 
 
 def test_other_generations_hold_wholly_and_say_the_remedy(world, spec, look, backend):
-    """Of the feeder, and of the store, `max_wait` or not."""
+    """Of the feeder, and of the store, even with `max_wait`."""
     spec = replace(spec, max_wait_ms=1)
     world.publish("stored", now_ms() - 1_000)
     begun, _ = look(spec, {})
@@ -178,7 +178,7 @@ def test_what_waiting_does_not_help_against_ends_the_join_at_once(
 
 
 def test_a_token_that_is_withdrawn_ends_a_batch_at_once(spec):
-    """No task tries it again for minutes."""
+    """No task keeps retrying for minutes."""
     wrong = replace(spec, storage=replace(spec.storage, token="wrong"))
     store = Store(wrong, storage_client(wrong))
 
@@ -188,7 +188,7 @@ def test_a_token_that_is_withdrawn_ends_a_batch_at_once(spec):
 
 
 def test_more_keys_than_the_store_takes_are_split_and_keys_it_never_takes_are_not_there(spec, server):
-    """Smaller limits of the server than of the join; keys that no feeder could have stored."""
+    """The server's limits are smaller than the join's; some keys could not have been stored by any feeder."""
     keys = [b"%d" % i for i in range(200)]
     stored = [
         {"partition": 0, "offset": i, "time": now_ms(), "key": key, "value": b"v", "headers": None}

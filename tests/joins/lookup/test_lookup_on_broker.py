@@ -1,4 +1,4 @@
-"""The lookup join on real parts, in the situations that it waits, fails and goes on in."""
+"""The lookup join on real parts, in situations in which it waits, fails and continues."""
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -36,7 +36,7 @@ def test_a_backlog_equals_the_oracle(spark, world, join, tmp_path):
 
 
 def test_left_holds_without_a_delay_and_goes_on_by_itself(world, join, running):
-    """A delay that is unknown holds, a store that is killed and started again is waited for, nothing is lost."""
+    """An unknown delay holds it, a store that is killed and restarted is waited for, nothing is lost."""
     start = now_ms() - 600_000
     left, right = events(start)
     spec = join(max_records=100)

@@ -59,7 +59,7 @@ def outcomes(run):
 
 
 def test_a_batch_that_runs_again_gives_the_same_rows():
-    """Its admission, and a store that only grows, are all that it depends on."""
+    """It depends only on its admission, and on a store that only grows."""
     run = stored_and_published(lookup_spec(join_spec()), [(50, b"a"), (60, b"b")], [(45, b"a"), (47, b"a")])
     run.admit()
 
@@ -75,7 +75,7 @@ def test_left_holds_while_the_delay_is_not_known(state):
     run = stored_and_published(lookup_spec(join_spec()), [(50, b"a")], [(50, b"a")])
     run.publish(state)
 
-    run.admit()  # left is looked at, so that it is known what waits
+    run.admit()  # left is examined, so that it is known what waits
     held = not run.admit() and not run.results
     verdict = judge(run.delay, "store-1", GENERATIONS)
     run.publish()
@@ -87,7 +87,7 @@ def test_left_holds_while_the_delay_is_not_known(state):
 
 
 def test_left_goes_unmatched_after_max_wait_but_is_looked_up_first():
-    """What is stored already still matches; the other one is `right_stalled`."""
+    """What is already stored still matches; the other record is `right_stalled`."""
     spec = lookup_spec(join_spec(max_wait_ms=1_000))
     run = stored_and_published(spec, [(50, b"a"), (60, b"b")], [(50, b"a")])
     run.publish(State.UNKNOWN)
@@ -112,7 +112,7 @@ def test_left_older_than_the_store_keeps_stops_the_join_with_the_remedy():
 
 @pytest.mark.parametrize("policy", ["nearest", "all"])
 def test_left_older_than_the_store_keeps_is_unmatched_by_choice(policy):
-    """Told apart by its reason, in left's order, with its key; a record without a key needs no store."""
+    """Identified by its reason, in left's order, with its key; a record without a key needs no store."""
     spec = lookup_spec(join_spec(policy=Policy(policy)), on_expired="unmatched")
     run = stored_and_published(spec, [(50, b"a"), (51, None), (60, b"a")], [(50, b"a"), (58, b"a"), (59, b"a")])
     run.retained_from_ms = 45
@@ -134,7 +134,7 @@ def test_left_older_than_the_store_keeps_is_unmatched_by_choice(policy):
     ],
 )
 def test_another_generation_shuts_the_gate_until_it_is_accepted(changes, store, told):
-    """What is known of right is not true any more; `max_wait` does not help, an explicit acceptance does."""
+    """What was known about right is no longer true; `max_wait` does not help, explicit acceptance does."""
     run = stored_and_published(lookup_spec(join_spec()), [(50, b"a")], [(50, b"a")])
     delay = replace(run.delay, **changes)
 

@@ -83,19 +83,19 @@ def test_an_unknown_format_is_refused_by_its_number() -> None:
     "value", [b"", b"\x01", b"\x01\x02", b"\x01\x02\xff\0\0\0", b"\x01\x02\x04\0\0\0\xff\0\0\0", b"\x01\x02\x01\0\0\0a"]
 )
 def test_a_torn_value_is_refused(value: bytes) -> None:
-    """Lengths that lead out of the value are seen."""
+    """Lengths that point beyond the value are detected."""
     with pytest.raises(RightRowUnreadable, match="shorter than it says"):
         from_items(pl.Series([b"k"]), pl.Series([1]), pl.Series([bytes(12)]), pl.Series([value]))
 
 
 def test_a_foreign_tag_is_refused() -> None:
-    """Whatever else writes to the namespace is noticed."""
+    """Anything else that writes to the namespace is detected."""
     with pytest.raises(RightRowUnreadable, match="a tag of 3 bytes"):
         from_items(pl.Series([b"k"]), pl.Series([1]), pl.Series([b"abc"]), pl.Series([b"\x01\x00v"]))
 
 
 @pytest.mark.parametrize("name", ["key", "time"])
 def test_a_record_without_key_or_time_has_no_item(name: str) -> None:
-    """They are sorted out before."""
+    """They are filtered out first."""
     with pytest.raises(ValueError, match=f"no {name}"):
         items_of(one(**{name: None}))

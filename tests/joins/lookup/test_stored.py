@@ -1,4 +1,4 @@
-"""What a store that keeps too little makes of left records: never an unmatched that may be false."""
+"""What happens to left records if a store keeps too little: never an `unmatched` that may be wrong."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ RIGHT = records((b"a", 1_010), (b"b", 1_011))
 
 
 def test_where_only_the_latest_is_kept_a_newer_record_may_hide_the_one_looked_for():
-    """It stops with the remedy, or is told apart by choice; without a newer one there is none."""
+    """The join stops with the remedy, or by choice gives its own reason; without a newer one there is no doubt."""
     latest = Stored(RIGHT, 0, latest_only=True)
 
     with pytest.raises(
@@ -57,12 +57,12 @@ def test_where_only_the_latest_is_kept_a_newer_record_may_hide_the_one_looked_fo
 
 
 def test_where_all_are_kept_a_newer_record_hides_nothing():
-    """The very same answers of a store that keeps all."""
+    """The same answers from a store that keeps all."""
     assert outcomes(LEFT, Stored(RIGHT, 0))[1] == (b"b", "unmatched", "no_candidate")
 
 
 def test_the_first_time_that_is_kept_is_enough():
-    """A window that begins at `retained_from` is whole, one a millisecond earlier is not; null keys look for none."""
+    """A window that starts at `retained_from` is complete, one a millisecond earlier is not; null keys need none."""
     assert outcomes(LEFT, Stored(RIGHT, 900))[2] == (b"c", "unmatched", "no_candidate")
     with pytest.raises(
         DataLoss, match=r"3 left records, the first at left-0 offset 0, .* of another name with a longer"

@@ -1,4 +1,4 @@
-"""Verdicts on right records over a simulated lookup join: each one once, and true, however it is cut and crashed."""
+"""Verdicts on right records over a simulated lookup join: each once, and correct, however it is cut and crashed."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def joins_with_history(draw):
 @settings(max_examples=120, deadline=None)
 @given(joins_with_history(), STEPS)
 def test_every_right_record_gets_one_true_verdict(join, steps):
-    """However the join lags, whatever slices, crashes and old looks, and although left records come late."""
+    """However the join lags, with any slices, crashes and outdated looks, and although left records come late."""
     spec, history = join
     run = Simulated(history, spec)
     judging = Judging(run)
@@ -69,7 +69,7 @@ def test_every_right_record_gets_one_true_verdict(join, steps):
 
 
 def judged(left, right, start=None, start_at=None, right_is_judged=True, right_side=None, **changes):
-    """A join that has read all of left, and the job that is to judge its right records."""
+    """A join that has read all of left, and the job that judges its right records."""
     changes |= {} if start_at is None else {"start": start_at}
     changes |= {} if right_side is None else {"right": right_side}
     spec = lookup_spec(join_spec(**changes), right_is_judged=right_is_judged)
@@ -88,7 +88,7 @@ LEFT_GOES_ON = (70, b"c", 200_000)
 
 
 def test_what_may_still_be_joined_has_no_verdict_yet():
-    """The slice ends before the first such record; what stands behind it waits with it, over or not."""
+    """The slice ends before the first such record; everything after it waits too."""
     run, judging = judged(
         [(50, b"a"), (60, b"b"), LEFT_GOES_ON],
         [(45, b"a"), (46, b"x"), (50, b"x"), (45, b"y")],
@@ -117,7 +117,7 @@ def test_the_slowest_left_partition_decides():
 
 @pytest.mark.parametrize(("judged_too", "outcome"), [(True, "unmatched"), (False, "matched")])
 def test_a_late_left_record_makes_no_verdict_false(judged_too, outcome):
-    """Where right is judged it finds only what is not over, as in the in-memory join."""
+    """If right is judged it finds only records that have not expired, as in the in-memory join."""
     run, judging = judged([(50, b"a"), (60, b"b"), (30, b"x", 200_000)], [(25, b"x")], right_is_judged=judged_too)
 
     told = judging.drain()
@@ -140,7 +140,7 @@ def test_a_slice_ends_before_a_record_that_is_not_over_whatever_the_search_said(
 
 
 def test_null_keys_are_unjoined_and_dead_letters_are_counted():
-    """A record without a key stands in no row; one from the future has been put aside by the feeder."""
+    """A record without a key appears in no row; the feeder sent one from the future to the dead-letter topic."""
     run, judging = judged([(50, b"a"), (90, b"b")], [(45, b"a"), (46, None)], max_future_skew_ms=0)
     run.right.history = TopicHistory("right", ((*run.right.history.partitions[0], event(2, 2**40)),))
 
@@ -154,7 +154,7 @@ def event(offset, time_ms, value=b"v"):
 
 @pytest.mark.parametrize(("start", "told"), [(None, [0, 1, 3]), (47, [3]), ("earliest", [0, 1, 3]), ("latest", [])])
 def test_verdicts_begin_where_they_are_told_to(start, told):
-    """At a time: what is below it has none. `latest`: what is not over yet."""
+    """At a time: records below it have none. `latest`: records that can still match."""
     left, right = [(60, b"a"), (90, b"b")], [(40, b"x"), (45, b"x"), (55, b"a"), (56, b"x")]
     _, judging = judged(left, right, start)
 
@@ -169,7 +169,7 @@ def test_a_join_that_starts_at_a_time_judges_what_its_left_records_reach():
 
 
 def test_rows_that_retention_has_deleted_are_never_taken_for_missing():
-    """Neither at the beginning nor later; a begin at a time asks the index for what is left."""
+    """Neither at the start nor later; a start at a time asks the index for what is left."""
     _, judging = judged([(50, b"a"), (52, b"a"), (90, b"b"), (91, b"b")], [(45, b"a"), (46, b"a")])
     judging.output.start[0] = 1
 
@@ -208,7 +208,7 @@ def test_right_records_that_retention_has_deleted_stop_it_or_are_counted(choice)
 
 
 def test_another_checkpoint_of_the_join_and_another_topic_are_refused():
-    """What they have written, or will write, is not what was looked at."""
+    """What they have written, or will write, differs from what was examined."""
     run, judging = judged([(50, b"a"), (90, b"b")], [(45, b"a"), (46, b"x")])
     judging.judge(1)
     saved = judging.saved
@@ -223,7 +223,7 @@ def test_another_checkpoint_of_the_join_and_another_topic_are_refused():
 
 
 def test_snapshots_stay_few_and_old_ones_go():
-    """A run each minute over a window of hours leaves many."""
+    """A run every minute over a window of hours leaves many."""
     run, judging = judged([(50, b"a"), LEFT_GOES_ON], [(45, b"a"), (50, b"x")])
     for _ in range(500):
         judging.judge()

@@ -1,4 +1,4 @@
-"""A back end of dicts: the model's rules in a few lines, and failures on demand. It keeps nothing on a disk."""
+"""A back end of dicts: the model's rules in a few lines, and failures on demand. It stores nothing on disk."""
 
 from __future__ import annotations
 

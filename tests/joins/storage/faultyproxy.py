@@ -1,4 +1,4 @@
-"""A real HTTP server between client and API that spoils the answers it is told to, after the API has acted or not."""
+"""A real HTTP server between client and API that spoils answers on demand, after the API has acted or without it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import requests
 
 Answer = requests.Response
 Fault = Callable[[BaseHTTPRequestHandler, Callable[[], Answer]], None]
-"""Gets the handler, and a call that passes the request on."""
+"""Takes the handler, and a call that passes the request on."""
 
 
 @dataclass
 class Proxy:
-    """`faults`: for the next requests, one each; then it only passes on. `seen`: method and path of every request.
+    """`faults`: for the next requests, one each; then it only forwards. `seen`: method and path of every request.
 
     only: faults are for requests with this in their path
     """

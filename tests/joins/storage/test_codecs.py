@@ -1,4 +1,4 @@
-"""JSON and Arrow carry the same, whatever it is; and what is broken is refused, whatever is broken."""
+"""JSON and Arrow carry the same values; broken bodies of any kind are refused."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_wrong_columns_are_named(change: dict[str, Any], told: str) -> None:
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_compressed_buffers_are_refused(compression: str) -> None:
-    """They unfold to any size before anybody can look."""
+    """They decompress to any size before they can be checked."""
     table = pa.table({"key": [bytes(10_000)]})
 
     with pytest.raises(RequestInvalid, match="compressed buffers"):
@@ -220,7 +220,7 @@ def test_bad_base64_is_refused_with_its_place(text: str) -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_an_encoding_is_undone_up_to_a_limit(encoding: str) -> None:
-    """A small body that unfolds to a large one is refused without being held."""
+    """A small body that decompresses to a large one is refused without being held in memory."""
     packed = compress(bytes(10_000), encoding)
 
     assert decompress(packed, encoding, 10_000) == bytes(10_000)

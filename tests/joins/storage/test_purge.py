@@ -1,4 +1,4 @@
-"""A server that nobody asks anything frees what has expired."""
+"""An idle server frees what has expired."""
 
 from __future__ import annotations
 

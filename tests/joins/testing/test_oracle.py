@@ -63,7 +63,7 @@ def chosen(policy: Policy, *right_partitions: list[Record]) -> list[tuple[int, i
     ],
 )
 def test_each_policy_chooses_from_the_interval(policy: Policy, expected: list[tuple[int, int]]) -> None:
-    """Records before and after the interval, and those of other keys, are nobody's choice."""
+    """Records before and after the interval, and those of other keys, are never chosen."""
     rights: list[Record] = [(89, b"a"), (92, b"a"), (98, b"a"), (104, b"a"), (106, b"a"), (100, b"b")]
 
     assert chosen(policy, rights) == expected
@@ -91,13 +91,13 @@ def test_equal_times_go_by_partition_then_offset(policy: Policy, expected: list[
 
 
 def test_nearest_prefers_the_earlier_of_two_equally_near() -> None:
-    """The later one stands first in the log, so that only the rule can choose."""
+    """The later one is first in the log, so that only the rule can choose."""
     assert chosen(Policy.NEAREST, [(103, b"a"), (97, b"a")]) == [(0, 1)]
 
 
 @pytest.mark.parametrize("policy", Policy)
 def test_null_keys_match_nothing(policy: Policy) -> None:
-    """A left null key goes out with its reason, a right one with nobody, not even with another null key."""
+    """A left null key goes out with its reason; a right one matches nothing, not even another null key."""
     history = History(topic("left", [(100, None), (100, b"a")]), topic("right", [(100, None)]))
 
     rows = join(history, spec(policy))
@@ -131,7 +131,7 @@ def test_records_from_the_future_take_part_in_nothing(policy: Policy) -> None:
 
 
 def test_one_right_record_may_stand_in_many_rows() -> None:
-    """It is unjoined only when it stands in none."""
+    """It is unjoined only if it appears in none."""
     history = History(topic("left", [(100, b"a")], [(101, b"a")]), topic("right", [(100, b"a"), (107, b"a")]))
 
     rows = join(history, spec(Policy.NEAREST))
@@ -141,7 +141,7 @@ def test_one_right_record_may_stand_in_many_rows() -> None:
 
 
 def test_unjoined_goes_by_the_rows_it_is_given() -> None:
-    """A right record in the interval that the policy passed over stands in no row."""
+    """A right record in the interval that the policy did not choose appears in no row."""
     history = History(topic("left", [(100, b"a")]), topic("right", [(99, b"a"), (100, b"a")]))
 
     assert unjoined(history, spec(Policy.NEAREST), join(history, spec(Policy.NEAREST))) == {(0, 0)}

@@ -298,7 +298,7 @@ def test_an_empty_range_is_an_empty_batch() -> None:
 
 
 def test_calls_fail_on_demand_and_then_no_more() -> None:
-    """Any call of the Protocol, as with a broker that is away for a while."""
+    """Any call of the Protocol, as with a broker that is unreachable for a while."""
     log: SimulatedLog = log_of(event(0, 10))
     protocol: TopicLog = log
 
@@ -311,7 +311,7 @@ def test_calls_fail_on_demand_and_then_no_more() -> None:
 
 
 def test_a_clock_never_goes_back() -> None:
-    """It is advanced, and by nothing negative."""
+    """It only advances, never by a negative amount."""
     clock = Clock(5)
 
     assert clock.advance(3) == clock.now_ms == 8

@@ -1,4 +1,4 @@
-"""Admissions as JSON, and what stands between a batch and the next one."""
+"""Admissions as JSON, and the state between two batches."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ FACTS = BucketFacts(
 
 
 def test_the_next_admission_begins_from_the_facts():
-    """At left's first record that was held back, with the progress that was proved; claims and `give_up` are over."""
+    """At left's first held record, with the proved progress; claims and `give_up` no longer apply."""
     after = BEFORE.after(FACTS, 2_000, join_spec())
 
     assert after == Bucket(
@@ -228,7 +228,7 @@ def test_a_range_of_which_everything_was_held_back_adds_no_bound():
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 30)), min_size=30, max_size=80))
 def test_an_admission_stays_small_however_many_batches_there_were(batches):
-    """Bounds that no window can ask for go, the others are a quarter of the join's span apart."""
+    """Bounds that no window can need are dropped, the others are a quarter of the join's span apart."""
     spec = join_spec(before_ms=200, after_ms=100)
     bucket = Bucket(0, {0: Reading.starting_at(0)}, {0: Reading.starting_at(0)})
     at_ms = 1_000

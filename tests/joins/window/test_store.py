@@ -27,14 +27,14 @@ from tests.joins.window.making import frame, positions, rows
 
 
 def a_slice(start: int, end: int, *, partition: int = 0) -> Slice:
-    """One record an offset, three keys."""
+    """One record per offset, three keys."""
     records = frame([(partition, o, o * 10, b"k%d" % (o % 3)) for o in range(start, end)])
     return Slice.build(records, {partition: (start, end)})
 
 
 @pytest.fixture(autouse=True)
 def _warnings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever earlier tests have been warned of: the same line passes once a minute."""
+    """Forget earlier tests' warnings: the same line passes only once a minute."""
     monkeypatch.setattr(store_module.log, "filters", [type(one)() for one in store_module.log.filters])
 
 
@@ -78,7 +78,7 @@ def test_marks_come_back_as_they_were_saved(tmp_path_factory, offsets):
 
 
 def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path):
-    """It is made by the first write."""
+    """The first write creates it."""
     store = FileStore(tmp_path / "not" / "there")
 
     assert store.slices(0, 0, 10) == []
@@ -89,7 +89,7 @@ def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path):
 
 
 def test_few_wide_slices_are_taken_before_many_narrow_ones(tmp_path: Path):
-    """A merged slice stands for what it was made of; the answer never overlaps, and stays within what was asked."""
+    """A merged slice replaces its parts; the answer never overlaps, and stays within the requested range."""
     store = FileStore(tmp_path)
     for start, end in ((0, 4), (4, 8), (8, 12), (0, 8), (20, 30)):
         store.save_slice(a_slice(start, end))
@@ -120,7 +120,7 @@ def test_a_missing_file_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_a_killed_worker_left_unfinished_is_forgotten_with_its_range(tmp_path: Path):
-    """Not before: its worker may live yet."""
+    """Not before: its worker may still be alive."""
     store = FileStore(tmp_path)
     store.save_slice(a_slice(0, 4))
     for name in (".right-0-0-4.slice.0a1b", ".right-0-4-8.slice.0a1b", ".left-0-0-4.marks.0a1b"):
@@ -190,7 +190,7 @@ def test_broken_marks_are_passed_over_with_a_warning(tmp_path: Path, caplog: pyt
 
 
 def test_a_flipped_byte_anywhere_changes_nothing_or_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    """Head and content: a file gives what was saved, or nothing."""
+    """Head and content: a file returns what was saved, or nothing."""
     store = FileStore(tmp_path)
     one = a_slice(0, 4)
     store.save_slice(one)
@@ -206,7 +206,7 @@ def test_a_flipped_byte_anywhere_changes_nothing_or_is_noticed(tmp_path: Path, c
 
 
 def test_a_file_under_another_name_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    """What it covers stands in it, and not in what someone called it."""
+    """What it covers is recorded inside, not in the name that someone gave it."""
     store = FileStore(tmp_path)
     store.save_slice(a_slice(0, 4))
     (tmp_path / "right-0-0-4.slice").rename(tmp_path / "right-0-0-9.slice")
@@ -216,7 +216,7 @@ def test_a_file_under_another_name_is_ignored(tmp_path: Path, caplog: pytest.Log
 
 
 def test_temporary_and_foreign_files_are_not_looked_at(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    """Half-written files of a writer that was killed, and whatever else lies about."""
+    """Half-written files of a killed writer, and any foreign files."""
     store = FileStore(tmp_path)
     for name in (".right-0-0-4.slice.1234", "right-0-0-4.slice.bak", "notes.txt", "right-0-0.slice"):
         (tmp_path / name).write_bytes(b"half")
@@ -300,7 +300,7 @@ def small_folder(tmp_path: Path):
 
 
 def test_a_slice_that_finds_no_room_stays_in_memory(small_folder: Path, caplog: pytest.LogCaptureFixture):
-    """The same slice comes back, nothing half written is left, and one warning tells why and what to do."""
+    """The same slice is returned, nothing half-written is left, and one warning says why and what to do."""
     store = FileStore(small_folder)
     one = a_slice(0, 300)
 
@@ -316,7 +316,7 @@ def test_a_slice_that_finds_no_room_stays_in_memory(small_folder: Path, caplog: 
 
 
 def test_a_folder_that_is_no_folder_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    """Whatever the operating system says of it: here a file stands where the folder should."""
+    """Whatever the operating system reports: here a file is in the folder's place."""
     (tmp_path / "windows").write_text("somebody's")
     store = FileStore(tmp_path / "windows" / "0")
     one = a_slice(0, 4)
@@ -330,7 +330,7 @@ def test_a_folder_that_is_no_folder_ends_nothing(tmp_path: Path, caplog: pytest.
 
 
 def test_folders_of_earlier_checkpoints_are_removed_and_no_others(tmp_path: Path):
-    """Another join's stay, also where its name begins with this one's; so does what is not ours at all."""
+    """Another join's stay, even if its name starts with this one's; so does anything that is not ours."""
     mine, old, other = "0" * 32, "1" * 32, "2" * 32
     for join, generation in (("join", mine), ("join", old), ("join-two", other), ("two", other)):
         FileStore(generation_folder(tmp_path, join, generation) / "0").save_slice(a_slice(0, 4))
@@ -348,7 +348,7 @@ def test_folders_of_earlier_checkpoints_are_removed_and_no_others(tmp_path: Path
 
 
 def test_each_user_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch):
-    """The temporary folder is everybody's: what one user has made there, no other can write to."""
+    """Everybody shares the temporary folder: what one user creates there, no other can write to."""
     mine = own_folder()
     monkeypatch.setattr(store_module.os, "getuid", lambda: 12_345)
 

@@ -72,7 +72,7 @@ def test_an_unmatched_record_says_why(policy):
 @settings(max_examples=30)
 @given(rows(), rows(partitions=1, null_keys=True), st.sampled_from(Policy), st.data())
 def test_marks_and_joined_are_the_records_in_the_rows(right, left, policy, data):
-    """A mark for each right record that stands in a row and for no other; late flags stay with their record."""
+    """A mark for each right record that appears in a row and for no other; late flags stay with their record."""
     parts = [right[i::3] for i in range(3)]
     window = window_of(*parts, policy=policy)
     late = data.draw(st.lists(st.booleans(), min_size=len(left), max_size=len(left)))
@@ -168,7 +168,7 @@ def test_compacting_drops_the_expired_where_they_are_half(right, expiry_ms):
 
 
 def test_many_small_slices_become_few():
-    """However long a join runs: three of a size at most, and one size is four of the next smaller one."""
+    """However long a join runs: at most three of a size, each size four times the next smaller one."""
     window = Window(join_spec())
 
     for offset in range(200):
