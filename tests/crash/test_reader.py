@@ -68,7 +68,7 @@ def test_the_reader_has_read_the_output_when_it_is_past_the_last_marker(broker, 
 
 
 def test_what_is_committed_later_has_not_been_read_before(broker, reader):
-    """A reader that is closed stays where it stood."""
+    """A closed reader stays where it was."""
     read, topic = reader
     kafka = {"bootstrap.servers": broker.bootstrap}
     with closing(BrokerLog(topic, kafka)) as log:

@@ -290,7 +290,7 @@ def test_a_job_does_not_show_its_properties(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_are_valid(path: Path) -> None:
-    """As they stand, without any variable set."""
+    """As they are, without any variable set."""
     assert load_job(path, {}).spec.left.topic == "clicks"
 
 

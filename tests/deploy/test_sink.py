@@ -148,7 +148,7 @@ def test_a_batch_that_went_in_part_goes_on_behind_it(
 def test_a_batch_that_has_become_shorter_than_what_is_in_is_refused(
     kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where records were put aside and, with another job file, are not: what is missing would count as written."""
+    """As if records went to side topics and, with another job file, do not: what is missing would count as written."""
     topic = topic_factory()
     monkeypatch.setattr(delivery, "PART_BYTES", 1)
 

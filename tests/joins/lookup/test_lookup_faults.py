@@ -145,7 +145,7 @@ def test_without_the_delay_api_or_its_collector_left_holds_and_goes_on_by_itself
 
 
 def test_a_feeder_that_stands_still_longer_than_max_wait_gives_no_false_unmatched(world, join, running, delay_proxy):
-    """What passes without right says so; once the feeder goes on, left is joined as ever."""
+    """Rows without right say so in their reason; once the feeder goes on, left is joined as usual."""
     start = now_ms() - 600_000
     left, right = events(start)
     stored_until = start + 5_000
@@ -243,7 +243,7 @@ def test_a_store_wiped_within_a_batch_gives_no_answer(world, join, running):
 
 
 def test_left_that_lags_longer_than_the_store_keeps_goes_on_by_choice_with_its_own_reason(world, join, running):
-    """The same checkpoint stops first, and goes on once told to; what the store still keeps is matched."""
+    """The same checkpoint stops first, and goes on once configured to; what the store still keeps is matched."""
     spec = join()
     time_ms = now_ms()
     lagging, fresh = time_ms - RETENTION_MS - 60_000, time_ms - 60_000

@@ -218,7 +218,7 @@ def test_a_look_up_knows_whether_the_store_keeps_the_latest_only(spec, backend):
 def test_a_broker_that_is_away_is_waited_for_and_connected_to_anew(world, spec, look, caplog, monkeypatch, tmp_path):
     """By the join and by the feeder; what was asked in vain is asked through a new connection."""
     world.publish("stored", now_ms() - 1_000)
-    patient = {"broker.session.timeout.ms": "120000"}  # nobody takes its leadership away meanwhile
+    patient = {"broker.session.timeout.ms": "120000"}  # it keeps its leadership meanwhile
     with Broker(tmp_path / "broker", patient) as own:
         kafka = {"bootstrap.servers": own.bootstrap}
         admin = AdminClient(kafka)

@@ -130,7 +130,7 @@ def test_a_late_left_record_makes_no_verdict_false(judged_too, outcome):
 
 def test_a_slice_ends_before_a_record_that_is_not_over_whatever_the_search_said():
     """Times in the payload are searched for on the promise of a disorder, which late right records break."""
-    times = [10, 50, 20, 30, 70]  # those below 50 are over
+    times = [10, 50, 20, 30, 70]  # those below 50 can no longer match
     events = tuple(event(i, time_ms, b'{"time": %d}' % time_ms) for i, time_ms in enumerate(times))
     side = Side(topic="right", disorder_ms=0, time="$.time", format=Format.JSON)
     left = [(50, b"a"), (60, b"b"), LEFT_GOES_ON]

@@ -51,7 +51,7 @@ def half_a_body(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) 
 
 
 def shorter_body(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> None:
-    """The answer breaks off, and its length says so: a proxy that does not know better."""
+    """The answer breaks off, with a matching length: a proxy that does not know better."""
     got = forward()
     answer(handler, got.status_code, _headers(got), got.content[: len(got.content) // 2])
 

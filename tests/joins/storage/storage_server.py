@@ -35,7 +35,7 @@ SCOPES = {
 
 @dataclass
 class Clock:
-    """A clock that moves when told."""
+    """A clock that moves only on demand."""
 
     now_ms: int = NOON_MS
 

@@ -17,7 +17,7 @@ from joins.storage.model import Backend, Item, Keep, Namespace
 
 AEROSPIKE = "TEACUP_AEROSPIKE"
 SESSION = uuid4().hex[:8]
-"""In the names of namespaces, as a server keeps them from one run to the next."""
+"""Part of the names of namespaces, because a server keeps them from one run to the next."""
 
 
 class Open(Protocol):

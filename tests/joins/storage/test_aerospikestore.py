@@ -1,4 +1,4 @@
-"""What is particular to the back end on Aerospike: what the server frees, and how its failures are told."""
+"""What is specific to the back end on Aerospike: what the server frees, and how its failures are reported."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_items_beyond_the_servers_record_size_are_rejected(store: AerospikeStore
 
 @NEEDS_AEROSPIKE
 def test_a_record_that_changed_since_it_was_read_is_not_overwritten(store: AerospikeStore, client: aerospike.Client):
-    """Also when it was removed and made again, so that the server counts its generations from 1."""
+    """Also when it was removed and recreated, so that the server counts its generations from 1."""
     stale = store._fetch(ALL, [b"raced"], "items")
     store.write(ALL, [item(b"raced", version=1)], NOW)
     (first,) = store._fetch(ALL, [b"raced"], "items")

@@ -308,7 +308,7 @@ def test_a_key_twice_in_a_request_is_carried_out_in_its_order(latest: tuple[Back
 
 @pytest.mark.parametrize("key", [LONG, b"\0", b"a" * 510, b"a" * 511, b"\xff\xfe"], ids=len)
 def test_any_key_of_one_byte_or_more(latest: tuple[Backend, Namespace], key: bytes):
-    """Long ones that differ at their end only are told apart."""
+    """Long ones that differ only at their end are distinguished."""
     store, space = latest
     near = key + b"x"
     store.write(space, [item(key, value=b"1"), item(near, value=b"2")], NOW)

@@ -258,7 +258,7 @@ def test_a_slow_answer_is_asked_for_again(
 
 
 def test_unsettled_items_are_sent_again_by_themselves(server: RunningServer, store: DictBackend) -> None:
-    """Not their whole request; the outcomes stand in the order of the call."""
+    """Not their whole request; the outcomes are in the order of the call."""
     sizes: list[int] = []
     plain = store.write
     store.write = lambda namespace, items, now_ms: (sizes.append(len(items)), plain(namespace, items, now_ms))[1]  # type: ignore[method-assign]
@@ -271,7 +271,7 @@ def test_unsettled_items_are_sent_again_by_themselves(server: RunningServer, sto
 
 
 def test_items_that_stay_unsettled_are_told(server: RunningServer, store: DictBackend) -> None:
-    """Plain data has their outcomes; columns raise, as nobody may take a part for the whole."""
+    """Plain data has their outcomes; columns raise, because a part must not be taken for the whole."""
     client = server.client(attempts=2)
     store.answer = [Status.IN_DOUBT] * 2
     assert [one.status for one in client.write("latest", [item()])] == ["in_doubt"]

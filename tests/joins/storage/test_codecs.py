@@ -102,7 +102,7 @@ def _bare(results: list[Any]) -> list[Any]:
 
 
 def test_more_items_than_allowed_are_too_many(codec: Codec) -> None:
-    """Told before anything is done."""
+    """Reported before anything is done."""
     with pytest.raises(RequestTooLarge, match="3 items"):
         codec.decode_keys(codec.encode_keys([b"a"] * 3), 2)
 

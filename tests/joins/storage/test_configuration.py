@@ -1,4 +1,4 @@
-"""The server's YAML: the example is valid, and what is wrong is told with its key."""
+"""The server's YAML: the example is valid, and errors are reported with their key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def loaded(folder: Path, **changes: Any) -> ServeConfig:
 
 
 def test_the_example_is_valid() -> None:
-    """As it stands beside the others."""
+    """As it is beside the others."""
     config = ServeConfig.load(ROOT / "deploy" / "jobs" / "storage.yaml", {})
 
     assert config.namespaces[0].namespace == Namespace("impressions", Keep.ALL, 32, 172_800_000)
@@ -59,7 +59,7 @@ def test_wrong_settings_are_named(tmp_path: Path, changes: dict[str, Any], told:
 
 
 def test_scopes_of_tokens_are_those_of_the_namespaces(tmp_path: Path) -> None:
-    """A typing error in a tokens file is told at the start."""
+    """A typo in a tokens file is reported at the start."""
     secret, token = new_token("feeder", ["a:write", "b:read"])
     (tmp_path / "good").write_text(token.line())
     (tmp_path / "bad").write_text(new_token("feeder", ["c:write"])[1].line())

@@ -176,7 +176,7 @@ def test_a_larger_map_size_makes_room(url: str):
 
 
 def test_a_wiped_store_has_another_generation(url: str, tmp_path: Path):
-    """Made anew by the next opening."""
+    """The next opening recreates it."""
     with lmdb_store(url, SPACE) as store:
         before = store.state(SPACE, NOW)
     shutil.rmtree(tmp_path / "store")
@@ -232,7 +232,7 @@ def test_a_wrong_url_is_refused_before_anything_is_opened(url: str, words: str):
 
 @pytest.mark.parametrize("sync", ["yes", "no"])
 def test_a_store_that_was_open_when_the_machine_went_down_is_refused(url: str, tmp_path: Path, sync: str):
-    """As a mark of another boot tells; with the remedy, and whatever it is opened with."""
+    """As a mark of another boot shows; with the remedy, and for either setting of sync."""
     open_backend(url, [SPACE]).close()
     (tmp_path / "store" / "unsynced" / "another-boot.1").touch()
 

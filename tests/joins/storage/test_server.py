@@ -107,7 +107,7 @@ def test_a_single_item_that_is_not_kept_is_a_problem(
 
 
 def test_tells_what_a_namespace_keeps(server: RunningServer) -> None:
-    """And where it stands; the floor only goes up."""
+    """And its state; the floor only goes up."""
     before = call(server, "GET", "/v1/namespaces/kept", "reader").json()
     raised = call(server, "PUT", "/v1/namespaces/kept/retained_from", json={"retained_from": 50}).json()
     lower = call(server, "PUT", "/v1/namespaces/kept/retained_from", json={"retained_from": 20}).json()
@@ -165,7 +165,7 @@ def test_scopes_are_of_a_namespace_or_of_all(
 
 
 def test_an_unknown_token_is_refused_everywhere(server: RunningServer) -> None:
-    """Also where the namespace is unknown: nothing is told to strangers."""
+    """Even if the namespace is unknown: strangers learn nothing."""
     wrong = {"Authorization": "Bearer a-token-that-nobody-made"}
 
     for path in (ALL, "/v1/namespaces/other", "/v1/namespaces"):

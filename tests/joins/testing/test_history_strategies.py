@@ -116,7 +116,7 @@ CORNERS = {
 
 @pytest.mark.parametrize("corner", CORNERS)
 def test_histories_reach_the_corner(corner: str) -> None:
-    """Each of the situations that a join has to stand is drawn, not only allowed."""
+    """Each situation that a join must survive is really drawn, not only allowed."""
     found = find(histories(SPEC), CORNERS[corner], settings=SEARCH)
 
     assert CORNERS[corner](found)

@@ -120,7 +120,7 @@ def test_a_time_is_reached_where_a_readable_record_has_it(
 def test_an_exact_answer_is_the_first_record_of_all(
     drawn: tuple[JoinSpec, Side, SimulatedLog], data: st.DataObject
 ) -> None:
-    """Where the index is exact, nothing but data stands in the log, and what is found lies in the range."""
+    """If the index is exact, the log holds only data, and the found record is in the range."""
     _, side, log = drawn
     plain = TopicHistory(
         "t",
@@ -222,7 +222,7 @@ def test_a_poisoned_index_answers_wrongly_and_is_not_believed(poison: Event) -> 
 
 
 def test_a_gap_does_not_answer() -> None:
-    """Compaction took the offset away, from the index as well."""
+    """Compaction removed the offset, from the index as well."""
     log = log_of(event(0, 10), event(1, 30, Kind.GAP), event(2, 30))
 
     assert log.estimate({0: 20}) == {0: 2}

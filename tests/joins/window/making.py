@@ -120,7 +120,7 @@ Row = tuple[int, bytes] | tuple[int, bytes, int]
 
 
 def topic(name: str, *partitions: Sequence[Row]) -> TopicHistory:
-    """A topic whose records are appended at their time (or later, as the log only grows)."""
+    """A topic whose records are appended at their time (or later, because the log only grows)."""
     made = []
     for p, records in enumerate(partitions):
         appended = readable = 0

@@ -28,7 +28,7 @@ def joins_with_history(draw, *, lies=False, liars_key=LIARS_KEY):
 
 
 def never_joined(simulation):
-    """The right records from where right was started on that stand in no row of the oracle's."""
+    """The right records from right's start on that appear in no row of the oracle."""
     history, spec = History(simulation.left.history, simulation.right.history), simulation.spec
     start = simulation.started_at["right"]
     positions = oracle.unjoined(history, spec, oracle.join(history, spec))

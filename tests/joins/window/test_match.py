@@ -21,7 +21,7 @@ Pair = tuple[int, tuple[int, int] | None]
 
 
 def two_bits(keys: pl.Series) -> slices.U64:
-    """Keys share a group, and it takes the comparison of keys to tell them apart."""
+    """Keys share a group, and only comparing them distinguishes them."""
     return (keys.hash(slices.HASH_SEED).to_numpy() >> np.uint64(62)) << np.uint64(62)
 
 

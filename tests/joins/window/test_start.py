@@ -124,7 +124,7 @@ def test_the_state_before_the_first_batch():
 
 
 def test_other_numbers_of_partitions_are_refused():
-    """Both are told."""
+    """Both are in the message."""
     left, right = logs(topic("left", steps(1), steps(1)), topic("right", steps(1)))
 
     with pytest.raises(NotCoPartitioned, match="'left' has 2 partitions, right topic 'right' has 1"):
@@ -173,7 +173,7 @@ def test_a_later_start_needs_no_more_than_retention_has_left(start):
 
 
 def test_an_empty_right_topic_whose_records_were_deleted_is_refused_too():
-    """Nobody knows what stood there."""
+    """It is unknown what was there."""
     left, right = cut_short()
     right.delete_before(0, 5)
 

@@ -11,7 +11,7 @@ from tests.joins.spark import Put, history, produce, running
 
 
 def test_a_join_without_a_usable_folder_is_right_also_after_a_restart(spark, broker, topic_factory, tmp_path: Path):
-    """A file stands where the folder should: nothing is kept there, and a new query reads its window from the log."""
+    """A file is in the folder's place: nothing is kept there, and a new query reads its window from the log."""
     kafka = {"bootstrap.servers": broker.bootstrap}
     spec = JoinSpec(
         name="unusable",
