@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from dedup.identity import Identity
 from dedup.replayrange import Bounds
@@ -24,6 +24,7 @@ from dedup.results import Loaded
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.errors import KafkaUnavailable
+from kafkaio.fairshare import fair_shares
 from kafkaio.rangereader import RangeReader
 from kafkaio.topiclog import Ends, TopicLog
 
@@ -86,10 +87,10 @@ class KafkaResults:
         starts = {p: one.start for p, one in ends.items()}
         if bounds.since_ms is not None:
             found = self._log.estimate(dict.fromkeys(ends, bounds.since_ms))
-            tail = share((one.stable - one.start for one in ends.values()), self._tail)
-            starts = {p: max(min(found[p], one.stable - tail), one.start) for p, one in ends.items()}
+            tails = fair_shares({p: one.stable - one.start for p, one in ends.items()}, self._tail)
+            starts = {p: max(min(found[p], one.stable - tails[p]), one.start) for p, one in ends.items()}
         sizes = {p: one.stable - starts[p] for p, one in ends.items()}
-        quota = share(sizes.values(), bounds.limit)
+        shares = fair_shares(sizes, bounds.limit)
         if sum(sizes.values()) > bounds.limit:
             log.warning(
                 "%s holds %d records that may be results of a replay, of which the last %d are loaded: duplicates go "
@@ -98,7 +99,7 @@ class KafkaResults:
                 sum(sizes.values()),
                 bounds.limit,
             )
-        return {p: max(starts[p], one.stable - quota) for p, one in ends.items()}
+        return {p: max(starts[p], one.stable - shares[p]) for p, one in ends.items()}
 
 
 def readable_ends(
@@ -124,15 +125,3 @@ def readable_ends(
         time.sleep(_POLL_S)
         ends = {p: one for p, one in topic.ends().items() if p in first}
     return ends
-
-
-def share(sizes: Iterable[int], limit: int) -> int:
-    """The largest quota per partition with which all partitions together stay within the limit. Pure."""
-    counts = sorted(sizes)
-    rest = limit
-    for i, count in enumerate(counts):
-        quota = rest // (len(counts) - i)
-        if count > quota:
-            return quota
-        rest -= count
-    return counts[-1] if counts else 0

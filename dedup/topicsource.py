@@ -21,9 +21,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from dedup.errors import DataLoss, SpecChanged
-from dedup.kafkaresults import share
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaUnavailable
+from kafkaio.fairshare import fair_shares
 from kafkaio.topiclog import Ends
 
 FORMAT = 1
@@ -162,8 +162,8 @@ def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends],
                 "truncated (an unclean leader election, or records deleted by hand); give a new checkpoint"
             )
     rests = {p: max(one.stable - at[p], 0) for p, one in ends.items()}
-    quota = share(rests.values(), ranges.max_records)
-    spans = {str(p): [at[p], at[p] + min(rests[p], quota)] for p in sorted(ends)}
+    shares = fair_shares(rests, ranges.max_records)
+    spans = {str(p): [at[p], at[p] + shares[p]] for p in sorted(ends)}
     if start and all(a == b for a, b in spans.values()):
         return dict(start)
     number = start["number"] + 1 if start else 1

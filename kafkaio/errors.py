@@ -56,7 +56,7 @@ class OffsetOutOfRange(KafkaIOError):
         self.end = end
 
     def __str__(self) -> str:
-        why = "retention has deleted it" if self.offset < self.start else "the log was truncated or made again"
+        why = "retention has deleted it" if self.offset < self.start else "the log was truncated or recreated"
         return (
             f"offset {self.offset} of {self.topic}-{self.partition} is not in the log, which holds "
             f"[{self.start}, {self.end}): {why}"

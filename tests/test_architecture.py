@@ -29,6 +29,8 @@ PURE = [
     "kafkaio.eventtime",
     "kafkaio.duck",
     "kafkaio.errors",
+    "kafkaio.fairshare",
+    "kafkaio.finalerror",
     "kafkaio.producible",
     "datadelay.progress",
     "datadelay.publish",

@@ -19,6 +19,7 @@ from typing import Any
 
 from joins.spec import DataLoss, JoinError, Side, SpecChanged, SpecError, check_duration
 from kafkaio.eventtime import typical
+from kafkaio.fairshare import fair_shares
 from kafkaio.topiclog import Ends
 
 FORMAT = 1
@@ -221,7 +222,7 @@ class Fed:
         missing = sorted(set(self.spans) - set(ends))
         if missing:
             raise DataLoss(f"right topic {spec.right.topic!r} has lost its partitions {missing}: {REMEDY}")
-        taken = shares({p: max(ends[p].stable - at[p], 0) for p in at}, spec.max_records)
+        taken = fair_shares({p: max(ends[p].stable - at[p], 0) for p in at}, spec.max_records)
         if not any(taken.values()):
             return None
         spans = {p: Span(at[p], at[p] + taken[p]) for p in at}
@@ -237,19 +238,6 @@ def proven_by(times: Sequence[int], block: int) -> int | None:
     if not times:
         return None
     return typical(times) if len(times) >= block else max(times)
-
-
-def shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
-    """How much each may take, at most `limit` together (and at least 1 if anything waits); small ones first."""
-    taken: dict[int, int] = {}
-    left = limit
-    for rank, p in enumerate(sorted(waiting, key=lambda p: (waiting[p], p))):
-        taken[p] = min(waiting[p], left // (len(waiting) - rank))
-        left -= taken[p]
-    if left and not any(taken.values()) and waiting:  # fewer than partitions: one partition takes them
-        p = max(waiting, key=lambda p: (waiting[p], p))
-        taken[p] = min(waiting[p], left)
-    return taken
 
 
 def never_fed_below(

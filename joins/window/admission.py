@@ -32,6 +32,7 @@ from joins.window.listing import Listing
 from joins.window.lockstep import Asking, in_lockstep
 from joins.window.plan import Plan, plan_bucket, plan_left, rebased
 from joins.window.state import Admission, Bucket
+from kafkaio.fairshare import fair_shares
 from kafkaio.topiclog import TopicLog
 
 RENEW_EVERY_MS = 24 * 3_600_000  # even without records to read: Kafka keeps the offsets of groups for seven days
@@ -94,7 +95,7 @@ def admit(
     watch  remembers looks that led to no admission; without it, `max_wait` counts from the last admission
     """
     watch = watch or Watch(UNKNOWN)
-    shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, spec.max_records)
+    shares = _shares(spec, state, listing)
     plans = {
         number: plan_bucket(spec, bucket, listing, shares[number], watch.since_ms(number))
         for number, bucket in state.buckets.items()
@@ -106,7 +107,7 @@ def admit_by_frontier(
     spec: JoinSpec, state: Admission, listing: Listing, left: TopicLog, frontier_ms: int, watch: Watch
 ) -> Planned | None:
     """Like `admit`, for a right topic that the feeder reads: `frontier_ms` says how far, `UNKNOWN` if not known."""
-    shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, spec.max_records)
+    shares = _shares(spec, state, listing)
     plans = {
         number: plan_left(spec, bucket, listing, frontier_ms, shares[number], watch.since_ms(number))
         for number, bucket in state.buckets.items()
@@ -146,11 +147,7 @@ def _next_admission(
     return Planned(admission, {number: plan.expected for number, plan in made.items()}, ahead)
 
 
-def fair_shares(unread: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Max-min fair: no bucket gets more than it has unread while another with unread records gets less."""
-    shares: dict[int, int] = {}
-    left_over = limit
-    for i, (number, records) in enumerate(sorted(unread.items(), key=lambda item: item[1])):
-        shares[number] = max(min(records, left_over // (len(unread) - i)), 1)
-        left_over -= min(shares[number], left_over)
-    return shares
+def _shares(spec: JoinSpec, state: Admission, listing: Listing) -> dict[int, int]:
+    """How many records the batch may read of each bucket, one at least."""
+    shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, spec.max_records)
+    return {number: max(share, 1) for number, share in shares.items()}

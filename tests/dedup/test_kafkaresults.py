@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from dedup.batchtag import BATCH, BatchTag
 from dedup.identity import LEFT, Identity, Within
-from dedup.kafkaresults import KafkaResults, share
+from dedup.kafkaresults import KafkaResults
 from dedup.replayrange import Bounds
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.rangereader import HEADERS
@@ -139,14 +139,6 @@ def test_only_results_of_the_batch_that_is_asked_for_count(kafka, topic_factory,
 
     assert piece.ids.to_list() == [str(tags[1]).encode() + b"|0:1"]
     assert piece.foreign == 1
-
-
-@pytest.mark.parametrize(
-    ("sizes", "limit", "quota"), [([10, 1], 4, 3), ([5, 5], 4, 2), ([2, 3], 9, 3), ([], 5, 0), ([0, 7], 7, 7)]
-)
-def test_partitions_share_the_limit(sizes, limit, quota):
-    """The largest quota with which all together stay within it."""
-    assert share(sizes, limit) == quota
 
 
 def test_a_header_of_the_users_is_an_id(kafka, topic_factory, results):

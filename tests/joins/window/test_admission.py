@@ -16,7 +16,7 @@ from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts, histories, specs
-from joins.window.admission import admit, fair_shares
+from joins.window.admission import admit
 from joins.window.batch import find_facts
 from joins.window.listing import list_ends
 from joins.window.readable import BLOCKS_AHEAD
@@ -49,26 +49,6 @@ SIDES = ("left", "right")
 
 def outcomes(run):
     return [(r.left_partition, r.left_offset, r.outcome, r.reason) for r in run.run.sorted_results()]
-
-
-# Shares
-
-
-@given(st.dictionaries(st.integers(0, 20), st.integers(0, 300), min_size=1, max_size=9), st.integers(1, 400))
-def test_shares_are_max_min_fair(unread, limit):
-    """No bucket gets more than it has while one that has more gets less; all together fit (but one record each)."""
-    shares = fair_shares(unread, limit)
-
-    assert shares.keys() == unread.keys()
-    assert all(1 <= shares[n] <= max(records, 1) for n, records in unread.items())
-    assert sum(shares.values()) <= max(limit, len(unread))
-    cut = [shares[n] for n, records in unread.items() if shares[n] < records]
-    if cut:
-        assert max(shares.values()) <= max(cut)
-        assert max(cut) - min(cut) <= 1
-        assert sum(shares.values()) >= limit - len(unread)
-    else:
-        assert shares == {n: max(records, 1) for n, records in unread.items()}
 
 
 # The limit
