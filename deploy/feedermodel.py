@@ -37,7 +37,7 @@ class FeedStorageKeys(Keys):
     items_per_request: int = Field(default=5_000, ge=1, le=10_000, description="records written by one request")
     requests_at_once: int = Field(default=4, ge=1, description="requests at a time of each task")
     unreachable_for: Annotated[Duration, Field(gt=0)] = Field(
-        default=as_written("5m"), description="how long a store that is away only holds the feeder, before it fails"
+        default=as_written("5m"), description="how long an unreachable store only holds the feeder before it fails"
     )
 
 

@@ -235,7 +235,7 @@ def _told(model: type[BaseModel], raw: Mapping[str, Any], where: Where, error: E
         allowed = list(_field_descriptions(_model_at(model, where[:-1])))
         close = difflib.get_close_matches(str(where[-1]), allowed, 1)
         hint = f"did you mean {close[0]}? " if close else ""
-        return f"is no key here; {hint}allowed: {', '.join(allowed)}"
+        return f"unknown key; {hint}allowed: {', '.join(allowed)}"
     if error["type"] in ("model_type", "dict_type", "model_attributes_type"):
         inner = _model_at(model, where)
         keys = f" with {', '.join(_field_descriptions(inner))}" if inner else " of names to values"

@@ -391,4 +391,4 @@ class LookupJoinKeys(WindowJoinKeys):
         default=(),
         description="generations of feeder or store to accept besides those that the checkpoint began with",
     )
-    window_folder: None = Field(default=None, description="of no use here: no window is kept")
+    window_folder: None = Field(default=None, description="not supported for lookup joins: they keep no window")

@@ -73,7 +73,7 @@ def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Each property that is refused, and what is allowed instead."""
     for key, value in given.items():
         if key != "master" and not key.startswith("spark."):
-            yield key, "is no Spark property: give `master`, or a name that begins with `spark.`"
+            yield key, "not a Spark property: give `master`, or a name that begins with `spark.`"
         elif key == "spark.task.maxFailures" and not (value.isdecimal() and int(value) > 1):
             yield key, "give 2 or more: a task that fails must be tried again, or one lost connection ends the job"
         elif key in ("master", "spark.master"):

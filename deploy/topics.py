@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from deploy.job import WindowJob
 from joins.lookup.spec import LookupSpec
-from joins.window.copartition import check_counts
+from joins.window.guard import check_counts
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError, TopicMissing
 

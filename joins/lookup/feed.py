@@ -101,7 +101,7 @@ class FeedSpec:
         if self.on_data_loss not in ("stop", "continue"):
             raise SpecError(f"on_data_loss: {self.on_data_loss!r} is not allowed; give 'stop' or 'continue'")
         if self.dead_letter == self.right.topic:
-            raise SpecError(f"dead_letter: {self.dead_letter!r} is right's topic; what is put aside would come again")
+            raise SpecError(f"dead_letter: {self.dead_letter!r} is right's topic; dead letters would be read again")
 
     def identity(self) -> dict[str, object]:
         """What a checkpoint is bound to."""

@@ -114,7 +114,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if waited_s > gives_up_s:
                     if isinstance(error, KafkaUnavailable | ClockBehind):
                         raise
-                    raise StoreAway(f"the storage API was away for {waited_s:.0f} s: {error}") from error
+                    raise StoreAway(f"the storage API was unreachable for {waited_s:.0f} s: {error}") from error
                 self._say(f"holds: {error} (for {waited_s:.0f} s now; gives up after {gives_up_s:.0f} s)")
                 if isinstance(error, KafkaUnavailable):
                     self._disconnect()  # the next attempt opens a new connection: librdkafka may never reconnect
@@ -252,7 +252,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 namespace = patient.namespace(self._spec.storage.namespace)
         except AWAY as error:
             raise StoreAway(
-                f"the storage API was away for {self._spec.storage.unreachable_for_s:g} s: {error}"
+                f"the storage API was unreachable for {self._spec.storage.unreachable_for_s:g} s: {error}"
             ) from error
         except REFUSED as error:
             raise refused(self._spec.name, error) from error

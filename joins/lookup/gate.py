@@ -47,7 +47,7 @@ def judge(delay: Delay, store_generation: str, pinned: Mapping[str, object], acc
     if fed is not None and fed != store_generation and fed not in accepted:
         return Verdict(
             waits_for=f"consumer {who} feeds a store of generation {fed}, here answers {store_generation}: "
-            "correct the address of one of them, or let the feeder begin anew with this store",
+            "correct the address of one of them, or let the feeder start over with this store",
             shut=True,
         )
     if delay.state in (State.OK, State.CAUGHT_UP) and delay.consumed_until_ms is not None:

@@ -58,7 +58,7 @@ def to_items(records: pl.DataFrame, late: pl.Series, retention_ms: int) -> pa.Ta
     """
     for name in ("key", "time"):
         if records[name].null_count():
-            raise ValueError(f"{records[name].null_count()} records have no {name}; sort them out before")
+            raise ValueError(f"{records[name].null_count()} records have no {name}; remove them first")
     count = len(records)
     tags = np.empty(count, _TAG)
     tags["partition"], tags["offset"] = records["partition"].to_numpy(), records["offset"].to_numpy()

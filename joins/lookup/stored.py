@@ -58,7 +58,7 @@ class Store:
                     if isinstance(error, StoreChanged):
                         raise
                     raise StoreUnreachable(
-                        f"{where} was not to be had for {waited_s:.0f} s ({error}); start the storage API, then this "
+                        f"{where} was unreachable for {waited_s:.0f} s ({error}); start the storage API, then this "
                         "job goes on from its checkpoint"
                     ) from error
                 log.warning(

@@ -35,7 +35,7 @@ from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 
 FORMAT = 1
 SNAPSHOTS = 200
-REMEDY = "remove the folder `unjoined` of the checkpoint and begin anew at a time (`teacup unjoined --start TIME`)"
+REMEDY = "remove the folder `unjoined` of the checkpoint and start over at a time (`teacup unjoined --start TIME`)"
 
 
 def over_until(admission: Admission) -> int:
@@ -186,7 +186,7 @@ def begin(spec: JoinSpec, seen: Seen, right: TopicLog, output: TopicLog, begin_m
     if cut:
         raise DataLoss(
             f"retention has deleted rows of output {output.topic!r}, in partition {cut[0]} below offset {low[cut[0]]}: "
-            "right records that stood in them would be told as unjoined. Begin with later right records: "
+            "right records that are in them would be reported as unjoined. Start with later right records: "
             "`teacup unjoined --start TIME`, TIME at least `after` and `max_future_skew` later than the rows that are "
             "left, or `--start latest`"
         )

@@ -10,17 +10,16 @@ Two things would make a join silently miss pairs, and a sample shows both:
 
 from __future__ import annotations
 
-import logging
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 
 from joins.spec import JoinSpec, NotCoPartitioned
+from joins.window.guard import check_counts
 from kafkaio.pointread import PointReader
 from kafkaio.topiclog import TopicLog
 
 SAMPLE = 100
 BY_CHANCE = 1e-6  # a partitioner counts as proven if chance would place the keys so with less than this probability
-log = logging.getLogger("joins.window")
 
 Keys = Mapping[int, Iterable[bytes]]
 """Sampled keys by partition."""
@@ -39,22 +38,13 @@ def check(spec: JoinSpec, left: TopicLog, right: TopicLog) -> None:
         )
 
 
-def check_counts(spec: JoinSpec, left: int, right: int) -> None:
-    """Raise NotCoPartitioned if the topics' numbers of partitions differ. Pure."""
-    if left != right:
-        raise NotCoPartitioned(
-            f"left topic {spec.left.topic!r} has {left} partitions, right topic {spec.right.topic!r} has {right}: a "
-            "key must be in the same partition of both; give both the same number"
-        )
-
-
 def disagreement(left: Keys, right: Keys, partitions: int) -> str | None:
     """What in a sample contradicts co-partitioning; None if nothing does. Pure."""
     stands = {key: p for p, keys in left.items() for key in keys}
     for p, keys in right.items():
         for key in keys:
             if stands.get(key, p) != p:
-                return f"key {key!r} stands in left partition {stands[key]} and in right partition {p}"
+                return f"key {key!r} is in left partition {stands[key]} and in right partition {p}"
     sides = {"left": left, "right": right}
     fits = {side: fitting(keys, partitions) for side, keys in sides.items()}
     sampled = all(any(list(some) for some in keys.values()) for keys in sides.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from joins.spec import DataLoss, JoinSpec
+from joins.spec import DataLoss, JoinSpec, NotCoPartitioned
 from joins.window.bounds import low_end, starting_at
 from joins.window.listing import Listing
 from joins.window.state import Admission, Reading
@@ -27,6 +27,15 @@ def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[st
                 f"{side} topic {name!r} had {known_count} partitions, now {count}: keys have moved; "
                 f"give both topics the same number, let the old records be joined first, then {REMEDY}"
             )
+
+
+def check_counts(spec: JoinSpec, left: int, right: int) -> None:
+    """Raise NotCoPartitioned if the topics' numbers of partitions differ. Pure."""
+    if left != right:
+        raise NotCoPartitioned(
+            f"left topic {spec.left.topic!r} has {left} partitions, right topic {spec.right.topic!r} has {right}: a "
+            "key must be in the same partition of both; give both the same number"
+        )
 
 
 def check_compaction(spec: JoinSpec, topic: str, config: Mapping[str, str]) -> None:

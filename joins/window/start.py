@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from datadelay.progress import UNKNOWN, Idle
-from joins.spec import DataLoss, JoinSpec, NotCoPartitioned, Side
+from joins.spec import DataLoss, JoinSpec, Side
+from joins.window.guard import check_counts
 from joins.window.listing import Listing
 from joins.window.state import Admission, Bucket, Reading
 from kafkaio.blocksearch import block_size
@@ -28,11 +29,7 @@ from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 
 def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> Admission:
     """The admission before the first batch: nothing read, all positions set."""
-    if len(listing.left) != len(listing.right):
-        raise NotCoPartitioned(
-            f"left topic {left.topic!r} has {len(listing.left)} partitions, right topic {right.topic!r} has "
-            f"{len(listing.right)}: a key must stand in the same partition of both; give both the same number"
-        )
+    check_counts(spec, len(listing.left), len(listing.right))
     ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
     start = left_start(spec, listing, left, ceiling_ms)
     wanted = {p: time_ms - spec.before_ms for p, time_ms in start.smallest_ms.items()}

@@ -179,9 +179,9 @@ def test_a_trigger_interval_is_milliseconds(tmp_path: Path) -> None:
         ("spark/master", "local[2,1]", "spark.master", "'local[2,1]' is not allowed: a task must be tried again"),
         ("spark/master", "localhost", "spark.master", "'localhost' is not allowed: give local[N]"),
         ("spark/spark.task.maxFailures", 1, "spark.spark.task.maxFailures", "give 2 or more"),
-        ("spark/driver.memory", "1g", "spark.driver.memory", "is no Spark property"),
+        ("spark/driver.memory", "1g", "spark.driver.memory", "not a Spark property"),
         ("log", "xml", "log", "'xml' is not allowed: give people or json"),
-        ("checkpoints", "x", "checkpoints", "is no key here; did you mean checkpoint? allowed: name, kind"),
+        ("checkpoints", "x", "checkpoints", "unknown key; did you mean checkpoint? allowed: name, kind"),
     ],
 )
 def test_an_error_names_the_key_the_value_and_what_is_allowed(

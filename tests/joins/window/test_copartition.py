@@ -48,7 +48,7 @@ def test_a_key_in_two_partitions_is_named():
     """With both partitions."""
     reason = disagreement({0: [b"a"], 1: [b"b"]}, {0: [b"b"], 1: []}, 2)
 
-    assert reason == "key b'b' stands in left partition 1 and in right partition 0"
+    assert reason == "key b'b' is in left partition 1 and in right partition 0"
 
 
 def test_different_partitioners_show_without_a_common_key():
