@@ -30,12 +30,14 @@ class FeedStorageKeys(Keys):
     url: ApiUrl = Field(description="`http(s)://host:port` of the storage API")
     namespace: Namespace = Field(description="namespace of this feeder alone; it needs a retention")
     token: Text | None = Field(default=None, description="bearer token; write `${NAME}`, never the token itself")
-    connect_timeout: Annotated[Duration, Field(gt=0)] = Field(default=as_written("2s"), description="for a connection")
+    connect_timeout: Annotated[Duration, Field(gt=0)] = Field(
+        default=as_written("2s"), description="time-out of a connection attempt"
+    )
     read_timeout: Annotated[Duration, Field(gt=0)] = Field(
-        default=as_written("10s"), description="between two pieces of an answer"
+        default=as_written("10s"), description="time-out between two pieces of an answer"
     )
     items_per_request: int = Field(default=5_000, ge=1, le=10_000, description="records written by one request")
-    requests_at_once: int = Field(default=4, ge=1, description="requests at a time of each task")
+    requests_at_once: int = Field(default=4, ge=1, description="concurrent requests per task")
     unreachable_for: Annotated[Duration, Field(gt=0)] = Field(
         default=as_written("5m"), description="how long an unreachable store only holds the feeder before it fails"
     )
@@ -57,33 +59,34 @@ class FeederKeys(Keys):
     name: Name = Field(description="name of the job, and of the consumer group that a collector watches")
     kind: Literal["feeder"] = Field(description="what the job is")
     kafka: KafkaProperties = Field(
-        description="librdkafka properties for all topics; `bootstrap.servers` is needed, TLS and SASL pass through"
+        description="librdkafka properties for all topics; "
+        "`bootstrap.servers` is required; TLS and SASL properties are passed on"
     )
-    right: SideKeys = Field(description="the topic that is fed; as in the job file of the lookup join")
+    right: SideKeys = Field(description="the topic that is fed, as in the job file of the lookup join")
     storage: FeedStorageKeys = Field(description="where right records go")
     start: Start = Field(
         default="earliest",
-        description="where a new checkpoint begins: earliest, latest or an ISO-8601 time with a zone; the store is "
-        "told below which time nothing was fed",
+        description="where a new checkpoint begins: earliest, latest or an ISO-8601 time with a zone; the store learns "
+        "below which time nothing was fed",
     )
     max_future_skew: Duration = Field(
-        default=as_written("1m"), description="a record further ahead of the clock goes to the dead letters"
+        default=as_written("1m"), description="a record further ahead of the clock goes to the dead-letter topic"
     )
-    records_per_batch: int = Field(default=1_000_000, ge=1, description="limit of a batch")
+    records_per_batch: int = Field(default=1_000_000, ge=1, description="limit per batch")
     on_data_loss: Literal["stop", "continue"] = Field(
-        default="stop", description="when unread records are gone from Kafka; `continue` counts what is missing"
+        default="stop", description="when unread records are gone from Kafka; `continue` goes on and counts them"
     )
     topics: FeederTopicsKeys = Field(default=FeederTopicsKeys(), description="side outputs")
     trigger: Trigger = Field(
         default=EveryKeys(), description="`every`, or `available_now`: until the present end, then stop"
     )
-    checkpoint: Text = Field(description="folder or URL that holds positions; of this job alone")
+    checkpoint: Text = Field(description="folder or URL for positions, used by this job only")
     spark: SparkWithoutSpeculation = Field(
         default={"master": DEFAULT_MASTER},
-        description="`master`, and any Spark property; local[n] becomes local[n,4], as tasks must be tried again",
+        description="`master`, and any Spark property; local[n] becomes local[n,4], so that failed tasks are retried",
     )
     log: Literal["people", "json"] = Field(
-        default="people", description="a line a batch for people, or a JSON object a line"
+        default="people", description="one line per batch for people, or one JSON object per line"
     )
 
 

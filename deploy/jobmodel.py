@@ -71,7 +71,7 @@ class SideKeys(Keys):
     )
     format: Format = Field(
         default=Format.BYTES,
-        description="how values stand in the envelope: `json` embedded, `text` as text, `bytes` as base64",
+        description="how values appear in the envelope: `json` embedded, `text` as text, `bytes` as base64",
     )
 
     @model_validator(mode="after")
@@ -91,8 +91,8 @@ class JoinKeys(Keys):
     )
     policy: Policy = Field(
         default=Policy.NEAREST,
-        description="which of several matches: nearest in time, first or last make one row a left record; all makes "
-        "one row a pair",
+        description="which of several matches: nearest in time, first or last give one row per left record; all gives "
+        "one row per pair",
     )
 
 
@@ -102,7 +102,7 @@ class SelectKeys(Keys):
     key: Text = Field(description="Spark SQL for the record's key, cast to binary")
     value: Text = Field(description="Spark SQL for the record's value, cast to binary")
     headers: dict[str, Text] = Field(
-        default={}, description="header name to Spark SQL, cast to binary; names that begin with `teacup.` are ours"
+        default={}, description="header name to Spark SQL, cast to binary; names that begin with `teacup.` are reserved"
     )
 
     @model_validator(mode="after")
@@ -118,23 +118,21 @@ class DeduplicateKeys(Keys):
 
     header: Text | None = Field(
         default=None,
-        description="header whose value identifies a result (one of `select.headers`); it must be unique to a result, "
-        "as others with the same value are dropped while it filters; without it the position of the left record does "
-        "it, with `policy: all` those of both records; a row where it is null goes out, and is counted",
+        description="header whose value identifies a result (one of `select.headers`). It must be unique: other rows "
+        "with the same value are dropped while filtering. Without it, the position of the left record is the id, with "
+        "`policy: all` those of both records. A row without a value goes out and is counted",
     )
     expression: Text | None = Field(
         default=None,
-        description="instead of `header`: Spark SQL whose value identifies a result and is unique to it, such as "
+        description="instead of `header`: Spark SQL whose value is unique to a result, such as "
         "`concat('clicks/', left_partition, ':', left_offset)`; written as the header `teacup.id`; needs `select`; a "
-        "row where it is null goes out, and is counted",
+        "row without a value goes out and is counted",
     )
-    limit: int = Field(default=5_000_000, ge=1, description="ids loaded at most, the last ones of the output")
+    limit: int = Field(default=5_000_000, ge=1, description="the most ids to load, newest first")
     lookback: Duration = Field(
         default=as_written("1m"), description="how much further back than the replay range the output is read"
     )
-    quiet: Duration = Field(
-        default=as_written("1m"), description="filtering ends when no duplicate has come for so long"
-    )
+    quiet: Duration = Field(default=as_written("1m"), description="filtering ends after this long without a duplicate")
 
 
 class OutputKeys(Keys):
@@ -150,7 +148,7 @@ class OutputKeys(Keys):
         "once; at-least-once writes rows again that a retry or restart repeats",
     )
     deduplicate: DeduplicateKeys | None = Field(
-        default=None, description="under `at-least-once`: drop what a restart or a retry repeats; `{}` for the defaults"
+        default=None, description="with `at-least-once`: drop what a restart or a retry repeats; `{}` for the defaults"
     )
     select: SelectKeys | None = Field(
         default=None, description="Spark SQL for key, value and headers; without it the JSON envelope is written"
@@ -182,13 +180,15 @@ class TopicsKeys(Keys):
     )
     late: Topic | None = Field(default=None, description="copies of records beyond their disorder")
     unmatched: Topic | None = Field(default=None, description="copies of left records without a match")
-    unjoined: Topic | None = Field(default=None, description="right records that expired and stand in no row")
+    unjoined: Topic | None = Field(default=None, description="right records that expired and appear in no output row")
 
 
 class EveryKeys(Keys):
     """A batch is tried at this interval."""
 
-    every: Duration = Field(default=as_written("0s"), description="0s: as soon as the last batch is done")
+    every: Duration = Field(
+        default=as_written("0s"), description="how often to run a batch; 0s: as soon as the last one is done"
+    )
 
 
 def _trigger_form(value: Any) -> str:
@@ -210,7 +210,7 @@ class SourceKeys(Keys):
 class DedupOutputKeys(Keys):
     """Where records go, unchanged, to the partition that they came from."""
 
-    topic: Topic = Field(description="Kafka topic to write, with as many partitions as the one that is read")
+    topic: Topic = Field(description="Kafka topic to write; it needs as many partitions as the source")
     kafka: ProducerProperties = Field(
         default={}, description="librdkafka properties of the producer, over those of `kafka`"
     )
@@ -222,7 +222,8 @@ class DedupKeys(Keys):
     name: Name = Field(description="name of the job")
     kind: Literal["dedup"] = Field(description="what the job is")
     kafka: KafkaProperties = Field(
-        description="librdkafka properties for both topics; `bootstrap.servers` is needed, TLS and SASL pass through"
+        description="librdkafka properties for both topics; "
+        "`bootstrap.servers` is required; TLS and SASL properties are passed on"
     )
     source: SourceKeys = Field(description="the topic that is read")
     output: DedupOutputKeys = Field(description="where records go")
@@ -233,29 +234,27 @@ class DedupKeys(Keys):
     )
     window: Annotated[Duration, Field(gt=0)] = Field(
         default=as_written("10m"),
-        description="how far back, in record times of the output, an id is known; within one batch an id goes out "
-        "once, whatever the times",
+        description="how long an id is remembered, in record times of the output; within one batch an id goes out "
+        "once, whatever its times",
     )
     limit: int = Field(
-        default=5_000_000, ge=4, description="ids known of one partition at most; the oldest are forgotten first"
+        default=5_000_000, ge=4, description="the most ids remembered per partition; the oldest are forgotten first"
     )
-    start: Literal["earliest", "latest"] = Field(
-        default="earliest", description="where reading begins in a new checkpoint"
-    )
-    records_per_batch: int = Field(default=1_000_000, ge=1, description="limit of a batch")
+    start: Literal["earliest", "latest"] = Field(default="earliest", description="where a new checkpoint begins")
+    records_per_batch: int = Field(default=1_000_000, ge=1, description="limit per batch")
     trigger: Trigger = Field(
         default=EveryKeys(), description="`every`, or `available_now`: until the present end, then stop"
     )
     checkpoint: Annotated[Text, AfterValidator(looked_into)] = Field(
-        description="folder or URL that holds positions; of this job alone; a URL needs its fsspec driver (`s3fs` for "
-        "`s3a://`), as it is looked into from Python as well"
+        description="folder or URL for positions, used by this job only; a URL needs its fsspec driver (`s3fs` for "
+        "`s3a://`), because Python reads it too"
     )
     spark: SparkWithoutSpeculation = Field(
         default={"master": DEFAULT_MASTER},
-        description="`master`, and any Spark property; local[n] becomes local[n,4], as tasks must be tried again",
+        description="`master`, and any Spark property; local[n] becomes local[n,4], so that failed tasks are retried",
     )
     log: Literal["people", "json"] = Field(
-        default="people", description="a line a batch for people, or a JSON object a line"
+        default="people", description="one line per batch for people, or one JSON object per line"
     )
 
     @model_validator(mode="after")
@@ -271,7 +270,8 @@ class WindowJoinKeys(Keys):
     name: Name = Field(description="name of the job, and of the consumer group that its positions are committed to")
     kind: Literal["window-join"] = Field(description="what the job is")
     kafka: KafkaProperties = Field(
-        description="librdkafka properties for all topics; `bootstrap.servers` is needed, TLS and SASL pass through"
+        description="librdkafka properties for all topics; "
+        "`bootstrap.servers` is required; TLS and SASL properties are passed on"
     )
     left: SideKeys = Field(description="the topic that loses no record")
     right: SideKeys = Field(description="the topic that completes it")
@@ -279,22 +279,22 @@ class WindowJoinKeys(Keys):
     start: Start = Field(
         default="earliest",
         description="where left begins in a new checkpoint: earliest, latest or an ISO-8601 time with a zone; right "
-        "begins as far before as matches need",
+        "begins as far before it as matches need",
     )
     producer_delay: Duration = Field(
         default=as_written("10s"),
-        description="at most this long after its event time a record is readable; matters for partitions read to "
-        "their end",
+        description="the longest time between a record's event time and when it can be read; used for partitions read "
+        "to their end",
     )
     max_future_skew: Duration = Field(
-        default=as_written("1m"), description="a record further ahead of the clock goes to the dead letters"
+        default=as_written("1m"), description="a record further ahead of the clock goes to the dead-letter topic"
     )
     outliers: int = Field(
         default=OUTLIERS,
         ge=0,
         le=1_000,
-        description="of 2n + 1 records in a row so many may lie about their time (late, or ahead of their neighbours) "
-        "and the others get their rows all the same; 0: each record is believed",
+        description="how many of 2n + 1 consecutive records may have a wrong time (late, or ahead of their neighbours) "
+        "without changing the rows of the others; 0: every record is believed",
     )
     idle: Idle = Field(
         default=Idle.ADVANCE,
@@ -303,12 +303,12 @@ class WindowJoinKeys(Keys):
     )
     max_wait: Annotated[Duration, Field(gt=0)] | None = Field(
         default=None,
-        description="left goes out unmatched (`right_stalled`) when right has stood still so long; null waits for ever",
+        description="left goes out unmatched (`right_stalled`) when right makes no progress for so long; null: never",
     )
     records_per_batch: int = Field(default=1_000_000, ge=1, description="soft limit, left and right together")
     on_data_loss: Literal["stop", "continue"] = Field(
         default="stop",
-        description="when records that are still needed are gone from Kafka; `continue` counts what is missing",
+        description="when records that are still needed are gone from Kafka; `continue` goes on and counts them",
     )
     output: OutputKeys = Field(description="where rows go")
     topics: TopicsKeys = Field(default=TopicsKeys(), description="side outputs")
@@ -317,21 +317,21 @@ class WindowJoinKeys(Keys):
         description="`every`, or `available_now`: until left is read to its present end, then stop",
     )
     checkpoint: Text = Field(
-        description="folder or URL that holds positions and the join's description; of this job alone; with "
+        description="folder or URL for positions and the join's description, used by this job only; with "
         "`output.deduplicate` a URL needs its fsspec driver (`s3fs` for `s3a://`)"
     )
     window_folder: Path | None = Field(
         default=None,
-        description="where the window's slices are cached on each machine; null: a folder of the user's in the "
-        "temporary folder; one that cannot be written to makes restarts slower, with a warning",
+        description="where the window's slices are cached on each machine; null: a folder of the user in the "
+        "temporary folder; if it cannot be written to, restarts are slower, with a warning",
     )
     spark: SparkProperties = Field(
         default={"master": DEFAULT_MASTER},
-        description="`master`, and any Spark property; local[n] becomes local[n,4], as tasks must be tried again; "
+        description="`master`, and any Spark property; local[n] becomes local[n,4], so that failed tasks are retried; "
         "`spark.speculation` needs `exactly-once`, and copies a task after 30 s at the earliest",
     )
     log: Literal["people", "json"] = Field(
-        default="people", description="a line a batch for people, or a JSON object a line"
+        default="people", description="one line per batch for people, or one JSON object per line"
     )
 
     @field_validator("spark")
@@ -353,14 +353,16 @@ class StorageKeys(Keys):
     url: ApiUrl = Field(description="`http(s)://host:port` of the storage API")
     namespace: Namespace = Field(description="where the feeder writes right records; it needs a retention")
     token: Text | None = Field(default=None, description="bearer token; write `${NAME}`, never the token itself")
-    connect_timeout: Annotated[Duration, Field(gt=0)] = Field(default=as_written("2s"), description="for a connection")
+    connect_timeout: Annotated[Duration, Field(gt=0)] = Field(
+        default=as_written("2s"), description="time-out of a connection attempt"
+    )
     read_timeout: Annotated[Duration, Field(gt=0)] = Field(
-        default=as_written("10s"), description="between two pieces of an answer"
+        default=as_written("10s"), description="time-out between two pieces of an answer"
     )
     keys_per_request: int = Field(default=5_000, ge=1, le=10_000, description="keys looked up by one request")
-    requests_at_once: int = Field(default=4, ge=1, description="requests at a time of each task")
+    requests_at_once: int = Field(default=4, ge=1, description="concurrent requests per task")
     unreachable_for: Duration = Field(
-        default=as_written("5m"), description="how long a task waits for a store that fails before its batch fails"
+        default=as_written("5m"), description="how long a task waits for a failing store before its batch fails"
     )
 
 
@@ -370,9 +372,11 @@ class DelayKeys(Keys):
     url: ApiUrl = Field(description="`http(s)://host:port` of the Data Delay API")
     consumer: Text = Field(description="name of the feeder there; its topic is right.topic")
     token: Text | None = Field(default=None, description="bearer token; write `${NAME}`, never the token itself")
-    connect_timeout: Annotated[Duration, Field(gt=0)] = Field(default=as_written("2s"), description="for a connection")
+    connect_timeout: Annotated[Duration, Field(gt=0)] = Field(
+        default=as_written("2s"), description="time-out of a connection attempt"
+    )
     read_timeout: Annotated[Duration, Field(gt=0)] = Field(
-        default=as_written("5s"), description="between two pieces of an answer"
+        default=as_written("5s"), description="time-out between two pieces of an answer"
     )
 
 
@@ -381,10 +385,10 @@ class LookupJoinKeys(WindowJoinKeys):
 
     kind: Literal["lookup-join"] = Field(description="what the job is")  # type: ignore[assignment]
     storage: StorageKeys = Field(description="where right is stored")
-    delay: DelayKeys = Field(description="who says how far it is stored")
+    delay: DelayKeys = Field(description="which service says how far it is stored")
     on_expired: Literal["stop", "unmatched"] = Field(
         default="stop",
-        description="when left looks for records older than the store keeps; `unmatched` gives them the reason "
+        description="when left needs records older than the store keeps; `unmatched`: such rows get the reason "
         "no_longer_stored",
     )
     accept_generations: tuple[Text, ...] = Field(
