@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from datadelay.progress import UNKNOWN
 from joins.spec import JoinSpec, Side
 from joins.window.facts import BucketFacts, PartitionFacts
 from joins.window.intake import Intake, take_in
@@ -186,13 +187,18 @@ def _fitting(batch: pa.RecordBatch, room: int) -> tuple[int, int]:
 
 
 def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:
-    """The facts of a batch, found again from the log. Whether the window is empty is unknown, so it may not be."""
+    """The facts of a batch, found again from the log.
+
+    Whether the window still holds records is not known, unless every right record ever read is below the expiry.
+    """
     reader = BatchReader(spec, ticket, read)
     for _ in reader.take_right():
         pass
     for _ in reader.take_left():
         pass
-    return reader.facts(reader.expiry_ms)
+    seen = [bound.below_ms for reading in ticket.bucket.right.values() for bound in reading.bounds]
+    below_ms = max([*seen, *(facts.below_ms for facts in reader.right.values())], default=UNKNOWN)
+    return reader.facts(reader.expiry_ms if below_ms > reader.expiry_ms else None)
 
 
 class BatchJoin:

@@ -140,7 +140,7 @@ def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_pat
 
     told = refused.told()
     assert code == ExitCode.REFUSED, told
-    assert f"the first about {content['left']['topic']}-0 offset 0 and" in told
+    assert f"the row about {content['left']['topic']}-0 offset 0 and" in told
     assert "(select_failed): `output.select.value` fails on it. Name a dead-letter topic" in told
     assert "Lost task" not in told
     assert not any(one["headers"]["teacup.left"].startswith("0:") for one in before)

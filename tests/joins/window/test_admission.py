@@ -548,3 +548,16 @@ def test_facts_that_are_read_again_are_those_that_were_found(data):
             assert again == replace(run.facts(number), oldest_ms=again.oldest_ms)
             kept = run.facts(number).oldest_ms
             assert kept is None or again.oldest_ms <= kept
+
+
+def test_a_window_that_has_expired_is_not_expired_again_where_its_facts_are_lost():
+    """Otherwise a batch of nothing would follow another one as fast as they go."""
+    spec = join_spec(frontier_every_ms=1)
+    run = simulation(spec, [[(1_000, b"a")]], [[(1_000, b"a"), (1_001, b"b")]], DAY_MS)
+    for _ in range(5):
+        run.admit()
+        run.restart(lose_files=True)
+        run.clock.advance(1_000)
+
+    assert not run.admit()
+    assert run.run.window == 0
