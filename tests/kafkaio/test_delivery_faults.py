@@ -6,13 +6,16 @@ Every test asserts that its fault fired: a fault that hit nothing proves nothing
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.broker import Broker
+from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery import AtLeastOnce, ExactlyOnce
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.fenced import Bucket
@@ -22,6 +25,7 @@ from tests.support.wireproxy import Action, Api, Fault, Side, WireProxy
 
 VALUES = [b"%d" % i for i in range(50)]
 FIRST, SECOND = VALUES[:30], VALUES[30:]
+MARKED_WITHIN_S = 30.0
 
 
 class Wire:
@@ -44,6 +48,15 @@ class Wire:
         topic = f"out-{uuid.uuid4().hex[:8]}"
         self._admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(60)
         return Bucket(f"job-{topic}", 0, topic)
+
+
+def settled(wire: Wire, topic: str) -> list[bytes]:
+    """What committed readers see once the brokers have marked what was acknowledged to be committed."""
+    deadline = time.monotonic() + MARKED_WITHIN_S
+    with closing(BrokerLog(topic, wire.direct)) as log:
+        while any(ends.stable < ends.high for ends in log.ends().values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    return committed(wire.direct, topic)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +131,7 @@ def test_a_commit_held_past_the_attempt_does_not_end_the_next_attempts_transacti
 
     assert held.fired >= 1
     assert seen_amid == []
-    assert committed(wire.direct, bucket.topic) == VALUES
+    assert settled(wire, bucket.topic) == VALUES
 
 
 def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_batchs_transaction(wire: Wire) -> None:
@@ -135,7 +148,7 @@ def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_batchs_tr
 
     assert held.fired == 1
     assert seen_amid == VALUES
-    assert committed(wire.direct, bucket.topic) == VALUES * 2
+    assert settled(wire, bucket.topic) == VALUES * 2
 
 
 def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_part(wire: Wire) -> None:
@@ -153,7 +166,7 @@ def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_part(wire
 
     assert held.fired == 1
     assert seen_amid == FIRST
-    assert committed(wire.direct, bucket.topic) == VALUES
+    assert settled(wire, bucket.topic) == VALUES
 
 
 def _released_amid(wire: Wire, bucket: Bucket, held: Fault, attempt: Attempt) -> list[bytes]:
@@ -187,7 +200,7 @@ def test_a_lost_response_loses_and_doubles_nothing(wire: Wire, api: Api, action:
     delivered(wire, bucket)
 
     assert lost.fired == 1
-    assert committed(wire.direct, bucket.topic) == VALUES
+    assert settled(wire, bucket.topic) == VALUES
 
 
 @pytest.mark.parametrize("api", [Api.PRODUCE, Api.ADD_OFFSETS_TO_TXN, Api.TXN_OFFSET_COMMIT, Api.END_TXN])
@@ -199,7 +212,7 @@ def test_a_lost_request_loses_and_doubles_nothing(wire: Wire, api: Api) -> None:
     delivered(wire, bucket)
 
     assert lost.fired == 1
-    assert committed(wire.direct, bucket.topic) == VALUES
+    assert settled(wire, bucket.topic) == VALUES
 
 
 def test_a_commit_whose_answers_are_all_lost_is_seen_from_the_receipt(wire: Wire) -> None:
@@ -217,7 +230,7 @@ def test_a_commit_whose_answers_are_all_lost_is_seen_from_the_receipt(wire: Wire
 
     assert lost.fired >= 1
     assert second.delivery.standing().done
-    assert committed(wire.direct, bucket.topic) == VALUES
+    assert settled(wire, bucket.topic) == VALUES
 
 
 @pytest.mark.parametrize("when", ["before the rows", "amid the rows", "before the commit"])
@@ -246,7 +259,7 @@ def test_connections_that_go_half_open_lose_and_double_nothing(wire: Wire, when:
 
     delivered(wire, bucket)
 
-    assert committed(wire.direct, bucket.topic) == VALUES
+    assert settled(wire, bucket.topic) == VALUES
 
 
 def test_every_third_response_lost_still_gives_every_batch_once(wire: Wire) -> None:
@@ -265,7 +278,7 @@ def test_every_third_response_lost_still_gives_every_batch_once(wire: Wire) -> N
                 attempt.delivery.abandon()
 
     assert [one.fired for one in faults] == [1] * 10
-    assert committed(wire.direct, bucket.topic) == VALUES * 10
+    assert settled(wire, bucket.topic) == VALUES * 10
 
 
 @pytest.mark.parametrize("action", [Action.CUT, Action.DROP])
@@ -279,7 +292,7 @@ def test_at_least_once_a_lost_answer_makes_no_duplicates_within_an_attempt(wire:
     delivery.commit(len(VALUES), {bucket.topic: len(VALUES)}, done=True)
 
     assert lost.fired == 1
-    assert committed(wire.direct, bucket.topic) == VALUES
+    assert settled(wire, bucket.topic) == VALUES
     delivery.abandon()
 
 
@@ -300,5 +313,5 @@ def test_at_least_once_a_half_open_connection_fails_the_attempt_and_loses_nothin
     second.write(bucket.topic, None, VALUES, None, [0] * len(VALUES))
     second.commit(len(VALUES), {bucket.topic: len(VALUES)}, done=True)
 
-    assert set(committed(wire.direct, bucket.topic)) == set(VALUES)
+    assert set(settled(wire, bucket.topic)) == set(VALUES)
     second.abandon()
