@@ -83,16 +83,15 @@ def keep_facts(windows: Path | None, job: str, summaries: Sequence[Mapping[str, 
 def known_facts(job: str, admission: Admission, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
     """The facts of a batch, by bucket, as far as these folders have them; None: this user's own folder."""
     found: dict[int, BucketFacts] = {}
+    missing = [(ticket.bucket.number, ticket.digest) for ticket in Ticket.all_of(admission)]
     for windows in folders:
         folder = generation_folder(windows or own_folder(), job, admission.generation)
-        kept = _loaded(_of_all(folder, admission.number))
-        for ticket in Ticket.all_of(admission):
-            number = ticket.bucket.number
-            facts = kept.get((number, ticket.digest)) or FactsFolder(folder / str(number)).load(
-                ticket.number, ticket.digest
-            )
-            if number not in found and facts is not None:
+        kept = _loaded(_of_all(folder, admission.number)) if missing else {}
+        for number, digest in missing:
+            facts = kept.get((number, digest)) or FactsFolder(folder / str(number)).load(admission.number, digest)
+            if facts is not None:
                 found[number] = facts
+        missing = [(number, digest) for number, digest in missing if number not in found]
     return found
 
 
