@@ -85,7 +85,7 @@ def write_copies(
 
 
 def _headers(spec: JoinSpec, side: str, rows: pl.DataFrame) -> Iterator[Headers]:
-    name = spec.left.topic if side == "left" else spec.right.topic
+    name = spec.side(side).topic
     columns = (f"{side}_headers", f"{side}_partition", f"{side}_offset", "outcome", "reason", "late")
     for own, partition, offset, outcome, reason, late in zip(
         *(rows[column].to_list() for column in columns), strict=True
@@ -102,6 +102,6 @@ def _headers(spec: JoinSpec, side: str, rows: pl.DataFrame) -> Iterator[Headers]
 
 def _name(spec: JoinSpec, side: str, rows: pl.DataFrame, i: int) -> str:
     """The position of a row's record on this side; empty if it has none."""
-    topic = spec.left.topic if side == "left" else spec.right.topic
+    topic = spec.side(side).topic
     offset = rows[f"{side}_offset"][i]
     return "" if offset is None else f"{topic}-{rows[f'{side}_partition'][i]} offset {offset}"

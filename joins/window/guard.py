@@ -18,7 +18,7 @@ REMEDY = "start a new checkpoint at a time (`start: TIME`)"
 def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
     """Raise DataLoss if a topic was recreated, or its number of partitions differs from the checkpoint's."""
     for side, (topic_id, count) in topics.items():
-        name = spec.left.topic if side == "left" else spec.right.topic
+        name = spec.side(side).topic
         known_id, known_count = state.topics[side]
         if topic_id != known_id:
             raise DataLoss(f"{side} topic {name!r} was deleted and recreated (id {known_id} -> {topic_id}): {REMEDY}")
@@ -99,7 +99,7 @@ def _moved_to(reading: Reading, start: int) -> Reading:
 
 def _check_truncated(spec: JoinSpec, side: str, partition: int, reading: Reading, ends: Ends) -> None:
     if reading.end > ends.high:
-        topic = spec.left.topic if side == "left" else spec.right.topic
+        topic = spec.side(side).topic
         raise DataLoss(
             f"{side} partition {topic}-{partition} ends at offset {ends.high}, the checkpoint has read up to "
             f"{reading.end}: it was truncated (an unclean leader election, or records deleted by hand); {REMEDY}"
@@ -109,7 +109,7 @@ def _check_truncated(spec: JoinSpec, side: str, partition: int, reading: Reading
 def _refuse_loss(spec: JoinSpec, side: str, partition: int, low: int, position: int, ends: Ends) -> None:
     if spec.on_data_loss == "continue":
         return
-    topic = spec.left.topic if side == "left" else spec.right.topic
+    topic = spec.side(side).topic
     what = (
         f"{ends.start - position} offsets from {position} on were never read"
         if ends.start > position

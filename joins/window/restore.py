@@ -144,7 +144,7 @@ class _Again:
     fetch: Read
 
     def read(self, side: str, partition: int, start: int, end: int, bounds: Bounds) -> Slice:
-        topic = self.spec.left if side == "left" else self.spec.right
+        topic = self.spec.side(side)
         frames = []
         for batch in self.fetch(side, partition, start, end):
             taken = take_in(side, topic, batch, LATEST_MS // 2, self.skew_ms, UNKNOWN).records

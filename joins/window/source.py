@@ -323,7 +323,7 @@ class TicketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tuple(dict.fromkeys((self._gate.facts, self._gate.windows)))
 
     def _read_range(self, side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-        topic = self._spec.left.topic if side == "left" else self._spec.right.topic
+        topic = self._spec.side(side).topic
         return open_reader(topic, self._spec.kafka).read(partition, start, end)
 
     def _watching(self, now_ms: int) -> Watch:

@@ -87,7 +87,7 @@ def _bolt(spec: JoinSpec, generation: str, windows: Path) -> JoinBolt:
     forget_other_generations(windows, spec.name, generation)
 
     def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-        topic = spec.left.topic if side == "left" else spec.right.topic
+        topic = spec.side(side).topic
         return open_reader(topic, spec.kafka).read(partition, start, end)
 
     def store_of(generation: str, bucket: int) -> FileStore:
