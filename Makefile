@@ -30,15 +30,16 @@ jvm-archive: $(STAMP) ## Spark's classes prepared for the JVM (160 MB in the cac
 browser: ## headless Chromium for the test of the page, where it is missing
 	@if [ -f tests/install-browser.sh ]; then sh tests/install-browser.sh; fi
 
-test: broker-jars browser ## all tests, on a real broker (ARGS="-k window" for some)
+test: broker-jars browser ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
 	@-$(BIN)/python -m deploy.jvmarchive >/dev/null  # only slower without it
-	@$(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
 
 crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side): about 15 s a fault
 	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
-soak: $(STAMP) ## 2,000 generated histories with records that lie, against the oracle (HISTORIES=5000, SEED=7)
+soak: broker-jars ## what takes too long for `make test`: 2,000 histories with records that lie (HISTORIES=5000, SEED=7), slow tests
 	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),2000) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 lint: $(STAMP) ## ruff: rules and format
 	@$(BIN)/ruff check .

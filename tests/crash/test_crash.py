@@ -30,6 +30,7 @@ def test_every_left_record_comes_out_once_whatever_is_killed(own_broker: Broker,
     run.finish()
 
 
+@pytest.mark.slow
 def test_an_executor_may_be_killed(own_broker: Broker, tmp_path: Path) -> None:
     """In Spark's local-cluster mode, where it is a JVM of its own."""
     run = Run(own_broker, tmp_path, seed=2, master="local-cluster[2,1,1024]")
@@ -38,6 +39,7 @@ def test_an_executor_may_be_killed(own_broker: Broker, tmp_path: Path) -> None:
     run.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SHORT_OF_OTHERS)
 def test_the_other_jobs_lose_and_double_nothing(own_broker: Broker, tmp_path: Path, kind: str) -> None:
     """The lookup join and its feeder beside store, Data Delay API and collector; and the deduplication of a topic."""

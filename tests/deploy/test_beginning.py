@@ -134,6 +134,7 @@ def test_a_power_loss_that_took_the_newest_plan_stops_the_job_and_costs_nothing(
     assert lefts(kafka, content) == each_once(240)
 
 
+@pytest.mark.slow
 def test_a_power_loss_that_took_only_the_commit_costs_nothing(kafka, job, tmp_path):
     """The plan is on the disk before its batch runs: the batch runs again, and finds its receipts."""
     content = job()
@@ -185,6 +186,7 @@ def test_a_second_start_on_another_checkpoint_leaves_the_running_job_alone(kafka
     assert "took over" not in running.told()
 
 
+@pytest.mark.slow
 def test_a_new_checkpoint_that_takes_over_ends_the_old_one_for_good(kafka, job, tmp_path):
     """At the request of an operator who starts over at a time; also while the old job still runs."""
     content = job(trigger={"every": "100ms"})
@@ -227,6 +229,7 @@ def test_the_driver_and_the_tasks_agree_on_the_digest(kafka, job, tmp_path):
     assert all(delivered)
 
 
+@pytest.mark.slow
 def test_an_attempt_of_an_old_checkpoint_finds_the_claim_of_the_new_one(kafka, job, tmp_path):
     """Its first batch would have overwritten the new receipt, and the new job could not have gone on."""
     content = job()

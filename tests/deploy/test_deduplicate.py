@@ -132,6 +132,7 @@ BY_EXPRESSION = {
 }
 
 
+@pytest.mark.slow
 def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
     """Its commit is removed, so that the next start runs it again; rows are identified by an expression."""
     content = {**job(**BY_EXPRESSION), "trigger": "available_now", "records_per_batch": 1_000_000}

@@ -149,6 +149,7 @@ DEDUPLICATED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [DEDUPLICATED], ids=["deduplicate"])
 def test_a_batch_that_was_written_whole_is_dropped_whole(parts):
     """Its commit is removed, so that the next start runs it again, without transactions."""

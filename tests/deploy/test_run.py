@@ -178,6 +178,7 @@ sys.exit(_run(load_job(Path(sys.argv[1])), stop_file, print))
 """
 
 
+@pytest.mark.slow
 def test_a_job_that_is_stopped_before_anything_was_planned_can_be_started_again(kafka, job, tmp_path):
     """As by Ctrl-C while the broker is unreachable: Spark commits an empty batch, and no rows were lost."""
     content = job()
@@ -266,6 +267,7 @@ def test_an_expression_that_spark_refuses_is_a_mistake_in_the_job_file(kafka, jo
     assert "Traceback" not in refused.told()
 
 
+@pytest.mark.slow
 def test_a_million_records_equal_a_join_by_polars(broker, topic_factory, tmp_path):
     """1,000,000 left and 800,000 right records: every outcome, computed independently."""
     work = workload.make(broker.bootstrap, 0.25, prefix=topic_factory(1, prefix="million"))

@@ -35,7 +35,7 @@ def never_joined(simulation):
     return sorted((p, offset) for p, offset in positions if offset >= start[p])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(joins_with_history(), cuts())
 def test_output_equals_the_oracle_for_any_cut_and_restart(join, steps):
     """Any batches, any clock, any restart: every left record once, with what the brute force gives it."""
@@ -50,7 +50,7 @@ def test_output_equals_the_oracle_for_any_cut_and_restart(join, steps):
     assert run.window == 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(joins_with_history(), cuts(), st.data())
 def test_lost_slices_are_read_again_from_the_log(join, steps, data):
     """Restarts on empty disks change nothing: neither rows, nor which right records are unjoined."""
@@ -67,7 +67,7 @@ def test_lost_slices_are_read_again_from_the_log(join, steps, data):
     assert sorted(run.unjoined) == never_joined(simulation)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(joins_with_history(), cuts())
 def test_running_a_batch_again_gives_the_same_rows(join, steps):
     """A batch is a function of its admission: a retry in the same or in another worker puts out the same."""
@@ -81,7 +81,7 @@ def test_running_a_batch_again_gives_the_same_rows(join, steps):
         assert [f.to_dicts() for f in simulation.retry()] == [f.to_dicts() for f in first]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(joins_with_history(), cuts())
 def test_frontiers_never_go_back(join, steps):
     """Neither the frontier nor the expiry of any bucket."""
@@ -95,7 +95,7 @@ def test_frontiers_never_go_back(join, steps):
             assert later[bucket][1] >= expiry
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(joins_with_history(), cuts())
 def test_records_from_the_future_are_dead_letters_once(join, steps):
     """They take part in nothing, and each leaves once."""
@@ -150,7 +150,7 @@ def check_honest_rows(history, simulation, run):
     assert run.window == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(joins_with_history(lies=True), cuts(), st.data())
 def test_records_that_lie_do_not_change_the_rows_of_honest_ones(join, steps, data):
     """Late, of 1970, without a time, ahead, from a future that comes: however cut, restarted, and with lost files."""
@@ -166,7 +166,7 @@ def test_records_that_lie_do_not_change_the_rows_of_honest_ones(join, steps, dat
     check_honest_rows(history, simulation, run)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(joins_with_history(lies=True), cuts())
 def test_live_and_replay_give_the_same_rows(join, steps):
     """What is honest gets the same rows whether it is read as it comes, or long after the fact."""
@@ -182,7 +182,7 @@ def honest_rows(history, run):
     return [r for r in run.sorted_results() if of_honest(history, [("left", r.left_partition, r.left_offset)])]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(joins_with_history(lies=True, liars_key=None), cuts())
 def test_a_batch_with_records_that_lie_gives_the_same_rows_again(join, steps):
     """Also on machines that have lost everything, and where records that lie match others."""
