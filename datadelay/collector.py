@@ -22,7 +22,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
 
@@ -55,6 +54,7 @@ from datadelay.positions.group import ConsumerGroup
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError
 from kafkaio.eventtime import TimeOf
+from kafkaio.times import iso
 
 logger = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ def _submit(api: DelayClient, outcome: Outcome, begun_ms: int) -> ExitCode:
     if delay.state is State.UNKNOWN or delay.consumed_until_ms is None:
         logger.warning("%s: unknown: %s", task.name, delay.reason)
         return ExitCode.UNKNOWN
-    logger.info("%s: %s, consumed until %s", task.name, delay.state, _iso(delay.consumed_until_ms))
+    logger.info("%s: %s, consumed until %s", task.name, delay.state, iso(delay.consumed_until_ms))
     return ExitCode.OK
 
 
@@ -291,7 +291,3 @@ def _locked(path: Path) -> Iterator[bool]:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _iso(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")

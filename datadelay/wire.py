@@ -7,7 +7,6 @@ value); a client ignores them (a newer server may send more).
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,6 +24,7 @@ from datadelay.model import (
     State,
     Submission,
 )
+from kafkaio.times import iso
 
 TimeMs = Annotated[int, Field(strict=True, ge=TIME_MIN_MS, le=TIME_MAX_MS, description="epoch milliseconds, UTC")]
 Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
@@ -32,16 +32,6 @@ Reason = Annotated[str, Field(min_length=1, max_length=TEXT_MAX)]
 
 NO_DELAY = "/problems/no-delay"
 """The type of the problem "nothing was ever submitted for this consumer and topic", unlike a wrong path."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def iso(time_ms: int | None) -> str | None:
-    """`2026-11-20T10:00:00.123Z`; None stays None."""
-    if time_ms is None:
-        return None
-    moment = _EPOCH + timedelta(milliseconds=time_ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class _Sent(BaseModel):
@@ -146,15 +136,15 @@ class DelayBody(_Answered):
             state=delay.state,
             reason=delay.reason,
             consumed_until_ms=delay.consumed_until_ms,
-            consumed_until=iso(delay.consumed_until_ms),
+            consumed_until=None if delay.consumed_until_ms is None else iso(delay.consumed_until_ms),
             delay_ms=delay.delay_ms,
             since_ms=delay.since_ms,
-            since=iso(delay.since_ms) or "",
+            since=iso(delay.since_ms),
             listed_ms=delay.listed_ms,
-            listed=iso(delay.listed_ms) or "",
+            listed=iso(delay.listed_ms),
             age_ms=delay.age_ms,
             success_ms=delay.success_ms,
-            success=iso(delay.success_ms),
+            success=None if delay.success_ms is None else iso(delay.success_ms),
             stale_after_ms=delay.stale_after_ms,
             generation=delay.generation,
             store_generation=delay.store_generation,
@@ -211,7 +201,7 @@ class PointBody(_Answered):
         return cls(
             sequence=point.sequence,
             at_ms=point.at_ms,
-            at=iso(point.at_ms) or "",
+            at=iso(point.at_ms),
             state=point.state,
             consumed_until_ms=value_ms,
             delay_ms=None if value_ms is None else point.at_ms - value_ms,

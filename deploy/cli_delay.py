@@ -24,6 +24,7 @@ from datadelay.repeats import OncePerMessage
 from datadelay.rewriting import Plan, carry_out, plan, undo, undo_topic
 from datadelay.settings import load_yaml_with_env
 from kafkaio.errors import KafkaIOError
+from kafkaio.times import iso
 
 if TYPE_CHECKING:
     from kafkaio.brokerlog import BrokerLog
@@ -278,7 +279,7 @@ def _now_ms() -> int:
 
 
 def _shown(time_ms: int | None) -> str:
-    return "-" if time_ms is None else datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return "-" if time_ms is None else iso(time_ms)
 
 
 def _found_table(topic: str, found: tuple[OffsetAt, ...]) -> Table:

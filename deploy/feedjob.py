@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from joins.lookup.feed import Fed
 from joins.lookup.feedsource import commit_fed, feed_source
 from joins.window.source import Gate
 from kafkaio.errors import KafkaIOError
+from kafkaio.times import iso
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -143,6 +143,5 @@ def for_people(report: Mapping[str, Any]) -> str:
     parts += [f"{told} {report[name]:,}" for told, name in rare.items() if report[name]]
     parts += [f"dead letters ({reason}) {count:,}" for reason, count in report["dead"].items()]
     if report["newest_ms"] is not None:
-        newest = datetime.fromtimestamp(report["newest_ms"] / 1000, UTC)
-        parts.append(f"newest {newest:%Y-%m-%d %H:%M:%S}Z, behind {report['behind_ms'] / 1000:.1f} s")
+        parts.append(f"newest {iso(report['newest_ms'])}, behind {report['behind_ms'] / 1000:.1f} s")
     return "  ".join(parts)

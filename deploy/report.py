@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from datadelay.progress import UNKNOWN
 from deploy.accounts import check_whole
 from joins.spec import JoinSpec
+from kafkaio.times import iso
 
 Summary = Mapping[str, Any]
 
@@ -163,6 +163,4 @@ def _known(time_ms: int) -> int | None:
 
 
 def _time(time_ms: int | None) -> str:
-    if time_ms is None:
-        return "-"
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    return "-" if time_ms is None else iso(time_ms)

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -48,6 +47,7 @@ from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.eventtime import TimeOf
 from kafkaio.fenced import Bucket
 from kafkaio.rangereader import open_reader
+from kafkaio.times import iso
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -234,7 +234,7 @@ def for_people(report: Mapping[str, Any]) -> str:
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in report["reasons"].items())
     parts = [
         f"slice {report['number']}",
-        f"right {report['read']:,} up to {_at(report['over_ms'])}",
+        f"right {report['read']:,} up to {iso(report['over_ms'])}",
         f"joined {report['joined']:,}",
         f"unjoined {report['unjoined']:,}" + (f" ({reasons})" if reasons else ""),
     ]
@@ -247,9 +247,5 @@ def for_people(report: Mapping[str, Any]) -> str:
 def _nothing(job: WindowJob, state: Verdicts | None) -> str:
     over_ms = over_until(_left_behind(job, committed_admission(job)))
     begun = state is not None and over_ms > UNKNOWN
-    told = f"up to {_at(over_ms)} every right record has its verdict" if begun else "the join has not come so far"
+    told = f"up to {iso(over_ms)} every right record has its verdict" if begun else "the join has not come so far"
     return json.dumps({"event": "nothing", "over_ms": over_ms if begun else None}) if job.json_log else told
-
-
-def _at(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

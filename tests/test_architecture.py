@@ -32,6 +32,7 @@ PURE = [
     "kafkaio.fairshare",
     "kafkaio.finalerror",
     "kafkaio.producible",
+    "kafkaio.times",
     "datadelay.progress",
     "datadelay.publish",
     "datadelay.model",

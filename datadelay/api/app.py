@@ -42,8 +42,8 @@ from datadelay.wire import (
     PointBody,
     RewindBody,
     SubmissionBody,
-    iso,
 )
+from kafkaio.times import iso
 
 HISTORY_PAGE_MAX = 2_000
 _SEQUENCE_MAX = 2**53
@@ -122,7 +122,7 @@ class Delays:
         """Every consumer and topic."""
         now_ms = self._clock_ms()
         delays = [DelayBody.of(self._view(published, now_ms)) for published in self._store.all()]
-        return _json(DelayListBody(now_ms=now_ms, now=iso(now_ms) or "", delays=delays))
+        return _json(DelayListBody(now_ms=now_ms, now=iso(now_ms), delays=delays))
 
     async def read_delay(
         self,

@@ -20,7 +20,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from joins.lookup.gate import at
 from joins.lookup.spec import LookupSpec
 from joins.spec import DataLoss
 from joins.window.batch import BatchReader, GiveBack, Newest, Summary
@@ -29,6 +28,7 @@ from joins.window.intake import Intake
 from joins.window.slices import Slice
 from joins.window.ticket import Ticket
 from joins.window.window import Window
+from kafkaio.times import iso
 
 EVERYTHING = -(2**62)
 RECORDS_AT_ONCE = 40_000
@@ -224,8 +224,8 @@ def _too_late(spec: LookupSpec, left: pl.DataFrame, retained_from_ms: int) -> st
     partition, offset = left["partition"][0], left["offset"][0]
     return (
         f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, look for right records "
-        f"from {at(first - spec.before_ms)} on, but namespace {spec.storage.namespace!r} keeps them only from "
-        f"{at(retained_from_ms)} on: their right records may be gone. Feed a namespace of another name with a longer "
+        f"from {iso(first - spec.before_ms)} on, but namespace {spec.storage.namespace!r} keeps them only from "
+        f"{iso(retained_from_ms)} on: their right records may be gone. Feed a namespace of another name with a longer "
         "`retention_ms` from as far back, and start a new checkpoint; or start later (`start: TIME`); or let them "
         "go out unmatched (`on_expired: unmatched`, reason no_longer_stored)"
     )

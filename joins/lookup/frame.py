@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from joins.lookup.batch import match, unique_keys
 from joins.lookup.errors import DelayUnreachable
-from joins.lookup.gate import at, judge
+from joins.lookup.gate import judge
 from joins.lookup.source import NotKnown, Outside
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import store_of
@@ -24,6 +24,7 @@ from joins.spec import SpecError
 from joins.window.records import RECORD, SIDE_COLUMNS
 from joins.window.stage import ARROW_TYPES, SPARK_TYPES
 from kafkaio.perprocess import PerProcess
+from kafkaio.times import iso
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,13 +95,13 @@ def _wait(spec: LookupSpec, until_ms: int, at_most_s: float | None) -> str:
         try:
             delay, store = outside.ask()
             verdict = judge(delay, store, {}, spec.accepted_generations)
-            reason = verdict.waits_for or f"right is stored up to {at(verdict.frontier_ms)}"
+            reason = verdict.waits_for or f"right is stored up to {iso(verdict.frontier_ms)}"
             if not verdict.shut and verdict.frontier_ms > until_ms:
                 return store
         except NotKnown as error:
             reason = str(error)
         waited_s = time.monotonic() - began_s
-        line = f"{spec.name} waits until right is stored beyond {at(until_ms)}: {reason} (for {waited_s:.0f} s now)"
+        line = f"{spec.name} waits until right is stored beyond {iso(until_ms)}: {reason} (for {waited_s:.0f} s now)"
         if at_most_s is not None and waited_s > at_most_s:
             raise DelayUnreachable(f"{line}; it was to wait {at_most_s:g} s at most")
         if time.monotonic() - said_s > SAY_EVERY_S:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from datadelay.model import Delay, State
 from datadelay.progress import UNKNOWN
+from kafkaio.times import iso
 
 CONSUMER, STORE = "generation.consumer", "generation.store"
 """The names of the generations in the first admission's identity, and in every later one."""
@@ -53,7 +53,7 @@ def judge(delay: Delay, store_generation: str, pinned: Mapping[str, object], acc
     if delay.state in (State.OK, State.CAUGHT_UP) and delay.consumed_until_ms is not None:
         return Verdict(delay.consumed_until_ms)
     reason = f": {delay.reason}" if delay.reason else ""
-    return Verdict(waits_for=f"the delay of {who} is {delay.state} since {at(delay.since_ms)}{reason}")
+    return Verdict(waits_for=f"the delay of {who} is {delay.state} since {iso(delay.since_ms)}{reason}")
 
 
 def _other(what: str, known: str, now: str) -> str:
@@ -62,8 +62,3 @@ def _other(what: str, known: str, now: str) -> str:
         f"checkpoint at a time (`start: TIME`), or, where all of right is stored again, add {now!r} to "
         "`accept_generations`"
     )
-
-
-def at(time_ms: int) -> str:
-    """A time for people."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

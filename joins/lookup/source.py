@@ -22,7 +22,7 @@ from datadelay.errors import CallFailed as DelayCallFailed
 from datadelay.errors import DelayNotFound
 from datadelay.model import Delay
 from joins.lookup.errors import REFUSED, CallRefused, refused
-from joins.lookup.gate import CONSUMER, STORE, Verdict, at, judge
+from joins.lookup.gate import CONSUMER, STORE, Verdict, judge
 from joins.lookup.spec import LookupSpec
 from joins.lookup.start import begin
 from joins.lookup.stored import retained_from
@@ -34,6 +34,7 @@ from joins.window.listing import Listing
 from joins.window.source import Gate, TicketReader, open_log
 from joins.window.state import Admission
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.times import iso
 
 STORE_LOOK_EVERY_S = 1.0
 STANDS_STILL_MS = 90_000
@@ -193,8 +194,8 @@ class LookupReader(TicketReader):
         since_ms = max(self._watch.since_ms(number) for number in state.buckets)
         if waiting and listing.listed_ms - since_ms >= STANDS_STILL_MS:
             self._say(
-                f"holds since {at(since_ms)}: {waiting} left records wait, as {self._lookup.delay.consumer!r} has "
-                f"stored {self._lookup.right.topic!r} only up to {at(frontier_ms)}: does the feeder run?"
+                f"holds since {iso(since_ms)}: {waiting} left records wait, as {self._lookup.delay.consumer!r} has "
+                f"stored {self._lookup.right.topic!r} only up to {iso(frontier_ms)}: does the feeder run?"
             )
 
     def _waits_for_left(self, start: Mapping[str, Any]) -> bool:
@@ -209,7 +210,7 @@ class LookupReader(TicketReader):
         kind = verdict.waits_for[:40]
         if self._waits is None or self._waits[0] != kind:
             self._waits = (kind, now_ms)
-        self._say(f"holds since {at(self._waits[1])}: {verdict.waits_for}")
+        self._say(f"holds since {iso(self._waits[1])}: {verdict.waits_for}")
 
     def _connected_left(self) -> BrokerLog:
         if self._left is None:

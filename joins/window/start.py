@@ -15,7 +15,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from datadelay.progress import UNKNOWN, Idle
 from joins.spec import DataLoss, JoinSpec, Side
@@ -24,6 +23,7 @@ from joins.window.listing import Listing
 from joins.window.state import Admission, Bucket, Reading
 from kafkaio.blocksearch import block_size
 from kafkaio.eventtime import proven, typical
+from kafkaio.times import iso
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 
 
@@ -134,14 +134,10 @@ def _never_readable(
         return {}
     if spec.on_data_loss == "continue":
         return {"left_without_right": affected}
-    first = (
-        datetime.fromtimestamp(min(t for t in firsts.values() if t is not None) / 1000, UTC)
-        if any(firsts.values())
-        else None
-    )
+    first = min((iso(t) for t in firsts.values() if t is not None), default="no record")
     raise DataLoss(
         f"retention of right topic {right.topic!r} does not reach back to the left records at the start: partitions "
-        f"{sorted(short)} begin at {first.isoformat() if first else 'no record'}, and about {affected} left records "
+        f"{sorted(short)} begin at {first}, and about {affected} left records "
         "may have had right records before that. Start later (`start: TIME`), or accept that these go out unmatched "
         "(`on_data_loss: continue`)"
     )

@@ -56,7 +56,7 @@ def test_the_line_adds_partitions_up_and_names_what_is_rare_only_where_it_happen
     assert (report["read"], report["newest_ms"], report["behind_ms"]) == (20, 3_000, 3_000)
     assert for_people(report) == (
         "batch 4  read 20  40/s  stored 16  without key 2  dead letters (rejected) 2  "
-        "newest 1970-01-01 00:00:03Z, behind 3.0 s"
+        "newest 1970-01-01T00:00:03.000Z, behind 3.0 s"
     )
 
 

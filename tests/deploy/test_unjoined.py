@@ -377,6 +377,6 @@ def test_the_line_names_what_is_rare_only_where_it_happened(job, by_hand, kafka)
     report = gathered([one, {**one, "dead": {}}], state, 0.5)
 
     assert for_people(report | {"over_ms": 3_000}) == (
-        "slice 4  right 20 up to 1970-01-01T00:00:03Z  joined 12  unjoined 6 (expired 4, null_key 2)  "
+        "slice 4  right 20 up to 1970-01-01T00:00:03.000Z  joined 12  unjoined 6 (expired 4, null_key 2)  "
         "dead letters (future_time) 1  0.5 s"
     )

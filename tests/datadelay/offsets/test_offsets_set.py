@@ -60,8 +60,8 @@ def test_at_prints_each_partitions_offset_with_its_neighbours(
     assert done.exit_code == 0
     rows = [line.split("│")[1:-1] for line in done.stdout.splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row] for row in rows] == [
-        ["0", "5", "record", f"{BASE[:-1]}4.000+00:00", f"{BASE[:-1]}5.000+00:00", "yes"],
-        ["1", "2", "past the end", f"{BASE[:-1]}1.000+00:00", "-", "yes"],
+        ["0", "5", "record", f"{BASE[:-1]}4.000Z", f"{BASE[:-1]}5.000Z", "yes"],
+        ["1", "2", "past the end", f"{BASE[:-1]}1.000Z", "-", "yes"],
         ["2", "0", "empty", "-", "-", "yes"],
     ]
     assert "listing the ends of 3 partitions" in done.stderr

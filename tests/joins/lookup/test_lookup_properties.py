@@ -83,7 +83,7 @@ def test_left_holds_while_the_delay_is_not_known(state):
 
     assert (held, went) == (True, True)
     assert outcomes(run) == [(0, "matched", None)]
-    assert f"is {state} since 1970-01-01T00:01:40Z" in verdict.waits_for
+    assert f"is {state} since 1970-01-01T00:01:40.000Z" in verdict.waits_for
 
 
 def test_left_goes_unmatched_after_max_wait_but_is_looked_up_first():

@@ -1,0 +1,16 @@
+"""Times are int64 milliseconds since the epoch, UTC. Here: how people see one. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso(time_ms: int) -> str:
+    """ISO 8601 in UTC, to the millisecond: `2026-11-20T10:00:00.123Z`; outside the years 1 to 9999 the bare number."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,36 @@
+"""How people see a time."""
+
+import ast
+
+import pytest
+
+from kafkaio.times import iso
+from tests.test_architecture import MODULES
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_795_168_800_123, "2026-11-20T10:00:00.123Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        (253_402_300_800_000, "253402300800000 ms"),
+        (-(2**62), "-4611686018427387904 ms"),
+    ],
+)
+def test_a_time_is_shown_in_utc_to_the_millisecond(time_ms: int, text: str) -> None:
+    """Without a rounding error, however far from today it is. A record may carry any number: it is shown, too."""
+    assert iso(time_ms) == text
+
+
+def test_times_are_formatted_in_one_place() -> None:
+    """So that two lines about one time show the same text."""
+    formatting = {
+        name
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("strftime", "isoformat")
+    }
+
+    assert formatting == {"kafkaio.times"}
