@@ -3,7 +3,7 @@
     python -m benchmarks.collector [--topics 10] [--partitions 100] [--runs 5]
 
 A broker, a Data Delay API and a consumer group in the middle of every partition, on the same cores. Three things are
-timed: the run itself (`datadelay.collector.run`, including submissions, the median of several), the command as cron
+timed: the run itself (`datadelay.collector.run.run`, including submissions, the median of several), the command as cron
 starts it (including Python's start), and the same observation of one partition after another, with connections kept
 open, over a sample. Bytes are those that TCP received from the broker in one observation of everything: look-ups of
 ends and positions, metadata and the record batches.
@@ -29,11 +29,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.delay_api import SERVE, TOKEN
 from datadelay.api.auth import WRITE_TOKEN_VARIABLE
 from datadelay.client import DelayClient
-from datadelay.collect import Rules
-from datadelay.collector import run
-from datadelay.collectorconfig import CollectorConfig
+from datadelay.collector.config import CollectorConfig
+from datadelay.collector.observe import observe
+from datadelay.collector.reports import Rules
+from datadelay.collector.run import run
 from datadelay.errors import CallFailed
-from datadelay.observe import observe
 from datadelay.positions.group import ConsumerGroup
 from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog

@@ -34,7 +34,7 @@ from benchmarks.window_join import LOG_APPEND_TIME, TIMEOUT_S, Bench, check, mac
 from benchmarks.workload import BEFORE_MS, DISORDER_MS, Work, create_topic, keys, make
 from deploy.broker import Broker
 from deploy.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
-from joins.storage.client import StorageClient
+from storage.client import StorageClient
 
 PROMISED_PER_S = 60_000
 EXPECTED_RATIO = 20

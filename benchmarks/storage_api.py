@@ -31,10 +31,10 @@ import numpy.typing as npt
 import psutil
 import pyarrow as pa
 
-from joins.storage.api.config import WRITE_TOKEN_VARIABLE
-from joins.storage.client import StorageClient
-from joins.storage.codec import Codec
-from joins.storage.jsoncodec import JsonCodec
+from storage.api.config import WRITE_TOKEN_VARIABLE
+from storage.client import StorageClient
+from storage.codecs.codec import Codec
+from storage.codecs.jsoncodec import JsonCodec
 
 PROMISED_READ_PER_S = 150_000
 PROMISED_WRITTEN_PER_S = 80_000
@@ -46,7 +46,7 @@ KEYS = 1_000
 VALUE_BYTES = 150
 SERVE = """
 import sys
-from joins.storage.api.serve import ServeConfig, serve
+from storage.api.serve import ServeConfig, serve
 store, port, workers = sys.argv[1:]
 namespace = {"name": "right", "keep": "all", "bound": 4}
 serve(ServeConfig(store=store, port=int(port), workers=int(workers), namespaces=[namespace]))

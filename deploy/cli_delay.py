@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
-from datadelay.offsets import Found, OffsetAt, offsets_at
+from datadelay.offsets.rewriting import Plan, carry_out, plan, undo, undo_topic
+from datadelay.offsets.search import Found, OffsetAt, offsets_at
 from datadelay.positions import WritablePositions
 from datadelay.repeats import OncePerMessage
-from datadelay.rewriting import Plan, carry_out, plan, undo, undo_topic
 from datadelay.settings import load_yaml_with_env
 from kafkaio.errors import KafkaIOError
 from kafkaio.times import iso
@@ -65,7 +65,7 @@ def collect_command(
     Exit codes: 0 every topic has a value, 2 wrong configuration, 3 some topic is unknown, 4 the API cannot be reached
     or refuses, 5 another run holds the lock, 6 the deadline passed.
     """
-    from datadelay.collector import collect
+    from datadelay.collector.run import collect
 
     _log(logging.INFO if verbose else logging.WARNING)
     raise typer.Exit(collect(config))

@@ -17,8 +17,8 @@ EXIT_USAGE = 2
 @storage_app.command("serve")
 def serve_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) -> None:
     """Serve the storage API until SIGTERM; requests in progress are finished."""
-    from joins.storage.api.serve import ServeConfig, serve
-    from joins.storage.errors import StorageConfigInvalid, StorageError
+    from storage.api.serve import ServeConfig, serve
+    from storage.errors import StorageConfigInvalid, StorageError
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:

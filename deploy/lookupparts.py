@@ -26,7 +26,7 @@ from typing import Any, Self
 import requests
 import yaml
 
-from datadelay.collector import collect
+from datadelay.collector.run import collect
 from deploy.broker import free_port
 from deploy.lifeline import Lifeline
 

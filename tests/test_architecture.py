@@ -15,11 +15,12 @@ ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "kafkaio": set(),
     "datadelay": {"kafkaio"},
-    "joins": {"kafkaio", "datadelay"},
+    "storage": {"datadelay"},
+    "joins": {"kafkaio", "datadelay", "storage"},
     "dedup": {"kafkaio"},
-    "deploy": {"kafkaio", "datadelay", "joins", "dedup"},
+    "deploy": {"kafkaio", "datadelay", "storage", "joins", "dedup"},
 }
-"""kafkaio <- datadelay <- joins <- deploy, and kafkaio <- dedup <- deploy."""
+"""kafkaio <- datadelay <- storage <- joins <- deploy, and kafkaio <- dedup <- deploy."""
 
 PURE = [
     "kafkaio.receipt",
@@ -40,13 +41,13 @@ PURE = [
     "joins.spec",
     "joins.lookup.feed",
     "joins.lookup.rightrow",
-    "joins.storage.model",
-    "joins.storage.errors",
-    "joins.storage.codec",
-    "joins.storage.arrowcodec",
-    "joins.storage.entries",
-    "joins.storage.stored",
-    "joins.storage.encodings",
+    "storage.model",
+    "storage.errors",
+    "storage.codecs.codec",
+    "storage.codecs.arrowcodec",
+    "storage.backends.entries",
+    "storage.backends.stored",
+    "storage.codecs.encodings",
     "joins.lookup.batch",
     "joins.lookup.gate",
     "joins.lookup.spec",
@@ -94,7 +95,7 @@ OPENING = {"socket", "subprocess", "urllib", "http", "asyncio", "multiprocessing
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the five packages by its name."""
+    """Every module of the packages by its name."""
     found = {}
     for package in MAY_IMPORT:
         for path in sorted((ROOT / package).rglob("*.py")):

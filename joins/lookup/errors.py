@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from joins.spec import JoinError
-from joins.storage.errors import AccessDenied, NamespaceUnknown, RequestInvalid, StorageError
+from storage.errors import AccessDenied, NamespaceUnknown, RequestInvalid, StorageError
 
 REFUSED = (AccessDenied, NamespaceUnknown, RequestInvalid)
 """Errors that waiting does not help against."""

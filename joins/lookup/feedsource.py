@@ -36,9 +36,6 @@ from joins.lookup.feed import (
 )
 from joins.lookup.feedstage import AWAY, SUMMARY_SCHEMA, FeedTicket, feed, feed_client
 from joins.spec import ClockBehind
-from joins.storage.client import StorageClient
-from joins.storage.errors import AnswerNotUnderstood
-from joins.storage.wire import NamespaceBody
 from joins.window.clockcheck import look_at_clock
 from joins.window.guard import LONGEST_DOWNTIME_MS, refuse_compaction
 from joins.window.source import SAY_EVERY_S, Gate
@@ -49,6 +46,9 @@ from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.eventtime import TimeOf
 from kafkaio.groups import GroupOffsets
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
+from storage.client import StorageClient
+from storage.errors import AnswerNotUnderstood
+from storage.wire import NamespaceBody
 
 log = logging.getLogger("joins.lookup")
 

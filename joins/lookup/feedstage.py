@@ -23,9 +23,6 @@ import pyarrow as pa
 from joins.lookup.errors import REFUSED, refused
 from joins.lookup.feed import FeedSpec, FeedStorage, NoDeadLetterTopic, StoreAway, StoreWiped
 from joins.lookup.rightrow import to_items
-from joins.storage.client import StorageClient
-from joins.storage.errors import ItemsUnsettled, RateLimited, ServerUnavailable
-from joins.storage.model import Status
 from joins.window.intake import take_in
 from joins.window.passage import lags_of
 from joins.window.records import RECORD
@@ -37,6 +34,9 @@ from kafkaio.producible import restamped, shortened
 from kafkaio.rangereader import open_reader
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.writer import discard_writer, open_writer
+from storage.client import StorageClient
+from storage.errors import ItemsUnsettled, RateLimited, ServerUnavailable
+from storage.model import Status
 
 SUMMARY_SCHEMA = "summary string"
 AWAY = (ItemsUnsettled, RateLimited, ServerUnavailable)

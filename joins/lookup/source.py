@@ -26,8 +26,6 @@ from joins.lookup.gate import CONSUMER, STORE, Verdict, judge
 from joins.lookup.spec import LookupSpec
 from joins.lookup.start import begin
 from joins.lookup.stored import retained_from
-from joins.storage.client import StorageClient
-from joins.storage.errors import StorageError
 from joins.window.admission import Planned, admit_by_frontier
 from joins.window.guard import check_ends, check_topics
 from joins.window.listing import Listing
@@ -35,6 +33,8 @@ from joins.window.source import Gate, TicketReader, open_log
 from joins.window.state import Admission
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.times import iso
+from storage.client import StorageClient
+from storage.errors import StorageError
 
 STORE_LOOK_EVERY_S = 1.0
 STANDS_STILL_MS = 90_000

@@ -20,11 +20,11 @@ from joins.lookup.errors import REFUSED, StoreChanged, StoreUnreachable, refused
 from joins.lookup.rightrow import from_items
 from joins.lookup.spec import LookupSpec
 from joins.spec import SpecError
-from joins.storage.client import StorageClient
-from joins.storage.errors import StorageError
-from joins.storage.model import Keep
-from joins.storage.wire import NamespaceBody
 from joins.window.records import RECORD
+from storage.client import StorageClient
+from storage.errors import StorageError
+from storage.model import Keep
+from storage.wire import NamespaceBody
 
 log = logging.getLogger("joins.lookup")
 

@@ -21,7 +21,7 @@ def test_a_library_is_heard_once_and_we_always() -> None:
     assert passes("kafkaio.librdkafka", "certificate has expired (after %d ms)", 17)
     assert passes("kazoo.client", "connection refused (after %d ms)", 0)
     for _ in range(2):
-        assert passes("datadelay.collector", "c/t: unknown: %s", "no position")
+        assert passes("datadelay.collector.run", "c/t: unknown: %s", "no position")
 
 
 def test_a_handler_with_it_prints_each_once(capsys: pytest.CaptureFixture[str]) -> None:

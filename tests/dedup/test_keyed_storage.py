@@ -6,9 +6,9 @@ from collections import Counter
 from contextlib import suppress
 
 from dedup.keyed import KeyedResults, add_int
-from joins.storage.keyvalue import StorageKeyValue
-from joins.storage.lmdbstore import LmdbStore
-from tests.joins.storage.storage_server import running_server
+from storage.backends.lmdbstore import LmdbStore
+from storage.client.keyvalue import StorageKeyValue
+from tests.storage.storage_server import running_server
 
 
 class Interrupted(Exception):

@@ -17,7 +17,7 @@ from deploy.jobfile import JobFileError, load_job
 from kafkaio.groups import GroupOffsets
 from tests.deploy.jobprocess import JobProcess
 from tests.joins.spark import Put, produce
-from tests.joins.storage.storage_process import TOKEN, server_process
+from tests.storage.storage_process import TOKEN, server_process
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "jobs" / "feeder.yaml"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from datadelay.collectorconfig import CollectorConfig
+from datadelay.collector.config import CollectorConfig
 from deploy.job import FeederJob, WindowJob
 from deploy.jobfile import JobFileError, load_job
 from joins.lookup.spec import LookupSpec
-from joins.storage.api.config import ServeConfig
+from storage.api.config import ServeConfig
 
 JOBS = Path(__file__).parents[2] / "deploy" / "jobs"
 

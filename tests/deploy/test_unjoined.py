@@ -31,7 +31,7 @@ from kafkaio.writer import TopicWriter
 from tests.datadelay.api import delay_server
 from tests.deploy.jobprocess import JobProcess, records
 from tests.joins.spark import Put, history, produce
-from tests.joins.storage.storage_process import TOKEN, client, server_process
+from tests.storage.storage_process import TOKEN, client, server_process
 
 UNJOINED = (sys.executable, "-m", "deploy.cli", "unjoined")
 NOW_MS = time.time_ns() // 1_000_000

@@ -9,9 +9,9 @@ from contextlib import closing
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from datadelay.collect import Rules, submission
+from datadelay.collector.observe import observe
+from datadelay.collector.reports import Rules, submission
 from datadelay.model import Submission
-from datadelay.observe import observe
 from datadelay.positions.group import ConsumerGroup
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.eventtime import KAFKA, TimeOf

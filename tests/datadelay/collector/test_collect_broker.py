@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from datadelay.collect import Rules
+from datadelay.collector.reports import Rules
 from datadelay.model import Submission
 from datadelay.progress import Idle
 from kafkaio.eventtime import typical

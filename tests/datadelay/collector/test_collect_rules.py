@@ -1,4 +1,4 @@
-"""Every row of the table in `datadelay.collect`, and what is submitted for a topic."""
+"""Every row of the table in `datadelay.collector.reports`, and what is submitted for a topic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from datadelay.collect import (
+from datadelay.collector.reports import (
     NO_GENERATION,
     Observed,
     Rules,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from datadelay.collector import ExitCode, collect
-from datadelay.collectorconfig import CollectorConfig, GroupSettings
+from datadelay.collector.config import CollectorConfig, GroupSettings
+from datadelay.collector.run import ExitCode, collect
 from datadelay.errors import ConfigInvalid
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "jobs" / "collector.yaml"

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from kazoo.client import KazooClient
 
-from datadelay.collector import ExitCode, collect
+from datadelay.collector.run import ExitCode, collect
 from datadelay.model import Delay, State
 from tests.conftest import TopicFactory
 from tests.datadelay.api.delay_server import RunningServer, running_server
@@ -341,7 +341,11 @@ def test_a_broker_that_never_answers_ends_with_the_deadline(
         path = write(tmp_path, {**settings, "consumers": [hanging, of_group(consumer, topic)], "deadline_s": 20})
         server.clock.now_ms = now_ms() + 1_000
         done = subprocess.run(
-            [sys.executable, "-c", f"import sys; from datadelay.collector import collect; sys.exit(collect({PATH}))"],
+            [
+                sys.executable,
+                "-c",
+                f"import sys; from datadelay.collector.run import collect; sys.exit(collect({PATH}))",
+            ],
             env={**os.environ, "COLLECTOR_YAML": str(path)},
             cwd=REPOSITORY,
             timeout=120,

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from datadelay.collect import Rules, partition_report, submission
+from datadelay.collector.observe import observe
+from datadelay.collector.reports import Rules, partition_report, submission
 from datadelay.model import Submission
-from datadelay.observe import observe
 from datadelay.positions import Committed
 from datadelay.progress import Idle
 from joins.spec import JoinSpec

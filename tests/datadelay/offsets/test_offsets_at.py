@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from datadelay.offsets import Found, offsets_at
+from datadelay.offsets.search import Found, offsets_at
 from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, Kind, TopicHistory
 from joins.testing.log import Clock, SimulatedLog

@@ -16,7 +16,7 @@ from joins.window.records import RECORD
 from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET
 from tests.datadelay.api import delay_server
 from tests.joins.spark import Running
-from tests.joins.storage.storage_process import TOKEN, client, free_port, server_process
+from tests.storage.storage_process import TOKEN, client, free_port, server_process
 
 RETENTION_MS = 3_600_000
 

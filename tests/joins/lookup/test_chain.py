@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from datadelay.collector import run as collect
-from datadelay.collectorconfig import CollectorConfig
+from datadelay.collector.config import CollectorConfig
+from datadelay.collector.run import run as collect
 from datadelay.positions.group import note_of_store
 from joins.lookup.feed import FeedSpec, FeedStorage, StoreWiped
 from joins.lookup.feedsource import FeedReader
@@ -24,7 +24,7 @@ from kafkaio.groups import GroupOffsets
 from kafkaio.rangereader import open_reader
 from tests.joins.lookup.conftest import now_ms
 from tests.joins.spark import Put, produce
-from tests.joins.storage.storage_process import TOKEN, client
+from tests.storage.storage_process import TOKEN, client
 
 MINUTE_MS = 60_000
 

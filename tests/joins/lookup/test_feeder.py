@@ -24,7 +24,7 @@ from kafkaio.finalerror import final_error_in
 from kafkaio.groups import GroupOffsets
 from tests.deploy.jobprocess import records
 from tests.joins.spark import Put, produce
-from tests.joins.storage.storage_process import TOKEN, server_process
+from tests.storage.storage_process import TOKEN, server_process
 
 HOUR_MS = 3_600_000
 

@@ -20,8 +20,8 @@ from kafkaio.groups import GroupOffsets
 from tests.deploy.jobprocess import JobProcess, records
 from tests.joins.lookup.test_feeder import HOUR_MS, run, stored
 from tests.joins.spark import Put, produce
-from tests.joins.storage.faultyproxy import Proxy, closed, half_a_body, nonsense, passed_on, running_proxy, slow, status
-from tests.joins.storage.storage_process import TOKEN, free_port, server_process
+from tests.storage.faultyproxy import Proxy, closed, half_a_body, nonsense, passed_on, running_proxy, slow, status
+from tests.storage.storage_process import TOKEN, free_port, server_process
 
 NAMESPACES = [{"name": "right", "keep": "all", "bound": 4, "retention_ms": HOUR_MS}]
 COUNT = 60

@@ -12,13 +12,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from joins import DelayAt, Policy
-from joins.storage.model import Namespace
 from joins.testing import oracle
+from storage.model import Namespace
 from tests.joins.lookup.conftest import RETENTION_MS, now_ms
 from tests.joins.lookup.test_lookup_on_broker import events, put_left
 from tests.joins.spark import Put, history
-from tests.joins.storage.dictbackend import DictBackend
-from tests.joins.storage.faultyproxy import (
+from tests.storage.dictbackend import DictBackend
+from tests.storage.faultyproxy import (
     closed,
     half_a_body,
     nonsense,
@@ -28,8 +28,8 @@ from tests.joins.storage.faultyproxy import (
     slow,
     status,
 )
-from tests.joins.storage.storage_process import client
-from tests.joins.storage.storage_server import running_server
+from tests.storage.storage_process import client
+from tests.storage.storage_server import running_server
 
 HOURS_MS = 3_600_000
 

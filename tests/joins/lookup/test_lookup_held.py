@@ -20,15 +20,15 @@ from joins.lookup.rightrow import to_items
 from joins.lookup.source import LookupReader, storage_client
 from joins.lookup.stored import Store
 from joins.spec import SpecError
-from joins.storage.model import Namespace
 from joins.window.records import RECORD
 from joins.window.source import Gate
+from storage.model import Namespace
 from tests.joins.lookup.conftest import now_ms
 from tests.joins.lookup.test_lookup_on_broker import put_left
 from tests.joins.spark import DEADLINE_S, Put
-from tests.joins.storage.dictbackend import DictBackend, unavailable
-from tests.joins.storage.storage_process import free_port
-from tests.joins.storage.storage_server import running_server
+from tests.storage.dictbackend import DictBackend, unavailable
+from tests.storage.storage_process import free_port
+from tests.storage.storage_server import running_server
 
 NAMESPACES = [
     {"name": "right", "keep": "all", "bound": 9},

@@ -1,0 +1,293 @@
+"""One run of the collector, made for cron: look at every consumer and topic, submit, exit with a code.
+
+    0  every topic has a value
+    2  the configuration is wrong; nothing was done
+    3  some topic is unknown; its reason was submitted and logged
+    4  the Data Delay API is unreachable, or refuses: readers see `stale` after a while
+    5  another run holds the lock; nothing was done
+    6  the deadline passed; topics not done by then were submitted as unknown
+
+Several threads look at topics, because most of the time is spent waiting. Only the main thread submits, so a thread
+that hangs in a call beyond the deadline can do no harm (the threads are daemons). The last part of the deadline is
+reserved for submitting: whatever happens to Kafka, the API is informed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import requests
+
+from datadelay.client import DelayClient
+from datadelay.collector.config import (
+    CheckpointSettings,
+    CollectorConfig,
+    ConsumerSettings,
+    GroupSettings,
+    StoreSettings,
+    TopicSettings,
+)
+from datadelay.collector.observe import Observation, observe
+from datadelay.collector.reports import failed_submission, submission
+from datadelay.errors import (
+    CallFailed,
+    ConfigInvalid,
+    DelayError,
+    DelayNotFound,
+    PositionsUnreadable,
+    SubmissionInvalid,
+    SubmissionLate,
+)
+from datadelay.model import Delay, State, Submission
+from datadelay.positions import Positions
+from datadelay.positions.checkpoint import SparkCheckpoint
+from datadelay.positions.group import ConsumerGroup
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.errors import KafkaIOError
+from kafkaio.eventtime import TimeOf
+from kafkaio.times import iso
+
+logger = logging.getLogger(__name__)
+
+SUBMIT_RESERVE_S = 10.0
+_STORE_TIMEOUT_S = (2.0, 5.0)
+
+
+class ExitCode(IntEnum):
+    """The exit code for cron; see the module's docstring."""
+
+    OK = 0
+    CONFIG = 2
+    UNKNOWN = 3
+    API = 4
+    LOCKED = 5
+    DEADLINE = 6
+
+
+def collect(path: Path) -> int:
+    """Run once as configured by `path` (YAML); returns an `ExitCode`. All failures are logged."""
+    try:
+        config = CollectorConfig.load(path)
+        with _locked(config.lock_file) as locked:
+            if not locked:
+                logger.error("%s is locked: the run before has not ended; nothing was done", config.lock_file)
+                return ExitCode.LOCKED
+            return run(config)
+    except ConfigInvalid as error:
+        logger.error("%s", error)
+        return ExitCode.CONFIG
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One consumer in one topic."""
+
+    consumer: ConsumerSettings
+    topic: TopicSettings
+    positions: Positions
+
+    @property
+    def name(self) -> str:
+        return f"{self.consumer.consumer}/{self.topic.topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A thread's result: a submission, or why there is none."""
+
+    task: Task
+    found: Submission | None
+    failure: str | None = None
+
+
+def run(config: CollectorConfig) -> ExitCode:
+    """Collect and submit. Raises `ConfigInvalid` before anything is read."""
+    started, begun_ms = time.monotonic(), _now_ms()
+    look_until = started + config.deadline_s - min(SUBMIT_RESERVE_S, config.deadline_s / 2)
+    verify = True if config.api.ca_bundle is None else str(config.api.ca_bundle)
+    tasks = _tasks(config)
+    with DelayClient(config.api.url, config.api.token, retries=1, read_timeout_s=3.0, verify=verify) as api:
+        outcomes = _start(config, tasks)
+        codes = {ExitCode.OK}
+        waiting = {task.name: task for task in tasks}
+        while waiting:
+            try:
+                outcome = outcomes.get(timeout=max(0.0, look_until - time.monotonic()))
+            except queue.Empty:
+                break
+            del waiting[outcome.task.name]
+            codes.add(_submit(api, outcome, begun_ms))
+            if ExitCode.API in codes:
+                return ExitCode.API
+        for task in waiting.values():
+            brokers = config.kafka_of(task.consumer).get("bootstrap.servers", "its brokers")
+            reason = (
+                f"not done within the collector's deadline of {config.deadline_s:g} s; slow or not reachable: Kafka at "
+                f"{brokers}, or where the positions are kept ({task.consumer.positions.kind})"
+            )
+            codes |= {ExitCode.DEADLINE, _submit(api, Outcome(task, None, reason), begun_ms)}
+            if ExitCode.API in codes:
+                return ExitCode.API
+    if not waiting:
+        for positions in {id(task.positions): task.positions for task in tasks}.values():
+            positions.close()
+    return max(codes)
+
+
+def open_positions(consumer: ConsumerSettings, config: CollectorConfig) -> Positions:
+    """The positions that the settings name; connects on the first read. Raises `ConfigInvalid`."""
+    settings = consumer.positions
+    if isinstance(settings, GroupSettings):
+        try:
+            return ConsumerGroup(settings.group, config.kafka_of(consumer))
+        except KafkaIOError as error:
+            raise ConfigInvalid(f"kafka of consumer {consumer.consumer!r}: {error}") from error
+    if isinstance(settings, CheckpointSettings):
+        return SparkCheckpoint(settings.location, settings.storage_options)
+    try:
+        from datadelay.positions.zookeeper import SpoutPositions
+    except ModuleNotFoundError as error:
+        raise ConfigInvalid(
+            f"positions of consumer {consumer.consumer!r}: {error}; install 'teacup-joins[serve]' for ZooKeeper"
+        ) from error
+    return SpoutPositions(
+        settings.hosts,
+        settings.root,
+        settings.consumer_id,
+        topic_folders=settings.topic_folders,
+        timeout_s=settings.timeout_s,
+    )
+
+
+def _tasks(config: CollectorConfig) -> list[Task]:
+    tasks: list[Task] = []
+    for consumer in config.consumers:
+        positions = open_positions(consumer, config)
+        tasks += [Task(consumer, topic, positions) for topic in consumer.topics]
+    return tasks
+
+
+def _start(config: CollectorConfig, tasks: list[Task]) -> queue.SimpleQueue[Outcome]:
+    """Starts threads that put one outcome per task."""
+    todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    for task in tasks:
+        todo.put(task)
+
+    def work() -> None:
+        while True:
+            try:
+                task = todo.get_nowait()
+            except queue.Empty:
+                return
+            done.put(_look(task, config))
+
+    for number in range(min(config.parallel, len(tasks))):
+        threading.Thread(target=work, name=f"collector-{number}", daemon=True).start()
+    return done
+
+
+def _look(task: Task, config: CollectorConfig) -> Outcome:
+    """Every failure becomes an outcome, so that every topic has one."""
+    try:
+        store_generation = _store_generation(task.consumer.store)
+        seen = _observe(task, config)
+    except (KafkaIOError, DelayError) as error:
+        return Outcome(task, None, str(error))
+    except Exception as error:
+        logger.exception("%s: an error that nobody expected", task.name)
+        return Outcome(task, None, f"{type(error).__name__}: {error}")
+    return Outcome(
+        task,
+        submission(
+            consumer=task.consumer.consumer,
+            topic=task.topic.topic,
+            listed_ms=seen.listed_ms,
+            generation=seen.generation,
+            store_generation=seen.store_generation or store_generation,  # rather what was fed than what answers now
+            partitions=seen.partitions,
+            rules=task.topic.rules,
+        ),
+    )
+
+
+def _observe(task: Task, config: CollectorConfig) -> Observation:
+    kafka, time_of, rules = config.kafka_of(task.consumer), TimeOf(task.topic.time), task.topic.rules
+    name, skew_ms = task.topic.topic, rules.max_future_skew_ms
+    with (
+        closing(BrokerLog(name, kafka, time_of, outliers=rules.outliers, max_future_skew_ms=skew_ms)) as log,
+        closing(BrokerLog(name, kafka)) if time_of.in_payload else nullcontext() as by_kafka_time,
+    ):
+        return observe(log, task.positions, rules, _now_ms, by_kafka_time)
+
+
+def _store_generation(store: StoreSettings | None) -> str | None:
+    """Read before the positions: if the store is wiped in between, the next run shows it; otherwise no run would."""
+    if store is None:
+        return None
+    headers = {} if store.token is None else {"Authorization": f"Bearer {store.token}"}
+    try:
+        answer = requests.get(str(store.url), headers=headers, timeout=_STORE_TIMEOUT_S)
+        answer.raise_for_status()
+        return str(answer.json()[store.key])
+    except (requests.RequestException, KeyError, TypeError) as error:
+        raise PositionsUnreadable(
+            f"generation of the store at {store.url}: {type(error).__name__}: {error}; "
+            f"expected a JSON object with {store.key!r}"
+        ) from error
+
+
+def _submit(api: DelayClient, outcome: Outcome, begun_ms: int) -> ExitCode:
+    """Submit one topic and log what readers now see."""
+    task = outcome.task
+    try:
+        delay = api.submit(outcome.found or _failure(api, outcome, begun_ms))
+    except (SubmissionInvalid, SubmissionLate, CallFailed) as error:
+        logger.error("%s: not submitted: %s", task.name, error)
+        return ExitCode.API
+    if delay.state is State.UNKNOWN or delay.consumed_until_ms is None:
+        logger.warning("%s: unknown: %s", task.name, delay.reason)
+        return ExitCode.UNKNOWN
+    logger.info("%s: %s, consumed until %s", task.name, delay.state, iso(delay.consumed_until_ms))
+    return ExitCode.OK
+
+
+def _failure(api: DelayClient, outcome: Outcome, begun_ms: int) -> Submission:
+    consumer, topic = outcome.task.consumer.consumer, outcome.task.topic.topic
+    before: Delay | None
+    try:
+        before = api.read(consumer, topic, partitions=True)
+    except DelayNotFound:
+        before = None
+    return failed_submission(
+        consumer=consumer, topic=topic, listed_ms=begun_ms, reason=outcome.failure or "", before=before
+    )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Whether this process got the lock. The system releases it when the process ends, for whatever reason."""
+    try:
+        file = path.open("a")
+    except OSError as error:
+        raise ConfigInvalid(f"lock_file {path} cannot be opened: {error}; name one in a folder that exists") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

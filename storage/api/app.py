@@ -1,0 +1,394 @@
+"""The storage API as an ASGI application: each route decodes, calls the back end, encodes.
+
+    POST   /v1/namespaces/{namespace}/items:write    write  many items
+    POST   /v1/namespaces/{namespace}/items:read     read   many keys
+    POST   /v1/namespaces/{namespace}/items:delete   write  many keys
+    PUT    /v1/namespaces/{namespace}/items/{key}    write  one item; keys in paths are base64url
+    GET    /v1/namespaces/{namespace}/items/{key}    read   the items of one key
+    DELETE /v1/namespaces/{namespace}/items/{key}    write
+    GET    /v1/namespaces/{namespace}                read   what it keeps, its generation, retained_from
+    PUT    /v1/namespaces/{namespace}/retained_from  write  raise the floor
+    GET    /v1/namespaces                            read   (of all) every namespace
+    GET    /metrics                                  read   (of all)
+    GET    /livez, /readyz, /openapi.json            open
+
+A request's body is read on the event loop; decoding, the back end call and encoding are one hop to a thread. Requests
+beyond `max_under_way` are refused before their body is read, so that memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Annotated, Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from fastapi import APIRouter, FastAPI, Path, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from datadelay.api import problems
+from datadelay.api.access import needs
+from datadelay.api.auth import Scope, Tokens
+from datadelay.api.gate import Gate
+from datadelay.api.limits import RateLimiter
+from storage.api import content
+from storage.api.batches import Batches
+from storage.api.bodies import (
+    ANSWER_CONTENT,
+    RetainedFromBody,
+    items_request,
+    keys_request,
+    value_request,
+)
+from storage.api.config import NAME_PATTERN, NamespaceSettings, ServeConfig
+from storage.api.metrics import Metrics
+from storage.codecs.codec import Codec
+from storage.codecs.encodings import compress, decompress
+from storage.codecs.jsoncodec import FoundBody, FoundsBody, OutcomeBody, OutcomesBody, ValueBody, found_document, parsed
+from storage.errors import (
+    NamespaceUnknown,
+    RequestInvalid,
+    RequestMalformed,
+    RequestTooLarge,
+    StorageUnavailable,
+)
+from storage.model import Backend, Found, Item, Outcome, Status
+from storage.wire import NO_ITEM, NO_NAMESPACE, NamespaceBody, NamespacesBody
+
+logger = logging.getLogger(__name__)
+
+_PURGED_AT_ONCE = 1_024  # keys: a few milliseconds of a thread
+_NO_STORE = {"Cache-Control": "no-store"}
+_RETRY_AFTER_S = "1"
+_KEY_PATTERN = r"^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-][AQgw](==)?|[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]=?)?$"
+_ERRORS: dict[type[Exception], tuple[int, str | None]] = {
+    RequestMalformed: (400, None),
+    RequestTooLarge: (413, None),
+    RequestInvalid: (422, None),
+    NamespaceUnknown: (404, NO_NAMESPACE),
+    StorageUnavailable: (503, None),
+}
+_PROBLEM_OF: dict[Status, tuple[int, str]] = {
+    Status.NOT_FOUND: (404, NO_ITEM),
+    Status.CONFLICT: (409, "/problems/conflict"),
+    Status.REJECTED: (422, "/problems/rejected"),
+    Status.RETRYABLE: (503, "/problems/retryable"),
+    Status.IN_DOUBT: (503, "/problems/in-doubt"),
+}
+
+PathName = Annotated[str, Path(pattern=NAME_PATTERN)]
+PathKey = Annotated[str, Path(pattern=_KEY_PATTERN, min_length=1, max_length=1_368, description="base64url")]
+Done = tuple[Sequence[Outcome] | Sequence[Found], bytes]
+Result = TypeVar("Result")
+
+
+def _needs(scope: Scope) -> Any:
+    return needs(scope, "storage", lambda request: f"{request.path_params['namespace']}:{scope}")
+
+
+def _answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The problems that a route may answer with; `problems` fills in their content."""
+    meaning = {
+        400: "the body cannot be read",
+        401: "no token, or an unknown one",
+        403: "the token lacks the scope",
+        404: "no such namespace, or no item",
+        406: "no media type that Accept names is offered",
+        409: "a newer version is kept",
+        413: "too many items or bytes",
+        415: "a media type or an encoding that is not understood",
+        422: "a value is not allowed",
+        429: "too many requests; see Retry-After",
+        500: "a defect of the server",
+        503: "the back end does not answer; see Retry-After",
+    }
+    return {status: {"description": meaning[status]} for status in (*statuses, 413, 429, 500)}
+
+
+class Storage:
+    """The routes of one worker, around its back end and its clock (milliseconds since the epoch)."""
+
+    def __init__(self, backend: Backend, config: ServeConfig, clock_ms: Callable[[], int]) -> None:
+        self._batches = Batches(backend, config.max_answer_bytes)
+        self._config = config
+        self._clock_ms = clock_ms
+        self._namespaces = {one.name: one for one in config.namespaces}
+        self._threads = anyio.CapacityLimiter(config.threads)
+        self._count = 0
+        self.metrics = Metrics()
+
+    def router(self) -> APIRouter:
+        """The routes below /v1."""
+        router = APIRouter(prefix="/v1/namespaces", tags=["storage"])
+        read, write = [_needs(Scope.READ)], [_needs(Scope.WRITE)]
+        batch = {200: ANSWER_CONTENT} | _answers(400, 401, 403, 404, 406, 415, 422, 503)
+        single = _answers(401, 403, 404, 422, 503)
+        most = self._config.max_items
+
+        def route(method: str, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+            router.add_api_route(path, endpoint, methods=[method], operation_id=endpoint.__name__, **more)
+
+        route("GET", "", self.list_namespaces, dependencies=[needs(Scope.READ, "storage")],
+              response_model=NamespacesBody, responses=_answers(401, 403, 503))  # fmt: skip
+        route("GET", "/{namespace}", self.read_namespace, dependencies=read, response_model=NamespaceBody,
+              responses=single)  # fmt: skip
+        route("PUT", "/{namespace}/retained_from", self.raise_retained_from, dependencies=write,
+              response_model=NamespaceBody, responses=_answers(400, 401, 403, 404, 422, 503))  # fmt: skip
+        route("POST", "/{namespace}/items:write", self.write_items, dependencies=write, response_model=OutcomesBody,
+              responses=batch, openapi_extra=items_request(most))  # fmt: skip
+        route("POST", "/{namespace}/items:read", self.read_items, dependencies=read, response_model=FoundsBody,
+              responses=batch, openapi_extra=keys_request(most))  # fmt: skip
+        route("POST", "/{namespace}/items:delete", self.delete_items, dependencies=write, response_model=OutcomesBody,
+              responses=batch, openapi_extra=keys_request(most))  # fmt: skip
+        route("PUT", "/{namespace}/items/{key}", self.put_item, dependencies=write, response_model=OutcomeBody,
+              responses=single | _answers(400, 409, 415), openapi_extra=value_request())  # fmt: skip
+        route("GET", "/{namespace}/items/{key}", self.get_item, dependencies=read, response_model=FoundBody,
+              responses=single)  # fmt: skip
+        route("DELETE", "/{namespace}/items/{key}", self.delete_item, dependencies=write, status_code=204,
+              responses=single)  # fmt: skip
+        return router
+
+    async def write_items(self, namespace: PathName, request: Request) -> Response:
+        """Write many items; each has its own status, in the order of the request."""
+        return await self._batch(namespace, request, "write", self._write)
+
+    async def read_items(self, namespace: PathName, request: Request) -> Response:
+        """Read the live items of many keys, in the order of the request."""
+        return await self._batch(namespace, request, "read", self._read)
+
+    async def delete_items(self, namespace: PathName, request: Request) -> Response:
+        """Delete all items of many keys."""
+        return await self._batch(namespace, request, "delete", self._delete)
+
+    async def put_item(self, namespace: PathName, key: PathKey, request: Request) -> Response:
+        """Write one item."""
+        settings = self._settings(namespace)
+        if content.request_codec(request.headers.get("content-type")).media_type != JSONResponse.media_type:
+            raise HTTPException(415, "one item is sent as application/json")
+        with self._under_way("write"):
+            body = parsed(ValueBody, await _body(request))
+            item = Item(_key_bytes(key), body.version, body.tag, body.value, body.expires_at_ms)
+            (outcome,) = await self._in_thread(self._batches.write, settings, [item], self._clock_ms())
+        self.metrics.count(namespace, "write", [outcome])
+        document = {"status": outcome.status, "reason": outcome.reason}
+        return _single(request, outcome) or _json(document)
+
+    async def get_item(self, namespace: PathName, key: PathKey, request: Request) -> Response:
+        """Read the live items of one key."""
+        settings = self._settings(namespace)
+        with self._under_way("read"):
+            (found,) = await self._in_thread(self._batches.read, settings, [_key_bytes(key)], self._clock_ms())
+        self.metrics.count(namespace, "read", [found])
+        return _single(request, found) or _json(found_document(found))
+
+    async def delete_item(self, namespace: PathName, key: PathKey, request: Request) -> Response:
+        """Delete all items of one key."""
+        settings = self._settings(namespace)
+        with self._under_way("delete"):
+            (outcome,) = await self._in_thread(self._batches.delete, settings, [_key_bytes(key)], self._clock_ms())
+        self.metrics.count(namespace, "delete", [outcome])
+        return _single(request, outcome) or Response(status_code=204)
+
+    async def list_namespaces(self) -> Response:
+        """Every namespace of this server."""
+        bodies = [await self._state(settings) for settings in self._namespaces.values()]
+        return _json(NamespacesBody(namespaces=bodies))
+
+    async def read_namespace(self, namespace: PathName) -> Response:
+        """A namespace's settings, its generation, and from which version it keeps items."""
+        return _json(await self._state(self._settings(namespace)))
+
+    async def raise_retained_from(self, namespace: PathName, body: RetainedFromBody) -> Response:
+        """Record that items below this version were never stored. It only goes up: a lower one changes nothing."""
+        settings = self._settings(namespace)
+        with self._under_way("raise_retained_from"):
+            await self._in_thread(self._batches.raise_retained_from, settings, body.retained_from)
+        return _json(await self._state(settings))
+
+    async def check(self) -> None:
+        """Check that the back end answers. Raises `StorageUnavailable`."""
+        await self._in_thread(self._batches.state, self._config.namespaces[0], self._clock_ms())
+
+    async def purge_at_intervals(self) -> None:
+        """Free expired items, for ever: writes do so too, but a store may be idle. Requests run in between."""
+        while True:
+            await anyio.sleep(self._config.purge_every_s * random.uniform(0.8, 1.2))  # not all workers at once
+            try:
+                while await self._in_thread(self._batches.backend.purge, self._clock_ms(), _PURGED_AT_ONCE):
+                    pass
+            except StorageUnavailable as error:
+                logger.warning("what has expired is not freed: %s (again in %g s)", error, self._config.purge_every_s)
+
+    async def _batch(
+        self,
+        namespace: str,
+        request: Request,
+        operation: str,
+        carry_out: Callable[[NamespaceSettings, bytes, Codec, Codec], Done],
+    ) -> Response:
+        settings = self._settings(namespace)
+        headers = request.headers
+        sent = content.request_codec(headers.get("content-type"))
+        answer = content.answer_codec(headers.get("accept"), sent)
+        packed = content.request_encoding(headers.get("content-encoding"))
+        wanted = content.answer_encoding(headers.get("accept-encoding"))
+        headers_out = {**_NO_STORE, "Vary": "Accept, Accept-Encoding"}
+
+        def work(body: bytes) -> Response:
+            plain = body if packed is None else decompress(body, packed, self._config.max_body_bytes)
+            results, encoded = carry_out(settings, plain, sent, answer)
+            self.metrics.count(namespace, operation, results)
+            if wanted is not None and len(encoded) >= content.SMALLEST_COMPRESSED:
+                encoded = compress(encoded, wanted)
+                headers_out["Content-Encoding"] = wanted
+            return Response(encoded, media_type=answer.media_type, headers=headers_out)
+
+        with self._under_way(operation):
+            return await self._in_thread(work, await _body(request))
+
+    def _write(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:
+        items = sent.decode_items(body, self._config.max_items)
+        outcomes = self._batches.write(settings, items, self._clock_ms())
+        return outcomes, answer.encode_outcomes(outcomes)
+
+    def _read(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:
+        keys = sent.decode_keys(body, self._config.max_items)
+        found = self._batches.read(settings, keys, self._clock_ms())
+        return found, answer.encode_found(found)
+
+    def _delete(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:
+        keys = sent.decode_keys(body, self._config.max_items)
+        outcomes = self._batches.delete(settings, keys, self._clock_ms())
+        return outcomes, answer.encode_outcomes(outcomes)
+
+    async def _state(self, settings: NamespaceSettings) -> NamespaceBody:
+        state = await self._in_thread(self._batches.state, settings, self._clock_ms())
+        return NamespaceBody(
+            name=settings.name,
+            keep=settings.keep,
+            bound=settings.bound,
+            retention_ms=settings.retention_ms,
+            max_value_bytes=settings.max_value_bytes,
+            generation=state.generation,
+            retained_from=state.retained_from,
+        )
+
+    async def _in_thread(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        return await anyio.to_thread.run_sync(call, *arguments, limiter=self._threads)
+
+    @contextmanager
+    def _under_way(self, operation: str) -> Iterator[None]:
+        if self._count >= self._config.max_under_way:
+            detail = f"{self._count} requests are under way in this worker (max_under_way): wait {_RETRY_AFTER_S} s"
+            raise HTTPException(429, detail, {"Retry-After": _RETRY_AFTER_S})
+        begun_s = time.perf_counter()
+        self._count += 1
+        self.metrics.under_way.inc()
+        try:
+            yield
+        finally:
+            self._count -= 1
+            self.metrics.under_way.dec()
+            self.metrics.seconds.labels(operation).observe(time.perf_counter() - begun_s)
+
+    def _settings(self, namespace: str) -> NamespaceSettings:
+        try:
+            return self._namespaces[namespace]
+        except KeyError:
+            raise NamespaceUnknown(f"namespace {namespace!r} is not in the server's configuration") from None
+
+
+def create_app(backend: Backend, tokens: Tokens, config: ServeConfig, clock_ms: Callable[[], int]) -> Gate:
+    """The application: routes, errors, limits. It closes the back end when the server stops."""
+    storage = Storage(backend, config, clock_ms)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as background:
+            background.start_soon(storage.purge_at_intervals)
+            yield
+            background.cancel_scope.cancel()
+        backend.close()
+
+    app = FastAPI(
+        title="Teacup Storage",
+        version="1",
+        description="Arbitrary bytes by key in namespaces, many items a request.",
+        docs_url=None,  # the pages would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    problems.install(app, _ERRORS, int(_RETRY_AFTER_S))
+    app.include_router(storage.router())
+    app.include_router(_operations(storage))
+    return Gate(
+        app,
+        tokens=tokens,
+        limiter=RateLimiter(config.requests_per_s, config.burst),
+        requests=storage.metrics.requests,
+        max_body_bytes=config.max_body_bytes,
+    )
+
+
+def _operations(storage: Storage) -> APIRouter:
+    """Routes for those who run the server."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/livez", response_class=PlainTextResponse, responses=_answers())
+    async def livez() -> str:
+        """The process answers."""
+        return "ok\n"
+
+    @router.get("/readyz", response_class=PlainTextResponse, responses=_answers(503))
+    async def readyz() -> str:
+        """The back end answers as well."""
+        await storage.check()
+        return "ok\n"
+
+    @router.get(
+        "/metrics",
+        response_class=PlainTextResponse,
+        dependencies=[needs(Scope.READ, "storage")],
+        responses=_answers(401, 403),
+    )
+    async def metrics_text() -> Response:
+        """Prometheus' text format."""
+        return Response(storage.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+async def _body(request: Request) -> bytes:
+    try:
+        return await request.body()
+    except ClientDisconnect as error:
+        raise HTTPException(400, "the connection was closed before the body was complete") from error
+
+
+def _key_bytes(key: str) -> bytes:
+    bare = key.rstrip("=")
+    return base64.urlsafe_b64decode(bare + "=" * (-len(bare) % 4))
+
+
+def _single(request: Request, result: Outcome | Found) -> Response | None:
+    """The problem for a single result; None: it is `ok`."""
+    if result.status is Status.OK:
+        return None
+    status, kind = _PROBLEM_OF[result.status]
+    headers = {"Retry-After": _RETRY_AFTER_S} if status == 503 else {}
+    detail = result.reason or f"{result.status.value}: the key has no live item"
+    return problems.problem(status, detail, kind=kind, instance=request.url.path, headers=headers)
+
+
+def _json(document: Any) -> Response:
+    return Response(to_json(document, bytes_mode="base64"), media_type=JSONResponse.media_type, headers=_NO_STORE)

@@ -1,0 +1,98 @@
+"""Carries out one batch on a back end, within the limits of its namespace. Blocking: called in threads.
+
+Items and keys beyond a size limit are `rejected` one by one; the rest of their request is carried out. A read is done
+in portions until its answer is full: the remaining keys are `retryable`, and requesting them again continues there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from storage.api.config import MAX_KEY_BYTES, MAX_TAG_BYTES, NamespaceSettings
+from storage.model import Backend, Found, Item, Outcome, State, Status
+
+_PORTION_KEYS = 1_000
+_FULL = Found(Status.RETRYABLE, (), "the answer is full: ask for this key again")
+
+Asked = TypeVar("Asked", Item, bytes)
+Result = TypeVar("Result", Outcome, Found)
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The namespaces of one server on its back end."""
+
+    backend: Backend
+    max_answer_bytes: int
+
+    def write(self, settings: NamespaceSettings, items: Sequence[Item], now_ms: int) -> list[Outcome]:
+        """Raises `StorageUnavailable`."""
+        wrong = {
+            index: Outcome(Status.REJECTED, reason)
+            for index, item in enumerate(items)
+            if (reason := _item_fault(item, settings.max_value_bytes)) is not None
+        }
+        return _without(wrong, items, lambda rest: self.backend.write(settings.namespace, rest, now_ms))
+
+    def read(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[Found]:
+        """Raises `StorageUnavailable`."""
+        wrong = {i: Found(Status.REJECTED, (), reason) for i, reason in _key_faults(keys).items()}
+        return _without(wrong, keys, lambda rest: self._read(settings, rest, now_ms))
+
+    def delete(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[Outcome]:
+        """Raises `StorageUnavailable`."""
+        wrong = {i: Outcome(Status.REJECTED, reason) for i, reason in _key_faults(keys).items()}
+        return _without(wrong, keys, lambda rest: self.backend.delete(settings.namespace, rest, now_ms))
+
+    def state(self, settings: NamespaceSettings, now_ms: int) -> State:
+        """Raises `StorageUnavailable`."""
+        return self.backend.state(settings.namespace, now_ms)
+
+    def raise_retained_from(self, settings: NamespaceSettings, version: int) -> None:
+        """Raises `StorageUnavailable`."""
+        self.backend.raise_retained_from(settings.namespace, version)
+
+    def _read(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[Found]:
+        worst_bytes = settings.bound * settings.max_value_bytes  # per key, so that memory stays bounded
+        portion = max(1, min(_PORTION_KEYS, self.max_answer_bytes // worst_bytes))
+        found: list[Found] = []
+        size = 0
+        while len(found) < len(keys):
+            if size >= self.max_answer_bytes:
+                found.extend([_FULL] * (len(keys) - len(found)))
+                break
+            got = self.backend.read(settings.namespace, keys[len(found) : len(found) + portion], now_ms)
+            size += sum(len(item.value) for one in got for item in one.items)
+            found.extend(got)
+        return found
+
+
+def _item_fault(item: Item, max_value_bytes: int) -> str | None:
+    if not 0 < len(item.key) <= MAX_KEY_BYTES:
+        return _key_fault(item.key)
+    if len(item.value) > max_value_bytes:
+        return f"the value has {len(item.value)} bytes, at most {max_value_bytes} are allowed (max_value_bytes)"
+    if len(item.tag) > MAX_TAG_BYTES:
+        return f"the tag has {len(item.tag)} bytes, at most {MAX_TAG_BYTES} are allowed"
+    return None
+
+
+def _key_faults(keys: Sequence[bytes]) -> dict[int, str]:
+    return {i: _key_fault(key) for i, key in enumerate(keys) if not 0 < len(key) <= MAX_KEY_BYTES}
+
+
+def _key_fault(key: bytes) -> str:
+    return f"the key has {len(key)} bytes, 1 to {MAX_KEY_BYTES} are allowed"
+
+
+def _without(
+    wrong: dict[int, Result], asked: Sequence[Asked], carry_out: Callable[[Sequence[Asked]], list[Result]]
+) -> list[Result]:
+    """The results in the order of the request; what is `wrong` never reaches the back end."""
+    if not wrong:
+        return carry_out(asked) if asked else []
+    rest = [one for index, one in enumerate(asked) if index not in wrong]
+    results = iter(carry_out(rest) if rest else [])
+    return [wrong[index] if index in wrong else next(results) for index in range(len(asked))]

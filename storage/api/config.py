@@ -1,0 +1,118 @@
+"""The configuration of a storage API server; validates completely, opens nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from datadelay.api.auth import Scope, Tokens, load_tokens
+from datadelay.errors import ConfigInvalid
+from datadelay.settings import load_yaml_with_env
+from datadelay.validation import validated
+from storage.errors import StorageConfigInvalid
+from storage.model import Keep, Namespace
+
+READ_TOKEN_VARIABLE = "TEACUP_STORAGE_READ_TOKEN"
+WRITE_TOKEN_VARIABLE = "TEACUP_STORAGE_WRITE_TOKEN"
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+MAX_KEY_BYTES = 1024
+MAX_TAG_BYTES = 64
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NamespaceSettings(_Settings):
+    """One namespace. What it keeps is explained in `storage.model`."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    keep: Keep = Keep.LATEST
+    bound: PositiveInt = Field(default=1, description="live items a key, at most, under `keep: all`")
+    retention_ms: NonNegativeInt | None = Field(
+        default=None, description="versions are times, and an item lives at least until version + retention_ms"
+    )
+    max_value_bytes: PositiveInt = Field(default=65_536, description="items with a larger value are rejected")
+
+    @model_validator(mode="after")
+    def _bound_of_all(self) -> Self:
+        if self.keep is Keep.LATEST and self.bound != 1:
+            raise ValueError(f"namespace {self.name}: bound {self.bound} needs `keep: all`; `latest` keeps one")
+        return self
+
+    @property
+    def namespace(self) -> Namespace:
+        """The namespace as back ends know it."""
+        return Namespace(self.name, self.keep, self.bound, self.retention_ms)
+
+
+class ServeConfig(_Settings):
+    """A server's configuration."""
+
+    store: str = Field(description="the back end's URL: lmdb:///var/lib/teacup/storage")
+    namespaces: tuple[NamespaceSettings, ...] = Field(min_length=1)
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8720, ge=0, le=65535, description="0: any free port, which the log names")
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    workers: PositiveInt = Field(default=1, description="processes that share the socket and the store")
+
+    tokens_file: Path | None = None
+    anonymous: frozenset[str] = Field(default=frozenset(), description="scopes that nobody needs a token for")
+
+    max_items: PositiveInt = Field(default=10_000, description="items or keys in one request")
+    max_body_bytes: PositiveInt = Field(default=32 << 20, description="of a body, also when it is unfolded")
+    max_answer_bytes: PositiveInt = Field(
+        default=64 << 20, description="of values in one answer; the keys beyond are `retryable`"
+    )
+    max_under_way: PositiveInt = Field(default=32, description="requests under way in one worker; more get 429")
+    threads: PositiveInt = Field(default=2, description="requests that one worker carries out at a time")
+    requests_per_s: PositiveFloat = Field(default=10_000.0, description="by token, or by address without one")
+    burst: PositiveInt = 20_000
+    purge_every_s: PositiveFloat = Field(
+        default=30.0, description="how often what has expired is freed where nobody writes, by each worker"
+    )
+    stop_within_s: PositiveInt = Field(default=20, description="for requests under way when it is stopped")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [one.name for one in self.namespaces]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"namespaces: names must differ, {twice} stand more than once")
+        wrong = sorted(self.anonymous - set(self.scopes))
+        if wrong:
+            raise ValueError(f"anonymous: scopes {wrong} must be of {self.scopes}")
+        return self
+
+    @property
+    def scopes(self) -> list[str]:
+        """Every scope that a token may have: for all namespaces, or for one."""
+        words = [scope.value for scope in Scope]
+        return sorted([*words, *(f"{one.name}:{word}" for one in self.namespaces for word in words)])
+
+    def load_tokens(self, environ: Mapping[str, str]) -> Tokens:
+        """The tokens from the file and the environment. Raises `StorageConfigInvalid`."""
+        try:
+            return load_tokens(
+                self.tokens_file,
+                environ,
+                self.anonymous,
+                allowed=self.scopes,
+                variables=(READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE),
+            )
+        except ConfigInvalid as error:
+            raise StorageConfigInvalid(str(error)) from error
+
+    @classmethod
+    def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> ServeConfig:
+        """The configuration from a YAML file. Raises `StorageConfigInvalid`."""
+        try:
+            return validated(cls, load_yaml_with_env(path, environ), str(path))
+        except ConfigInvalid as error:
+            raise StorageConfigInvalid(str(error)) from error

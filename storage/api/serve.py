@@ -1,0 +1,112 @@
+"""Runs the storage API: one worker in this process, or several that share its socket.
+
+    one worker       this process serves
+    several          this process only watches: it starts them, restarts those that die, and passes SIGTERM on
+
+A worker that loses the watching process (kill -9) stops as if by SIGTERM, so that none is left holding the port. The
+store is opened once in advance, so that a wrong one is reported at the start and not by each worker.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+from functools import partial
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from datadelay.api.gate import Gate
+from datadelay.api.listen import listen, wall_clock_ms
+from datadelay.errors import ConfigInvalid
+from storage.api.app import create_app
+from storage.api.config import ServeConfig
+from storage.api.metrics import FOLDER_VARIABLE
+from storage.backends.opening import open_backend
+from storage.errors import StorageConfigInvalid
+from storage.model import Backend
+
+__all__ = ["ServeConfig", "serve"]
+
+logger = logging.getLogger(__name__)
+_HEALTH_S = 30
+_KEEP_ALIVE_S = 75  # clients pool their connections
+
+
+def serve(config: ServeConfig) -> None:
+    """Serve until SIGTERM or SIGINT; requests in progress are finished.
+
+    Raises `StorageConfigInvalid` and `StorageUnavailable` before anything is served.
+    """
+    tokens = config.load_tokens(os.environ)
+    backend = _open(config)
+    try:
+        for settings in config.namespaces:
+            backend.state(settings.namespace, wall_clock_ms())
+        listener = listen(config.host, config.port)
+    except ConfigInvalid as error:
+        backend.close()
+        raise StorageConfigInvalid(str(error)) from error
+    except BaseException:
+        backend.close()
+        raise
+    scheme = "https" if config.tls_certificate else "http"
+    with listener:
+        where = f"{scheme}://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
+        logger.info("the storage API listens on %s, workers: %s", where, config.workers)
+        if config.workers == 1:
+            _collect_garbage_seldom()
+            app = create_app(backend, tokens, config, wall_clock_ms)
+            uvicorn.Server(_uvicorn(config, app)).run(sockets=[listener])
+            return
+        backend.close()
+        with tempfile.TemporaryDirectory(prefix="teacup-metrics-") as folder:
+            os.environ[FOLDER_VARIABLE] = folder  # before prometheus_client is imported in the workers
+            Multiprocess(_uvicorn(config, partial(_worker, config)), [listener]).run()
+
+
+def _uvicorn(config: ServeConfig, app: Gate | partial[Gate]) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        factory=config.workers > 1,
+        workers=config.workers,
+        access_log=False,  # /metrics counts requests
+        log_config=None,
+        server_header=False,
+        ssl_certfile=config.tls_certificate,
+        ssl_keyfile=config.tls_key,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=config.stop_within_s,
+        timeout_worker_healthcheck=_HEALTH_S,
+    )
+
+
+def _worker(config: ServeConfig) -> Gate:
+    """The application of one worker, created in its process."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
+    _collect_garbage_seldom()
+    threading.Thread(target=_stop_when_orphaned, daemon=True).start()
+    return create_app(_open(config), config.load_tokens(os.environ), config, wall_clock_ms)
+
+
+def _collect_garbage_seldom() -> None:
+    """Requests create thousands of objects but no cycles: searching them for cycles takes a tenth of a request."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 50)
+
+
+def _stop_when_orphaned() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _open(config: ServeConfig) -> Backend:
+    return open_backend(config.store, [one.namespace for one in config.namespaces])

@@ -1,0 +1,99 @@
+"""The items of one key as one byte string, and the rules of `model` for them. Pure: for stores that know only bytes.
+
+    value = entry ...                                      by (version, tag) ascending; `latest`: one
+    entry = version int64, expiry int64, length of tag uint16, length of value uint32, tag, value     little-endian
+
+An entry is live until its expiry. What is not live counts as gone, even if it is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from storage.model import Found, Item, Keep, Namespace, Outcome, Status
+
+_HEAD = Struct("<qqHI")
+_OK = Outcome(Status.OK)
+_CONFLICT = Outcome(Status.CONFLICT, "a newer version is kept")
+NOT_FOUND = Found(Status.NOT_FOUND)
+
+
+def refusal(namespace: Namespace, item: Item, now_ms: int) -> Outcome | None:
+    """The outcome of a write regardless of what is stored; None: it depends on what is stored.
+
+    An item that has already expired is `ok`: it would not be found anyway.
+    """
+    if namespace.retention_ms is not None and item.expires_at_ms < item.version + namespace.retention_ms:
+        return Outcome(
+            Status.REJECTED,
+            f"expires_at_ms {item.expires_at_ms} is before version {item.version} + retention_ms "
+            f"{namespace.retention_ms}: items must live at least until then",
+        )
+    return _OK if item.expires_at_ms <= now_ms else None
+
+
+def pack(item: Item) -> bytes:
+    """The entry of an item."""
+    return _HEAD.pack(item.version, item.expires_at_ms, len(item.tag), len(item.value)) + item.tag + item.value
+
+
+def admit(namespace: Namespace, kept: bytes | None, item: Item, now_ms: int) -> tuple[Outcome, bytes | None]:
+    """Write an item that is not refused next to what is kept for its key.
+
+    Returns its outcome, and the new value of its key; None: the value stays as it is.
+    """
+    if kept is None:
+        return _OK, pack(item)
+    identity = (item.version, item.tag)
+    live = [entry for entry in _entries(kept) if entry[1] > now_ms]
+    if any(entry[0] == identity for entry in live):
+        return _OK, None
+    if namespace.keep is Keep.LATEST:
+        newer = any(entry[0] > identity for entry in live)
+        return (_CONFLICT, None) if newer else (_OK, pack(item))
+    if len(live) >= namespace.bound:
+        reason = f"{len(live)} live items of this key are kept, and the namespace's bound is {namespace.bound}"
+        return Outcome(Status.REJECTED, reason), None
+    before = [kept[start:end] for other, _, start, end in live if other < identity]
+    after = [kept[start:end] for other, _, start, end in live if other > identity]
+    return _OK, b"".join((*before, pack(item), *after))
+
+
+def found(key: bytes, kept: bytes | None, now_ms: int) -> Found:
+    """The answer to a read of the key."""
+    if kept is None:
+        return NOT_FOUND
+    version, expiry, tag_length, value_length = _HEAD.unpack_from(kept)
+    value_at = _HEAD.size + tag_length
+    if value_at + value_length == len(kept):  # one entry, as nearly always
+        if expiry <= now_ms:
+            return NOT_FOUND
+        return Found(Status.OK, (Item(key, version, kept[_HEAD.size : value_at], kept[value_at:], expiry),))
+    items = tuple(
+        Item(key, version, tag, kept[start + _HEAD.size + len(tag) : end], expiry)
+        for (version, tag), expiry, start, end in _entries(kept)
+        if expiry > now_ms
+    )
+    return Found(Status.OK, items) if items else NOT_FOUND
+
+
+def live_part(kept: bytes, now_ms: int) -> bytes:
+    """The value without expired entries; empty: nothing is left."""
+    return b"".join(kept[start:end] for _, expiry, start, end in _entries(kept) if expiry > now_ms)
+
+
+def expiries(kept: bytes) -> list[int]:
+    """When the entries expire, in order."""
+    return [expiry for _, expiry, _, _ in _entries(kept)]
+
+
+def _entries(kept: bytes) -> Iterator[tuple[tuple[int, bytes], int, int, int]]:
+    """For each entry: (version, tag), expiry, where it starts and ends."""
+    start = 0
+    while start < len(kept):
+        version, expiry, tag_length, value_length = _HEAD.unpack_from(kept, start)
+        tag_at = start + _HEAD.size
+        end = tag_at + tag_length + value_length
+        yield (version, kept[tag_at : tag_at + tag_length]), expiry, start, end
+        start = end

@@ -1,0 +1,83 @@
+"""Opens the back end that a URL names. Creates namespaces that the store does not have yet, refuses contradictions.
+
+lmdb:///var/lib/teacup/storage?map_size=32GiB&sync=yes    the folder; map_size: how large it may grow
+aerospike://host:3000,other:3000/namespace                Aerospike's hosts, and its namespace
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from storage.backends.aerospikestore import AerospikeStore
+from storage.backends.lmdbstore import DEFAULT_MAP_BYTES, LmdbStore
+from storage.errors import StorageConfigInvalid
+from storage.model import Backend, Namespace
+
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_YES_NO = {"yes": True, "no": False}
+
+
+def open_backend(url: str, namespaces: Sequence[Namespace]) -> Backend:
+    """Open the back end of `url` for these namespaces.
+
+    Raises `StorageConfigInvalid` (the URL, or a namespace that contradicts what is stored) and `StorageUnavailable`.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in _OPENERS:
+        known = ", ".join(f"{scheme}:" for scheme in _OPENERS)
+        raise StorageConfigInvalid(f"store {url!r}: back ends are {known}; e.g. lmdb:///var/lib/teacup/storage")
+    backend = _OPENERS[parts.scheme](url, parts)
+    try:
+        for namespace in namespaces:
+            backend.declare(namespace)
+    except BaseException:
+        backend.close()
+        raise
+    return backend
+
+
+def _lmdb(url: str, parts: SplitResult) -> LmdbStore:
+    options = _options(url, parts, {"map_size", "sync"})
+    if parts.netloc or not parts.path.strip("/"):
+        raise StorageConfigInvalid(
+            f"store {url!r}: name a folder with three slashes, as lmdb:///var/lib/teacup/storage"
+        )
+    size = options.get("map_size")
+    map_bytes = DEFAULT_MAP_BYTES if size is None else _bytes(url, size)
+    sync = options.get("sync", "no")
+    if sync not in _YES_NO:
+        raise StorageConfigInvalid(f"store {url!r}: sync is yes or no, not {sync!r}")
+    return LmdbStore(Path(parts.path), map_bytes=map_bytes, sync=_YES_NO[sync])
+
+
+def _aerospike(url: str, parts: SplitResult) -> AerospikeStore:
+    _options(url, parts, set())
+    namespace = parts.path.strip("/")
+    hosts = [re.fullmatch(r"([^:]+|\[.+\]):([0-9]{1,5})", host) for host in parts.netloc.split(",")]
+    if not namespace or "/" in namespace or None in hosts:
+        raise StorageConfigInvalid(f"store {url!r}: write aerospike://host:3000,other:3000/namespace")
+    return AerospikeStore([(match[1].strip("[]"), int(match[2])) for match in hosts if match is not None], namespace)
+
+
+_OPENERS: Mapping[str, Callable[[str, SplitResult], LmdbStore | AerospikeStore]] = {
+    "lmdb": _lmdb,
+    "aerospike": _aerospike,
+}
+
+
+def _options(url: str, parts: SplitResult, known: set[str]) -> Mapping[str, str]:
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    unknown = sorted({name for name, _ in pairs} - known)
+    if unknown:
+        raise StorageConfigInvalid(f"store {url!r}: options {unknown} are not known; there are {sorted(known)}")
+    return dict(pairs)
+
+
+def _bytes(url: str, size: str) -> int:
+    match = re.fullmatch(r"([1-9][0-9]*)([KMGT]iB)?", size)
+    if match is None:
+        raise StorageConfigInvalid(f"store {url!r}: map_size {size!r} is not understood; write 16GiB or 17179869184")
+    return int(match[1]) * _UNITS[match[2] or ""]

@@ -1,0 +1,102 @@
+"""Detects a store that was being written without waiting for the disk when the machine went down: it may be broken.
+
+    FOLDER/unsynced/BOOT.RANDOM    one per process that has the store open, locked (flock) while the process lives
+
+What is written without waiting is in the system's memory: it survives the process, not the machine. A process that
+closes the store waits for the disk once and removes its mark; one that opens it does so for those that were killed. A
+mark of another boot belongs to a process whose writes may have reached the disk in part, or in another order.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from storage.errors import StorageUnavailable
+
+BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Unsynced:
+    """The mark of this process, made before its first write.
+
+    Raises `StorageUnavailable` when a mark of another boot is there, or the boot is not known.
+    """
+
+    def __init__(self, folder: Path, boot: str | None) -> None:
+        if boot is None:
+            raise StorageUnavailable(f"the store in {folder}: {BOOT_FILE} is missing; open it with sync=yes")
+        self._marks = folder / "unsynced"
+        self._marks.mkdir(exist_ok=True)
+        with self._alone():
+            check_same_boot(folder, boot)
+            self._mark = self._marks / f"{boot}.{uuid4().hex}"
+            self._file = os.open(self._mark, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            _sync_folder(self._marks)
+
+    def settle_killed(self, sync: Callable[[], None]) -> None:
+        """Wait for the disk (`sync`) on behalf of processes that were killed."""
+        with self._alone():
+            dead = [mark for mark in _marks(self._marks.parent) if mark != self._mark and not _is_locked(mark)]
+            if dead:
+                sync()
+            for mark in dead:
+                mark.unlink()
+
+    def over(self) -> None:
+        """Call it once everything is on the disk, and nothing more is written."""
+        self._mark.unlink(missing_ok=True)  # missing when somebody has removed the folder
+        os.close(self._file)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else creates or removes marks meanwhile."""
+        lock = os.open(self._marks, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+
+def check_same_boot(folder: Path, boot: str | None) -> None:
+    """Raises `StorageUnavailable` if the store was open when the machine went down."""
+    for mark in _marks(folder):
+        if boot is None or not mark.name.startswith(f"{boot}."):
+            raise StorageUnavailable(
+                f"the store in {folder} was open with sync=no when its machine went down ({mark.name}): it may be "
+                "broken. Remove the folder, and write everything again; sync=yes survives that"
+            )
+
+
+def this_boot() -> str | None:
+    """The boot's id, new after each start of the machine; None: the system has none (it is not Linux)."""
+    return BOOT_FILE.read_text().strip() if BOOT_FILE.exists() else None
+
+
+def _marks(folder: Path) -> list[Path]:
+    return sorted((folder / "unsynced").glob("*.*"))
+
+
+def _is_locked(mark: Path) -> bool:
+    file = os.open(mark, os.O_RDWR)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def _sync_folder(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

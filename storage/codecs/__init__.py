@@ -1,0 +1,1 @@
+"""How items are encoded in requests and answers."""

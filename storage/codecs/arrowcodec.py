@@ -1,0 +1,217 @@
+"""Arrow IPC streams: whole columns are decoded at once, so a request costs little more than its items' objects.
+
+    items      key binary, version int64, tag binary (may be missing), value binary, expires_at_ms int64
+    keys       key binary
+    outcomes   status dictionary<utf8>, reason utf8 (null if `ok`)
+    found      status, reason, items list<struct<version int64, tag binary, value binary, expires_at_ms int64>>
+
+Binary columns may also be large, fixed-size or views, and integers of any width; no column has nulls. A stream must end
+with Arrow's end-of-stream marker: one cut between two batches would otherwise pass for a shorter one. Buffers
+compressed inside the stream are refused, because they decompress to any size. (Content-Encoding has a known limit.)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.codecs.codec import LARGEST, check_count
+from storage.errors import RequestInvalid, RequestMalformed
+from storage.model import Found, Item, Outcome, Status
+
+_END = struct.pack("<iI", -1, 0)
+_HEADER_FIELD, _COMPRESSION_FIELD = 2, 3  # in the tables Message and RecordBatch of Arrow's format
+
+STATUSES = pa.array([status.value for status in Status], pa.utf8())
+_CODE = {status: code for code, status in enumerate(Status)}
+_STATUS_OF = {status.value: status for status in Status}
+_STATUS_TYPE = pa.dictionary(pa.int8(), pa.utf8())
+
+KEYS = pa.schema([("key", pa.binary())])
+VALUES = [("version", pa.int64()), ("tag", pa.binary()), ("value", pa.binary()), ("expires_at_ms", pa.int64())]
+ITEMS = pa.schema([("key", pa.binary()), *VALUES])
+OUTCOMES = pa.schema([("status", _STATUS_TYPE), ("reason", pa.utf8())])
+FOUND = pa.schema([*OUTCOMES, ("items", pa.list_(pa.struct(VALUES)))])
+
+
+class ArrowCodec:
+    """The codec for machines."""
+
+    media_type = "application/vnd.apache.arrow.stream"
+
+    def encode_items(self, items: Sequence[Item]) -> bytes:
+        columns = [pa.array([getattr(item, one.name) for item in items], one.type) for one in ITEMS]
+        return written(pa.record_batch(columns, schema=ITEMS))
+
+    def decode_items(self, body: bytes, most: int) -> list[Item]:
+        table = read(body, ITEMS, optional=("tag",))
+        check_count(table.num_rows, most)
+        tags = table["tag"].to_pylist() if "tag" in table.column_names else [b""] * table.num_rows
+        versions, expiries = table["version"].to_pylist(), table["expires_at_ms"].to_pylist()
+        _check_range("version", versions, -LARGEST)
+        _check_range("expires_at_ms", expiries, 0)
+        return list(map(Item, table["key"].to_pylist(), versions, tags, table["value"].to_pylist(), expiries))
+
+    def encode_keys(self, keys: Sequence[bytes]) -> bytes:
+        return keys_stream(pa.array(keys, pa.binary()))
+
+    def decode_keys(self, body: bytes, most: int) -> list[bytes]:
+        table = read(body, KEYS)
+        check_count(table.num_rows, most)
+        keys: list[bytes] = table["key"].to_pylist()
+        return keys
+
+    def encode_outcomes(self, outcomes: Sequence[Outcome]) -> bytes:
+        return written(pa.record_batch(_answers(outcomes), schema=OUTCOMES))
+
+    def decode_outcomes(self, body: bytes) -> list[Outcome]:
+        table = outcomes_table(body)
+        return list(map(Outcome, _statuses(table), table["reason"].to_pylist()))
+
+    def encode_found(self, found: Sequence[Found]) -> bytes:
+        items = list(chain.from_iterable(one.items for one in found))
+        columns = [
+            pa.array([item.version for item in items], pa.int64()),
+            pa.array([item.tag for item in items], pa.binary()),
+            pa.array([item.value for item in items], pa.binary()),
+            pa.array([item.expires_at_ms for item in items], pa.int64()),
+        ]
+        offsets = pa.array([0, *accumulate(len(one.items) for one in found)], pa.int32())
+        lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(columns, [name for name, _ in VALUES]))
+        return written(pa.record_batch([*_answers(found), lists], schema=FOUND))
+
+    def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[Found]:
+        statuses, items = found_columns(body, len(keys))
+        of_key: list[list[Item]] = [[] for _ in keys]
+        for index, *rest in zip(*(column.to_pylist() for column in items.columns), strict=True):
+            of_key[index].append(Item(keys[index], *rest))
+        return [
+            Found(status, tuple(own), reason)
+            for status, reason, own in zip(_statuses(statuses), statuses["reason"].to_pylist(), of_key, strict=True)
+        ]
+
+
+def keys_stream(keys: Any) -> bytes:
+    """A request for an Arrow array of keys."""
+    return written(pa.record_batch([keys], names=["key"]))
+
+
+def outcomes_table(body: bytes) -> pa.Table:
+    """The answer to a write or a delete. Raises `RequestMalformed`, `RequestInvalid`."""
+    return read(body, OUTCOMES)
+
+
+def found_columns(body: bytes, count: int) -> tuple[pa.Table, pa.Table]:
+    """The answer to a read of `count` keys: (status, reason) per key; all items, each with the index of its key.
+
+    Raises `RequestMalformed`, `RequestInvalid`.
+    """
+    table = read(body, FOUND)
+    if table.num_rows != count:
+        raise RequestInvalid(f"{table.num_rows} results for {count} keys")
+    lists = table["items"].combine_chunks()
+    items = lists.flatten()
+    columns = {"index": pc.list_parent_indices(lists).cast(pa.int64())}
+    columns |= {name: items.field(number) for number, (name, _) in enumerate(VALUES)}
+    return table.select(["status", "reason"]), pa.table(columns)
+
+
+def written(batch: pa.RecordBatch | pa.Table) -> bytes:
+    """A batch or a table as a complete stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write(batch)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def read(body: bytes, schema: pa.Schema, optional: Sequence[str] = ()) -> pa.Table:
+    """The table of a stream, with columns of the types in `schema`. Raises `RequestMalformed`, `RequestInvalid`."""
+    if not body.endswith(_END):
+        raise RequestMalformed("the Arrow stream does not end: half a body, or no Arrow IPC stream at all")
+    try:
+        with pa.ipc.open_stream(body) as reader:
+            _check_columns(reader.schema, schema, optional)
+            _refuse_compressed(body)
+            table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, struct.error) as error:
+        raise RequestMalformed(f"the body is no Arrow IPC stream: {error}") from error
+    columns = {}
+    for name in table.column_names:
+        if table[name].null_count and name != "reason":
+            raise RequestInvalid(f"column {name} has {table[name].null_count} nulls, none are allowed")
+        columns[name] = _cast(table[name], schema.field(name))
+    return pa.table(columns)
+
+
+def _check_columns(found: pa.Schema, wanted: pa.Schema, optional: Sequence[str]) -> None:
+    names = found.names
+    if len(set(names)) != len(names) or not set(wanted.names) - set(optional) <= set(names) <= set(wanted.names):
+        told = ", ".join(f"{one.name}{' (optional)' if one.name in optional else ''}" for one in wanted)
+        raise RequestInvalid(f"columns {names}, expected: {told}")
+    for one in wanted:
+        if one.name in names and not _fits(found.field(one.name).type, one.type):
+            raise RequestInvalid(f"column {one.name} is of type {found.field(one.name).type}, expected: {one.type}")
+
+
+def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_binary(wanted):
+        tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+        return any(test(found) for test in tests)
+    if pa.types.is_int64(wanted):
+        return bool(pa.types.is_integer(found))
+    return bool(found == wanted)
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise RequestInvalid(f"column {field.name}: {error}") from error
+
+
+def _check_range(name: str, values: list[int], least: int) -> None:
+    if values and (min(values) < least or max(values) > LARGEST):
+        raise RequestInvalid(f"column {name}: {min(values)} to {max(values)}, allowed are {least} to {LARGEST}")
+
+
+def _statuses(table: pa.Table) -> list[Status]:
+    try:
+        return [_STATUS_OF[one] for one in table["status"].to_pylist()]
+    except KeyError as error:
+        raise RequestInvalid(f"column status: {error} is no status, expected one of {list(_STATUS_OF)}") from error
+
+
+def _answers(results: Sequence[Outcome] | Sequence[Found]) -> list[pa.Array]:
+    codes = pa.array([_CODE[one.status] for one in results], pa.int8())
+    return [pa.DictionaryArray.from_arrays(codes, STATUSES), pa.array([one.reason for one in results], pa.utf8())]
+
+
+def _refuse_compressed(body: bytes) -> None:
+    for message in pa.ipc.MessageReader.open_stream(body):
+        if message.type != "record batch":
+            continue
+        metadata = memoryview(message.metadata)
+        root = struct.unpack_from("<I", metadata, 0)[0]
+        header = _field(metadata, root, _HEADER_FIELD)
+        batch = header + struct.unpack_from("<I", metadata, header)[0]
+        if _field(metadata, batch, _COMPRESSION_FIELD):
+            raise RequestInvalid("the Arrow stream has compressed buffers: write it plain, use Content-Encoding")
+
+
+def _field(flat: memoryview, table: int, number: int) -> int:
+    """The position of a field in a FlatBuffers table; 0: it does not have the field."""
+    vtable = table - struct.unpack_from("<i", flat, table)[0]
+    place = vtable + 4 + 2 * number
+    if place >= vtable + struct.unpack_from("<H", flat, vtable)[0]:
+        return 0
+    offset = struct.unpack_from("<H", flat, place)[0]
+    return table + offset if offset else 0

@@ -1,0 +1,53 @@
+"""How items are encoded: one Protocol, JSON for people and Arrow for machines, with the same meaning.
+
+    request of items:write            request of items:read, items:delete    answers
+    key version tag value expires     key                                    status reason [items of the key]
+
+Answers are in the order of the request, one per item or key. The server decodes requests and encodes answers; the
+client does the reverse. What cannot be read raises `RequestMalformed`; what has the wrong shape raises
+`RequestInvalid`; the client treats either, in an answer, as an incomplete answer. An omitted tag is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from storage.errors import RequestTooLarge
+from storage.model import Found, Item, Outcome
+
+LARGEST = 4 * 10**18
+"""The largest version (the smallest is its negative) and expiry: within int64, and exact in any number format."""
+
+
+class Codec(Protocol):
+    """One media type."""
+
+    @property
+    def media_type(self) -> str: ...
+
+    def encode_items(self, items: Sequence[Item]) -> bytes: ...
+
+    def decode_items(self, body: bytes, most: int) -> list[Item]:
+        """At most `most`; raises `RequestTooLarge` beyond."""
+        ...
+
+    def encode_keys(self, keys: Sequence[bytes]) -> bytes: ...
+
+    def decode_keys(self, body: bytes, most: int) -> list[bytes]: ...
+
+    def encode_outcomes(self, outcomes: Sequence[Outcome]) -> bytes: ...
+
+    def decode_outcomes(self, body: bytes) -> list[Outcome]: ...
+
+    def encode_found(self, found: Sequence[Found]) -> bytes: ...
+
+    def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[Found]:
+        """The results for the requested keys: answers do not repeat the keys."""
+        ...
+
+
+def check_count(count: int, most: int) -> None:
+    """Raises `RequestTooLarge`."""
+    if count > most:
+        raise RequestTooLarge(f"{count} items in one request, at most {most} are allowed (max_items): split it")

@@ -1,0 +1,185 @@
+"""JSON: bytes as base64url with padding; standard base64 and missing padding are accepted too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic_core import to_json
+
+from storage.codecs.codec import LARGEST, check_count
+from storage.errors import RequestInvalid, RequestMalformed
+from storage.model import Found, Item, Outcome, Status
+
+_URL, _STANDARD = "A-Za-z0-9_-", "A-Za-z0-9+/"
+BASE64_PATTERN = "|".join(
+    f"^([{signs}]{{4}})*([{signs}][AQgw](==)?|[{signs}]{{2}}[AEIMQUYcgkosw048]=?)?$" for signs in (_URL, _STANDARD)
+)
+_SHOWN_FAULTS = 5
+
+Base64 = Annotated[
+    bytes,
+    WithJsonSchema({"type": "string", "contentEncoding": "base64", "pattern": BASE64_PATTERN}),
+]
+
+
+def _whole(value: object) -> object:
+    """1.0 is an integer in JSON Schema, and in languages with a single number type."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Version = Annotated[
+    int,
+    Field(strict=True, ge=-LARGEST, le=LARGEST, description="for joins: the event time"),
+    BeforeValidator(_whole),
+]
+ExpiresAt = Annotated[
+    int, Field(strict=True, ge=0, le=LARGEST, description="epoch milliseconds, UTC"), BeforeValidator(_whole)
+]
+Reason = Annotated[str | None, Field(description="for people; null where the status is `ok`")]
+
+
+class _Sent(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", val_json_bytes="base64", ser_json_bytes="base64")
+
+
+class _Answered(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", val_json_bytes="base64", ser_json_bytes="base64")
+
+
+class ValueBody(_Sent):
+    """One item, without its key."""
+
+    version: Version
+    tag: Base64 = Field(default=b"", description="tells items of one key and version apart")
+    value: Base64
+    expires_at_ms: ExpiresAt
+
+
+class ItemBody(ValueBody):
+    """One item of a request."""
+
+    key: Base64
+
+
+class ItemsBody(_Sent):
+    """The body of items:write."""
+
+    items: list[ItemBody]
+
+
+class KeysBody(_Sent):
+    """The body of items:read and items:delete."""
+
+    keys: list[Base64]
+
+
+class OutcomeBody(_Answered):
+    """What became of one item or key."""
+
+    status: Status
+    reason: Reason = None
+
+
+class OutcomesBody(_Answered):
+    """The answer to items:write and items:delete, in the order of the request."""
+
+    results: list[OutcomeBody]
+
+
+class FoundItemBody(_Answered):
+    """A live item."""
+
+    version: int
+    tag: Base64
+    value: Base64
+    expires_at_ms: int
+
+
+class FoundBody(_Answered):
+    """The live items of one key, by (version, tag) ascending."""
+
+    status: Status
+    reason: Reason = None
+    items: list[FoundItemBody]
+
+
+class FoundsBody(_Answered):
+    """The answer to items:read, in the order of the request."""
+
+    results: list[FoundBody]
+
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class JsonCodec:
+    """The codec for people."""
+
+    media_type = "application/json"
+
+    def encode_items(self, items: Sequence[Item]) -> bytes:
+        names = ("key", "version", "tag", "value", "expires_at_ms")
+        return _json({"items": [{name: getattr(item, name) for name in names} for item in items]})
+
+    def decode_items(self, body: bytes, most: int) -> list[Item]:
+        items = parsed(ItemsBody, body).items
+        check_count(len(items), most)
+        return [Item(one.key, one.version, one.tag, one.value, one.expires_at_ms) for one in items]
+
+    def encode_keys(self, keys: Sequence[bytes]) -> bytes:
+        return _json({"keys": keys})
+
+    def decode_keys(self, body: bytes, most: int) -> list[bytes]:
+        keys = parsed(KeysBody, body).keys
+        check_count(len(keys), most)
+        return keys
+
+    def encode_outcomes(self, outcomes: Sequence[Outcome]) -> bytes:
+        return _json({"results": [{"status": one.status, "reason": one.reason} for one in outcomes]})
+
+    def decode_outcomes(self, body: bytes) -> list[Outcome]:
+        return [Outcome(one.status, one.reason) for one in parsed(OutcomesBody, body).results]
+
+    def encode_found(self, found: Sequence[Found]) -> bytes:
+        return _json({"results": [found_document(one) for one in found]})
+
+    def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[Found]:
+        results = parsed(FoundsBody, body).results
+        if len(results) != len(keys):
+            raise RequestInvalid(f"{len(results)} results for {len(keys)} keys")
+        return [
+            Found(
+                one.status,
+                tuple(Item(key, item.version, item.tag, item.value, item.expires_at_ms) for item in one.items),
+                one.reason,
+            )
+            for key, one in zip(keys, results, strict=True)
+        ]
+
+
+def found_document(found: Found) -> dict[str, Any]:
+    """One `FoundBody` as plain data, with bytes still as bytes."""
+    items = [
+        {"version": item.version, "tag": item.tag, "value": item.value, "expires_at_ms": item.expires_at_ms}
+        for item in found.items
+    ]
+    return {"status": found.status, "reason": found.reason, "items": items}
+
+
+def parsed(model: type[Body], body: bytes) -> Body:
+    """The body as a `model`. Raises `RequestMalformed`, `RequestInvalid`."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False)
+        if faults[0]["type"] == "json_invalid":
+            raise RequestMalformed(f"the body is not JSON: {faults[0]['msg']}") from None
+        told = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in faults[:_SHOWN_FAULTS])
+        more = f"; and {len(faults) - _SHOWN_FAULTS} more" if len(faults) > _SHOWN_FAULTS else ""
+        raise RequestInvalid(told + more) from None
+
+
+def _json(document: Any) -> bytes:
+    return to_json(document, bytes_mode="base64")

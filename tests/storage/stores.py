@@ -1,0 +1,71 @@
+"""The back ends under test: LMDB in a folder; Aerospike where TEACUP_AEROSPIKE=host:port/namespace names a server."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+import pytest
+
+from storage.backends.opening import open_backend
+from storage.model import Backend, Item, Keep, Namespace
+
+AEROSPIKE = "TEACUP_AEROSPIKE"
+SESSION = uuid4().hex[:8]
+"""Part of the names of namespaces, because a server keeps them from one run to the next."""
+
+
+class Open(Protocol):
+    """Opens a store, which is not open in this process, for these namespaces."""
+
+    def __call__(self, *namespaces: Namespace) -> Backend: ...
+
+
+NEEDS_AEROSPIKE = pytest.mark.skipif(
+    AEROSPIKE not in os.environ,
+    reason=f"no server to test Aerospike on: set {AEROSPIKE}=host:port/namespace",
+)
+"""The only skip of this suite."""
+
+
+def opener(kind: str, folder: Path) -> Open:
+    """Of the back end `lmdb` or `aerospike`."""
+    if kind == "lmdb":
+        return lambda *namespaces: open_backend(f"lmdb://{folder / 'store'}?map_size=64MiB", namespaces)
+    return lambda *namespaces: open_backend(f"aerospike://{os.environ[AEROSPIKE]}", namespaces)
+
+
+@contextmanager
+def opened(open_store: Open, *namespaces: Namespace) -> Iterator[Backend]:
+    """Closed at the end."""
+    backend = open_store(*namespaces)
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+def namespace(keep: Keep = Keep.LATEST, bound: int = 1, retention_ms: int | None = None, name: str = "") -> Namespace:
+    """With a name of its own."""
+    return Namespace(f"{name or uuid4().hex[:12]}-{SESSION}", keep, bound, retention_ms)
+
+
+def now_ms() -> int:
+    """A server's clock frees what has expired, so tests begin at the real time."""
+    return time.time_ns() // 1_000_000
+
+
+def item_maker(now: int) -> Callable[..., Item]:
+    """Items with times relative to `now`."""
+
+    def make(
+        key: bytes = b"k", version: int = 0, tag: bytes = b"", value: bytes = b"v", lives_ms: int = 60_000
+    ) -> Item:
+        return Item(key, now + version, tag, value, now + lives_ms)
+
+    return make

@@ -1,0 +1,235 @@
+"""JSON and Arrow carry the same values; broken bodies of any kind are refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from storage.api.config import NamespaceSettings
+from storage.backends.opening import open_backend
+from storage.codecs.arrowcodec import ITEMS, ArrowCodec
+from storage.codecs.codec import LARGEST, Codec
+from storage.codecs.encodings import ENCODINGS, compress, decompress
+from storage.codecs.jsoncodec import JsonCodec
+from storage.errors import RequestInvalid, RequestMalformed, RequestTooLarge
+from storage.model import Found, Item, Outcome, Status
+from tests.storage.storage_server import NAMESPACES, NOON_MS, RunningServer, item, running_server
+
+CODECS: list[Codec] = [JsonCodec(), ArrowCodec()]
+INT64 = st.integers(-LARGEST, LARGEST)
+BYTES = st.binary(max_size=20)
+ITEM = st.builds(Item, BYTES, INT64, BYTES, BYTES, st.integers(0, LARGEST))
+REASON = st.none() | st.text(max_size=10)
+OUTCOME = st.builds(Outcome, st.sampled_from(Status), REASON)
+FEW = st.sampled_from([b"a", b"b", b"c"])
+FEW_ITEMS = st.builds(
+    Item, FEW, st.integers(0, 3), st.sampled_from([b"", b"t"]), BYTES, st.integers(NOON_MS - 1, NOON_MS + 1)
+)
+NAMES = st.sampled_from(["latest", "all"])
+STEPS = st.lists(
+    st.tuples(st.just("write"), NAMES, st.lists(FEW_ITEMS, max_size=5))
+    | st.tuples(st.sampled_from(["read", "delete"]), NAMES, st.lists(FEW, max_size=4)),
+    max_size=6,
+)
+
+
+@pytest.fixture(params=CODECS, ids=lambda codec: type(codec).__name__)
+def codec(request: pytest.FixtureRequest) -> Codec:
+    made: Codec = request.param
+    return made
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """One server on LMDB for all examples; each has keys of its own."""
+    namespaces = [NamespaceSettings.model_validate(one).namespace for one in NAMESPACES]
+    store = open_backend(f"lmdb://{tmp_path_factory.mktemp('store')}?sync=no", namespaces)
+    with running_server(store) as running:
+        yield running
+
+
+@given(items=st.lists(ITEM, max_size=5), outcomes=st.lists(OUTCOME, max_size=5), data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_was_encoded_comes_back(codec: Codec, items: list[Item], outcomes: list[Outcome], data: Any) -> None:
+    """Every value of the model, in both directions."""
+    keys = [one.key for one in items]
+    own = st.lists(ITEM, max_size=3)
+    found = [
+        Found(one.status, tuple(Item(key, i.version, i.tag, i.value, i.expires_at_ms) for i in data.draw(own)))
+        for key, one in zip(keys, outcomes, strict=False)
+    ]
+
+    assert codec.decode_items(codec.encode_items(items), 5) == items
+    assert codec.decode_keys(codec.encode_keys(keys), 5) == keys
+    assert codec.decode_outcomes(codec.encode_outcomes(outcomes)) == outcomes
+    assert codec.decode_found(codec.encode_found(found), keys[: len(found)]) == found
+
+
+@given(steps=STEPS)
+@settings(max_examples=40, deadline=None)
+def test_json_and_arrow_give_the_same_result(shared: RunningServer, steps: list[Any]) -> None:
+    """The same requests, once in each, through the real server, on keys that nobody has written before."""
+    results = []
+    for codec in CODECS:
+        prefix = uuid4().bytes
+        client = shared.client(codec=codec)
+        results.append(
+            [_bare(getattr(client, operation)(name, _own(prefix, asked))) for operation, name, asked in steps]
+        )
+
+    assert results[0] == results[1]
+
+
+def _own(prefix: bytes, asked: list[Any]) -> list[Any]:
+    return [replace(one, key=prefix + one.key) if isinstance(one, Item) else prefix + one for one in asked]
+
+
+def _bare(results: list[Any]) -> list[Any]:
+    return [
+        replace(one, items=tuple(replace(item, key=item.key[16:]) for item in one.items))
+        if isinstance(one, Found)
+        else one
+        for one in results
+    ]
+
+
+def test_more_items_than_allowed_are_too_many(codec: Codec) -> None:
+    """Reported before anything is done."""
+    with pytest.raises(RequestTooLarge, match="3 items"):
+        codec.decode_keys(codec.encode_keys([b"a"] * 3), 2)
+
+
+@pytest.mark.parametrize("cut", [1, 8, 9, 100])
+def test_half_a_body_is_malformed(codec: Codec, cut: int) -> None:
+    """Never a shorter request."""
+    body = codec.encode_items([item(bytes([n])) for n in range(10)])
+
+    with pytest.raises(RequestMalformed):
+        codec.decode_items(body[:-cut], 10)
+
+
+def test_a_stream_that_was_cut_between_two_batches_is_malformed() -> None:
+    """Arrow itself takes it for a whole one."""
+    batch = pa.record_batch([[b"a", b"b"]], names=["key"])
+    sink = pa.BufferOutputStream()
+    writer = pa.ipc.new_stream(sink, batch.schema)
+    writer.write_batch(batch)
+    writer.write_batch(batch)
+    writer.close()
+    whole = sink.getvalue().to_pybytes()
+    assert ArrowCodec().decode_keys(whole, 10) == [b"a", b"b", b"a", b"b"]
+
+    with pytest.raises(RequestMalformed, match="does not end"):
+        ArrowCodec().decode_keys(whole[:-8], 10)
+
+
+def stream(table: pa.Table, compression: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def test_other_binary_and_integer_columns_are_understood() -> None:
+    """As polars and numpy make them; the tag may be missing."""
+    table = pa.table(
+        {
+            "key": pa.array([b"ab"], pa.binary(2)),
+            "version": pa.array([5], pa.uint32()),
+            "value": pa.array([b"v"], pa.large_binary()),
+            "expires_at_ms": pa.array([7], pa.int32()),
+        }
+    )
+
+    assert ArrowCodec().decode_items(stream(table), 1) == [Item(b"ab", 5, b"", b"v", 7)]
+
+
+GOOD = {"key": [b"k"], "version": [1], "tag": [b""], "value": [b"v"], "expires_at_ms": [1]}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"key": None}, "expected: key, version, tag \\(optional\\)"),
+        ({"more": [1]}, "more"),
+        ({"key": ["text"]}, "column key is of type string"),
+        ({"version": [1.5]}, "column version is of type double"),
+        ({"version": pa.array([2**63], pa.uint64())}, "column version"),
+        ({"value": pa.array([None], pa.binary())}, "column value has 1 nulls"),
+        ({"expires_at_ms": [-1]}, "column expires_at_ms: -1 to -1"),
+        ({"version": [LARGEST + 1]}, "column version"),
+    ],
+)
+def test_wrong_columns_are_named(change: dict[str, Any], told: str) -> None:
+    """What is wrong, and what is expected."""
+    columns = {name: value for name, value in {**GOOD, **change}.items() if value is not None}
+
+    with pytest.raises(RequestInvalid, match=told):
+        ArrowCodec().decode_items(stream(pa.table(columns)), 10)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_compressed_buffers_are_refused(compression: str) -> None:
+    """They decompress to any size before they can be checked."""
+    table = pa.table({"key": [bytes(10_000)]})
+
+    with pytest.raises(RequestInvalid, match="compressed buffers"):
+        ArrowCodec().decode_keys(stream(table, compression), 10)
+
+
+def test_broken_streams_are_refused_and_nothing_else_happens() -> None:
+    """Bytes changed at random: either they are still a request, or an error of ours says no."""
+    body = bytearray(ArrowCodec().encode_items([item(bytes([n])) for n in range(50)]))
+    choose = random.Random(1)
+
+    for _ in range(1_500):
+        broken = bytearray(body)
+        for _ in range(choose.randint(1, 6)):
+            broken[choose.randrange(len(broken) - 8)] = choose.randrange(256)
+        try:
+            items = ArrowCodec().decode_items(bytes(broken), 50)
+        except RequestInvalid:
+            continue
+        assert all(isinstance(one.key, bytes) for one in items)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("-_8=", b"\xfb\xff"), ("-_8", b"\xfb\xff"), ("+/8=", b"\xfb\xff"), ("", b"")]
+)
+def test_both_alphabets_of_base64_are_understood(text: str, expected: bytes) -> None:
+    """With and without padding: people send what their tool gives."""
+    assert JsonCodec().decode_keys(b'{"keys":["%s"]}' % text.encode(), 1) == [expected]
+
+
+@pytest.mark.parametrize("text", ["A", "+_8=", "AB==", "%", "AA A", "ä"])
+def test_bad_base64_is_refused_with_its_place(text: str) -> None:
+    """Nothing is skipped over silently."""
+    with pytest.raises(RequestInvalid, match=r"keys\.1: "):
+        JsonCodec().decode_keys(b'{"keys":["","%s"]}' % text.encode(), 2)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_an_encoding_is_undone_up_to_a_limit(encoding: str) -> None:
+    """A small body that decompresses to a large one is refused without being held in memory."""
+    packed = compress(bytes(10_000), encoding)
+
+    assert decompress(packed, encoding, 10_000) == bytes(10_000)
+    with pytest.raises(RequestTooLarge):
+        decompress(packed, encoding, 9_999)
+    with pytest.raises(RequestMalformed):
+        decompress(b"no such thing", encoding, 10_000)
+
+
+def test_the_columns_of_items_are_those_that_the_client_sends() -> None:
+    """Whoever sends a table of this schema is understood."""
+    assert ArrowCodec().decode_items(stream(ITEMS.empty_table()), 0) == []

@@ -1,0 +1,76 @@
+"""The server's YAML: the example is valid, and errors are reported with their key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from datadelay.api.auth import new_token
+from storage.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, NamespaceSettings, ServeConfig
+from storage.errors import StorageConfigInvalid
+from storage.model import Keep, Namespace
+
+ROOT = Path(__file__).parents[2]
+GOOD = {"store": "lmdb:///somewhere", "namespaces": [{"name": "a"}, {"name": "b"}]}
+
+
+def loaded(folder: Path, **changes: Any) -> ServeConfig:
+    path = folder / "storage.yaml"
+    path.write_text(yaml.safe_dump({**GOOD, **changes}))
+    return ServeConfig.load(path, {})
+
+
+def test_the_example_is_valid() -> None:
+    """As it is beside the others."""
+    config = ServeConfig.load(ROOT / "deploy" / "jobs" / "storage.yaml", {})
+
+    assert config.namespaces[0].namespace == Namespace("impressions", Keep.ALL, 32, 172_800_000)
+
+
+def test_every_setting_is_documented() -> None:
+    """In the table of the page for users."""
+    page = (ROOT / "docs" / "storage-api.md").read_text()
+
+    for name in (*ServeConfig.model_fields, *NamespaceSettings.model_fields):
+        assert f"| `{name}` |" in page, name
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"namespaces": []}, "namespaces"),
+        ({"namespaces": [{"name": "a"}, {"name": "a"}]}, r"\['a'\] stand more than once"),
+        ({"namespaces": [{"name": "a/b"}]}, "'a/b' is not allowed"),
+        ({"namespaces": [{"name": "a", "bound": 2}]}, "bound 2 needs `keep: all`"),
+        ({"namespaces": [{"name": "a", "keep": "some"}]}, "latest"),
+        ({"namespaces": [{"name": "a", "ttl": 1}]}, "ttl: unknown key; allowed: bound, keep"),
+        ({"anonymous": ["c:read"]}, r"scopes \['c:read'\]"),
+        ({"workers": 0}, "workers"),
+        ({"store": None}, "store"),
+    ],
+)
+def test_wrong_settings_are_named(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    """With what is allowed."""
+    with pytest.raises(StorageConfigInvalid, match=told):
+        loaded(tmp_path, **changes)
+
+
+def test_scopes_of_tokens_are_those_of_the_namespaces(tmp_path: Path) -> None:
+    """A typo in a tokens file is reported at the start."""
+    secret, token = new_token("feeder", ["a:write", "b:read"])
+    (tmp_path / "good").write_text(token.line())
+    (tmp_path / "bad").write_text(new_token("feeder", ["c:write"])[1].line())
+
+    tokens = loaded(tmp_path, tokens_file=str(tmp_path / "good")).load_tokens({})
+    principal = tokens.identify(f"Bearer {secret}")
+
+    assert principal is not None
+    assert principal.scopes == {"a:write", "b:read"}
+    with pytest.raises(StorageConfigInvalid, match="line 1: scopes 'c:write' must be of"):
+        loaded(tmp_path, tokens_file=str(tmp_path / "bad")).load_tokens({})
+    with pytest.raises(StorageConfigInvalid, match=rf"no token is configured .*\(as {READ_TOKEN_VARIABLE}\)"):
+        loaded(tmp_path).load_tokens({})
+    assert loaded(tmp_path).load_tokens({WRITE_TOKEN_VARIABLE: "long-enough-to-be-one"}).tokens

@@ -1,0 +1,130 @@
+"""The API does what its OpenAPI description says, for requests that nobody would think of.
+
+Schemathesis makes valid and invalid requests from the description, in JSON and in Arrow, and compares statuses, content
+types, bodies, refusals of wrong data and of missing tokens with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
+from schemathesis.specs.openapi.schemas import OpenApiSchema
+
+from storage.codecs.arrowcodec import ArrowCodec
+from storage.codecs.jsoncodec import JsonCodec
+from tests.storage.dictbackend import DictBackend
+from tests.storage.storage_server import NOON_MS, RunningServer, item, running_server
+
+MANY = 10**9
+ONE = "/v1/namespaces/{namespace}"
+PROBES = ["GET /livez", "GET /readyz", "GET /metrics"]
+BATCHES = [f"POST {ONE}/items:{operation}" for operation in ("write", "read", "delete")]
+OPERATIONS = [
+    "GET /v1/namespaces",
+    f"GET {ONE}",
+    f"PUT {ONE}/retained_from",
+    *BATCHES,
+    *(f"{method} {ONE}/items/{{key}}" for method in ("PUT", "GET", "DELETE")),
+]
+VALUE = {"version": 1, "tag": "", "value": "AAEC", "expires_at_ms": NOON_MS + 1_000}
+
+schemathesis.openapi.media_type(
+    ArrowCodec.media_type,
+    st.lists(st.binary(max_size=4), max_size=3).map(ArrowCodec().encode_keys)
+    | st.just(ArrowCodec().encode_items([item()]))
+    | st.binary(max_size=60),
+)
+
+
+@pytest.fixture(scope="module")
+def fuzzed() -> Iterator[RunningServer]:
+    """One server for all requests, without a limit on the rate, with an item to be found."""
+    with running_server(DictBackend(), requests_per_s=MANY, burst=MANY, namespaces=[{"name": "0"}]) as running:
+        running.client().write("0", [item(b"\x00")])
+        yield running
+
+
+@pytest.fixture(scope="module")
+def description(fuzzed: RunningServer) -> OpenApiSchema:
+    """The description as the server gives it."""
+    return schemathesis.openapi.from_url(f"{fuzzed.url}/openapi.json", wait_for_schema=20)
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_answers_as_described(
+    fuzzed: RunningServer, description: OpenApiSchema, operation: str, mode: GenerationMode
+) -> None:
+    """Valid and invalid requests.
+
+    Whether bytes are an Arrow stream of the right columns cannot be said by a schema. A request that is invalid only
+    by its missing token or by an unknown parameter of the query is accepted: it gets a token, the query is ignored.
+    """
+    method, path = operation.split()
+
+    @given(case=description[path][method].as_strategy(generation_mode=mode))
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    def fuzz(case: schemathesis.Case) -> None:
+        body = case.meta.components.get(ParameterLocation.BODY) if case.meta else None
+        excluded: list[Any] = []
+        if case.media_type == ArrowCodec.media_type:
+            excluded += [positive_data_acceptance, negative_data_rejection]
+        if body is None or body.mode is GenerationMode.POSITIVE:
+            excluded.append(negative_data_rejection)
+        case.call_and_validate(headers=fuzzed.headers("writer"), excluded_checks=excluded, timeout=10)
+
+    fuzz()
+
+
+@pytest.mark.parametrize("operation", [each for each in OPERATIONS if not each.startswith("DELETE")])
+def test_successful_answers_are_as_described(fuzzed: RunningServer, description: OpenApiSchema, operation: str) -> None:
+    """Random requests seldom find an item: here is one for each operation that does."""
+    method, path = operation.split()
+    fuzzed.client().write("0", [item(b"\x01", 1)])
+    bodies: dict[str, Any] = {
+        "items:write": {"items": [{**VALUE, "key": "AQ=="}]},
+        "items:read": {"keys": ["AQ=="]},
+        "items:delete": {"keys": ["Ag=="]},
+        "retained_from": {"retained_from": 5},
+        "{key}": VALUE,
+    }
+    body = bodies.get(path.rsplit("/", 1)[1]) if method != "GET" else None
+    case = description[path][method].Case(
+        path_parameters={name: value for name, value in (("namespace", "0"), ("key", "AQ")) if f"{{{name}}}" in path},
+        **({} if body is None else {"body": body, "media_type": JsonCodec.media_type}),
+    )
+
+    response = case.call_and_validate(headers=fuzzed.headers("writer"), timeout=10)
+
+    assert response.status_code == 200
+
+
+def test_describes_every_route_with_its_security(fuzzed: RunningServer, description: OpenApiSchema) -> None:
+    """What touches items needs a token, probes do not; batches come in both media types; problems are problems."""
+    paths = description.raw_schema["paths"]
+    operations = {f"{method.upper()} {path}": each for path, item in paths.items() for method, each in item.items()}
+
+    media_types = {
+        tuple(sorted(part["content"]))
+        for name in BATCHES
+        for part in (operations[name]["requestBody"], operations[name]["responses"]["200"])
+    }
+    error_types = {
+        media_type
+        for operation in operations.values()
+        for status, answer in operation["responses"].items()
+        if int(status) >= 400
+        for media_type in answer["content"]
+    }
+    assert {name for name, each in operations.items() if "security" not in each} == {"GET /livez", "GET /readyz"}
+    assert media_types == {(JsonCodec.media_type, ArrowCodec.media_type)}
+    assert error_types == {"application/problem+json"}
+    assert set(operations) == {*OPERATIONS, *PROBES}

@@ -1,0 +1,67 @@
+"""An idle server frees what has expired."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from storage.backends.lmdbstore import LmdbStore
+from storage.backends.opening import open_backend
+from storage.errors import StorageUnavailable
+from tests.storage.dictbackend import DictBackend
+from tests.storage.storage_server import config_of, item, running_server
+
+LONG_MS = 7_200_000
+SOON = {"purge_every_s": 0.05}
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline_s, "it does not come"
+        time.sleep(0.02)
+
+
+def keys_kept(store: LmdbStore) -> int:
+    """In all namespaces, the index of expiries included."""
+    with store._env.begin() as txn:
+        return sum(txn.stat(one)["entries"] for o in store._opened.values() for one in (o.items, o.expiries))
+
+
+def test_an_idle_server_frees_what_has_expired_and_nothing_else(tmp_path: Path) -> None:
+    """In every namespace, in more than one portion; without a request."""
+    settings = config_of().namespaces
+    store = open_backend(f"lmdb://{tmp_path / 'store'}", [one.namespace for one in settings])
+    assert isinstance(store, LmdbStore)
+
+    with running_server(store, **SOON) as server:
+        client = server.client()
+        client.write("latest", [item(b"key-%d" % number) for number in range(3_000)])
+        client.write("all", [item(b"short"), item(b"long", expires_at_ms=server.clock.now_ms + 2 * LONG_MS)])
+        before = keys_kept(store)
+        server.clock.now_ms += LONG_MS
+        wait_for(lambda: keys_kept(store) == 2)
+        left = client.read("all", [b"short", b"long"])
+
+    assert before > 3_000
+    assert [len(one.items) for one in left] == [0, 1]
+
+
+def test_a_store_that_is_away_meanwhile_is_purged_when_it_is_back(store: DictBackend) -> None:
+    """The server says so and goes on."""
+    fails = 2
+
+    def away(operation: str) -> None:
+        nonlocal fails
+        if operation == "purge" and fails:
+            fails -= 1
+            raise StorageUnavailable("the store does not answer")
+
+    with running_server(store, **SOON) as server:
+        server.client().write("latest", [item()])
+        store.before = away
+        server.clock.now_ms += LONG_MS
+        wait_for(lambda: store.kept() == 0)
+
+    assert fails == 0
