@@ -138,7 +138,9 @@ def drained(joined: DataFrame, folder: Path) -> Running:
 def running(spark: Any, spec: JoinSpec, folder: Path, **trigger: Any):
     """Run the join with a checkpoint and slices below `folder`; stopped in the end."""
     stage = join_stage(spec, folder / "windows")
-    frame = tickets(spark, spec, Gate(windows=folder / "windows")).mapInArrow(lambda batches: for_spark(stage(batches)), SPARK_SCHEMA)
+    frame = tickets(spark, spec, Gate(windows=folder / "windows")).mapInArrow(
+        lambda batches: for_spark(stage(batches)), SPARK_SCHEMA
+    )
     run = Running(None)
 
     def collect(batch: Any, number: int) -> None:
