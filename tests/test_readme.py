@@ -48,9 +48,25 @@ def test_the_readme_names_its_two_commands() -> None:
         assert command in targets
 
 
+def test_the_index_names_every_document() -> None:
+    """A page that nothing leads to is not read."""
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+
+    assert [path.name for path in DOCUMENTS if path.name != "README.md" and f"]({path.name})" not in index] == []
+
+
+def anchors(document: Path) -> set[str]:
+    """What links to a document may name after the `#`: its headings, as GitHub writes them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
-    """Every relative link names a file that is there."""
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+    """Every relative link names a file that exists, and a heading in it."""
+    links = re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", document.read_text(encoding="utf-8"))
 
-    assert [link for link in links if not (document.parent / link).exists()] == []
+    for link, anchor in links:
+        path = document.parent / link if link else document
+        assert path.exists(), link
+        assert not anchor or anchor in anchors(path), f"{link}#{anchor}"
