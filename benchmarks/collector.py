@@ -38,6 +38,7 @@ from datadelay.positions.group import ConsumerGroup
 from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.groups import GroupOffsets
+from kafkaio.now import wall_ms
 
 PROMISED_S = 3.0
 PROMISED_RATIO = 10
@@ -55,7 +56,7 @@ def fill(kafka: dict[str, str], topics: list[str], partitions: int) -> None:
     ).values():
         future.result(180)
     producer = Producer({**kafka, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     for half in range(2):
         for topic in topics:
             for number in range(partitions):
@@ -91,7 +92,7 @@ def bytes_of_one_observation(kafka: dict[str, str], topics: list[str], port: int
     positions = ConsumerGroup(GROUP, kafka)
     logs = [BrokerLog(topic, kafka) for topic in topics]
     for log in logs:
-        observe(log, positions, Rules(), lambda: time.time_ns() // 1_000_000)
+        observe(log, positions, Rules(), wall_ms)
     total = received(port) - before
     for log in logs:
         log.close()
@@ -109,7 +110,7 @@ def one_after_another_s(kafka: dict[str, str], topics: list[str]) -> float:
     for attempt in range(2):
         begun = time.perf_counter()
         for log in logs:
-            seen = observe(log, positions, Rules(), lambda: time.time_ns() // 1_000_000)
+            seen = observe(log, positions, Rules(), wall_ms)
             if not seen.partitions[0].unread_ms:
                 raise RuntimeError(f"attempt {attempt}: no unread record was found in {log.topic}: {seen.partitions}")
         taken = time.perf_counter() - begun

@@ -30,6 +30,7 @@ import psutil
 from datadelay.api.auth import WRITE_TOKEN_VARIABLE
 from datadelay.client import DelayClient
 from datadelay.model import PartitionReport, Submission
+from kafkaio.now import wall_ms
 
 PROMISED_PER_S = 1_000
 TOKEN = "a-token-of-this-benchmark"
@@ -92,7 +93,7 @@ async def submit_beside(url: str, topics: Sequence[str], deadline_s: float) -> i
     with DelayClient(url, TOKEN) as client:
         while time.perf_counter() < deadline_s:
             position += 1
-            now_ms = time.time_ns() // 1_000_000
+            now_ms = wall_ms()
             topic = topics[position % len(topics)]
             await asyncio.to_thread(client.submit, submission(topic, now_ms, position))
             await asyncio.sleep(0.1)
@@ -162,7 +163,7 @@ def main() -> None:
 
 def fill(url: str, topics: Sequence[str]) -> None:
     """Give every topic a history of a hundred points; the client's retries wait for the server's start."""
-    begin_ms = time.time_ns() // 1_000_000 - 3_600_000
+    begin_ms = wall_ms() - 3_600_000
     with DelayClient(url, TOKEN, retries=12) as client:
         client.list()
         for topic in topics:

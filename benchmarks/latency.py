@@ -38,6 +38,7 @@ from deploy.broker import Broker
 from deploy.job import Output, WindowJob
 from deploy.run import run_job
 from joins.spec import Format, JoinSpec, Side
+from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter
 
 LEFT, RIGHT, JOINED = "live-clicks", "live-impressions", "live-joined"
@@ -83,7 +84,7 @@ def produce(bootstrap: str, rate: int, seconds: float) -> Produced:
         alone = np.arange(made, made + lefts - len(due), dtype=np.uint64)
         made += len(alone)
         left = np.concatenate([np.array(due, np.uint64), alone])
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         for topic, kind, ids in ((RIGHT, "impression", new), (LEFT, "click", left)):
             if len(ids):
                 writer.write(topic, keys(ids), values(ids, kind), timestamps=[now_ms] * len(ids))
@@ -146,7 +147,7 @@ class CommittedReader:
     def _read(self) -> None:
         while not self._ended.is_set():
             messages = [one for one in self._consumer.consume(1_000, 0.01) if one.error() is None]
-            came_ms = time.time_ns() // 1_000_000
+            came_ms = wall_ms()
             self._values += [one.value() for one in messages]
             self._came_ms += [came_ms] * len(messages)
             self.clicks += len(messages)
@@ -172,7 +173,7 @@ def measure(rate: int, warm_up_s: float, seconds: float, delivery: str, folder: 
         )
     watch = Watch(job.pid)
     try:
-        begun_ms = time.time_ns() // 1_000_000
+        begun_ms = wall_ms()
         total_s = warm_up_s + seconds + TAIL_S
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             produced = pool.apply(produce, (broker.bootstrap, rate, total_s))

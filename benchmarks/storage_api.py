@@ -31,6 +31,7 @@ import numpy.typing as npt
 import psutil
 import pyarrow as pa
 
+from kafkaio.now import wall_ms
 from storage.api.config import WRITE_TOKEN_VARIABLE
 from storage.client import StorageClient
 from storage.codecs.codec import Codec
@@ -91,7 +92,7 @@ def client_process(work: Work) -> tuple[int, list[float]]:
     """Returns the number of keys, and the seconds of each request from when it was due."""
     codec: Codec | None = JsonCodec() if work.kind == "json" else None
     choose = np.random.default_rng(work.number)
-    expires_at_ms = time.time_ns() // 1_000_000 + 3_600_000
+    expires_at_ms = wall_ms() + 3_600_000
     taken_s: list[float] = []
     with StorageClient(work.url, TOKEN, codec=codec) as client:
         tables: Iterator[pa.Table] = (

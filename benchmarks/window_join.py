@@ -42,6 +42,7 @@ from benchmarks.measure import Footprint, Progress, Run, Speed, progress_of_chec
 from benchmarks.workload import BEFORE_MS, MAX_RECORDS, Counts, Work, create_topic, delete_topic, make
 from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.now import wall_ms
 from kafkaio.rangereader import RangeReader
 
 TIMEOUT_S = 900.0
@@ -160,7 +161,7 @@ def read_back(work: Work, topic: str) -> Written:
     """Count the outcomes in an output topic."""
     reader = RangeReader(topic, work.kafka)
     matched = unmatched = 0
-    first_ms = time.time_ns() // 1_000_000
+    first_ms = wall_ms()
     for p, ends in BrokerLog(topic, work.kafka).ends().items():
         for batch in reader.read(p, ends.start, ends.stable):
             value = pl.Series(pl.from_arrow(batch.column("value"))).bin

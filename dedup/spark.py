@@ -12,7 +12,6 @@ jobs do. (`dedup.states` has the reason `stage_attempt` for callers that can det
 from __future__ import annotations
 
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from dedup.errors import DedupError
 from dedup.replayrange import DedupConfig, ReplayRange, uncommitted_batch
 from dedup.states import Attempt
 from dedup.worker import OpenResults, Setup, discard_deduplicator, open_deduplicator
+from kafkaio.now import wall_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,7 +78,7 @@ def replay_of(checkpoint: str, since_of: Callable[[str], int | None] | None = No
     last, since_ms = uncommitted_batch(planned, committed), None
     if text is not None and since_of is not None:
         since_ms = since_of(text.splitlines()[2])  # a version, Spark's own, then one line per source
-    return ReplayRange(last, since_ms, time.time_ns() // 1_000_000, uuid.uuid4().hex)
+    return ReplayRange(last, since_ms, wall_ms(), uuid.uuid4().hex)
 
 
 def _logs_of(checkpoint: str) -> tuple[list[int], list[int], str | None]:

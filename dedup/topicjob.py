@@ -38,7 +38,7 @@ from dedup.spark import current_attempt
 from dedup.states import Attempt
 from dedup.topicsource import Span, Stage, summary_batch
 from dedup.window import I64, SeenWindow, with_valid_times
-from dedup.worker import clock_ms, wait_until_settled
+from dedup.worker import wait_until_settled
 from kafkaio import failpoint
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
@@ -46,6 +46,7 @@ from kafkaio.client import committed_only
 from kafkaio.errors import RecordTooLarge
 from kafkaio.eventtime import typical
 from kafkaio.finalerror import final_error
+from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
 from kafkaio.producible import TopicLimits, batch_bytes, record_bytes, restamped
 from kafkaio.rangereader import RangeReader, open_reader
@@ -100,7 +101,7 @@ class OutputWindow:
         """Read what was added to the output; returns how many ids that brought."""
         p = self._partition
         ends = readable_ends(self._log, of=[p])[p]
-        now_ms = clock_ms()
+        now_ms = wall_ms()
         if self._position is not None and ends.stable < self._position:
             log.warning(
                 "%s-%d ends at offset %d, and was read up to %d: it was truncated or recreated; its ids are "
@@ -191,7 +192,7 @@ def _written(
     read = dropped = without_id = 0
     for batch in open_reader(job.source, job.kafka).read(span.partition, span.start, span.end):
         ids = job.identity.of_records(batch)
-        times = valid_times(batch, clock_ms())[ids.is_not_null().to_numpy()]
+        times = valid_times(batch, wall_ms())[ids.is_not_null().to_numpy()]
         fresh = fresh_rows(ids, window.seen.to_rows_at(times), under_way)
         kept = batch if fresh.all() else batch.filter(pa.array(fresh))
         read += len(batch)
@@ -222,7 +223,7 @@ def _taken(job: TopicJob, records: pa.RecordBatch, limits: TopicLimits) -> tuple
         if (passed := limits.limit_passed(one["key"], one["value"], own)) is not None:
             what = f"record {job.source}-{one['partition']}:{one['offset']}"
             raise RecordTooLarge(what, record_bytes(one["key"], one["value"], own), *passed)
-    times, headers, now_ms = records.column("timestamp"), records.column("headers"), clock_ms()
+    times, headers, now_ms = records.column("timestamp"), records.column("headers"), wall_ms()
     if not limits.keeps(pc.min(times).as_py(), pc.max(times).as_py(), now_ms):
         listed = [
             None if some is None else [(one["key"], one["value"]) for one in some] for some in headers.to_pylist()
@@ -240,7 +241,7 @@ def valid_times(records: pa.RecordBatch, now_ms: int) -> I64:
 def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
     """The time from which nothing of an earlier attempt can arrive any more; None: there was none."""
     if attempt.task or attempt.stage:
-        return job.config.settled_at_ms(clock_ms())
+        return job.config.settled_at_ms(wall_ms())
     return job.config.settled_at_ms(job.replay.started_ms) if job.replay.covers(attempt.batch) else None
 
 

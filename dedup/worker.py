@@ -21,6 +21,7 @@ from dedup.hashing import Mask
 from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.results import RecentResults
 from dedup.states import Attempt, State
+from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
 
 log = logging.getLogger("dedup")
@@ -60,7 +61,7 @@ class WorkerDeduplicator:
         """
         if self._core.dormant(attempt):
             return False
-        load = self._core.begin(attempt, clock_ms(), since_ms, batch)
+        load = self._core.begin(attempt, wall_ms(), since_ms, batch)
         self._say()
         if load is not None:
             if load.anew:
@@ -68,7 +69,7 @@ class WorkerDeduplicator:
             wait_until_settled(self._setup.name, load.settled_ms)
             self._results = self._results or self._setup.results()
             began = time.monotonic()
-            self._core.load(self._results.load(load.bounds), clock_ms)
+            self._core.load(self._results.load(load.bounds), wall_ms)
             took = time.monotonic() - began
             log.warning("%s: %d ids are known after %.1f s", self._setup.name, self._core.seen, took)
         if not self._core.filtering:
@@ -77,7 +78,7 @@ class WorkerDeduplicator:
 
     def keep(self, ids: pl.Series) -> Mask:
         """Which rows have no result yet."""
-        return self._core.keep(ids, clock_ms())
+        return self._core.keep(ids, wall_ms())
 
     def durable(self) -> None:
         self._core.durable()
@@ -93,7 +94,7 @@ class WorkerDeduplicator:
         """Log a line about a task that has filtered, with counts since the last one: for users without summaries."""
         counts = self.report()
         told = {name: counts[name] for name in ("loaded", "dropped", "without_id")}
-        about = {"event": "deduplicator", "at_ms": clock_ms(), "name": self._setup.name, "batch": batch}
+        about = {"event": "deduplicator", "at_ms": wall_ms(), "name": self._setup.name, "batch": batch}
         log.warning("%s", json.dumps({**about, "state": State.FILTERING, **told}, sort_keys=True))
 
     def close(self) -> None:
@@ -110,14 +111,10 @@ class WorkerDeduplicator:
 
 def wait_until_settled(name: str, settled_ms: int) -> None:
     """Wait until nothing of an earlier attempt of this job can arrive."""
-    rest_s = (settled_ms - clock_ms()) / 1000
+    rest_s = (settled_ms - wall_ms()) / 1000
     if rest_s > 0:
         log.warning("%s: waits %.1f s until writes of the earlier attempt have arrived or were given up", name, rest_s)
         time.sleep(rest_s)
-
-
-def clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 _kept: PerProcess[tuple[str, str], WorkerDeduplicator] = PerProcess(4, WorkerDeduplicator.close)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -24,6 +23,7 @@ from datadelay.positions import WritablePositions
 from datadelay.repeats import OncePerMessage
 from datadelay.settings import load_yaml_with_env
 from kafkaio.errors import KafkaIOError
+from kafkaio.now import wall_ms
 from kafkaio.times import iso
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def set_command(
             if not apply:
                 typer.echo("nothing was written; --apply writes it")
                 return
-            now_ms = _now_ms()
+            now_ms = wall_ms()
             saved = save_undo or Path(f"offsets-undo-{wanted.topic}-{now_ms}.json")
             carry_out(wanted, positions, saved, now_ms)
         finally:
@@ -215,7 +215,7 @@ def _look_up(
         return offsets_at(
             log,
             time_ms,
-            now_ms=_now_ms(),
+            now_ms=wall_ms(),
             disorder_ms=disorder_ms,
             progress=lambda line: typer.echo(line, err=True),
         )
@@ -272,10 +272,6 @@ def _time_ms(text: str) -> int:
 
 
 _MILLISECOND = datetime(1970, 1, 1, 0, 0, 0, 1_000) - datetime(1970, 1, 1)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _shown(time_ms: int | None) -> str:

@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections import Counter
 from contextlib import ExitStack
@@ -27,6 +26,7 @@ from joins.spec import JoinSpec, Side
 from joins.testing.deadlock import LimitedWindow, far_apart
 from joins.testing.simulation import Stalled
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.now import wall_ms
 from kafkaio.rangereader import RangeReader
 from kafkaio.writer import TopicWriter
 
@@ -58,7 +58,7 @@ def main() -> int:
 def _fill(kafka: dict[str, str], topics: dict[str, str]) -> None:
     """Impressions, skewed towards few campaigns; clicks seconds after three quarters of them, others on nothing."""
     random = np.random.default_rng(SEED)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     start_ms = now_ms - SPAN_MS - 60_000
     shown_ms = start_ms + np.sort(random.integers(0, SPAN_MS, IMPRESSIONS))
     campaign = random.zipf(1.3, IMPRESSIONS) % 500

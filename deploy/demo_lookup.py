@@ -33,6 +33,7 @@ from deploy.demotraffic import NOWHERE, Traffic
 from deploy.demoverdict import ROWS, Verdict, judge
 from deploy.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan, PartFailed
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.now import wall_ms
 from kafkaio.rangereader import RangeReader
 
 IMPRESSIONS_PER_S, CLICKS_PER_S = 2_000, 1_000
@@ -161,7 +162,7 @@ class _Watch:
             return "the delay of right is not known yet"
         if delay.consumed_until_ms is None:
             return f"the delay of right is {delay.state}"
-        return f"right is stored up to {(time.time_ns() // 1_000_000 - delay.consumed_until_ms) / 1000:.1f} s ago"
+        return f"right is stored up to {(wall_ms() - delay.consumed_until_ms) / 1000:.1f} s ago"
 
 
 def _course(watch: _Watch, traffic: Traffic, flow_s: float, pause_s: float) -> None:

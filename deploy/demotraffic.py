@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter
 
 NOWHERE = b"ad-none-"
@@ -63,9 +63,9 @@ class Traffic:
     def _run(self) -> None:
         writer = TopicWriter(self._kafka)
         try:
-            until_ms = _now_ms()
+            until_ms = wall_ms()
             while not self._ended.wait(TICK_S):
-                since_ms, until_ms = until_ms, _now_ms()
+                since_ms, until_ms = until_ms, wall_ms()
                 self._impressions(writer, since_ms, until_ms)
                 self._clicks(writer, since_ms, until_ms)
                 writer.flush()
@@ -112,7 +112,3 @@ class Traffic:
             timestamps=times.tolist(),
         )
         self.clicks += count
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

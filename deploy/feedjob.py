@@ -20,6 +20,7 @@ from joins.lookup.feed import Fed
 from joins.lookup.feedsource import commit_fed, feed_source
 from joins.window.source import Gate
 from kafkaio.errors import KafkaIOError
+from kafkaio.now import wall_ms
 from kafkaio.times import iso
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _run(job: FeederJob, stop_file: Path, say: Callable[[str], None]) -> ExitCod
 
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
-        report = gathered(summaries_of(frame), time.monotonic() - began, time.time_ns() // 1_000_000)
+        report = gathered(summaries_of(frame), time.monotonic() - began, wall_ms())
         if job.json_log:
             say(json.dumps(report, sort_keys=True))
         elif report["read"]:

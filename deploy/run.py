@@ -48,6 +48,7 @@ from joins.window.source import Gate, commit_positions
 from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
 from joins.window.state import Admission
 from kafkaio.errors import KafkaIOError
+from kafkaio.now import wall_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,7 +139,7 @@ def _run(job: WindowJob, stop_file: Path, say: Callable[[str], None], *, take_ov
         summaries = summaries_of(frame)
         if summaries:  # there are none if the job was stopped before anything was planned
             keep_facts(job.facts_folder, job.spec.name, summaries)
-            now_ms = time.time_ns() // 1_000_000
+            now_ms = wall_ms()
             _say(job, say, report.gather(job.spec, summaries, time.monotonic() - began, now_ms))
         ended.append(batch_id)
         del ended[:-1]

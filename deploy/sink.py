@@ -18,7 +18,6 @@ row goes back. Any failure fails the task, and Spark runs it again: the rows are
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -46,6 +45,7 @@ from kafkaio.errors import RecordTooLarge
 from kafkaio.fenced import Bucket
 from kafkaio.finalerror import final_error
 from kafkaio.gcpause import no_garbage_collection
+from kafkaio.now import wall_ms
 from kafkaio.rangereader import HEADERS
 from kafkaio.receipt import Batch, Standing
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
@@ -190,7 +190,7 @@ class BucketSink:
     def _write_copies(self, topic: str, copies: Outgoing, what: Callable[[int], str]) -> None:
         """Copies for a side topic: parts that it would refuse are left out, and a header says so."""
         limits = self._limits[topic]
-        self._write(topic, copies.restamped(limits, _now_ms()).shortened(limits, what))
+        self._write(topic, copies.restamped(limits, wall_ms()).shortened(limits, what))
 
     def _fresh(self, results: pl.DataFrame) -> Mask:
         """Which results are not in the output yet."""
@@ -218,7 +218,7 @@ class BucketSink:
         limits = self._limits[output.topic]
         results = self._without(results, _failed(results))
         tag = None if output.exactly_once else self._batch
-        out = _output_of(self._spec, output, results, tag).restamped(limits, _now_ms())
+        out = _output_of(self._spec, output, results, tag).restamped(limits, wall_ms())
         if refusals := out.refusals(limits):
             results, out = self._without(results, refusals), out.where(_others(len(results), refusals))
         if not len(results):
@@ -252,10 +252,6 @@ def _others(count: int, refusals: list[Refusal]) -> Mask:
     others = np.ones(count, np.bool_)
     others[[one.index for one in refusals]] = False
     return others
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _failed(results: pl.DataFrame) -> list[Refusal]:

@@ -46,6 +46,7 @@ from kafkaio.client import committed_only
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.eventtime import TimeOf
 from kafkaio.fenced import Bucket
+from kafkaio.now import wall_ms
 from kafkaio.rangereader import open_reader
 from kafkaio.times import iso
 
@@ -153,7 +154,7 @@ def _claim(job: WindowJob, state: Verdicts) -> None:
 def look(job: WindowJob, logs: Logs) -> Seen:
     """What there is, in the order that makes it valid. Raises `KafkaUnavailable` if the output stays unreadable."""
     admission = _left_behind(job, committed_admission(job))
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     topics = {"right": logs.right.topic_id(), "output": logs.output.topic_id()}
     output = logs.output.ends()
     right = logs.right.ends()

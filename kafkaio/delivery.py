@@ -32,6 +32,7 @@ from kafkaio import client, failpoint
 from kafkaio.clients import Clients
 from kafkaio.errors import DeliveryFailed
 from kafkaio.fenced import Bucket, FencedProducer
+from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
 from kafkaio.receipt import NOTHING_IN, Batch, Receipt, Standing, needed, standing
 from kafkaio.receiptgroup import read_receipt
@@ -119,7 +120,7 @@ class ExactlyOnce:
         kafka: Mapping[str, str],
         bucket: Bucket,
         batch: Batch,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = wall_ms,
         *,
         in_parts: bool = True,
         producers: Producers | None = None,

@@ -25,6 +25,7 @@ from kafkaio.delivery import TransactionalWriter
 from kafkaio.errors import Fenced
 from kafkaio.fenced import Bucket, settle
 from kafkaio.groupaccess import check_access
+from kafkaio.now import wall_ms
 from kafkaio.receipt import Batch, Receipt, check_start
 from kafkaio.receiptgroup import read_receipt
 
@@ -41,7 +42,7 @@ def begin(
     planned: Mapping[int, Batch],
     *,
     take_over: bool = False,
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    now_ms: Callable[[], int] = wall_ms,
     clients: Clients = client,
 ) -> None:
     """Make the output belong to this checkpoint alone.

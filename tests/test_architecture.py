@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "kafkaio": set(),
     "datadelay": {"kafkaio"},
-    "storage": {"datadelay"},
+    "storage": {"kafkaio", "datadelay"},
     "joins": {"kafkaio", "datadelay", "storage"},
     "dedup": {"kafkaio"},
     "deploy": {"kafkaio", "datadelay", "storage", "joins", "dedup"},

@@ -1,9 +1,8 @@
-"""The socket of a server, bound before anything else is opened, and its clock."""
+"""The socket of a server, bound before anything else is opened."""
 
 from __future__ import annotations
 
 import socket
-import time
 
 from datadelay.errors import ConfigInvalid
 
@@ -19,8 +18,3 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigInvalid(f"cannot listen on host {host!r}, port {port}: {error}") from error
     listener.setblocking(False)
     return listener
-
-
-def wall_clock_ms() -> int:
-    """Now, in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000

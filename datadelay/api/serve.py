@@ -9,8 +9,9 @@ import uvicorn
 
 from datadelay.api.app import create_app
 from datadelay.api.config import ServeConfig
-from datadelay.api.listen import listen, wall_clock_ms
+from datadelay.api.listen import listen
 from datadelay.api.store import Store
+from kafkaio.now import wall_ms
 
 __all__ = ["ServeConfig", "serve"]
 
@@ -31,7 +32,7 @@ def serve(config: ServeConfig) -> None:
         ) as store,
         listen(config.host, config.port) as listener,
     ):
-        app = create_app(store, tokens, config, wall_clock_ms)
+        app = create_app(store, tokens, config, wall_ms)
         server = uvicorn.Server(
             uvicorn.Config(
                 app,

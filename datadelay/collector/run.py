@@ -54,6 +54,7 @@ from datadelay.positions.group import ConsumerGroup
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError
 from kafkaio.eventtime import TimeOf
+from kafkaio.now import wall_ms
 from kafkaio.times import iso
 
 logger = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class Outcome:
 
 def run(config: CollectorConfig) -> ExitCode:
     """Collect and submit. Raises `ConfigInvalid` before anything is read."""
-    started, begun_ms = time.monotonic(), _now_ms()
+    started, begun_ms = time.monotonic(), wall_ms()
     look_until = started + config.deadline_s - min(SUBMIT_RESERVE_S, config.deadline_s / 2)
     verify = True if config.api.ca_bundle is None else str(config.api.ca_bundle)
     tasks = _tasks(config)
@@ -227,7 +228,7 @@ def _observe(task: Task, config: CollectorConfig) -> Observation:
         closing(BrokerLog(name, kafka, time_of, outliers=rules.outliers, max_future_skew_ms=skew_ms)) as log,
         closing(BrokerLog(name, kafka)) if time_of.in_payload else nullcontext() as by_kafka_time,
     ):
-        return observe(log, task.positions, rules, _now_ms, by_kafka_time)
+        return observe(log, task.positions, rules, wall_ms, by_kafka_time)
 
 
 def _store_generation(store: StoreSettings | None) -> str | None:
@@ -287,7 +288,3 @@ def _locked(path: Path) -> Iterator[bool]:
             yield False
         else:
             yield True
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +28,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from datadelay.errors import PositionsRefused, PositionsUnreadable
 from datadelay.positions import Committed, check_unchanged
+from kafkaio.now import wall_ms
 
 QUIET_S = 60
 _WRITER = "teacup"  # a key that spouts ignore, and drop with their next write
@@ -78,7 +78,7 @@ class SpoutPositions:
         }
 
     def in_use(self, topic: str, partitions: Collection[int]) -> str | None:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         for partition, node in self._nodes(topic, partitions).items():
             age_ms = now_ms - node.modified_ms
             if node.content is not None and _WRITER not in node.content and age_ms < QUIET_S * 1000:

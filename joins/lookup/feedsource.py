@@ -45,6 +45,7 @@ from kafkaio.clock import not_before
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.eventtime import TimeOf
 from kafkaio.groups import GroupOffsets
+from kafkaio.now import wall_ms
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 from storage.client import StorageClient
 from storage.errors import AnswerNotUnderstood
@@ -184,7 +185,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spec = self._spec
         right = self._connected()
         namespace = self._namespace()
-        listed_ms = time.time_ns() // 1_000_000
+        listed_ms = wall_ms()
         if not start:
             right.partition_count()
             ends = self._frozen(right.ends())

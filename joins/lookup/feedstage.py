@@ -11,7 +11,6 @@ is counted and sent like any other, because the store's clock decides.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from joins.window.records import RECORD
 from kafkaio import failpoint
 from kafkaio.errors import KafkaIOError, RecordTooLarge
 from kafkaio.finalerror import final_error
+from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
 from kafkaio.producible import restamped, shortened
 from kafkaio.rangereader import open_reader
@@ -129,7 +129,7 @@ class FeedTask:
         summary.null_key += records["key"].null_count()
         if records["key"].null_count():
             records = records.filter(pl.col("key").is_not_null())
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         summary.late += int(records["late"].sum())
         summary.expired += int((records["time"] + self._ticket.retention_ms <= now_ms).sum())
         return records.cast(_PENDING)
@@ -176,7 +176,7 @@ class FeedTask:
             )
         ]
         limits = limits_of(spec.kafka, [spec.dead_letter])[spec.dead_letter]
-        times, told = restamped(records["time"].to_list(), headers, limits, time.time_ns() // 1_000_000)
+        times, told = restamped(records["time"].to_list(), headers, limits, wall_ms())
         copies = [
             shortened(key, value, own or [], limits, f"the dead letter of {topic}-{partition} offset {offset}")
             for key, value, own, partition, offset in zip(

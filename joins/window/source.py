@@ -50,6 +50,7 @@ from kafkaio.clock import WallClock, not_before
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
 from kafkaio.eventtime import TimeOf
 from kafkaio.groups import GroupOffsets, LatestOffsets, Spot
+from kafkaio.now import monotonic_ms, wall_ms
 from kafkaio.rangereader import open_reader
 from kafkaio.topiclog import Ends, TopicLog
 
@@ -80,15 +81,6 @@ class Gate:
     windows: Path | None = None
     facts: Path | None = None
     anchor: tuple[int, int] = field(default_factory=lambda: (wall_ms(), monotonic_ms()))
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def monotonic_ms() -> int:
-    """The same clock in all processes of a machine."""
-    return time.monotonic_ns() // 1_000_000
 
 
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]

@@ -22,8 +22,9 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from datadelay.api.gate import Gate
-from datadelay.api.listen import listen, wall_clock_ms
+from datadelay.api.listen import listen
 from datadelay.errors import ConfigInvalid
+from kafkaio.now import wall_ms
 from storage.api.app import create_app
 from storage.api.config import ServeConfig
 from storage.api.metrics import FOLDER_VARIABLE
@@ -47,7 +48,7 @@ def serve(config: ServeConfig) -> None:
     backend = _open(config)
     try:
         for settings in config.namespaces:
-            backend.state(settings.namespace, wall_clock_ms())
+            backend.state(settings.namespace, wall_ms())
         listener = listen(config.host, config.port)
     except ConfigInvalid as error:
         backend.close()
@@ -61,7 +62,7 @@ def serve(config: ServeConfig) -> None:
         logger.info("the storage API listens on %s, workers: %s", where, config.workers)
         if config.workers == 1:
             _collect_garbage_seldom()
-            app = create_app(backend, tokens, config, wall_clock_ms)
+            app = create_app(backend, tokens, config, wall_ms)
             uvicorn.Server(_uvicorn(config, app)).run(sockets=[listener])
             return
         backend.close()
@@ -91,7 +92,7 @@ def _worker(config: ServeConfig) -> Gate:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     _collect_garbage_seldom()
     threading.Thread(target=_stop_when_orphaned, daemon=True).start()
-    return create_app(_open(config), config.load_tokens(os.environ), config, wall_clock_ms)
+    return create_app(_open(config), config.load_tokens(os.environ), config, wall_ms)
 
 
 def _collect_garbage_seldom() -> None:

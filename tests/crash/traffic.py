@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from joins.spec import Format, JoinSpec, Side
 from joins.testing import oracle
+from kafkaio.now import wall_ms
 from tests.joins.spark import Put, history, produce
 
 PARTITIONS = 2
@@ -43,7 +43,7 @@ class Traffic:
 
     def feed(self) -> None:
         """One more chunk; its right records are readable before its left ones."""
-        base = time.time_ns() // 1_000_000 - 1_000 if self.live else START_MS + 1_000 * len(self._before)
+        base = wall_ms() - 1_000 if self.live else START_MS + 1_000 * len(self._before)
         right = self._some(CHUNK - 8, base, 0, 800)
         last = [] if self.live else [Put(p, b"last-%d" % p, base + 999, b"{}") for p in range(PARTITIONS)]
         produce(dict(self.kafka), self.topics["right"], right)

@@ -23,6 +23,7 @@ from dedup.states import Attempt
 from dedup.topicjob import OutputWindow, TopicJob, topic_stage
 from dedup.topicsource import Span
 from kafkaio.finalerror import final_error_in
+from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter
 from tests.deploy.jobprocess import records
 
@@ -38,7 +39,7 @@ def put(kafka, topic, ids, at_ms):
 
 
 def known(window, *ids, at_ms=None):
-    times = np.full(len(ids), now_ms() if at_ms is None else at_ms)
+    times = np.full(len(ids), wall_ms() if at_ms is None else at_ms)
     return window.seen.contains(hashes_of(pl.Series(ids)), times).tolist()
 
 
@@ -66,23 +67,19 @@ def until(condition):
         time.sleep(0.01)
 
 
-def now_ms():
-    return time.time_ns() // 1_000_000
-
-
 def test_results_behind_another_writers_transaction_are_waited_for(
     kafka, topic_factory, output_window, monkeypatch, caplog
 ):
     """They are in the output, and would be written again."""
     topic = topic_factory()
     window = output_window(topic)
-    put(kafka, topic, ["a"], now_ms())
+    put(kafka, topic, ["a"], wall_ms())
     other = Producer({**kafka, "transactional.id": topic})
     other.init_transactions(30)
     other.begin_transaction()
     other.produce(topic, key=b"x", partition=0)
     other.flush()
-    put(kafka, topic, ["b"], now_ms())
+    put(kafka, topic, ["b"], wall_ms())
     reading = threading.Thread(target=window.catch_up)
 
     monkeypatch.setattr(kafkaresults, "SAY_EVERY_S", -1.0)  # it logs at every look
@@ -101,7 +98,7 @@ def test_open_transactions_in_other_partitions_are_not_waited_for(
 ):
     """What is in them is up to other tasks."""
     topic = topic_factory(2)
-    put(kafka, topic, ["a"], now_ms())
+    put(kafka, topic, ["a"], wall_ms())
     other = Producer({**kafka, "transactional.id": topic, "transaction.timeout.ms": 3_000})
     other.init_transactions(30)
     other.begin_transaction()
@@ -119,7 +116,7 @@ def test_open_transactions_in_other_partitions_are_not_waited_for(
 def test_a_record_that_is_not_written_fails_the_batch(kafka, topic_factory, monkeypatch):
     """As if the job itself had lost one: what was read, dropped and sent must add up."""
     source, out, really = topic_factory(), topic_factory(), TopicWriter.write
-    put(kafka, source, ["a", "b", "b"], now_ms())
+    put(kafka, source, ["a", "b", "b"], wall_ms())
     job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
     monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
     monkeypatch.setattr(
@@ -132,7 +129,7 @@ def test_a_record_that_is_not_written_fails_the_batch(kafka, topic_factory, monk
 
 def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_factory, monkeypatch):
     """Even if its records span more than the window; a range that was not tried before knows only the window."""
-    source, out, start_ms = topic_factory(), topic_factory(), now_ms() - 20 * WINDOW_MS
+    source, out, start_ms = topic_factory(), topic_factory(), wall_ms() - 20 * WINDOW_MS
     for i in range(10):
         put(kafka, source, [f"{i}", f"{i}"], start_ms + i * WINDOW_MS)
     job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(settle_ms=0), ReplayRange())
@@ -160,7 +157,7 @@ def test_aborted_records_are_not_known(kafka, topic_factory, output_window):
     aborted.produce(topic, key=b"a", partition=0)
     aborted.flush()
     aborted.abort_transaction(30)
-    put(kafka, topic, ["b"], now_ms())
+    put(kafka, topic, ["b"], wall_ms())
     window = output_window(topic, {**kafka, "isolation.level": "read_uncommitted"})
 
     window.catch_up()
@@ -173,11 +170,11 @@ def test_a_record_from_the_future_does_not_end_the_window(kafka, topic_factory, 
     """A single bad clock would silently switch the job off; also for a worker that starts behind the record."""
     topic, ahead_ms = topic_factory(), 50 * 60_000  # brokers take an hour by default
     window = output_window(topic)
-    put(kafka, topic, ["a"], now_ms())
-    put(kafka, topic, ["future"], now_ms() + ahead_ms)
+    put(kafka, topic, ["a"], wall_ms())
+    put(kafka, topic, ["future"], wall_ms() + ahead_ms)
     window.catch_up()
-    put(kafka, topic, ["b"], now_ms())
-    put(kafka, topic, ["c"], now_ms())
+    put(kafka, topic, ["b"], wall_ms())
+    put(kafka, topic, ["c"], wall_ms())
 
     window = output_window(topic) if restarted else window
     window.catch_up()
@@ -187,9 +184,9 @@ def test_a_record_from_the_future_does_not_end_the_window(kafka, topic_factory, 
 
 def test_a_range_that_is_tried_again_is_known_whatever_its_times(kafka, topic_factory, output_window):
     """Old records, one clock that is ahead, and old ones again: all of them may have been written before."""
-    topic, start_ms = topic_factory(), now_ms() - 20 * WINDOW_MS
+    topic, start_ms = topic_factory(), wall_ms() - 20 * WINDOW_MS
     window = output_window(topic, since_ms=start_ms)
-    for one, at_ms in (("a", start_ms), ("ahead", now_ms() + 50 * 60_000), ("b", start_ms + 1)):
+    for one, at_ms in (("a", start_ms), ("ahead", wall_ms() + 50 * 60_000), ("b", start_ms + 1)):
         put(kafka, topic, [one], at_ms)
         window.catch_up()
 
@@ -200,9 +197,9 @@ def test_what_retention_has_deleted_meanwhile_is_passed_over(kafka, topic_factor
     """Its records are gone; those behind it are known."""
     topic = topic_factory()
     window = output_window(topic)
-    put(kafka, topic, ["a"], now_ms())
+    put(kafka, topic, ["a"], wall_ms())
     window.catch_up()
-    put(kafka, topic, ["b", "c"], now_ms())
+    put(kafka, topic, ["b", "c"], wall_ms())
     admin = AdminClient(kafka)
     for future in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
         future.result(30)
@@ -216,11 +213,11 @@ def test_ids_that_the_limit_drives_out_of_the_window_are_counted(kafka, topic_fa
     """Those that a start does not load, and those that later ones displace: their duplicates would be let through."""
     topic = topic_factory()
     window = output_window(topic, limit=8)
-    put(kafka, topic, [f"{i}" for i in range(20)], now_ms())
+    put(kafka, topic, [f"{i}" for i in range(20)], wall_ms())
 
     window.catch_up()
     at_start = window.forgotten
-    put(kafka, topic, ["a", "b"], now_ms())
+    put(kafka, topic, ["a", "b"], wall_ms())
     window.catch_up()
     then = window.forgotten
     window.catch_up()
@@ -232,8 +229,8 @@ def test_ids_that_the_limit_drives_out_of_the_window_are_counted(kafka, topic_fa
 def test_only_the_window_is_read_back(kafka, topic_factory, output_window):
     """Older ids are not loaded at a start."""
     topic = topic_factory()
-    put(kafka, topic, ["old"] * 10, now_ms() - 10 * WINDOW_MS)
-    put(kafka, topic, ["new"] * 40, now_ms())
+    put(kafka, topic, ["old"] * 10, wall_ms() - 10 * WINDOW_MS)
+    put(kafka, topic, ["new"] * 40, wall_ms())
     window = output_window(topic)
 
     assert window.catch_up() == 40
@@ -243,8 +240,8 @@ def test_only_the_window_is_read_back(kafka, topic_factory, output_window):
 def test_few_records_are_all_read_back(kafka, topic_factory, output_window):
     """The time of a single record proves nothing; what a row knows still depends on the times."""
     topic = topic_factory()
-    put(kafka, topic, ["old"], now_ms() - 10 * WINDOW_MS)
-    put(kafka, topic, ["new"], now_ms())
+    put(kafka, topic, ["old"], wall_ms() - 10 * WINDOW_MS)
+    put(kafka, topic, ["new"], wall_ms())
     window = output_window(topic)
 
     assert window.catch_up() == 2
@@ -279,7 +276,7 @@ def test_positions_of_another_generation_are_other_results(kafka, topic_factory,
 
 def test_a_record_ahead_of_its_neighbours_does_not_end_the_window(kafka, topic_factory, output_window):
     """In old data, where no clock shows that it lies; all of them are read back at once."""
-    topic, start_ms = topic_factory(), now_ms() - 100 * WINDOW_MS
+    topic, start_ms = topic_factory(), wall_ms() - 100 * WINDOW_MS
     window = output_window(topic)
     put(kafka, topic, [f"{i}" for i in range(40)], start_ms)
     put(kafka, topic, ["ahead"], start_ms + 50 * WINDOW_MS)
@@ -298,7 +295,7 @@ def test_times_that_the_output_does_not_take_are_told_in_a_header(kafka, topic_f
     """The record is still written, with the time of its writing."""
     source, out, old_ms = topic_factory(), topic_factory(config={"message.timestamp.before.max.ms": "3600000"}), 12_345
     put(kafka, source, ["old"], old_ms)
-    put(kafka, source, ["new"], now_ms())
+    put(kafka, source, ["new"], wall_ms())
     job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
     monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
 
@@ -312,8 +309,8 @@ def test_times_that_the_output_does_not_take_are_told_in_a_header(kafka, topic_f
 def test_a_record_above_the_outputs_limit_is_named(kafka, topic_factory, monkeypatch):
     """With both sizes; small records of the same range do not matter, however many there are."""
     source, out = topic_factory(), topic_factory(config={"max.message.bytes": "20000"})
-    put(kafka, source, [f"{i:0500}" for i in range(100)], now_ms())
-    put(kafka, source, ["x" * 30_000], now_ms())
+    put(kafka, source, [f"{i:0500}" for i in range(100)], wall_ms())
+    put(kafka, source, ["x" * 30_000], wall_ms())
     job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
     monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from deploy.feedjob import for_people, gathered
 from deploy.job import FeederJob
 from deploy.jobfile import JobFileError, load_job
 from kafkaio.groups import GroupOffsets
+from kafkaio.now import wall_ms
 from tests.deploy.jobprocess import JobProcess
 from tests.joins.spark import Put, produce
 from tests.storage.storage_process import TOKEN, server_process
@@ -65,7 +65,7 @@ def test_a_feeder_runs_and_stops_cleanly_and_a_wiped_store_ends_it(
 ) -> None:
     """As a process, on a real broker and store; a wiped store is exit code 5, with the remedy."""
     kafka, topic = {"bootstrap.servers": broker.bootstrap}, topic_factory(1)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     produce(kafka, topic, [Put(0, b"k%d" % i, now_ms) for i in range(5)])
     namespaces = [{"name": "right", "retention_ms": 3_600_000}]
     job = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 
 import pytest
 
@@ -13,6 +12,7 @@ from deploy.exitcodes import ExitCode
 from deploy.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
 from joins import JoinSpec, Side
 from joins.testing import oracle
+from kafkaio.now import wall_ms
 from tests.deploy.jobprocess import forget_last_commit, records
 from tests.joins.spark import Put, history, produce
 
@@ -111,7 +111,7 @@ def kill_9(parts, name):
 def fed(parts, count):
     """The events, all produced and the right ones stored, and the delay published."""
     plan = parts.plan
-    left, right = events(time.time_ns() // 1_000_000 - 300_000, count)
+    left, right = events(wall_ms() - 300_000, count)
     produce(plan.kafka, plan.right, right)
     produce(plan.kafka, plan.left, left)
     parts.start(FEEDER)

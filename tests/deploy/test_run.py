@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +16,7 @@ from benchmarks import workload
 from deploy.exitcodes import ExitCode
 from kafkaio.fenced import Bucket
 from kafkaio.groups import GroupOffsets
+from kafkaio.now import wall_ms
 from tests.deploy.jobprocess import JobProcess, records, uncommitted
 from tests.joins.spark import Put, produce
 
@@ -219,7 +219,7 @@ def test_what_stops_a_job_is_its_exit_code(kafka, job, tmp_path):
     assert changed.ended() == ExitCode.CHECKPOINT
     assert "before_ms: 2000 -> 3000" in changed.told()
 
-    produce(kafka, content["left"]["topic"], [Put(0, b"0", int(time.time() * 1000) - 20_000, b"no json")])
+    produce(kafka, content["left"]["topic"], [Put(0, b"0", wall_ms() - 20_000, b"no json")])
     refused = JobProcess(tmp_path, {**content, "topics": {}})
     assert refused.ended() == ExitCode.REFUSED
     assert "topics.dead_letter" in refused.told()

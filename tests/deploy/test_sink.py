@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -23,6 +22,7 @@ from joins.window.stage import SUMMARY, TICKET
 from kafkaio import delivery
 from kafkaio.errors import ReceiptRefused
 from kafkaio.fenced import Bucket, settle
+from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.deploy.jobprocess import records
 
@@ -286,7 +286,7 @@ def test_times_that_a_topic_refuses_go_into_a_header(kafka: dict[str, str], topi
     """Of results, of their copies, and of dead letters for the very reason of their time."""
     before = {"message.timestamp.before.max.ms": "3600000"}
     topic, alone, aside = topic_factory(config=before), topic_factory(), topic_factory(config=before)
-    future_ms = (time.time_ns() // 1_000_000) + 365 * 86_400_000
+    future_ms = wall_ms() + 365 * 86_400_000
     rows = pl.concat(
         [
             rows_about([0], "dead_letter").with_columns(left_time=pl.lit(future_ms), reason=pl.lit("future_time")),
@@ -304,5 +304,5 @@ def test_times_that_a_topic_refuses_go_into_a_header(kafka: dict[str, str], topi
     told = {name: [one["headers"].get("teacup.time") for one in rows] for name, rows in found.items()}
     original = "1700000000000"
     assert told == {topic: [original], alone: [original], aside: [str(future_ms), "-5", None]}
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     assert all(abs(one["time"] - now_ms) < 60_000 for rows in found.values() for one in rows)

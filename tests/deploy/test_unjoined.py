@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from dataclasses import replace
 
 import polars as pl
@@ -27,6 +26,7 @@ from joins.window.state import Admission, Bucket, Reading
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.fenced import transactional
+from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter
 from tests.datadelay.api import delay_server
 from tests.deploy.jobprocess import JobProcess, records
@@ -34,7 +34,7 @@ from tests.joins.spark import Put, history, produce
 from tests.storage.storage_process import TOKEN, client, server_process
 
 UNJOINED = (sys.executable, "-m", "deploy.cli", "unjoined")
-NOW_MS = time.time_ns() // 1_000_000
+NOW_MS = wall_ms()
 START_MS = NOW_MS - 600_000
 
 
@@ -88,7 +88,7 @@ def feed(url, puts):
 
 def publish(delays, topic):
     """Publish what a collector would report about a feeder that has stored everything."""
-    delays.clock.now_ms = now_ms = time.time_ns() // 1_000_000
+    delays.clock.now_ms = now_ms = wall_ms()
     report = (PartitionReport(0, 10, now_ms - 1_000, None), PartitionReport(1, 10, now_ms - 1_000, None))
     submission = Submission(
         consumer="feeder",

@@ -16,6 +16,7 @@ from deploy.broker import Broker
 from kafkaio.brokerlog import BEYOND_THE_LOG, BrokerLog
 from kafkaio.errors import TopicMissing
 from kafkaio.eventtime import OUTLIERS, TimeOf, typical
+from kafkaio.now import wall_ms
 from kafkaio.rangereader import RangeReader
 from kafkaio.topiclog import TimeAnswer, TimeQuery
 from kafkaio.writer import TopicWriter, open_writer
@@ -173,7 +174,7 @@ def test_the_append_time_bounds_a_payload_time(
 ) -> None:
     """If the broker sets timestamps, a record ahead of its append stays invalid when the clock reaches its time."""
     topic = topic_factory(1, config={"message.timestamp.type": "LogAppendTime"})
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     write(kafka, topic, [now_ms, now_ms + 60_000, now_ms + 1])
     log = BrokerLog(topic, kafka, TimeOf("$.at"), max_future_skew_ms=skew_ms)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkaio.errors import DeliveryFailed, RecordTooLarge
+from kafkaio.now import wall_ms
 from kafkaio.producible import (
     OMITTED,
     TIME,
@@ -120,7 +120,7 @@ def test_whatever_the_time_of_a_record_a_broker_takes_what_was_restamped(
     config = {"message.timestamp.before.max.ms": "7200000", "message.timestamp.type": stamp}
     topic = topic_factory(config=config)
     found = limits_of(kafka, [topic])[topic]
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     times = [now_ms, now_ms + 5 * HOUR_MS, now_ms - 5 * HOUR_MS, -7, 0, None, (1 << 62), now_ms + HOUR_MS - 1]
 
     stamps, own = restamped(times, [[("a", b"b")] for _ in times], found, now_ms)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,11 +52,6 @@ def opened(open_store: Open, *namespaces: Namespace) -> Iterator[Backend]:
 def namespace(keep: Keep = Keep.LATEST, bound: int = 1, retention_ms: int | None = None, name: str = "") -> Namespace:
     """With a name of its own."""
     return Namespace(f"{name or uuid4().hex[:12]}-{SESSION}", keep, bound, retention_ms)
-
-
-def now_ms() -> int:
-    """A server's clock frees what has expired, so tests begin at the real time."""
-    return time.time_ns() // 1_000_000
 
 
 def item_maker(now: int) -> Callable[..., Item]:

@@ -10,15 +10,16 @@ import aerospike
 import pytest
 from aerospike_helpers.batch.records import BatchRecord
 
+from kafkaio.now import wall_ms
 from storage.backends.aerospikestore import _LOST, AerospikeStore, _failure, _Kept, _kept, _Swap, check_namespace
 from storage.backends.opening import open_backend
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Keep, Namespace, Outcome, Status
 from tests.storage.storage_process import free_port
-from tests.storage.stores import AEROSPIKE, NEEDS_AEROSPIKE, item_maker, namespace, now_ms, opened
+from tests.storage.stores import AEROSPIKE, NEEDS_AEROSPIKE, item_maker, namespace, opened
 from tests.storage.test_backends import statuses
 
-NOW = now_ms()
+NOW = wall_ms()
 item = item_maker(NOW)
 SOUND = {"nsup-period": "120", "evict-tenths-pct": "5", "evict-hist-buckets": "10000", "evict-indexes-memory-pct": "0"}
 ALL = namespace(Keep.ALL, 10)

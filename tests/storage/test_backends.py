@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from kafkaio.now import wall_ms
 from storage.errors import StorageConfigInvalid
 from storage.model import Backend, Found, Item, Keep, Namespace, Outcome, Status
-from tests.storage.stores import NEEDS_AEROSPIKE, Open, item_maker, namespace, now_ms, opened, opener
+from tests.storage.stores import NEEDS_AEROSPIKE, Open, item_maker, namespace, opened, opener
 
 LONG = b"long" * 200
 KINDS = [
@@ -80,7 +81,7 @@ class AgreesWithTheModel(RuleBasedStateMachine):
     def begin(self, space: Namespace) -> None:
         self._space = space
         self._model = Model(space)
-        self._now = now_ms()
+        self._now = wall_ms()
         self._prefix = uuid4().bytes  # a server still has the keys of earlier runs
         self._store = self._open(space)
         state = self._store.state(space, self._now)
@@ -188,7 +189,7 @@ def keep_two(open_store: Open) -> Iterator[tuple[Backend, Namespace]]:
         yield store, space
 
 
-NOW = now_ms()
+NOW = wall_ms()
 item: Callable[..., Item] = item_maker(NOW)
 
 

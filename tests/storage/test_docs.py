@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 import yaml
 
 from datadelay.api.auth import parse_tokens
+from kafkaio.now import wall_ms
 from storage.api.config import WRITE_TOKEN_VARIABLE
 from tests.storage.storage_process import TOKEN, server_process
 
@@ -56,7 +56,7 @@ def test_the_curl_commands_work(url: str) -> None:
 def test_the_python_works(url: str) -> None:
     """With a token, a table and keys."""
     (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    expires_at_ms = time.time_ns() // 1_000_000 + 7_200_000
+    expires_at_ms = wall_ms() + 7_200_000
     columns = {"key": [b"k"], "version": [1], "value": [b"v"], "expires_at_ms": [expires_at_ms]}
     names: dict[str, Any] = {"token": TOKEN, "table": pa.table(columns), "keys": pa.array([b"k"])}
 

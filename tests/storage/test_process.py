@@ -17,6 +17,7 @@ import requests
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from kafkaio.now import wall_ms
 from storage.api.config import WRITE_TOKEN_VARIABLE
 from storage.codecs.arrowcodec import ArrowCodec
 from storage.errors import StorageError
@@ -30,7 +31,7 @@ OK = Outcome(Status.OK)
 
 def lasting(key: bytes, version: int = 1) -> Item:
     """An item that outlives the test."""
-    return Item(key, version, b"", b"value of " + key, time.time_ns() // 1_000_000 + 3_600_000)
+    return Item(key, version, b"", b"value of " + key, wall_ms() + 3_600_000)
 
 
 @dataclass

@@ -19,6 +19,7 @@ from datadelay.api.auth import WRITE_TOKEN_VARIABLE
 from datadelay.client import DelayClient
 from datadelay.errors import ServerUnavailable
 from datadelay.model import PartitionReport, Submission
+from kafkaio.now import wall_ms
 
 TOKEN = "a-token-of-this-test-alone"
 WRITERS = 4
@@ -104,7 +105,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
     """Three times on the same file; the unanswered submission may be in or not, and can be repeated."""
     database = tmp_path / "delay.db"
-    begin_ms = time.time_ns() // 1_000_000 - 3_600_000
+    begin_ms = wall_ms() - 3_600_000
     writers = [Writer(f"topic-{n}", begin_ms) for n in range(WRITERS)]
 
     for round_number in range(3):
@@ -134,7 +135,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
 def test_a_stop_finishes_what_is_under_way_and_leaves_the_file_to_the_next_server(tmp_path: Path) -> None:
     """SIGTERM, as a pod gets it."""
     database = tmp_path / "delay.db"
-    writer = Writer("topic", time.time_ns() // 1_000_000 - 3_600_000)
+    writer = Writer("topic", wall_ms() - 3_600_000)
     with server_process(database) as (process, url):
         with DelayClient(url, TOKEN) as client:
             client.submit(writer.submission(1))

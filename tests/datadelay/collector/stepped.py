@@ -16,13 +16,9 @@ from datadelay.positions.group import ConsumerGroup
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.eventtime import KAFKA, TimeOf
 from kafkaio.groups import GroupOffsets
+from kafkaio.now import wall_ms
 
 DEADLINE_S = 30.0
-
-
-def now_ms() -> int:
-    """The wall clock."""
-    return time.time_ns() // 1_000_000
 
 
 def produce(
@@ -32,7 +28,7 @@ def produce(
     producer = Producer({**kafka, "linger.ms": 0})
     for number, at in enumerate(times_ms):
         producer.produce(
-            topic, b'{"at": %d}' % at, key or b"k%d" % number, partition, timestamp=at if at > 0 else now_ms()
+            topic, b'{"at": %d}' % at, key or b"k%d" % number, partition, timestamp=at if at > 0 else wall_ms()
         )
     assert producer.flush(DEADLINE_S) == 0
 
@@ -84,7 +80,7 @@ class Stepped:
             closing(BrokerLog(self.topic, self.kafka, TimeOf(time_path))) as log,
             closing(BrokerLog(self.topic, self.kafka)) as by_kafka_time,
         ):
-            seen = observe(log, positions, rules, now_ms, None if time_path == KAFKA else by_kafka_time)
+            seen = observe(log, positions, rules, wall_ms, None if time_path == KAFKA else by_kafka_time)
         return submission(
             consumer="feeder",
             topic=self.topic,

@@ -14,9 +14,10 @@ from datadelay.collector.reports import Rules
 from datadelay.model import Submission
 from datadelay.progress import Idle
 from kafkaio.eventtime import typical
+from kafkaio.now import wall_ms
 from kafkaio.pointread import PointReader
 from tests.conftest import TopicFactory
-from tests.datadelay.collector.stepped import DEADLINE_S, Stepped, now_ms, produce
+from tests.datadelay.collector.stepped import DEADLINE_S, Stepped, produce
 from tests.kafkaio.conftest import BASE_MS, Transactions
 
 D = 1_000
@@ -318,7 +319,7 @@ def test_a_gap_or_the_future_alone_is_no_slip_in_the_path(
     topic = topic_factory(2)
     with transactions.open(topic, commit=False) as send:
         send(b'{"at": 1}', BASE_MS)
-    produce(kafka, topic, [now_ms() + 3_000_000], 1)
+    produce(kafka, topic, [wall_ms() + 3_000_000], 1)
     consumer = stepped(topic)
     for partition in (0, 1):
         consumer.commit(partition, 0)
@@ -335,7 +336,7 @@ def test_records_from_the_future_are_stepped_over(
 ) -> None:
     """They would move the value for ever; if nothing else is unread, the clock counts."""
     topic = topic_factory(config={"message.timestamp.after.max.ms": str(2**62)})
-    future_ms = now_ms() + 3_600_000
+    future_ms = wall_ms() + 3_600_000
     produce(kafka, topic, [future_ms, future_ms] + ([] if only_future else [BASE_MS]))
     consumer = stepped(topic)
     consumer.commit(0, 0)

@@ -21,9 +21,10 @@ from kazoo.client import KazooClient
 
 from datadelay.collector.run import ExitCode, collect
 from datadelay.model import Delay, State
+from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.datadelay.api.delay_server import RunningServer, running_server
-from tests.datadelay.collector.stepped import Stepped, now_ms, produce
+from tests.datadelay.collector.stepped import Stepped, produce
 from tests.kafkaio.conftest import BASE_MS
 
 REPOSITORY = Path(__file__).parents[3]
@@ -34,7 +35,7 @@ Run = Callable[..., int]
 def server(tmp_path: Path) -> Iterator[RunningServer]:
     """A Data Delay API for this test alone, which uses the machine's clock."""
     with running_server(tmp_path) as running:
-        running.clock.now_ms = now_ms()
+        running.clock.now_ms = wall_ms()
         yield running
 
 
@@ -54,7 +55,7 @@ def run(server: RunningServer, settings: dict[str, Any], tmp_path: Path) -> Run:
     """`run(consumer, ...)`: a whole run over these consumers; returns its exit code."""
 
     def once(*consumers: dict[str, Any], **changes: Any) -> int:
-        server.clock.now_ms = now_ms() + 1_000  # a little ahead, as clocks are
+        server.clock.now_ms = wall_ms() + 1_000  # a little ahead, as clocks are
         return collect(write(tmp_path, {**settings, **changes, "consumers": list(consumers)}))
 
     return once
@@ -126,7 +127,7 @@ def as_cron(server: RunningServer, folder: Path) -> int:
         f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(REPOSITORY)!r})\nfrom deploy.cli import app\napp()\n"
     )
     teacup.chmod(0o755)
-    server.clock.now_ms = now_ms() + 1_000
+    server.clock.now_ms = wall_ms() + 1_000
     environment = {"PATH": f"{bin_folder}:/usr/bin:/bin", "HOME": str(folder), "SHELL": "/bin/sh"}
     done = subprocess.run(
         ["/bin/sh", "-c", command], env=environment, cwd="/", capture_output=True, text=True, timeout=120, check=False
@@ -339,7 +340,7 @@ def test_a_broker_that_never_answers_ends_with_the_deadline(
             consumer, "far", name="far", kafka={"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"}
         )
         path = write(tmp_path, {**settings, "consumers": [hanging, of_group(consumer, topic)], "deadline_s": 20})
-        server.clock.now_ms = now_ms() + 1_000
+        server.clock.now_ms = wall_ms() + 1_000
         done = subprocess.run(
             [
                 sys.executable,

@@ -1,7 +1,6 @@
 """The lookup join among real parts: broker, Spark, a storage API in its own process, a Data Delay API server."""
 
 import json
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,15 +13,12 @@ from joins.lookup import lookup_stage_rows, tickets
 from joins.lookup.rightrow import to_items
 from joins.window.records import RECORD
 from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET
+from kafkaio.now import wall_ms
 from tests.datadelay.api import delay_server
 from tests.joins.spark import Running
 from tests.storage.storage_process import TOKEN, client, free_port, server_process
 
 RETENTION_MS = 3_600_000
-
-
-def now_ms():
-    return time.time_ns() // 1_000_000
 
 
 @dataclass
@@ -55,11 +51,11 @@ class World:
 
     def publish(self, topic, until_ms, reason=None, generation=None):
         """What a collector would submit; without a time it is unknown."""
-        self.delays.clock.now_ms = now_ms()
+        self.delays.clock.now_ms = wall_ms()
         submission = Submission(
             consumer="feeder",
             topic=topic,
-            listed_ms=now_ms(),
+            listed_ms=wall_ms(),
             consumed_until_ms=until_ms,
             reason=reason,
             partitions=(PartitionReport(0, 10, until_ms, reason),),

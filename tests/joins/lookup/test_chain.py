@@ -21,8 +21,8 @@ from joins.window.source import Gate
 from joins.window.state import Admission
 from joins.window.ticket import Ticket
 from kafkaio.groups import GroupOffsets
+from kafkaio.now import wall_ms
 from kafkaio.rangereader import open_reader
-from tests.joins.lookup.conftest import now_ms
 from tests.joins.spark import Put, produce
 from tests.storage.storage_process import TOKEN, client
 
@@ -75,7 +75,7 @@ class Chain:
         produce(self.kafka, self.topic, [Put(0, key, time_ms)])
 
     def collect(self):
-        self.world.delays.clock.now_ms = now_ms() + 1_000
+        self.world.delays.clock.now_ms = wall_ms() + 1_000
         collect(self._config)
 
     def look(self, caplog, start=None):
@@ -101,7 +101,7 @@ def left_gone(chain, offset):
 
 def test_a_wiped_store_holds_new_joins_too_until_the_feeder_has_fed_it_anew(world, chain, caplog):
     """Its positions say that everything is consumed, but the store is gone: nothing is looked up in the new one."""
-    at_ms = now_ms() - MINUTE_MS
+    at_ms = wall_ms() - MINUTE_MS
     produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", at_ms)])
     chain.put(b"k", at_ms)
     feeding = Feeding(chain.feeder)
@@ -133,7 +133,7 @@ def test_a_wiped_store_holds_new_joins_too_until_the_feeder_has_fed_it_anew(worl
 
 def test_a_feeder_that_was_rewound_holds_left_until_it_is_back_where_it_was(world, chain, caplog):
     """What was known to be stored stays true; nothing new is accepted until then."""
-    at_ms = now_ms() - MINUTE_MS
+    at_ms = wall_ms() - MINUTE_MS
     chain.put(b"k", at_ms)
     feeding = Feeding(chain.feeder)
     with world.storage_running():
@@ -141,7 +141,7 @@ def test_a_feeder_that_was_rewound_holds_left_until_it_is_back_where_it_was(worl
         chain.collect()
         produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", at_ms)])
         begun, _ = chain.look(caplog)
-        produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", now_ms())])
+        produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", wall_ms())])
         group = GroupOffsets("feeder-group", chain.kafka)
         group.commit({(chain.topic, 0): 0}, note_of_store(chain.generation()))
         group.close()
@@ -164,7 +164,7 @@ def test_a_feeder_that_was_rewound_holds_left_until_it_is_back_where_it_was(worl
 def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(world, chain, caplog, monkeypatch):
     """Left goes up to where the feeder got; right records that came since then, unread by it, are waited for."""
     monkeypatch.setattr("joins.lookup.source.STANDS_STILL_MS", 0)
-    at_ms = now_ms() - MINUTE_MS
+    at_ms = wall_ms() - MINUTE_MS
     chain.put(b"k", at_ms)
     produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", at_ms)])
     feeding = Feeding(chain.feeder)
@@ -173,7 +173,7 @@ def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(
         chain.collect()
         begun, _ = chain.look(caplog)
 
-        while_stopped_ms = now_ms() + 1_000
+        while_stopped_ms = wall_ms() + 1_000
         chain.put(b"k", while_stopped_ms)
         produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", while_stopped_ms)])
         chain.collect()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from joins.window.source import Gate
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.finalerror import final_error_in
 from kafkaio.groups import GroupOffsets
+from kafkaio.now import wall_ms
 from tests.deploy.jobprocess import records
 from tests.joins.spark import Put, produce
 from tests.storage.storage_process import TOKEN, server_process
@@ -86,7 +86,7 @@ def test_right_records_come_to_the_store_and_their_positions_to_the_group(
     spark: Any, spec: FeedSpec, tmp_path: Path
 ) -> None:
     """In several batches and requests, and again after a restart, each record once."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     produce(dict(spec.kafka), spec.right.topic, [Put(i % 2, b"k%d" % i, now_ms + i) for i in range(10)])
 
     first = run(spark, replace(spec, max_records=6), tmp_path / "c")
@@ -110,7 +110,7 @@ def test_what_cannot_be_stored_is_put_aside_with_the_reason(
     """
     small = topic_factory(1, config={"max.message.bytes": "600", "message.timestamp.after.max.ms": "600000"})
     spec = replace(spec, dead_letter=small, storage=replace(spec.storage, namespace="dead"))
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     of_one_key = [Put(0, b"same", now_ms + i) for i in range(3)]
     bad = [Put(0, b"future", now_ms + HOUR_MS), Put(0, b"large", now_ms, b"x" * 700), Put(0, None, now_ms)]
     produce(dict(spec.kafka), spec.right.topic, [*of_one_key, *bad])
@@ -139,7 +139,7 @@ def test_dead_letters_that_their_topic_refuses_as_they_are(
     right = topic_factory(1, {"message.timestamp.after.max.ms": str(10**12)})
     dead = topic_factory(1, {"max.message.bytes": "20000"})
     spec = replace(spec, right=replace(spec.right, topic=right), dead_letter=dead)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     ahead_ms = now_ms + 240 * HOUR_MS
     bad = [Put(0, b"ahead", ahead_ms), Put(0, b"none", -1), Put(0, b"large", ahead_ms, b"x" * 30_000)]
     produce(dict(spec.kafka), right, [*bad, Put(0, b"good", now_ms)])
@@ -156,7 +156,7 @@ def test_dead_letters_that_their_topic_refuses_as_they_are(
 
 def test_a_clock_behind_the_records_holds_the_feeder(spark: Any, spec: FeedSpec) -> None:
     """All of them would be dead letters; a few that are from the future are."""
-    now_ms, ahead_ms = time.time_ns() // 1_000_000, 50 * 60_000
+    now_ms, ahead_ms = wall_ms(), 50 * 60_000
     reader = FeedReader(spec, Gate(unreachable_for_s=1.0))
     start = reader.latestOffset({}, ReadAllAvailable())
     few = [Put(0, b"k", now_ms + (ahead_ms if i % 4 == 0 else 0)) for i in range(40)]
@@ -173,7 +173,7 @@ def test_a_clock_behind_the_records_holds_the_feeder(spark: Any, spec: FeedSpec)
 
 def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spark: Any, spec: FeedSpec, tmp_path: Path) -> None:
     """Nothing is dropped silently."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"future", now_ms + HOUR_MS)])
 
     (summary,) = run(spark, spec, tmp_path / "c")  # a summary, because Spark would retry a task that raises
@@ -191,7 +191,7 @@ def test_a_feeder_that_begins_later_tells_the_store_and_one_in_another_store_sto
 
     at = replace(spec.storage, namespace="start")
     late = replace(spec, start="latest", storage=at)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"before", now_ms)])
 
     run(spark, late, tmp_path / "c")

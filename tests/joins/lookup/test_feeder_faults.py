@@ -17,6 +17,7 @@ from joins.lookup.feedsource import FeedReader
 from joins.spec import Format, Side
 from joins.window.source import Gate
 from kafkaio.groups import GroupOffsets
+from kafkaio.now import wall_ms
 from tests.deploy.jobprocess import JobProcess, records
 from tests.joins.lookup.test_feeder import HOUR_MS, run, stored
 from tests.joins.spark import Put, produce
@@ -53,7 +54,7 @@ def spec(broker: Any, topic_factory: Any, proxy: Proxy) -> FeedSpec:
         max_records=20,
         kafka={"bootstrap.servers": broker.bootstrap},
     )
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     produce(dict(made.kafka), name, [Put(i % 2, b"k%d" % i, now_ms + i) for i in range(COUNT)])
     return made
 
@@ -147,7 +148,7 @@ def test_times_in_the_payload_decide_and_records_without_one_are_put_aside(
     spark: Any, spec: FeedSpec, port: int, topic_factory: Any, tmp_path: Path
 ) -> None:
     """Milliseconds or ISO-8601; Kafka's timestamp, an hour old here, counts for nothing."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     topic = topic_factory(1)
     spec = replace(
         spec,

@@ -13,8 +13,9 @@ from pyspark.errors import StreamingQueryException
 
 from joins import DelayAt, Policy
 from joins.testing import oracle
+from kafkaio.now import wall_ms
 from storage.model import Namespace
-from tests.joins.lookup.conftest import RETENTION_MS, now_ms
+from tests.joins.lookup.conftest import RETENTION_MS
 from tests.joins.lookup.test_lookup_on_broker import events, put_left
 from tests.joins.spark import Put, history
 from tests.storage.dictbackend import DictBackend
@@ -56,7 +57,7 @@ def asked_more(proxy, times):
 
 def test_no_spoilt_answer_of_the_store_is_taken_for_an_answer(world, join, running, proxy):
     """Errors, refusals, silence, half a body, a foreign page: each is retried, until all is as the oracle says."""
-    left, right = events(now_ms() - 600_000)
+    left, right = events(wall_ms() - 600_000)
     spec = join(
         policy=Policy.ALL,
         max_records=100,
@@ -68,7 +69,7 @@ def test_no_spoilt_answer_of_the_store_is_taken_for_an_answer(world, join, runni
 
     with world.storage_running():
         world.feed(right)
-        world.publish("stored", now_ms() - 1_000)
+        world.publish("stored", wall_ms() - 1_000)
         with running(spec, availableNow=True) as run:
             run.query.awaitTermination(90)
 
@@ -80,7 +81,7 @@ def test_a_store_killed_under_way_is_waited_for_then_stops_the_join_which_goes_o
     world, join, running, proxy
 ):
     """Killed with batches to come: held for `unreachable_for`, reported, and in the end nothing is lost or invented."""
-    left, right = events(now_ms() - 600_000)
+    left, right = events(wall_ms() - 600_000)
     spec = join(max_records=30, storage={"url": proxy.url, "unreachable_for_s": 0.5})
     put_left(spec, left)
 
@@ -93,7 +94,7 @@ def test_a_store_killed_under_way_is_waited_for_then_stops_the_join_which_goes_o
 
         proxy.only, proxy.faults = "items:read", [passed_on, passed_on, kill]
         world.feed(right)
-        world.publish("stored", now_ms() - 1_000)
+        world.publish("stored", wall_ms() - 1_000)
         with (
             running(spec) as run,
             pytest.raises(StreamingQueryException, match=r"StoreUnreachable: .* start the storage API, then this job"),
@@ -113,7 +114,7 @@ def test_without_the_delay_api_or_its_collector_left_holds_and_goes_on_by_itself
     world, join, running, proxy, delay_proxy
 ):
     """Unreachable from the start or later, and stale: what is not known to be stored waits, whatever `max_wait`."""
-    start = now_ms() - 600_000
+    start = wall_ms() - 600_000
     left, right = events(start)
     delay = DelayAt(url=delay_proxy.url, consumer="feeder", token=world.delays.secrets["reader"], read_timeout_s=1.0)
     spec = join(delay=delay)
@@ -133,12 +134,12 @@ def test_without_the_delay_api_or_its_collector_left_holds_and_goes_on_by_itself
         world.feed(right)
         world.publish("stored", start + 9_000)
         run.until(asked_more(delay_proxy, 4), "it asks an API that is away again")
-        world.delays.clock.now_ms = now_ms() + HOURS_MS
+        world.delays.clock.now_ms = wall_ms() + HOURS_MS
         delay_proxy.faults = []
         run.until(asked_more(delay_proxy, 4), "it asks for a delay that is stale")
         assert len(run.results()) == len(known)
 
-        world.publish("stored", now_ms() - 1_000)
+        world.publish("stored", wall_ms() - 1_000)
         run.until_left(len(left))
 
     assert run.results() == oracle.join(history(spec, left, right), spec)
@@ -146,7 +147,7 @@ def test_without_the_delay_api_or_its_collector_left_holds_and_goes_on_by_itself
 
 def test_a_feeder_that_stands_still_longer_than_max_wait_gives_no_false_unmatched(world, join, running, delay_proxy):
     """Rows without right say so in their reason; once the feeder goes on, left is joined as usual."""
-    start = now_ms() - 600_000
+    start = wall_ms() - 600_000
     left, right = events(start)
     stored_until = start + 5_000
     delay = DelayAt(url=delay_proxy.url, consumer="feeder", token=world.delays.secrets["reader"])
@@ -159,7 +160,7 @@ def test_a_feeder_that_stands_still_longer_than_max_wait_gives_no_false_unmatche
         run.until_left(len(left))
         stalled = run.results()
         world.feed(right)
-        world.publish("stored", now_ms() - 1_000)
+        world.publish("stored", wall_ms() - 1_000)
         run.until(asked_more(delay_proxy, 2), "it has heard that the feeder goes on")
         later = [Put(0, put.key, put.time_ms + 1) for put in left]
         put_left(spec, later)
@@ -177,7 +178,7 @@ def test_a_feeder_that_stands_still_longer_than_max_wait_gives_no_false_unmatche
 
 def test_a_store_wiped_between_batches_holds_left_until_its_new_generation_is_accepted(world, join, running, proxy):
     """Even with `max_wait` nothing leaves: the new store has nothing of what was reported as stored."""
-    start = now_ms() - 600_000
+    start = wall_ms() - 600_000
     left, right = events(start)
     spec = join(storage={"url": proxy.url}, max_wait_ms=3_600_000)
     put_left(spec, left)
@@ -190,7 +191,7 @@ def test_a_store_wiped_between_batches_holds_left_until_its_new_generation_is_ac
         before = run.results()
         shutil.rmtree(world.folder / "storage" / "store")
         with world.storage_running():
-            world.publish("stored", now_ms() - 1_000)
+            world.publish("stored", wall_ms() - 1_000)
             run.until(asked_more(proxy, 3), "it looks at the new store")
             assert run.results() == before
     with world.storage_running():
@@ -210,7 +211,7 @@ def wiped_at_the_first_look_up(backend):
         running_server(backend, namespaces=[{"name": "right", "keep": "all", "bound": 9}]) as server,
         running_proxy(server.url) as proxy,
     ):
-        server.clock.now_ms = now_ms()
+        server.clock.now_ms = wall_ms()
 
         def wipe(handler, forward):
             backend.wipe()
@@ -227,8 +228,8 @@ def test_a_store_wiped_within_a_batch_gives_no_answer(world, join, running):
     backend.raise_retained_from(Namespace("right"), 0)
     with wiped_at_the_first_look_up(backend) as (proxy, token):
         spec = join(storage={"url": proxy.url, "token": token, "unreachable_for_s": 0.2})
-        put_left(spec, [Put(0, b"k", now_ms() - 60_000)])
-        world.publish("stored", now_ms() - 1_000)
+        put_left(spec, [Put(0, b"k", wall_ms() - 60_000)])
+        world.publish("stored", wall_ms() - 1_000)
 
         with (
             running(spec) as run,
@@ -245,7 +246,7 @@ def test_a_store_wiped_within_a_batch_gives_no_answer(world, join, running):
 def test_left_that_lags_longer_than_the_store_keeps_goes_on_by_choice_with_its_own_reason(world, join, running):
     """The same checkpoint stops first, and goes on once configured to; what the store still keeps is matched."""
     spec = join()
-    time_ms = now_ms()
+    time_ms = wall_ms()
     lagging, fresh = time_ms - RETENTION_MS - 60_000, time_ms - 60_000
     left = [Put(0, b"old", lagging), Put(0, None, lagging), Put(0, b"new", fresh)]
     put_left(spec, left)

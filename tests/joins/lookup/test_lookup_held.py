@@ -22,8 +22,8 @@ from joins.lookup.stored import Store
 from joins.spec import SpecError
 from joins.window.records import RECORD
 from joins.window.source import Gate
+from kafkaio.now import wall_ms
 from storage.model import Namespace
-from tests.joins.lookup.conftest import now_ms
 from tests.joins.lookup.test_lookup_on_broker import put_left
 from tests.joins.spark import DEADLINE_S, Put
 from tests.storage.dictbackend import DictBackend, unavailable
@@ -49,7 +49,7 @@ def backend():
 def server(backend):
     """A storage API in this process."""
     with running_server(backend, namespaces=NAMESPACES, max_items=50) as running:
-        running.clock.now_ms = now_ms()
+        running.clock.now_ms = wall_ms()
         yield running
 
 
@@ -57,7 +57,7 @@ def server(backend):
 def spec(join, server):
     """A join with one left record, a minute old."""
     made = join(storage={"url": server.url, "token": server.secrets["reader"]})
-    put_left(made, [Put(0, b"k", now_ms() - MINUTE_MS)])
+    put_left(made, [Put(0, b"k", wall_ms() - MINUTE_MS)])
     return made
 
 
@@ -96,7 +96,7 @@ def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, l
     world.publish("stored", None, "the broker does not answer")
     assert "the delay of 'feeder' in 'stored' is unknown since 20" in look(spec, {})[1]
     assert look(spec, {})[1].endswith("the broker does not answer")
-    world.publish("stored", now_ms() - 1_000)
+    world.publish("stored", wall_ms() - 1_000)
     backend.before = unavailable
     after, told = look(spec, {})
     assert after == {}
@@ -105,10 +105,10 @@ def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, l
     after, told = look(without_delays, {})
     assert after == {}
     assert f"the Data Delay API does not answer: GET {dead}" in told
-    world.delays.clock.now_ms = now_ms() + 60 * MINUTE_MS
+    world.delays.clock.now_ms = wall_ms() + 60 * MINUTE_MS
     assert "is stale since 20" in look(spec, {})[1]
 
-    world.publish("stored", now_ms() - 1_000)
+    world.publish("stored", wall_ms() - 1_000)
     after, told = look(spec, {})
     assert left_read(after) == 1
     assert told == ""
@@ -117,7 +117,7 @@ def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, l
 def test_a_feeder_that_stands_still_is_said_where_left_waits_for_it(world, spec, look, monkeypatch):
     """The collector runs and the delay is known, so nothing else would report it."""
     monkeypatch.setattr("joins.lookup.source.STANDS_STILL_MS", 0)
-    world.publish("stored", now_ms() - 5 * MINUTE_MS)
+    world.publish("stored", wall_ms() - 5 * MINUTE_MS)
 
     begun, _ = look(spec, {})
     after, told = look(spec, begun)
@@ -130,15 +130,15 @@ def test_a_feeder_that_stands_still_is_said_where_left_waits_for_it(world, spec,
 def test_other_generations_hold_wholly_and_say_the_remedy(world, spec, look, backend):
     """Of the feeder, and of the store, even with `max_wait`."""
     spec = replace(spec, max_wait_ms=1)
-    world.publish("stored", now_ms() - 1_000)
+    world.publish("stored", wall_ms() - 1_000)
     begun, _ = look(spec, {})
-    put_left(spec, [Put(0, b"k", now_ms() - MINUTE_MS)])
+    put_left(spec, [Put(0, b"k", wall_ms() - MINUTE_MS)])
 
-    world.publish("stored", now_ms() - 1_000, generation="feeder-2")
+    world.publish("stored", wall_ms() - 1_000, generation="feeder-2")
     after, told = look(spec, begun)
     assert after == begun
     assert "has generation feeder-2, this checkpoint began with feeder-1" in told
-    world.publish("stored", now_ms() - 900)
+    world.publish("stored", wall_ms() - 900)
     backend.wipe()
     backend.raise_retained_from(Namespace("right"), 0)
     after, told = look(spec, begun)
@@ -168,7 +168,7 @@ def test_what_waiting_does_not_help_against_ends_the_join_at_once(
     world, spec, server, look, storage, delay, error, told
 ):
     """Tokens, namespaces: the message names what to correct."""
-    world.publish("stored", now_ms() - 1_000)
+    world.publish("stored", wall_ms() - 1_000)
     if "token" in storage:
         storage = {"token": server.secrets.get(storage["token"], storage["token"])}
     wrong = replace(spec, storage=replace(spec.storage, **storage), delay=replace(spec.delay, **delay))
@@ -191,7 +191,7 @@ def test_more_keys_than_the_store_takes_are_split_and_keys_it_never_takes_are_no
     """The server's limits are smaller than the join's; some keys could not have been stored by any feeder."""
     keys = [b"%d" % i for i in range(200)]
     stored = [
-        {"partition": 0, "offset": i, "time": now_ms(), "key": key, "value": b"v", "headers": None}
+        {"partition": 0, "offset": i, "time": wall_ms(), "key": key, "value": b"v", "headers": None}
         for i, key in enumerate(keys)
     ]
     on_time = pl.repeat(False, len(stored), dtype=pl.Boolean, eager=True)
@@ -217,7 +217,7 @@ def test_a_look_up_knows_whether_the_store_keeps_the_latest_only(spec, backend):
 
 def test_a_broker_that_is_away_is_waited_for_and_connected_to_anew(world, spec, look, caplog, monkeypatch, tmp_path):
     """By the join and by the feeder; what was asked in vain is asked through a new connection."""
-    world.publish("stored", now_ms() - 1_000)
+    world.publish("stored", wall_ms() - 1_000)
     patient = {"broker.session.timeout.ms": "120000"}  # it keeps its leadership meanwhile
     with Broker(tmp_path / "broker", patient) as own:
         kafka = {"bootstrap.servers": own.bootstrap}
@@ -228,7 +228,7 @@ def test_a_broker_that_is_away_is_waited_for_and_connected_to_anew(world, spec, 
         feeder = FeedReader(FeedSpec(name="feeder", right=spec.left, storage=at, kafka=kafka), Gate())
         begun, _ = look(spec, {})
         fed = feeder.latestOffset({}, ReadAllAvailable())
-        put_left(spec, [Put(0, b"k", now_ms() - MINUTE_MS)])
+        put_left(spec, [Put(0, b"k", wall_ms() - MINUTE_MS)])
         own.pause()
         found = {}
         asks = [

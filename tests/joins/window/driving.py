@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from joins.spec import JoinSpec
 from joins.window.factsfolder import keep_facts
 from joins.window.source import Gate, TicketReader
 from joins.window.stage import SUMMARY, TICKET, join_stage
+from kafkaio.now import wall_ms
 from tests.joins.spark import Running
 
 Offset = dict[str, Any]
@@ -137,7 +137,7 @@ class StoppedClock:
     """The clocks of the planning process. They stand still and are moved by hand: a slow machine changes nothing."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_ms = time.time_ns() // 1_000_000
+        self.now_ms = wall_ms()
         self._passed_ms = 0
         self._wrong: deque[tuple[int, Callable[[], None]]] = deque()
         monkeypatch.setattr("joins.window.source.wall_ms", self._wall_ms)

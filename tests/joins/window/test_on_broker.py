@@ -1,6 +1,5 @@
 """The in-memory join on a real broker and real Spark, in the situations in which joins break."""
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -10,13 +9,10 @@ from pyspark.errors import StreamingQueryException
 from joins import window_join
 from joins.spec import Format, JoinSpec, Policy, Side
 from joins.testing import oracle
+from kafkaio.now import wall_ms
 from tests.joins.spark import Put, drained, history, produce, running
 
 HALF_AN_HOUR_MS = 30 * 60_000
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @pytest.fixture
@@ -51,7 +47,7 @@ def put(spec, left=(), right=()):
 @pytest.mark.parametrize("policy", Policy)
 def test_a_backlog_equals_the_oracle(spark, join, tmp_path, policy):
     """Repeated keys, null keys, null values, two partitions, several batches, every policy."""
-    start = now_ms() - 600_000
+    start = wall_ms() - 600_000
     spec = join(2, policy=policy, max_records=300)
     left = [Put(i % 2, None if i % 17 == 0 else b"%d-%d" % (i % 2, i % 5), start + 40 * i) for i in range(600)]
     right = [
@@ -68,7 +64,7 @@ def test_a_backlog_equals_the_oracle(spark, join, tmp_path, policy):
 
 def test_far_apart_topics_do_not_deadlock_and_the_window_stays_small(spark, join, tmp_path):
     """Left jumps ahead of right by an hour: right passes through, and only the join's span stays in memory."""
-    start = now_ms() - 3_700_000
+    start = wall_ms() - 3_700_000
     spec = join(max_records=400)
     left = [Put(0, b"k", start + i) for i in range(50)] + [Put(0, b"k", start + 3_600_000 + i) for i in range(50)]
     right = [Put(0, b"k", start + i * 900) for i in range(4_000)]
@@ -83,7 +79,7 @@ def test_far_apart_topics_do_not_deadlock_and_the_window_stays_small(spark, join
 
 def test_right_far_ahead_leaves_the_window_bounded_by_the_span(spark, join, tmp_path):
     """All of right is there, left has only started: right is read in step with left, not to its end."""
-    start = now_ms() - 3_700_000
+    start = wall_ms() - 3_700_000
     spec = join(max_records=400)
     left = [Put(0, b"k%d" % i, start + i * 1_000) for i in range(3_000)]
     right = [Put(0, b"k%d" % i, start + i * 1_000) for i in range(3_500)]
@@ -100,7 +96,7 @@ def test_right_far_ahead_leaves_the_window_bounded_by_the_span(spark, join, tmp_
 def test_an_idle_partition_and_an_empty_topic_do_not_stall(spark, join, tmp_path):
     """Right has nothing in one partition, and left goes out there after the producer delay."""
     spec = join(2)
-    start = now_ms() - 5_000
+    start = wall_ms() - 5_000
     left = [Put(p, b"%d" % p, start + i) for i in range(20) for p in (0, 1)]
     right = [Put(0, b"0", start)]
     put(spec, left, right)
@@ -114,7 +110,7 @@ def test_an_idle_partition_and_an_empty_topic_do_not_stall(spark, join, tmp_path
 def test_an_idle_left_partition_lets_the_window_expire(spark, join, tmp_path):
     """Nothing comes on left: right records still leave the window, as unjoined."""
     spec = join()
-    start = now_ms() - 60_000
+    start = wall_ms() - 60_000
     put(spec, [Put(0, b"k", start)], [Put(0, b"k", start), Put(0, b"x", start + 1), Put(0, b"y", start + 40_000)])
 
     with running(spark, spec, tmp_path) as run:
@@ -126,7 +122,7 @@ def test_an_idle_left_partition_lets_the_window_expire(spark, join, tmp_path):
 @pytest.mark.parametrize("unjoined", [False, True])
 def test_as_a_library_it_gives_results_alone(spark, join, tmp_path, unjoined):
     """Unjoined right records only on request; copies of late ones, which jobs send to side topics, never."""
-    start = now_ms() - 600_000
+    start = wall_ms() - 600_000
     spec = join(max_records=2)
     left = [Put(0, b"k", start + 1_000 * i) for i in range(20)]
     right = [Put(0, b"k", start), Put(0, b"other", start + 9_000), Put(0, b"k", start + 5_000)]  # the last one is late
@@ -141,7 +137,7 @@ def test_as_a_library_it_gives_results_alone(spark, join, tmp_path, unjoined):
 def test_a_pause_of_right_holds_left_until_right_is_there(spark, join, tmp_path):
     """Right is late by less than the producer delay: left waits, and is matched."""
     spec = join(producer_delay_ms=8_000)
-    at = now_ms()
+    at = wall_ms()
     put(spec, [Put(0, b"k", at)])
 
     with running(spark, spec, tmp_path) as run:
@@ -155,7 +151,7 @@ def test_a_pause_of_right_holds_left_until_right_is_there(spark, join, tmp_path)
 def test_an_open_transaction_on_right_holds_left(spark, join, tmp_path, broker):
     """A record in an open transaction may be the match: left waits for the commit, longer than the producer delay."""
     spec = join(producer_delay_ms=200)
-    at = now_ms() - 2_000
+    at = wall_ms() - 2_000
     producer = Producer(
         {**spec.kafka, "transactional.id": f"open-{spec.right.topic}", "transaction.timeout.ms": 60_000}
     )
@@ -177,7 +173,7 @@ def test_an_open_transaction_on_right_holds_left(spark, join, tmp_path, broker):
 def test_max_wait_lets_left_pass_a_stuck_right(spark, join, tmp_path):
     """Right hangs in a transaction for ever: after max_wait left goes out as right_stalled."""
     spec = join(max_wait_ms=1_500, producer_delay_ms=0)
-    at = now_ms() - 2_000
+    at = wall_ms() - 2_000
     producer = Producer({**spec.kafka, "transactional.id": f"stuck-{spec.right.topic}"})
     producer.init_transactions()
     producer.begin_transaction()
@@ -195,13 +191,13 @@ def test_max_wait_lets_left_pass_a_stuck_right(spark, join, tmp_path):
 def test_records_from_the_future_are_dead_letters_and_move_nothing(spark, join, tmp_path):
     """One record half an hour ahead on each side poisons the broker's index for every later look-up."""
     spec = join(max_records=50)
-    start = now_ms() - 600_000
+    start = wall_ms() - 600_000
     left = [Put(0, b"k%d" % i, start + i * 100) for i in range(200)]
     right = [Put(0, b"k%d" % i, start + i * 100) for i in range(200)]
     put(
         spec,
-        [*left[:20], Put(0, b"f", now_ms() + HALF_AN_HOUR_MS), *left[20:]],
-        [*right[:10], Put(0, b"f", now_ms() + HALF_AN_HOUR_MS), *right[10:]],
+        [*left[:20], Put(0, b"f", wall_ms() + HALF_AN_HOUR_MS), *left[20:]],
+        [*right[:10], Put(0, b"f", wall_ms() + HALF_AN_HOUR_MS), *right[10:]],
     )
 
     with running(spark, spec, tmp_path, availableNow=True) as run:
@@ -219,7 +215,7 @@ def test_records_from_the_future_are_dead_letters_and_move_nothing(spark, join, 
 
 def test_times_in_the_payload(spark, join, tmp_path, topic_factory):
     """Both sides carry their time in the value; what has none is a dead letter."""
-    start = now_ms() - 600_000
+    start = wall_ms() - 600_000
     sides = {
         name: Side(topic=topic_factory(prefix=name), time="$.at", format=Format.JSON, disorder_ms=300)
         for name in ("left", "right")
@@ -228,12 +224,12 @@ def test_times_in_the_payload(spark, join, tmp_path, topic_factory):
 
     def record(i: int, jitter: int) -> Put:
         at = start + i * 100 - jitter
-        return Put(0, b"k%d" % i, now_ms(), b'{"at": %d}' % at)
+        return Put(0, b"k%d" % i, wall_ms(), b'{"at": %d}' % at)
 
     put(
         spec,
-        [*(record(i, i * 37 % 300) for i in range(100)), Put(0, b"bad", now_ms(), b"{}")],
-        [*(record(i, i * 91 % 300) for i in range(100)), Put(0, b"bad", now_ms(), b"no json")],
+        [*(record(i, i * 37 % 300) for i in range(100)), Put(0, b"bad", wall_ms(), b"{}")],
+        [*(record(i, i * 91 % 300) for i in range(100)), Put(0, b"bad", wall_ms(), b"no json")],
     )
 
     with running(spark, spec, tmp_path, availableNow=True) as run:
@@ -252,12 +248,12 @@ def test_a_restart_goes_on_from_the_checkpoint(spark, join, tmp_path):
         left = [Put(0, b"k%d" % (i % 40), start + i * 4) for i in range(500)]
         return left, [Put(0, b"k%d" % (i % 50), start + i * 5) for i in range(400)]
 
-    left, right = part(now_ms() - 4_000)
+    left, right = part(wall_ms() - 4_000)
     put(spec, left, right)
     with running(spark, spec, tmp_path, availableNow=True) as first:
         assert first.query.awaitTermination(90)
 
-    more_left, more_right = part(now_ms())
+    more_left, more_right = part(wall_ms())
     put(spec, more_left, more_right)
     for file in (tmp_path / "windows").rglob("*.slice"):
         file.unlink()
@@ -281,7 +277,7 @@ def fails_with(spark, spec, folder) -> str:
 def test_another_join_on_the_checkpoint_is_refused(spark, join, tmp_path):
     """Naming what has changed."""
     spec = join()
-    put(spec, [Put(0, b"k", now_ms() - 60_000)], [Put(0, b"k", now_ms() - 60_000)])
+    put(spec, [Put(0, b"k", wall_ms() - 60_000)], [Put(0, b"k", wall_ms() - 60_000)])
     with running(spark, spec, tmp_path, availableNow=True) as run:
         run.query.awaitTermination(90)
 
@@ -294,7 +290,7 @@ def test_another_join_on_the_checkpoint_is_refused(spark, join, tmp_path):
 def test_topics_that_are_not_co_partitioned_are_refused(spark, join, tmp_path):
     """A key that is in different partitions of the two topics."""
     spec = join(2)
-    put(spec, [Put(0, b"k", now_ms())], [Put(1, b"k", now_ms())])
+    put(spec, [Put(0, b"k", wall_ms())], [Put(1, b"k", wall_ms())])
 
     message = fails_with(spark, spec, tmp_path)
 
@@ -307,7 +303,7 @@ def test_records_deleted_before_they_were_read_stop_the_join(spark, join, tmp_pa
     from confluent_kafka import TopicPartition
 
     spec = join()
-    start = now_ms() - 60_000
+    start = wall_ms() - 60_000
     put(spec, [Put(0, b"k", start)], [Put(0, b"k", start)])
     with running(spark, spec, tmp_path, availableNow=True) as run:
         run.query.awaitTermination(90)

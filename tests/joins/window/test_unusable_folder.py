@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from joins.spec import JoinSpec, Side
 from joins.testing import oracle
+from kafkaio.now import wall_ms
 from tests.joins.spark import Put, history, produce, running
 
 
@@ -23,14 +23,14 @@ def test_a_join_without_a_usable_folder_is_right_also_after_a_restart(spark, bro
         kafka=kafka,
     )
     (tmp_path / "windows").write_text("somebody's")
-    start = time.time_ns() // 1_000_000 - 5_000
+    start = wall_ms() - 5_000
     right = [Put(0, b"%d" % (i % 7), start + i) for i in range(200)]
     left = [Put(0, b"%d" % (i % 9), start + 1_000 + i) for i in range(100)]
     produce(kafka, spec.right.topic, right)
     produce(kafka, spec.left.topic, left)
     with running(spark, spec, tmp_path, availableNow=True) as before:
         before.query.awaitTermination(90)
-    later = [Put(0, b"%d" % (i % 9), time.time_ns() // 1_000_000) for i in range(100)]
+    later = [Put(0, b"%d" % (i % 9), wall_ms()) for i in range(100)]
     produce(kafka, spec.left.topic, later)
 
     with running(spark, spec, tmp_path, availableNow=True) as after:
