@@ -31,6 +31,8 @@ from typing import Any
 
 import psutil
 
+from sparkio.checkpoint import SparkLogs
+
 QUARTER = 0.25
 SAMPLE_EVERY_S = 2.0  # reading smaps slows the processes down: sampled more often, it would dominate
 
@@ -71,13 +73,10 @@ def speed(begun_s: float, progress: Sequence[Progress]) -> Speed:
 
 def progress_of_checkpoint(checkpoint: Path) -> list[Progress]:
     """One entry per committed batch; understands the offsets of our join and of the rival's record source."""
-    found = []
-    for commit in (checkpoint / "commits").iterdir():
-        if not commit.name.isdigit():
-            continue
-        _version, _metadata, *sources = (checkpoint / "offsets" / commit.name).read_text().splitlines()
-        records = sum(_records_until(json.loads(line)) for line in sources if line.startswith("{"))
-        found.append(Progress(commit.stat().st_mtime, records))
+    found, logs = [], SparkLogs.at(str(checkpoint))
+    for batch in logs.committed():
+        records = sum(_records_until(json.loads(end)) for end in logs.ends(batch) if end is not None)
+        found.append(Progress((checkpoint / "commits" / str(batch)).stat().st_mtime, records))
     return sorted(found, key=lambda one: one.at_s)
 
 

@@ -25,6 +25,7 @@ from dedup.replayrange import DedupConfig, ReplayRange, uncommitted_batch
 from dedup.states import Attempt
 from dedup.worker import OpenResults, Setup, discard_deduplicator, open_deduplicator
 from kafkaio.now import wall_ms
+from sparkio.checkpoint import SparkLogs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,29 +72,15 @@ def replay_of(checkpoint: str, since_of: Callable[[str], int | None] | None = No
     if problem is not None:
         raise DedupError(f"checkpoint {checkpoint!r}: {problem}")
     try:
-        planned, committed, text = _logs_of(checkpoint)
+        logs = SparkLogs.at(checkpoint)
+        planned, committed = logs.planned(), logs.committed()
+        end = logs.ends(planned[-1])[0] if planned and since_of is not None else None
     except Exception as error:  # each file system raises errors of its own
         told = str(error).split("\n", 1)[0]
         raise DedupError(f"checkpoint {checkpoint!r} cannot be looked into: {type(error).__name__}: {told}") from error
-    last, since_ms = uncommitted_batch(planned, committed), None
-    if text is not None and since_of is not None:
-        since_ms = since_of(text.splitlines()[2])  # a version, Spark's own, then one line per source
+    since_ms = since_of(end) if end is not None and since_of is not None else None
+    last = uncommitted_batch(planned, committed)
     return ReplayRange(last, since_ms, wall_ms(), uuid.uuid4().hex)
-
-
-def _logs_of(checkpoint: str) -> tuple[list[int], list[int], str | None]:
-    """The batches in Spark's two logs, and the offset log's entry for the last planned batch."""
-    files, root = fsspec.core.url_to_fs(checkpoint)
-    files.invalidate_cache()  # fsspec has one instance per process, which caches listings
-
-    def numbers(log: str) -> list[int]:
-        folder = f"{root}/{log}"
-        names = (name.rsplit("/", 1)[-1] for name in files.ls(folder, detail=False)) if files.exists(folder) else ()
-        return [int(name) for name in names if name.isdigit()]
-
-    planned = numbers("offsets")
-    text = files.cat_file(f"{root}/offsets/{max(planned)}").decode() if planned else None
-    return planned, numbers("commits"), text
 
 
 def restart_deduplicator(

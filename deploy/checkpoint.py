@@ -6,15 +6,14 @@ carry it before the first batch is planned, and a start that dies in between is 
 
 from __future__ import annotations
 
+import json
 import uuid
 
-import fsspec
-
-from datadelay.positions.checkpoint import ends_in
 from deploy import durable
 from deploy.lock import local_folder
 from joins.spec import JoinError, JoinSpec
 from joins.window.state import Admission
+from sparkio.checkpoint import SparkLogs
 
 GENERATION = "teacup.generation"
 
@@ -29,8 +28,7 @@ class Checkpoint:
     def __init__(self, location: str) -> None:
         self._location, self._folder = location, local_folder(location)
         try:
-            self._files, self._root = fsspec.core.url_to_fs(str(self._folder) if self._folder else location)
-            self._files.invalidate_cache()  # one instance serves the whole process, and remembers listings
+            self._logs = SparkLogs.at(str(self._folder) if self._folder else location)
         except (ImportError, ValueError, OSError) as error:
             raise self._unreadable(
                 f"{error}. Receipts in Kafka are compared with it: install the fsspec driver of its file system"
@@ -39,43 +37,42 @@ class Checkpoint:
     def planned(self, spec: JoinSpec) -> Admission | None:
         """The batch that was planned last; None if none was. Raises `SpecChanged` for another join's checkpoint."""
         try:
-            names = [name.rsplit("/", 1)[-1] for name in self._names("offsets")]
-            numbers = [int(name) for name in names if name.isdecimal()]
-            text = self._files.cat_file(f"{self._root}/offsets/{max(numbers)}").decode() if numbers else ""
+            planned = self._logs.planned()
         except Exception as error:  # each file system raises errors of its own
             raise self._unreadable(f"{type(error).__name__}: {error}") from error
+        if not planned:
+            return None
         try:
-            ends = ends_in(text) if numbers else []
+            end, *_ = self._logs.ends(planned[-1])
+            data = {} if end is None else json.loads(end)
         except ValueError as error:
             raise self._unreadable(
-                f"`offsets/{max(numbers)}` is cut off ({error}), as after a power loss. Remove it, and "
-                f"`commits/{max(numbers)}` if that exists: at the next start the receipts in Kafka tell whether "
+                f"`offsets/{planned[-1]}` is cut off ({error}), as after a power loss. Remove it, and "
+                f"`commits/{planned[-1]}` if that exists: at the next start the receipts in Kafka tell whether "
                 "anything of the batch is in the output"
             ) from error
-        if not ends or not ends[0]:  # a job that was stopped before anything was planned has an empty batch
+        except Exception as error:
+            raise self._unreadable(f"{type(error).__name__}: {error}") from error
+        if not data:  # a job that was stopped before anything was planned has an empty batch
             return None
-        admission = Admission.from_json(ends[0])
+        admission = Admission.from_json(data)
         admission.check_belongs_to(spec)
         return admission
 
     def generation(self) -> str:
         """The generation of a checkpoint without any plan yet; created if missing. Durable when this returns."""
-        path = f"{self._root}/{GENERATION}"
+        path = f"{self._logs.root}/{GENERATION}"
         try:
-            if self._files.exists(path):
-                return str(self._files.cat_file(path).decode().strip())
+            if self._logs.files.exists(path):
+                return str(self._logs.files.cat_file(path).decode().strip())
             generation = uuid.uuid4().hex
             if self._folder is not None:
                 durable.write(self._folder / GENERATION, f"{generation}\n".encode())
             else:
-                self._files.pipe_file(path, f"{generation}\n".encode())
+                self._logs.files.pipe_file(path, f"{generation}\n".encode())
         except Exception as error:  # each file system raises errors of its own
             raise self._unreadable(f"{GENERATION}: {type(error).__name__}: {error}") from error
         return generation
-
-    def _names(self, log: str) -> list[str]:
-        folder = f"{self._root}/{log}"
-        return list(self._files.ls(folder, detail=False)) if self._files.exists(folder) else []
 
     def _unreadable(self, why: str) -> CheckpointUnreadable:
         return CheckpointUnreadable(f"checkpoint {self._location!r} cannot be looked into: {why}")

@@ -14,13 +14,14 @@ ROOT = Path(__file__).parent.parent
 
 MAY_IMPORT = {
     "kafkaio": set(),
-    "datadelay": {"kafkaio"},
+    "sparkio": {"kafkaio"},
+    "datadelay": {"kafkaio", "sparkio"},
     "storage": {"kafkaio", "datadelay"},
-    "joins": {"kafkaio", "datadelay", "storage"},
-    "dedup": {"kafkaio"},
-    "deploy": {"kafkaio", "datadelay", "storage", "joins", "dedup"},
+    "joins": {"kafkaio", "sparkio", "datadelay", "storage"},
+    "dedup": {"kafkaio", "sparkio"},
+    "deploy": {"kafkaio", "sparkio", "datadelay", "storage", "joins", "dedup"},
 }
-"""kafkaio <- datadelay <- storage <- joins <- deploy, and kafkaio <- dedup <- deploy."""
+"""kafkaio <- sparkio <- datadelay <- storage <- joins <- deploy, and sparkio <- dedup <- deploy."""
 
 PURE = [
     "kafkaio.receipt",

@@ -128,12 +128,13 @@ def test_each_task_that_filters_tells_its_counts(tmp_path, caplog):
     ]
 
 
-def test_the_replay_range_is_read_from_the_checkpoint(tmp_path):
-    """Planned but not committed; hidden checksum files do not count."""
+@pytest.mark.parametrize("plan", ['v1\n{}\n{"at": 17}', 'v2\n{}\nsource:{"at": 17}'])
+def test_the_replay_range_is_read_from_the_checkpoint(tmp_path, plan):
+    """Planned but not committed; hidden checksum files do not count. The offset log has two versions."""
     for log, names in (("offsets", ["0", "1", "2", ".2.crc"]), ("commits", ["0", "1"])):
         (tmp_path / log).mkdir()
         for name in names:
-            (tmp_path / log / name).write_text('v1\n{}\n{"at": 17}')
+            (tmp_path / log / name).write_text(plan)
 
     replay = replay_of(str(tmp_path), lambda offset: 5 if offset == '{"at": 17}' else None)
 

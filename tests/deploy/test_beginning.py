@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -10,18 +11,20 @@ from contextlib import closing
 
 import pytest
 
-from datadelay.positions.checkpoint import ends_in
 from deploy import durable
 from deploy.checkpoint import Checkpoint, CheckpointUnreadable
 from deploy.exitcodes import ExitCode
 from deploy.jobfile import load_job
+from joins.spec import JoinSpec, Side
 from joins.window.stage import ticket_digest
+from joins.window.state import Admission
 from joins.window.ticket import Ticket
 from kafkaio.delivery import TransactionalWriter
 from kafkaio.errors import Fenced
 from kafkaio.fenced import Bucket
 from kafkaio.receipt import Receipt
 from kafkaio.receiptgroup import read_receipt
+from sparkio.checkpoint import ends_in
 from tests.deploy.jobprocess import JobProcess, records
 from tests.joins.spark import Put, produce
 
@@ -107,7 +110,7 @@ def lose(checkpoint, number, *logs):
 def number_in(plan):
     """The number of a plan's batch."""
     (end,) = ends_in(plan.read_text())
-    return end["number"]
+    return json.loads(end)["number"]
 
 
 def test_a_power_loss_that_took_the_newest_plan_stops_the_job_and_costs_nothing(kafka, job, tmp_path):
@@ -255,6 +258,17 @@ def test_a_plan_that_was_cut_off_is_named(job, tmp_path):
 
     with pytest.raises(CheckpointUnreadable, match=r"`offsets/7` is cut off.*Remove it, and `commits/7`"):
         Checkpoint(str(tmp_path / "checkpoint")).planned(None)
+
+
+@pytest.mark.parametrize("plan", ["v1\n{}\n%s", "v2\n{}\nsource:%s"])
+def test_the_newest_plan_is_read_from_both_versions_of_the_offset_log(tmp_path, plan):
+    """Spark 4 writes either of them."""
+    spec = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
+    admission = Admission("generation", 3, 1, 0, 1, spec.identity(), {"left": ("id", 0)})
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "4").write_text(plan % json.dumps(admission.to_json()))
+
+    assert Checkpoint(str(tmp_path)).planned(spec) == admission
 
 
 def test_the_generation_of_a_new_checkpoint_stays(tmp_path):

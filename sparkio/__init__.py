@@ -1,0 +1,6 @@
+"""The edge to Spark that `joins` and `dedup` share; it knows nothing of them.
+
+checkpoint.py  what a query's checkpoint says: planned and committed batches, and where each of them ends
+
+Nothing is imported here: whoever reads a checkpoint needs no Spark.
+"""

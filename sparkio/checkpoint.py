@@ -1,0 +1,80 @@
+"""Spark's checkpoint of a query, read: which batches were planned and committed, and where they end.
+
+    metadata     {"id": "..."}: created with the checkpoint
+    offsets/N    exists when batch N is planned. Line 1 is the version, line 2 metadata of Spark's, then one line per
+                 source: in v1 its end, in v2 `name:end`; `-` where the source had nothing
+    commits/N    exists when batch N is committed
+
+The batch planned last may be above the one committed last. An end is the JSON text
+that the source wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+
+_VOID = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkLogs:
+    """The files of one checkpoint, on any file system that fsspec has a driver for.
+
+    Every call reads anew, and raises what the file system raises (each raises errors of its own), or ValueError for
+    content that is not understood.
+    """
+
+    files: Any
+    root: str
+
+    @classmethod
+    def at(cls, location: str, storage_options: Mapping[str, Any] | None = None) -> SparkLogs:
+        """location: a folder or a URL. Raises ImportError and ValueError if fsspec has no driver for it."""
+        files, root = fsspec.core.url_to_fs(location, **(storage_options or {}))
+        files.invalidate_cache()  # fsspec has one instance per process, which caches listings
+        return cls(files, root)
+
+    def query_id(self) -> str:
+        """The id that a query keeps as long as its checkpoint."""
+        text = self.files.cat_file(f"{self.root}/metadata").decode()
+        return str(json.loads(text.strip().split("\n")[-1])["id"])
+
+    def planned(self) -> list[int]:
+        """The numbers of the planned batches, ascending; Spark removes old ones."""
+        return self._batches("offsets")
+
+    def committed(self) -> list[int]:
+        """The numbers of the committed batches, ascending; Spark removes old ones."""
+        return self._batches("commits")
+
+    def ends(self, batch: int) -> list[str | None]:
+        """Where each source's part of a planned batch ends (`ends_in`)."""
+        return ends_in(self.files.cat_file(f"{self.root}/offsets/{batch}").decode())
+
+    def _batches(self, log: str) -> list[int]:
+        folder = f"{self.root}/{log}"
+        return batches_in(self.files.ls(folder, detail=False)) if self.files.exists(folder) else []
+
+
+def batches_in(names: Iterable[str]) -> list[int]:
+    """The batches in a listing of one of Spark's logs, ascending; temporary files and checksums do not count."""
+    last_parts = (name.rsplit("/", 1)[-1] for name in names)
+    return sorted(int(name) for name in last_parts if name.isdecimal())
+
+
+def ends_in(plan: str) -> list[str | None]:
+    """The end of each source, as it wrote it, from a file of the offset log; None where a source had nothing.
+
+    Raises ValueError for another format, and for a file that was cut off before its ends.
+    """
+    version, _, *ends = plan.strip().split("\n")
+    if version not in ("v1", "v2"):
+        raise ValueError(f"the offset log has version {version!r}; v1 and v2 are known")
+    if version == "v2":
+        ends = [end.partition(":")[2] for end in ends]
+    return [None if end.strip() == _VOID else end for end in ends]
