@@ -16,23 +16,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from dedup.identity import Identity
 from dedup.replayrange import Bounds
 from dedup.results import Loaded
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
-from kafkaio.errors import KafkaUnavailable
 from kafkaio.fairshare import fair_shares
+from kafkaio.opentransaction import wait_until_readable
 from kafkaio.rangereader import RangeReader
-from kafkaio.topiclog import Ends, TopicLog
+from kafkaio.topiclog import Ends
 
 log = logging.getLogger("dedup")
 
 TRANSACTION_TIMEOUT_S = 120.0
 SAY_EVERY_S = 5.0
-_POLL_S = 0.05
 
 
 class KafkaResults:
@@ -61,7 +60,7 @@ class KafkaResults:
         self._log.ends()
 
     def load(self, bounds: Bounds) -> Iterator[Loaded]:
-        ends = readable_ends(self._log, self._timeout_s)
+        ends = wait_until_readable(self._log, self._log.ends(), self._timeout_s)
         starts = self._positions or self._first_starts(ends, bounds)
         # Retention may have deleted what was read before.
         spans = {p: (max(starts.get(p, one.start), one.start), one.stable) for p, one in ends.items()}
@@ -100,28 +99,3 @@ class KafkaResults:
                 bounds.limit,
             )
         return {p: max(starts[p], one.stable - shares[p]) for p, one in ends.items()}
-
-
-def readable_ends(
-    topic: TopicLog, timeout_s: float = TRANSACTION_TIMEOUT_S, of: Collection[int] | None = None
-) -> dict[int, Ends]:
-    """Where the partitions (those in `of`; None: all) end now, once everything before that can be read.
-
-    Raises `KafkaUnavailable`.
-    """
-    first = {p: one for p, one in topic.ends().items() if of is None or p in of}
-    started = said = time.monotonic()
-    ends = first
-    while hidden := [p for p, one in first.items() if ends[p].stable < one.high]:
-        now = time.monotonic()
-        if now - started > timeout_s:
-            raise KafkaUnavailable(
-                f"partitions {hidden} of {topic.topic!r} have had an open transaction for {timeout_s:g} s, "
-                "behind which results may stand; end it, or let another writer's transactions be shorter"
-            )
-        if now - said > SAY_EVERY_S:
-            said = now
-            log.warning("waits for another writer's transaction in partitions %s of %s", hidden, topic.topic)
-        time.sleep(_POLL_S)
-        ends = {p: one for p, one in topic.ends().items() if p in first}
-    return ends

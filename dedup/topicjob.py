@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from dedup.errors import RowsLost
 from dedup.hashing import hashes_of
 from dedup.identity import Identity
-from dedup.kafkaresults import readable_ends
+from dedup.kafkaresults import TRANSACTION_TIMEOUT_S
 from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.seen import SeenIds, fresh_rows
 from dedup.spark import current_attempt
@@ -47,6 +47,7 @@ from kafkaio.errors import RecordTooLarge
 from kafkaio.eventtime import typical
 from kafkaio.finalerror import final_error
 from kafkaio.now import wall_ms
+from kafkaio.opentransaction import wait_until_readable
 from kafkaio.perprocess import PerProcess
 from kafkaio.producible import TopicLimits, batch_bytes, record_bytes, restamped
 from kafkaio.rangereader import RangeReader, open_reader
@@ -100,7 +101,7 @@ class OutputWindow:
     def catch_up(self) -> int:
         """Read what was added to the output; returns how many ids that brought."""
         p = self._partition
-        ends = readable_ends(self._log, of=[p])[p]
+        ends = wait_until_readable(self._log, {p: self._log.ends()[p]}, TRANSACTION_TIMEOUT_S)[p]
         now_ms = wall_ms()
         if self._position is not None and ends.stable < self._position:
             log.warning(

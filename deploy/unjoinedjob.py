@@ -43,10 +43,11 @@ from joins.window.ticket import Ticket
 from kafkaio import settling
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
-from kafkaio.errors import KafkaIOError, KafkaUnavailable
+from kafkaio.errors import KafkaIOError
 from kafkaio.eventtime import TimeOf
 from kafkaio.fenced import Bucket
 from kafkaio.now import wall_ms
+from kafkaio.opentransaction import wait_until_readable
 from kafkaio.rangereader import open_reader
 from kafkaio.times import iso
 
@@ -59,7 +60,6 @@ OFFSETS_AT_ONCE = 50_000_000
 """The most offsets of a right partition per slice: each takes a byte in the task that judges it."""
 
 OPEN_TRANSACTION_S = 60.0
-_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +158,7 @@ def look(job: WindowJob, logs: Logs) -> Seen:
     topics = {"right": logs.right.topic_id(), "output": logs.output.topic_id()}
     output = logs.output.ends()
     right = logs.right.ends()
-    deadline = time.monotonic() + OPEN_TRANSACTION_S
-    while hidden := [p for p, now in logs.output.ends().items() if p in output and now.stable < output[p].high]:
-        if time.monotonic() > deadline:
-            raise KafkaUnavailable(
-                f"a transaction has been open in {logs.output.topic}-{hidden[0]} for {OPEN_TRANSACTION_S:g} s, and "
-                "hides rows that may be those of committed batches; it ends with its time-out. Run this again then"
-            )
-        time.sleep(_POLL_S)
+    wait_until_readable(logs.output, output, OPEN_TRANSACTION_S)
     return Seen(admission, now_ms, output, right, topics)
 
 
