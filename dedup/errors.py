@@ -12,9 +12,15 @@ DedupError
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from kafkaio.exitcode import ExitCode
+
 
 class DedupError(Exception):
     """Anything that deduplication refuses or gives up; the message says which value, where from, and what to do."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
 class DedupConfigInvalid(DedupError, ValueError):
@@ -24,9 +30,13 @@ class DedupConfigInvalid(DedupError, ValueError):
 class SpecChanged(DedupError):
     """The checkpoint belongs to a job with another topic."""
 
+    exit_code = ExitCode.CHECKPOINT
+
 
 class DataLoss(DedupError):
     """Records that were not read yet are gone: deleted by retention, truncated, or the topic was recreated."""
+
+    exit_code = ExitCode.DATA_LOSS
 
 
 class ResultsUnreadable(DedupError):

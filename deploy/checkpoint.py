@@ -11,7 +11,8 @@ import uuid
 
 from deploy import durable
 from deploy.lock import local_folder
-from joins.spec import JoinError, JoinSpec
+from joins.errors import JoinError
+from joins.spec import JoinSpec
 from joins.window.state import Admission
 from sparkio.checkpoint import SparkLogs
 

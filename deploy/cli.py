@@ -11,7 +11,7 @@ import typer
 
 from deploy.cli_delay import delay_app, offsets_app
 from deploy.cli_storage import storage_app
-from deploy.exitcodes import ExitCode, listed
+from kafkaio.exitcode import ExitCode, listed
 
 if TYPE_CHECKING:
     from deploy.jobfile import Job

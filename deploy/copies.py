@@ -16,16 +16,13 @@ import polars as pl
 
 from deploy.job import Output
 from deploy.outgoing import Outgoing, Refusal
-from joins.spec import JoinError, JoinSpec
+from joins.errors import NoDeadLetterTopic
+from joins.spec import JoinSpec
 from joins.window.records import SIDE_COLUMNS
 from kafkaio.producible import Headers
 
 Write = Callable[[str, Outgoing, Callable[[int], str]], None]
 """(topic, copies, a function that names a copy's record)"""
-
-
-class NoDeadLetterTopic(JoinError):
-    """A record cannot be joined, or its row cannot be written, and no dead-letter topic is named."""
 
 
 def write_aside(spec: JoinSpec, output: Output, rows: pl.DataFrame, write: Write) -> None:

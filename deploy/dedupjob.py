@@ -17,12 +17,12 @@ from dedup.spark import replay_of
 from dedup.topicjob import TopicJob, check_partitions, topic_stage
 from dedup.topicsource import Ranges, range_source
 from deploy.accounts import check_whole
-from deploy.exitcodes import ExitCode
 from deploy.job import DedupJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
 from deploy.query import POLL_S, committed, failed, signals, summaries_of
 from deploy.session import build_session, warm_up
 from kafkaio.errors import KafkaIOError
+from kafkaio.exitcode import ExitCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deploy.exitcodes import ExitCode
 from deploy.job import FeederJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
 from deploy.query import POLL_S, committed, failed, signals, summaries_of
@@ -20,6 +19,7 @@ from joins.lookup.feed import Fed
 from joins.lookup.feedsource import commit_fed, feed_source
 from joins.window.source import Gate
 from kafkaio.errors import KafkaIOError
+from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.times import iso
 

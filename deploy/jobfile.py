@@ -26,8 +26,9 @@ from dedup.replayrange import DedupConfig
 from deploy.feedermodel import FeederKeys, feeder_job
 from deploy.job import DedupJob, Deduplicate, FeederJob, Output, Select, WindowJob
 from deploy.jobmodel import DedupKeys, EveryKeys, LookupJoinKeys, SideKeys, WindowJoinKeys
+from joins.errors import SpecError
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
-from joins.spec import JoinSpec, Side, SpecError
+from joins.spec import JoinSpec, Side
 from kafkaio.client import masked
 
 Where = tuple[str | int, ...]

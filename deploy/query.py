@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploy.accounts import check_whole
-from deploy.exitcodes import ExitCode
+from kafkaio.exitcode import ExitCode
 from kafkaio.finalerror import final_error_in
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ CODES = {
     "NotCoPartitioned": ExitCode.NOT_CO_PARTITIONED,
     "KafkaUnavailable": ExitCode.UNREACHABLE,
     "StoreUnreachable": ExitCode.UNREACHABLE,
-    "StoreAway": ExitCode.UNREACHABLE,
     "DelayUnreachable": ExitCode.UNREACHABLE,
 }
 

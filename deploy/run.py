@@ -30,7 +30,6 @@ from dedup.worker import Setup
 from deploy import report
 from deploy.beginning import take_output
 from deploy.durable import sync_plan
-from deploy.exitcodes import ExitCode
 from deploy.job import WindowJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
 from deploy.query import POLL_S, committed, failed, signals, summaries_of
@@ -39,15 +38,16 @@ from deploy.session import build_session, warm_up
 from deploy.sink import SUMMARY_SCHEMA, deliver_stage, identity_of
 from deploy.topics import check_topics
 from joins import lookup
+from joins.errors import JoinError
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import lookup_stage
-from joins.spec import JoinError
 from joins.window import carried_out, tickets
 from joins.window.factsfolder import keep_facts
 from joins.window.source import Gate, commit_positions
 from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
 from joins.window.state import Admission
 from kafkaio.errors import KafkaIOError
+from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 
 if TYPE_CHECKING:

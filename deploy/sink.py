@@ -31,13 +31,14 @@ from dedup.identity import ID, LEFT, Identity, Within
 from dedup.spark import current_attempt
 from dedup.worker import Setup, discard_deduplicator, open_deduplicator
 from deploy.accounts import Accounts
-from deploy.copies import NoDeadLetterTopic, write_aside, write_copies, write_refused
+from deploy.copies import write_aside, write_copies, write_refused
 from deploy.envelope import envelopes
 from deploy.job import Deduplicate, Output
 from deploy.outgoing import Outgoing, Refusal
 from deploy.selectsql import flattened
+from joins.errors import JoinError, NoDeadLetterTopic
 from joins.lookup.spec import LookupSpec
-from joins.spec import JoinError, JoinSpec, Policy
+from joins.spec import JoinSpec, Policy
 from joins.window.chunks import in_chunks
 from joins.window.stage import SUMMARY, TICKET
 from kafkaio.delivery import AtLeastOnce, Delivery, ExactlyOnce

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from deploy.cli import run_file
-from deploy.exitcodes import ExitCode
+from kafkaio.exitcode import ExitCode
 
 TAKE_OVER = "--take-over"
 

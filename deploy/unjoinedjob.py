@@ -26,15 +26,14 @@ import pyarrow as pa
 from datadelay.errors import DelayError
 from datadelay.positions.checkpoint import SparkCheckpoint
 from datadelay.progress import UNKNOWN
-from deploy.exitcodes import ExitCode
 from deploy.job import WindowJob
 from deploy.lock import CheckpointInUse, checkpoint_lock
 from deploy.query import failed
 from deploy.session import build_session
 from deploy.unjoinedstage import Work, carry_out, verdicts_name
 from deploy.unjoinedstate import folder_of, load, save
+from joins.errors import DataLoss, JoinError, SpecChanged
 from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
-from joins.spec import DataLoss, JoinError, SpecChanged
 from joins.window.batch import find_facts
 from joins.window.factsfolder import known_facts
 from joins.window.guard import check_compaction
@@ -45,6 +44,7 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.errors import KafkaIOError
 from kafkaio.eventtime import TimeOf
+from kafkaio.exitcode import ExitCode
 from kafkaio.fenced import Bucket
 from kafkaio.now import wall_ms
 from kafkaio.opentransaction import wait_until_readable

@@ -22,9 +22,10 @@ import pyarrow as pa
 from dedup.identity import LEFT, RIGHT, Identity
 from deploy.job import WindowJob
 from deploy.sink import BucketSink
+from joins.errors import JoinError
 from joins.lookup.unjoined import RightSlice, Verdicts
 from joins.lookup.verdicts import Joined, PartitionVerdicts
-from joins.spec import JoinError, JoinSpec
+from joins.spec import JoinSpec
 from kafkaio.client import committed_only
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.rangereader import open_reader

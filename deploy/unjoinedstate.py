@@ -11,8 +11,8 @@ import fsspec
 
 from deploy import durable
 from deploy.lock import local_folder
+from joins.errors import SpecChanged
 from joins.lookup.unjoined import REMEDY, Verdicts
-from joins.spec import SpecChanged
 
 FOLDER, FILE = "unjoined", "verdicts.json"
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from joins.spec import DataLoss, Format, JoinError, JoinSpec, NotCoPartitioned, Policy, Side, SpecChanged, SpecError
+from joins.errors import DataLoss, JoinError, NotCoPartitioned, SpecChanged, SpecError
+from joins.spec import Format, JoinSpec, Policy, Side
 
 if TYPE_CHECKING:
     from joins.lookup import lookup_join

@@ -11,42 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from datadelay.progress import Idle
+from joins.errors import SpecError
 from kafkaio.eventtime import OUTLIERS
 
 LONGEST_MS = 3_650 * 86_400_000
 """Ten years: a longer duration is a mistake, and sums of absurd ones would overflow 64 bits."""
-
-
-class JoinError(Exception):
-    """Anything that makes a join refuse or give up; the message says which value, where from, and what to do.
-
-    JoinError
-      +- SpecError         a value of the join's description is not allowed
-      +- SpecChanged       the checkpoint belongs to another join
-      +- NotCoPartitioned  the two topics do not keep a key in the same partition
-      +- DataLoss          records that the join still needs are gone from the log
-      +- ClockBehind       this machine's clock must be wrong
-    """
-
-
-class SpecError(JoinError, ValueError):
-    """A value of the join's description is not allowed."""
-
-
-class SpecChanged(JoinError):
-    """The checkpoint belongs to a join with other keys, interval, disorder, policy or topics."""
-
-
-class NotCoPartitioned(JoinError):
-    """The two topics do not keep a key in the same partition."""
-
-
-class DataLoss(JoinError):
-    """Records that the join still needs are gone: deleted by retention, truncated, or the topic was recreated."""
-
-
-class ClockBehind(JoinError):
-    """The clock contradicts an earlier listing, the broker, or most records, which would become dead letters."""
 
 
 class Policy(StrEnum):

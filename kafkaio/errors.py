@@ -18,17 +18,27 @@ Each error keeps its values as attributes and passes unchanged between processes
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from kafkaio.exitcode import ExitCode
+
 
 class KafkaIOError(Exception):
     """The root of this package's errors; the message says which value was wrong and what to do."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
 class ConfigError(KafkaIOError):
     """A property that would lose data, that we set ourselves, or that librdkafka does not know."""
 
+    exit_code = ExitCode.BAD_JOB_FILE
+
 
 class KafkaUnavailable(KafkaIOError):
     """The broker is unreachable, or did not answer in time. The same call may work later."""
+
+    exit_code = ExitCode.UNREACHABLE
 
 
 class TopicMissing(KafkaIOError):
@@ -46,6 +56,8 @@ class TopicMissing(KafkaIOError):
 
 class OffsetOutOfRange(KafkaIOError):
     """An offset to be read is not in the log: below `start` retention deleted it, above `end` it was truncated."""
+
+    exit_code = ExitCode.DATA_LOSS
 
     def __init__(self, topic: str, partition: int, offset: int, start: int, end: int) -> None:
         super().__init__(topic, partition, offset, start, end)
@@ -83,6 +95,8 @@ class DeliveryFailed(KafkaIOError):
 class RecordTooLarge(KafkaIOError):
     """A record is too large for its destination. `what` names the record, `limit_name` the limit it exceeds."""
 
+    exit_code = ExitCode.REFUSED
+
     def __init__(self, what: str, size: int, limit_name: str, limit: int) -> None:
         super().__init__(what, size, limit_name, limit)
         self.what = what
@@ -105,9 +119,13 @@ class Fenced(ProducerFailed):
 class ReceiptRefused(KafkaIOError):
     """A receipt is missing, unreadable, or of a later batch; the message says which, and what to do."""
 
+    exit_code = ExitCode.CHECKPOINT
+
 
 class OutputTaken(ReceiptRefused):
     """A job of the same name on another checkpoint delivers to the output: only one of them can continue."""
+
+    exit_code = ExitCode.OUTPUT_TAKEN
 
 
 class BatchDiffers(ReceiptRefused):

@@ -20,8 +20,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from joins.errors import DataLoss
 from joins.lookup.spec import LookupSpec
-from joins.spec import DataLoss
 from joins.window.batch import BatchReader, GiveBack, Newest, Summary
 from joins.window.facts import BucketFacts
 from joins.window.intake import Intake

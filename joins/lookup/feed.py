@@ -17,29 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from joins.spec import DataLoss, JoinError, Side, SpecChanged, SpecError, check_duration
+from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
+from joins.spec import Side, check_duration
 from kafkaio.eventtime import typical
 from kafkaio.fairshare import fair_shares
 from kafkaio.topiclog import Ends
 
 FORMAT = 1
 REMEDY = "feed again with a new checkpoint (`start: TIME`, or earliest)"
-
-
-class StoreWiped(JoinError):
-    """The store that answers is not the one that was fed: what was fed before is gone."""
-
-
-class StoreAway(JoinError):
-    """The storage API gave no usable answer for longer than `unreachable_for`; the batch is retried."""
-
-
-class NoRetention(JoinError):
-    """The namespace does not promise how long items live, so no lookup join could rely on it."""
-
-
-class NoDeadLetterTopic(JoinError):
-    """A record cannot be stored, and there is no dead-letter topic to send it to."""
 
 
 @dataclass(frozen=True, kw_only=True)

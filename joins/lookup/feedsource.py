@@ -24,18 +24,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from datadelay.positions.group import note_of_store
-from joins.lookup.errors import REFUSED, refused
-from joins.lookup.feed import (
-    Fed,
-    FeedSpec,
-    NoRetention,
-    Span,
-    StoreAway,
-    never_fed_below,
-    proven_by,
-)
+from joins.errors import ClockBehind, NoRetention, StoreUnreachable
+from joins.lookup.feed import Fed, FeedSpec, Span, never_fed_below, proven_by
 from joins.lookup.feedstage import AWAY, SUMMARY_SCHEMA, FeedTicket, feed, feed_client
-from joins.spec import ClockBehind
+from joins.lookup.refusal import REFUSED, refused
 from joins.window.clockcheck import look_at_clock
 from joins.window.guard import LONGEST_DOWNTIME_MS, refuse_compaction
 from joins.window.source import SAY_EVERY_S, Gate
@@ -115,7 +107,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if waited_s > gives_up_s:
                     if isinstance(error, KafkaUnavailable | ClockBehind):
                         raise
-                    raise StoreAway(f"the storage API was unreachable for {waited_s:.0f} s: {error}") from error
+                    raise StoreUnreachable(f"the storage API was unreachable for {waited_s:.0f} s: {error}") from error
                 self._say(f"holds: {error} (for {waited_s:.0f} s now; gives up after {gives_up_s:.0f} s)")
                 if isinstance(error, KafkaUnavailable):
                     self._disconnect()  # the next attempt opens a new connection: librdkafka may never reconnect
@@ -252,7 +244,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with feed_client(self._spec) as patient:
                 namespace = patient.namespace(self._spec.storage.namespace)
         except AWAY as error:
-            raise StoreAway(
+            raise StoreUnreachable(
                 f"the storage API was unreachable for {self._spec.storage.unreachable_for_s:g} s: {error}"
             ) from error
         except REFUSED as error:

@@ -19,8 +19,9 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from joins.lookup.errors import REFUSED, refused
-from joins.lookup.feed import FeedSpec, FeedStorage, NoDeadLetterTopic, StoreAway, StoreWiped
+from joins.errors import NoDeadLetterTopic, StoreUnreachable, StoreWiped
+from joins.lookup.feed import FeedSpec, FeedStorage
+from joins.lookup.refusal import REFUSED, refused
 from joins.lookup.rightrow import to_items
 from joins.window.intake import take_in
 from joins.window.passage import lags_of
@@ -240,9 +241,9 @@ class FeedStore:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def _away(self, error: Exception) -> StoreAway:
+    def _away(self, error: Exception) -> StoreUnreachable:
         at = self._spec.storage
-        return StoreAway(
+        return StoreUnreachable(
             f"namespace {at.namespace!r} of {at.url} took nothing more for {at.unreachable_for_s:g} s "
             f"({error}); start the storage API, then the feeder goes on from its checkpoint"
         )

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
+from joins.errors import DelayUnreachable, SpecError
 from joins.lookup.batch import match, unique_keys
-from joins.lookup.errors import DelayUnreachable
 from joins.lookup.gate import judge
 from joins.lookup.source import NotKnown, Outside
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import store_of
-from joins.spec import SpecError
 from joins.window.records import RECORD, SIDE_COLUMNS
 from joins.window.stage import ARROW_TYPES, SPARK_TYPES
 from kafkaio.perprocess import PerProcess

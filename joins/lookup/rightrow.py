@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from joins.spec import JoinError
+from joins.errors import RightRowUnreadable
 from joins.window.records import RECORD
 
 FORMAT = 1
@@ -44,10 +44,6 @@ ITEMS = pa.schema(
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
-
-
-class RightRowUnreadable(JoinError):
-    """An item of the store is not a right record, or has a format that this version does not know."""
 
 
 def to_items(records: pl.DataFrame, late: pl.Series, retention_ms: int) -> pa.Table:

@@ -21,8 +21,9 @@ from datadelay.errors import AccessDenied as DelayAccessDenied
 from datadelay.errors import CallFailed as DelayCallFailed
 from datadelay.errors import DelayNotFound
 from datadelay.model import Delay
-from joins.lookup.errors import REFUSED, CallRefused, refused
+from joins.errors import CallRefused
 from joins.lookup.gate import CONSUMER, STORE, Verdict, judge
+from joins.lookup.refusal import REFUSED, refused
 from joins.lookup.spec import LookupSpec
 from joins.lookup.start import begin
 from joins.lookup.stored import retained_from

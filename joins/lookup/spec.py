@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from joins.spec import JoinSpec, SpecError
+from joins.errors import SpecError
+from joins.spec import JoinSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import polars as pl
 
+from joins.errors import SpecError, StoreChanged, StoreUnreachable
 from joins.lookup.batch import Stored
-from joins.lookup.errors import REFUSED, StoreChanged, StoreUnreachable, refused
+from joins.lookup.refusal import REFUSED, refused
 from joins.lookup.rightrow import from_items
 from joins.lookup.spec import LookupSpec
-from joins.spec import SpecError
 from joins.window.records import RECORD
 from storage.client import StorageClient
 from storage.errors import StorageError

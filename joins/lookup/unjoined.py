@@ -29,7 +29,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from datadelay.progress import UNKNOWN
-from joins.spec import DataLoss, JoinSpec, SpecChanged
+from joins.errors import DataLoss, SpecChanged
+from joins.spec import JoinSpec
 from joins.window.state import Admission
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from joins.spec import ClockBehind
+from joins.errors import ClockBehind
 from joins.window.listing import Listing
 from kafkaio.blocksearch import block_size
 from kafkaio.clock import not_after

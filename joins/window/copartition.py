@@ -13,7 +13,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 
-from joins.spec import JoinSpec, NotCoPartitioned
+from joins.errors import NotCoPartitioned
+from joins.spec import JoinSpec
 from joins.window.guard import check_counts
 from kafkaio.pointread import PointReader
 from kafkaio.topiclog import TopicLog

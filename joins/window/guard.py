@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from joins.spec import DataLoss, JoinSpec, NotCoPartitioned
+from joins.errors import DataLoss, NotCoPartitioned
+from joins.spec import JoinSpec
 from joins.window.bounds import low_end, starting_at
 from joins.window.listing import Listing
 from joins.window.state import Admission, Reading

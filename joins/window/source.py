@@ -31,7 +31,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from datadelay.progress import Idle
-from joins.spec import ClockBehind, DataLoss, JoinSpec, Side
+from joins.errors import ClockBehind, DataLoss
+from joins.spec import JoinSpec, Side
 from joins.window import copartition
 from joins.window.admission import Planned, Watch, admit
 from joins.window.batch import find_facts

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from datadelay.progress import UNKNOWN, Idle
-from joins.spec import DataLoss, JoinSpec, Side
+from joins.errors import DataLoss
+from joins.spec import JoinSpec, Side
 from joins.window.guard import check_counts
 from joins.window.listing import Listing
 from joins.window.state import Admission, Bucket, Reading

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from datadelay.progress import UNKNOWN
-from joins.spec import JoinSpec, SpecChanged
+from joins.errors import SpecChanged
+from joins.spec import JoinSpec
 from joins.window.bounds import Bound, Bounds, thinned
 from joins.window.facts import BucketFacts, PartitionFacts
 

@@ -20,8 +20,8 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.broker import Broker
-from deploy.exitcodes import ExitCode
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.exitcode import ExitCode
 from kafkaio.fenced import Bucket
 from kafkaio.groups import GroupOffsets
 from tests.crash.checks import open_transaction

@@ -13,7 +13,6 @@ import pytest
 
 from deploy import durable
 from deploy.checkpoint import Checkpoint, CheckpointUnreadable
-from deploy.exitcodes import ExitCode
 from deploy.jobfile import load_job
 from joins.spec import JoinSpec, Side
 from joins.window.stage import ticket_digest
@@ -21,6 +20,7 @@ from joins.window.state import Admission
 from joins.window.ticket import Ticket
 from kafkaio.delivery import TransactionalWriter
 from kafkaio.errors import Fenced
+from kafkaio.exitcode import ExitCode
 from kafkaio.fenced import Bucket
 from kafkaio.receipt import Receipt
 from kafkaio.receiptgroup import read_receipt

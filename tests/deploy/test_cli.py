@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from deploy import submit
 from deploy.cli import app
-from deploy.exitcodes import ExitCode
 from deploy.jobfile import KINDS
 from deploy.jobtable import markdown_table
+from kafkaio.exitcode import ExitCode
 
 ROOT = Path(__file__).parents[2]
 BAD = "name: x\nkind: window-join\n"

@@ -13,8 +13,8 @@ from dedup.topicsource import Ranges, following
 from deploy.accounts import AccountsDiffer
 from deploy.cli import app
 from deploy.dedupjob import gathered, without_any_id
-from deploy.exitcodes import ExitCode
 from deploy.jobfile import load_job
+from kafkaio.exitcode import ExitCode
 from kafkaio.topiclog import Ends
 from kafkaio.writer import TopicWriter
 from tests.deploy.jobprocess import JobProcess, forget_last_commit, records, uncommitted

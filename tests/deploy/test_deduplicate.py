@@ -15,9 +15,9 @@ from dedup.batchtag import BatchTag
 from dedup.replayrange import ReplayRange
 from dedup.states import Attempt
 from deploy import sink
-from deploy.exitcodes import ExitCode
 from deploy.jobfile import JobFileError, load_job
 from deploy.run import deduplication
+from kafkaio.exitcode import ExitCode
 from tests.deploy.jobprocess import JobProcess, forget_last_commit, records, uncommitted
 from tests.deploy.test_sink import rows_about, ticket_with
 from tests.joins.spark import Put, produce

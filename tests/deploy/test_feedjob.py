@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.exitcodes import ExitCode
 from deploy.feedjob import for_people, gathered
 from deploy.job import FeederJob
 from deploy.jobfile import JobFileError, load_job
+from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from tests.deploy.jobprocess import JobProcess

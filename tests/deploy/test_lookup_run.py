@@ -8,10 +8,10 @@ import signal
 
 import pytest
 
-from deploy.exitcodes import ExitCode
 from deploy.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
 from joins import JoinSpec, Side
 from joins.testing import oracle
+from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.deploy.jobprocess import forget_last_commit, records
 from tests.joins.spark import Put, history, produce

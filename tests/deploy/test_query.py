@@ -10,17 +10,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deploy.accounts import AccountsDiffer
-from deploy.exitcodes import ExitCode
 from deploy.query import CODES, committed, failed, summaries_of
-from joins.lookup.errors import DelayUnreachable
+from joins.errors import DelayUnreachable
+from kafkaio.exitcode import ExitCode
 
 MODULES = (
     "deploy.checkpoint",
     "deploy.query",
     "dedup.errors",
-    "joins.lookup.errors",
-    "joins.lookup.feed",
-    "joins.spec",
+    "joins.errors",
     "kafkaio.errors",
 )
 SPARKS = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):

@@ -13,7 +13,7 @@ import pyspark
 import pytest
 
 from benchmarks import workload
-from deploy.exitcodes import ExitCode
+from kafkaio.exitcode import ExitCode
 from kafkaio.fenced import Bucket
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms

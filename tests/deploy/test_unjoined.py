@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from datadelay.model import PartitionReport, Submission
 from deploy.cli import app
-from deploy.exitcodes import ExitCode
 from deploy.jobfile import JobFileError, load_job
 from deploy.lock import checkpoint_lock
 from deploy.unjoinedjob import Logs, for_people, gathered, look, run_unjoined
@@ -25,6 +24,7 @@ from joins.window.records import RECORD
 from joins.window.state import Admission, Bucket, Reading
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaUnavailable
+from kafkaio.exitcode import ExitCode
 from kafkaio.fenced import transactional
 from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter

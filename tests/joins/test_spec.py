@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from joins.spec import LONGEST_MS, JoinSpec, Side, SpecError
+from joins.errors import SpecError
+from joins.spec import LONGEST_MS, JoinSpec, Side
 
 ABSURD_MS = 9_999_999_999_999 * 86_400_000
 

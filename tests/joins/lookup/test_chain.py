@@ -12,7 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from datadelay.collector.config import CollectorConfig
 from datadelay.collector.run import run as collect
 from datadelay.positions.group import note_of_store
-from joins.lookup.feed import FeedSpec, FeedStorage, StoreWiped
+from joins.errors import StoreWiped
+from joins.lookup.feed import FeedSpec, FeedStorage
 from joins.lookup.feedsource import FeedReader
 from joins.lookup.source import LookupReader
 from joins.spec import Side

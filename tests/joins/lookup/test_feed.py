@@ -9,16 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.positions.checkpoint import positions_in
-from joins.lookup.feed import (
-    Fed,
-    FeedSpec,
-    FeedStorage,
-    Span,
-    StoreWiped,
-    never_fed_below,
-    proven_by,
-)
-from joins.spec import ClockBehind, DataLoss, Side, SpecChanged
+from joins.errors import ClockBehind, DataLoss, SpecChanged, StoreWiped
+from joins.lookup.feed import Fed, FeedSpec, FeedStorage, Span, never_fed_below, proven_by
+from joins.spec import Side
 from joins.window.clockcheck import check_clock
 from kafkaio.topiclog import Ends
 

@@ -13,10 +13,11 @@ import polars as pl
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from joins.errors import ClockBehind
 from joins.lookup.feed import FeedSpec, FeedStorage
 from joins.lookup.feedsource import FeedReader, feed_source
 from joins.lookup.rightrow import decode_found
-from joins.spec import ClockBehind, Side
+from joins.spec import Side
 from joins.window.source import Gate
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.finalerror import final_error_in

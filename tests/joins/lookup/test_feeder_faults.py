@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from joins.lookup.errors import CallRefused
-from joins.lookup.feed import FeedSpec, FeedStorage, NoRetention
+from joins.errors import CallRefused, NoRetention
+from joins.lookup.feed import FeedSpec, FeedStorage
 from joins.lookup.feedsource import FeedReader
 from joins.spec import Format, Side
 from joins.window.source import Gate
@@ -104,7 +104,9 @@ def test_a_store_that_is_away_for_too_long_stops_the_feeder_which_goes_on_from_i
             passed_on(handler, forward)
 
         proxy.faults = [passed_on] * 6 + [kill]
-        with pytest.raises(Exception, match=r"StoreAway: namespace 'right' .* start the storage API, then the feeder"):
+        with pytest.raises(
+            Exception, match=r"StoreUnreachable: namespace 'right' .* start the storage API, then the feeder"
+        ):
             run(spark, hasty, tmp_path / "c")
     with server_process(tmp_path / "store", port, namespaces=NAMESPACES):
         survived, before = stored_keys(spec), committed(spec)
@@ -192,8 +194,8 @@ def test_a_compacted_topic_is_refused_unless_told_to_go_on(
     refusal = look(compacted)
     assert refusal.startswith("DataLoss: topic ")
     assert "records would be removed that the feeder still needs. Set it to 86400000 or more" in refusal
-    assert look(patient).startswith("StoreAway")
-    assert look(compacted, on_data_loss="continue").startswith("StoreAway")
+    assert look(patient).startswith("StoreUnreachable")
+    assert look(compacted, on_data_loss="continue").startswith("StoreUnreachable")
 
 
 def test_a_page_of_something_else_is_waited_out_before_the_first_batch(

@@ -13,13 +13,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from deploy.broker import Broker
-from joins.lookup.errors import CallRefused
+from joins.errors import CallRefused, SpecError
 from joins.lookup.feed import FeedSpec, FeedStorage
 from joins.lookup.feedsource import FeedReader
 from joins.lookup.rightrow import to_items
 from joins.lookup.source import LookupReader, storage_client
 from joins.lookup.stored import Store
-from joins.spec import SpecError
 from joins.window.records import RECORD
 from joins.window.source import Gate
 from kafkaio.now import wall_ms

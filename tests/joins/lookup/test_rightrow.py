@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.lookup.rightrow import RIGHT_ROW, RightRowUnreadable, from_items, to_items
+from joins.errors import RightRowUnreadable
+from joins.lookup.rightrow import RIGHT_ROW, from_items, to_items
 from joins.window.records import RECORD
 
 HEADER = st.fixed_dictionaries({"key": st.text(max_size=4), "value": st.none() | st.binary(max_size=5)})

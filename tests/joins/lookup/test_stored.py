@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from joins import DelayAt, LookupSpec, Side, StorageAt
+from joins.errors import DataLoss
 from joins.lookup.batch import Stored, match
-from joins.spec import DataLoss
 from joins.window.records import RECORD
 
 SPEC = LookupSpec(

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from datadelay.model import State
 from datadelay.progress import Idle
 from joins import DataLoss
+from joins.errors import SpecChanged
 from joins.lookup.unjoined import SNAPSHOTS
-from joins.spec import Format, Side, SpecChanged
+from joins.spec import Format, Side
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.strategies import histories, specs

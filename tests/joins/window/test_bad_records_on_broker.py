@@ -16,7 +16,8 @@ from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from datadelay.progress import Idle
-from joins.spec import DataLoss, Format, JoinSpec, Side
+from joins.errors import DataLoss
+from joins.spec import Format, JoinSpec, Side
 from tests.joins.spark import Put, produce
 from tests.joins.window.driving import Driven, StoppedClock, results_of
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from datadelay.progress import UNKNOWN
-from joins.spec import DataLoss
+from joins.errors import DataLoss
 from joins.window.bounds import Bound, low_end
 from joins.window.guard import check_ends, check_topics
 from joins.window.listing import Listing

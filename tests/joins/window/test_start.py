@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
-from joins.spec import DataLoss, Format, NotCoPartitioned, Side
+from joins.errors import DataLoss, NotCoPartitioned
+from joins.spec import Format, Side
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
 from joins.window.listing import list_ends

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
-from joins.spec import Policy, Side, SpecChanged
+from joins.errors import SpecChanged
+from joins.spec import Policy, Side
 from joins.window.bounds import LATEST_MS, Bound, low_end
 from joins.window.facts import BucketFacts, PartitionFacts
 from joins.window.state import FORMAT, Admission, Bucket, Reading, rebuild_from

@@ -1,4 +1,8 @@
-"""How `teacup run` ends: one number for each outcome that calls for a different action by the operator."""
+"""How a command ends: one number for each outcome that calls for a different action by the operator.
+
+An error class carries the code of the command that it ends (`exit_code`). This module is here, in the lowest package,
+because the errors of all packages need it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """The exit codes of `teacup run`, and of the other commands where they apply."""
+    """The exit codes of all commands."""
 
     meaning: str
 
@@ -20,11 +24,12 @@ class ExitCode(IntEnum):
     FAILED = 1, "failed unexpectedly; the log says how. Starting again continues from the checkpoint"
     BAD_JOB_FILE = 2, "the job file or the command line is not valid; nothing was connected to"
     DATA_LOSS = 3, "records that the join still needs are gone from Kafka; the message names the options"
-    UNREACHABLE = 4, "the broker could not be reached for too long"
+    UNREACHABLE = 4, "a broker or an API could not be reached for too long"
     CHECKPOINT = 5, "the checkpoint belongs to another join or lacks its newest files, or another process uses it"
     NOT_CO_PARTITIONED = 6, "the two topics do not keep a key in the same partition"
     OUTPUT_TAKEN = 7, "a job of this name on another checkpoint writes to the output; the message says how to go on"
     REFUSED = 8, "a record can be neither joined nor written, and no dead-letter topic is named; the message says which"
+    UNKNOWN = 9, "the delay of some topic is not known, or the answer is contradicted by the records around it"
 
 
 def listed() -> str:

@@ -1,0 +1,100 @@
+"""What a join refuses, or gives up.
+
+    JoinError
+      +- SpecError           a value of the join's description is not allowed
+      +- SpecChanged         the checkpoint belongs to another join
+      +- NotCoPartitioned    the two topics do not keep a key in the same partition
+      +- DataLoss            records that the join still needs are gone from the log
+      +- ClockBehind         this machine's clock must be wrong
+      +- NoDeadLetterTopic   a record can be neither joined nor written, and no topic for it is named
+      +- StoreUnreachable    the storage API gave no usable answer for too long
+      +- StoreChanged        another store answers than the one that was relied on
+      |    +- StoreWiped     what was fed to the store is gone
+      +- NoRetention         the store's namespace does not say how long items live
+      +- RightRowUnreadable  an item of the store is not a right record
+      +- CallRefused         an API refuses the job: waiting does not help
+      +- DelayUnreachable    the data delay did not admit a batch within the requested wait
+
+Each class carries the exit code of the command that it ends. The message says which value was wrong, where it came
+from, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kafkaio.exitcode import ExitCode
+
+
+class JoinError(Exception):
+    """Anything that makes a join refuse or give up."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
+
+class SpecError(JoinError, ValueError):
+    """A value of the join's description is not allowed."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
+
+
+class SpecChanged(JoinError):
+    """The checkpoint belongs to a join with other keys, interval, disorder, policy or topics."""
+
+    exit_code = ExitCode.CHECKPOINT
+
+
+class NotCoPartitioned(JoinError):
+    """The two topics do not keep a key in the same partition."""
+
+    exit_code = ExitCode.NOT_CO_PARTITIONED
+
+
+class DataLoss(JoinError):
+    """Records that the join still needs are gone: deleted by retention, truncated, or the topic was recreated."""
+
+    exit_code = ExitCode.DATA_LOSS
+
+
+class ClockBehind(JoinError):
+    """The clock contradicts an earlier listing, the broker, or most records, which would become dead letters."""
+
+
+class NoDeadLetterTopic(JoinError):
+    """A record cannot be joined or stored, or its row cannot be written, and no dead-letter topic is named."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class StoreUnreachable(JoinError):
+    """The storage API gave no usable answer for longer than `unreachable_for`; the batch is retried."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class StoreChanged(JoinError):
+    """The store that answers is not the one that the admission relied on."""
+
+    exit_code = ExitCode.CHECKPOINT
+
+
+class StoreWiped(StoreChanged):
+    """The store that answers is not the one that was fed: what was fed before is gone."""
+
+
+class NoRetention(JoinError):
+    """The namespace does not promise how long items live, so no lookup join could rely on it."""
+
+
+class RightRowUnreadable(JoinError):
+    """An item of the store is not a right record, or has a format that this version does not know."""
+
+
+class CallRefused(JoinError):
+    """An API refuses the job: its token, its namespace, or its request. Waiting does not help."""
+
+
+class DelayUnreachable(JoinError):
+    """The data delay did not admit a batch within the requested wait."""
+
+    exit_code = ExitCode.UNREACHABLE

@@ -1,0 +1,101 @@
+"""How an error of ours crosses Spark, which hands on only the text of a traceback: as a note of the exception.
+
+    raise DataLoss(...)   in a source or a task; its class says with which exit code it ends the command
+    crossing()            at the edge adds a line to the exception's notes, which Python prints behind its message
+    crossed(text)         finds the line in the text of Spark's error, which may repeat it, and may hold several
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from kafkaio.exitcode import ExitCode
+
+MARK = "teacup-error: "
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_MOST_SEVERE_FIRST = (
+    ExitCode.DATA_LOSS,
+    ExitCode.CHECKPOINT,
+    ExitCode.OUTPUT_TAKEN,
+    ExitCode.REFUSED,
+    ExitCode.NOT_CO_PARTITIONED,
+    ExitCode.UNREACHABLE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of ours as the driver sees it: the exit code of its class, and its name with its message."""
+
+    exit_code: ExitCode
+    text: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure | None:
+        """None if the class of the error names no exit code: it is not one of ours."""
+        code = getattr(error, "exit_code", None)
+        return cls(code, f"{type(error).__name__}: {error}") if isinstance(code, ExitCode) else None
+
+    def to_json(self) -> str:
+        """One line of ASCII without a line break, whatever the message holds."""
+        return json.dumps([int(self.exit_code), self.text])
+
+    @classmethod
+    def from_json(cls, text: str) -> Failure:
+        """Raises `ValueError` for anything that `to_json` does not write."""
+        found = json.JSONDecoder().raw_decode(text)[0]  # Spark may put more text behind it
+        if not (isinstance(found, list) and len(found) == 2 and isinstance(found[1], str)):
+            raise ValueError(f"{text[:80]!r} is not an error of ours")
+        return cls(ExitCode(found[0]), found[1])  # type: ignore[call-arg]  # the meaning is no argument
+
+
+@contextmanager
+def crossing() -> Iterator[None]:
+    """Around what Spark calls: an error of ours leaves with its mark, every other one unchanged."""
+    try:
+        yield
+    except Exception as error:
+        failure = Failure.of(error)
+        note = None if failure is None else MARK + failure.to_json()
+        if note is not None and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        raise
+
+
+def crossing_rows(stage: Callable[P, Iterable[T]]) -> Callable[P, Iterator[T]]:
+    """The same for a function that gives rows while it runs."""
+
+    @wraps(stage)
+    def marked(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        with crossing():
+            yield from stage(*args, **kwargs)
+
+    return marked
+
+
+def crossed(text: str) -> Failure | None:
+    """The most severe error of ours in the text of Spark's; of equal ones the last. None if there is none."""
+    found: list[Failure] = []
+    for mark in re.finditer(re.escape(MARK), text):
+        try:
+            found.append(Failure.from_json(text[mark.end() :]))
+        except ValueError:
+            continue  # part of a message, or cut off by Spark, which repeats it whole elsewhere
+    return min(reversed(found), key=_severity, default=None)
+
+
+def _severity(failure: Failure) -> int:
+    """Its place in the order; the codes that are not in it come last."""
+    code = failure.exit_code
+    return _MOST_SEVERE_FIRST.index(code) if code in _MOST_SEVERE_FIRST else len(_MOST_SEVERE_FIRST)
