@@ -11,7 +11,7 @@ DEBIAN = Debian, Ubuntu: apt-get install
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-venv: $(STAMP) ## the environment in .venv, made again when pyproject.toml has changed
+venv: $(STAMP) ## the environment in .venv, rebuilt when pyproject.toml has changed
 
 $(STAMP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) found. Teacup needs Python 3.11 or newer. $(DEBIAN) python3 python3-venv; macOS: brew install python@3.13; or: make PYTHON=/path/to/python3" >&2; exit 1; }

@@ -106,8 +106,8 @@ def child(bootstrap: str, case: Case, left: str, right: str, out: str) -> None:
     few = min(case.right, 10)
     list(deliver(joined(kafka, spec, 10, few, 1)))
     before = peak_bytes()
-    (told,) = deliver(joined(kafka, spec, case.left, case.right, 2))
-    sent = json.loads(told.column("summary")[0].as_py())["sent"][out]
+    (summary,) = deliver(joined(kafka, spec, case.left, case.right, 2))
+    sent = json.loads(summary.column("summary")[0].as_py())["sent"][out]
     print(json.dumps({"grown": peak_bytes() - before, "sent": sent}))
 
 
@@ -121,9 +121,9 @@ def measured(bootstrap: str, case: Case) -> int:
     fill({"bootstrap.servers": bootstrap}, case, left, right)
     about_case = json.dumps([case.name, case.left, case.right, case.right_bytes])
     command = [sys.executable, "-m", "benchmarks.memory", "--child", about_case, bootstrap, left, right, out]
-    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-    assert told["sent"] == case.left, told
-    return int(told["grown"])
+    summary = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    assert summary["sent"] == case.left, summary
+    return int(summary["grown"])
 
 
 def main() -> int:

@@ -130,10 +130,10 @@ class Bench:
         self._server = server
         self._processes = processes
         self._pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
-        self.run("read", 0.0, 0, KEYS, told=False)  # imports
+        self.run("read", 0.0, 0, KEYS, printed=False)  # imports
 
     def run(
-        self, kind: str, seconds: float, first: int, last: int, keys_per_s: float = 0.0, told: bool = True
+        self, kind: str, seconds: float, first: int, last: int, keys_per_s: float = 0.0, printed: bool = True
     ) -> tuple[float, float]:
         """Keys per second, and the 99th percentile in milliseconds."""
         every_s = KEYS * self._processes / keys_per_s if keys_per_s else 0.0
@@ -147,7 +147,7 @@ class Bench:
         taken_ms = 1000 * np.array([one for _, taken_s in answers for one in taken_s] or [0.0])
         per_s = sum(keys for keys, _ in answers) / wall_s
         p50, p99 = np.percentile(taken_ms, [50, 99])
-        if told:
+        if printed:
             print(
                 f"{kind:6} {per_s:9,.0f} keys/s  p50 {p50:6.1f} ms  p99 {p99:6.1f} ms  "
                 f"{1000 * cpu_s / len(taken_ms):5.2f} ms of the server's CPU a request",

@@ -139,7 +139,7 @@ def count(left: Side, right: Side, before_ms: int) -> Counts:
     distance = pl.col("left") - pl.col("right")
     pairs = clicks.join(impressions, on="id").filter(distance.is_between(-AFTER_MS, before_ms))
     if pairs["id"].n_unique() != len(pairs):
-        raise ValueError("a key stands in more than one pair: the policies would differ")
+        raise ValueError("a key is in more than one pair: the policies would differ")
     return Counts(len(pairs), len(left) - len(pairs), len(right) - len(pairs))
 
 

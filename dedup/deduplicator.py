@@ -34,12 +34,12 @@ class Load:
     """What is to be loaded before an attempt.
 
     settled_ms  by then an earlier attempt's writes have arrived or were given up
-    anew        True: a new replay range, everything within the bounds; False: what was added since the last load
+    new_range   True: a new replay range, everything within the bounds; False: what was added since the last load
     """
 
     settled_ms: int
     bounds: Bounds
-    anew: bool
+    new_range: bool
 
 
 class Deduplicator:
@@ -89,16 +89,16 @@ class Deduplicator:
         batch      the tag of its results; None: they have no tag
         """
         self._under_way = SeenIds()
-        anew = not self._switch.in_range(attempt.batch)
+        new_range = not self._switch.in_range(attempt.batch)
         reason = self._switch.begin(attempt, now_ms)
         self._in_range = self._switch.in_range(attempt.batch)
-        if not self.filtering or (anew and reason is not None):
+        if not self.filtering or (new_range and reason is not None):
             self._seen = SeenIds()
         if reason is None:
             return None
         ended_ms = self.replay.started_ms if reason is Reason.DRIVER_RESTART else now_ms
         bounds = self.config.bounds(self.replay.since_ms if since_ms is None else since_ms, batch)
-        return Load(self.config.settled_at_ms(ended_ms), bounds, anew)
+        return Load(self.config.settled_at_ms(ended_ms), bounds, new_range)
 
     def load(self, pieces: Iterable[Loaded], now_ms: Callable[[], int]) -> None:
         """Add what the output holds; the clock is read once all of it is there."""

@@ -76,8 +76,8 @@ def replay_of(checkpoint: str, since_of: Callable[[str], int | None] | None = No
         planned, committed = logs.planned(), logs.committed()
         end = logs.ends(planned[-1])[0] if planned and since_of is not None else None
     except Exception as error:  # each file system raises errors of its own
-        told = str(error).split("\n", 1)[0]
-        raise DedupError(f"checkpoint {checkpoint!r} cannot be looked into: {type(error).__name__}: {told}") from error
+        line = str(error).split("\n", 1)[0]
+        raise DedupError(f"checkpoint {checkpoint!r} cannot be looked into: {type(error).__name__}: {line}") from error
     since_ms = since_of(end) if end is not None and since_of is not None else None
     last = uncommitted_batch(planned, committed)
     return ReplayRange(last, since_ms, wall_ms(), uuid.uuid4().hex)

@@ -106,7 +106,7 @@ class OutputWindow:
         if self._position is not None and ends.stable < self._position:
             log.warning(
                 "%s-%d ends at offset %d, and was read up to %d: it was truncated or recreated; its ids are "
-                "forgotten and read anew",
+                "forgotten and read again",
                 self._job.output,
                 p,
                 ends.stable,

@@ -64,7 +64,7 @@ class WorkerDeduplicator:
         load = self._core.begin(attempt, wall_ms(), since_ms, batch)
         self._say()
         if load is not None:
-            if load.anew:
+            if load.new_range:
                 self.close()
             wait_until_settled(self._setup.name, load.settled_ms)
             self._results = self._results or self._setup.results()
@@ -93,9 +93,9 @@ class WorkerDeduplicator:
     def say_task(self, batch: int) -> None:
         """Log a line about a task that has filtered, with counts since the last one: for users without summaries."""
         counts = self.report()
-        told = {name: counts[name] for name in ("loaded", "dropped", "without_id")}
+        counted = {name: counts[name] for name in ("loaded", "dropped", "without_id")}
         about = {"event": "deduplicator", "at_ms": wall_ms(), "name": self._setup.name, "batch": batch}
-        log.warning("%s", json.dumps({**about, "state": State.FILTERING, **told}, sort_keys=True))
+        log.warning("%s", json.dumps({**about, "state": State.FILTERING, **counted}, sort_keys=True))
 
     def close(self) -> None:
         if self._results is not None:

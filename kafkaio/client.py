@@ -209,14 +209,14 @@ def retried(call: Callable[[], T], kafka: Mapping[str, Any]) -> T:
 
     `TopicMissing` is retried for a few seconds: a topic just created, or a broker just started, may not know it yet.
     """
-    started, told = time.monotonic(), False
+    started, reported = time.monotonic(), False
     brokers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
 
     def worth_another_try(error: BaseException) -> bool:
-        nonlocal told
+        nonlocal reported
         spent_s = time.monotonic() - started
-        if isinstance(error, KafkaUnavailable) and not told and spent_s > SAY_AFTER_S:
-            told = True
+        if isinstance(error, KafkaUnavailable) and not reported and spent_s > SAY_AFTER_S:
+            reported = True
             log.warning("brokers %s: %s; tried again for up to %d s", brokers, error, RETRY_TIMEOUT_S)
         return isinstance(error, KafkaUnavailable) or (spent_s < MISSING_GRACE_S and isinstance(error, TopicMissing))
 

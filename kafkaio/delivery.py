@@ -228,13 +228,13 @@ class TransactionalWriter(FencedProducer):
     def write(self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column) -> int:
         """As `TopicWriter.write`, in the transaction."""
         self.begin()
-        with self._errors_told("the write"):
+        with self._errors_translated("the write"):
             return self.writer.write(topic, keys, values, headers, timestamps)
 
     def commit(self, receipt: Receipt, written: Mapping[str, int]) -> None:
         """Commit what was written, together with the receipt; `written` must equal what was acknowledged."""
         self.begin()
-        with self._errors_told("the flush"):
+        with self._errors_translated("the flush"):
             _check(self.writer.flush(), written)
         failpoint.reach("before_commit")
         spot = TopicPartition(self._bucket.topic, 0, receipt.number, metadata=receipt.to_text())

@@ -109,11 +109,11 @@ class FencedProducer:
             raise KafkaUnavailable(f"{what} of {self._bucket} was not answered in {timeout_s:g} s") from None
 
     def _call(self, what: str, call: Callable[[], object]) -> None:
-        with self._errors_told(what):
+        with self._errors_translated(what):
             call()
 
     @contextmanager
-    def _errors_told(self, doing: str) -> Iterator[None]:
+    def _errors_translated(self, doing: str) -> Iterator[None]:
         """Translates all errors of the producer: the one place that decides what they mean and what to do."""
         try:
             yield
@@ -127,13 +127,13 @@ class FencedProducer:
             raise
 
     def _translated(self, error: KafkaError, doing: str) -> KafkaIOError:
-        told = f"{doing} of {self._bucket} failed: {error.str()} ({error.name()})"
+        message = f"{doing} of {self._bucket} failed: {error.str()} ({error.name()})"
         if ({error.code()} | self.writer.failed_with | self._fatal()) & TAKEN_OVER:
-            return self._fenced(told)
+            return self._fenced(message)
         if client.is_missing(error):
             return TopicMissing(self._bucket.topic)
         kind = KafkaUnavailable if client.is_transient(error) else KafkaIOError
-        return access_refused(self._bucket, error) or kind(told)
+        return access_refused(self._bucket, error) or kind(message)
 
     def _fatal(self) -> set[int]:
         """The code of the error that ended the producer, if one has.
@@ -147,9 +147,9 @@ class FencedProducer:
             return {error.args[0].code()}
         return set()
 
-    def _fenced(self, told: str) -> Fenced:
+    def _fenced(self, message: str) -> Fenced:
         return Fenced(
-            f"{told}; another attempt at the bucket took over, or the transaction was open for longer than "
+            f"{message}; another attempt at the bucket took over, or the transaction was open for longer than "
             f"`transaction.timeout.ms` ({self.timeout_s * 1000:.0f}): where this goes on, raise it under "
             "`output.kafka`, or look for a second job of this name"
         )

@@ -124,15 +124,15 @@ def restamped(
     times: Sequence[int | None], headers: Sequence[Headers | None], limits: TopicLimits, now_ms: int
 ) -> tuple[list[int], list[Headers | None]]:
     """Timestamps that the topic accepts, and headers with the times that were replaced; None: a record has no time."""
-    kept, told = [], list(headers)
+    kept, annotated = [], list(headers)
     for i, time in enumerate(times):
         if time is not None and limits.keeps(time, time, now_ms):
             kept.append(time)
             continue
         kept.append(now_ms)
         if time is not None:
-            told[i] = [*(headers[i] or ()), (TIME, str(time))]
-    return kept, told
+            annotated[i] = [*(headers[i] or ()), (TIME, str(time))]
+    return kept, annotated
 
 
 def shortened(key: Any, value: Any, headers: Headers, limits: TopicLimits, what: str) -> tuple[Any, Any, Headers]:

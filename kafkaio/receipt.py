@@ -131,7 +131,7 @@ def standing(receipt: Receipt | None, batch: Batch, who: str) -> Standing:
         raise OutputTaken(
             f"{who}: the output was taken over by a job of this name on another checkpoint (generation "
             f"{receipt.generation}, this one is {batch.generation}), which is at batch {receipt.number}: this "
-            "checkpoint cannot go on. Let that one run; or stop it, and start a new checkpoint at a time (`start: "
+            "checkpoint cannot continue. Let that one run; or stop it, and start a new checkpoint at a time (`start: "
             "TIME`) with `teacup run --take-over`"
         )
     if receipt.number > batch.number:
@@ -179,9 +179,9 @@ def check_start(
         raise OutputTaken(
             f"{who}: a job of this name on another checkpoint (generation {receipt.generation}) writes to this output, "
             f"is at batch {receipt.number}, and may still run; this checkpoint is new. Nothing was touched. Use that "
-            "checkpoint; or give this job another `name` or another output topic; or, where this checkpoint shall "
+            "checkpoint; or give this job another `name` or another output topic; or, if this checkpoint is to "
             "replace the other one, stop that job and start with `teacup run --take-over`: rows from `start` on are "
-            "then written again, and the other checkpoint can never go on"
+            "then written again, and the other checkpoint can never continue"
         )
 
 

@@ -102,7 +102,7 @@ class TopicWriter:
         self._check_failures()
         self._produce(topic, zip(*columns, strict=True))
         self._sent += count
-        with self._fatal_error_told():
+        with self._fatal_error_raised():
             self._producer.poll(0)
         self._check_failures()
         return count
@@ -113,7 +113,7 @@ class TopicWriter:
         Raises `DeliveryFailed`, `ProducerFailed`, `KafkaUnavailable`.
         """
         deadline = time.monotonic() + self._flush_timeout_s
-        with self._fatal_error_told():
+        with self._fatal_error_raised():
             while self._producer.flush(1.0):
                 if time.monotonic() > deadline:
                     raise KafkaUnavailable(
@@ -145,7 +145,7 @@ class TopicWriter:
     def _close(self) -> None:
         self._producer.purge()
         try:
-            with self._fatal_error_told():
+            with self._fatal_error_raised():
                 self._producer.flush(_CLOSE_WITHIN_S)
                 self._producer.close()  # also aborts an open transaction
         except ProducerFailed as error:
@@ -165,7 +165,7 @@ class TopicWriter:
         self, topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any
     ) -> None:
         while True:
-            with self._fatal_error_told():
+            with self._fatal_error_raised():
                 self._producer.poll(_FULL_QUEUE_WAIT_S)
             self._check_failures()
             try:
@@ -175,7 +175,7 @@ class TopicWriter:
                 continue
 
     @contextmanager
-    def _fatal_error_told(self) -> Iterator[None]:
+    def _fatal_error_raised(self) -> Iterator[None]:
         """Raises `ProducerFailed` for an error that ends the producer.
 
         confluent-kafka raises the error from any call that serves callbacks, and keeps calling back while it is
@@ -187,11 +187,11 @@ class TopicWriter:
             cause: BaseException | None = error
             while isinstance(cause, SystemError):
                 cause = cause.__cause__
-            told = str(error)
+            message = str(error)
             if isinstance(cause, KafkaException):
                 self.failed_with.add(cause.args[0].code())
-                told = f"{cause.args[0].str()} ({cause.args[0].name()})"
-            raise ProducerFailed(f"the producer cannot go on: {told}") from error
+                message = f"{cause.args[0].str()} ({cause.args[0].name()})"
+            raise ProducerFailed(f"the producer cannot continue: {message}") from error
 
     def _refused(self, topic: str, partition: int, error: KafkaException) -> DeliveryFailed:
         """librdkafka did not accept the record at all (for example, it is too large for any topic)."""

@@ -133,7 +133,7 @@ class Verdicts:
         if data.get("format") != FORMAT:
             raise SpecChanged(
                 f"the state of the unjoined records has format {data.get('format')!r}, this version reads {FORMAT}: "
-                f"go on with the version that wrote it, or {REMEDY}"
+                f"continue with the version that wrote it, or {REMEDY}"
             )
         one = data["under_way"]
         return cls(

@@ -163,7 +163,7 @@ class SimulatedLog:
     def _answer(self) -> None:
         if self._failures:
             self._failures -= 1
-            raise KafkaUnavailable(f"{self.topic}: told to fail; {self._failures} more calls will")
+            raise KafkaUnavailable(f"{self.topic}: set to fail; {self._failures} more calls will")
 
     def _timestamp_ms(self, event: Event) -> int:
         return event.time_ms if self.exact_index or event.kind is Kind.MARKER else event.appended_ms

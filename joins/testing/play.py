@@ -139,17 +139,17 @@ def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ..
 
 def _believable(steps: Sequence[Step], outliers: int) -> list[Step]:
     """The same steps with no more wrong times in a row than the join tolerates."""
-    told: list[Step] = []
+    kept: list[Step] = []
     for gap_ms, lag, who, what in steps:
-        records = [step[3] for step in told if step[3] not in (What.COMMIT, What.ABORT, What.GAP, What.NO_TIME)]
+        records = [step[3] for step in kept if step[3] not in (What.COMMIT, What.ABORT, What.GAP, What.NO_TIME)]
         for kind in (AHEAD, LATE):
             if (
                 what in kind
                 and sum(other in kind for other in records[max(len(records) - 2 * outliers, 0) :]) >= outliers
             ):
                 what = What.RECORD
-        told.append((gap_ms, lag, who, what))
-    return told
+        kept.append((gap_ms, lag, who, what))
+    return kept
 
 
 def _appends(steps: Sequence[Step], stage: Stage) -> list[_Append]:

@@ -196,7 +196,7 @@ class Admission:
         if data.get("format") != FORMAT:
             raise SpecChanged(
                 f"the checkpoint's admissions have format {data.get('format')!r}, this version reads {FORMAT}: "
-                "go on with the version that wrote it, or start a new checkpoint at a time (`start: TIME`)"
+                "continue with the version that wrote it, or start a new checkpoint at a time (`start: TIME`)"
             )
         return cls(
             generation=data["generation"],

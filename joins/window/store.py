@@ -132,7 +132,7 @@ class FileStore:
                     try:
                         entry.path.unlink(missing_ok=True)
                     except OSError as error:
-                        log.warning("%s is of no more use, and cannot be removed: %s", entry.path, error)
+                        log.warning("%s is no longer needed, and cannot be removed: %s", entry.path, error)
 
     def _entries(self, kind: str, suffix: str, named: re.Pattern[str] = NAME) -> Iterator[Entry]:
         for path in _listed(self.folder):

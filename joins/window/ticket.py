@@ -48,7 +48,7 @@ class Ticket:
 
     @property
     def digest(self) -> str:
-        """Covers the whole ticket: a batch planned anew under the same number has another digest."""
+        """Covers the whole ticket: a batch planned again under the same number has another digest."""
         return digest_of(self.to_json())
 
     def to_json(self) -> dict[str, Any]:

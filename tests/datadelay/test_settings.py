@@ -38,7 +38,7 @@ def test_every_missing_variable_is_named_with_its_key(tmp_path: Path) -> None:
     assert "list.1: has a `${` that is no variable" in message
 
 
-def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+def test_a_key_that_is_given_twice_is_refused(tmp_path: Path) -> None:
     """YAML would silently take the second."""
     path = _file(tmp_path, "a: 1\nb: 2\na: 3\n")
 

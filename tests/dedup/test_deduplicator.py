@@ -55,7 +55,7 @@ class Worker:
         if not self.dedup.dormant(attempt):
             load = self.dedup.begin(attempt, now_ms)
             if load is not None:
-                self.reader = self.output.reader() if load.anew or self.reader is None else self.reader
+                self.reader = self.output.reader() if load.new_range or self.reader is None else self.reader
                 self.dedup.load(self.reader.load(load.bounds), lambda: now_ms)
             if self.dedup.filtering:
                 mask = self.dedup.keep(pl.Series(rows, dtype=pl.String), now_ms)
@@ -242,7 +242,7 @@ def test_a_late_retry_loads_only_what_its_batch_can_have_written():
 
     bounds = [None if load is None else load.bounds.since_ms for load in (known, unknown, again, later)]
     assert bounds == [499_940_000, 40_000, 499_940_000, 599_940_000]
-    assert [load is not None and load.anew for load in (known, again, later)] == [True, False, True]
+    assert [load is not None and load.new_range for load in (known, again, later)] == [True, False, True]
 
 
 def test_rows_without_an_id_go_through_and_are_counted():

@@ -40,7 +40,7 @@ def test_it_holds_what_was_added_and_nothing_else(added, asked):
 
 @settings(deadline=None)
 @given(SMALL)
-def test_the_first_of_equal_ids_is_told_from_the_others(pairs):
+def test_the_first_of_equal_ids_is_distinguished_from_the_others(pairs):
     """In the order of the column."""
     first = first_ones(made(pairs))
 
@@ -105,7 +105,7 @@ def test_the_halves_collide_independently():
 def test_hashes_are_the_same_in_every_process():
     """In another interpreter, with another seed for Python's own hashes."""
     code = "import polars as pl; from dedup.hashing import hashes_of as h; x = h(pl.Series([b'1:2|', b'']))"
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", f"{code}; print(x.high.tolist(), x.low.tolist())"],
         capture_output=True,
         text=True,
@@ -114,7 +114,7 @@ def test_hashes_are_the_same_in_every_process():
 
     here = hashes_of(pl.Series(["1:2|", ""]))
 
-    assert told.strip() == f"{here.high.tolist()} {here.low.tolist()}"
+    assert printed.strip() == f"{here.high.tolist()} {here.low.tolist()}"
 
 
 def test_a_null_is_no_id():

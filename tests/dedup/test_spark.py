@@ -95,8 +95,8 @@ def test_off_loads_nothing_and_filters_nothing(tmp_path, monkeypatch):
 def passed(setup, attempt, ids):
     """What the stage lets through of rows with these ids, one batch each."""
     batches = [pa.record_batch({"value": [one], "__teacup_id": pa.array([one], pa.string())}) for one in ids]
-    told = filtered(setup, batches, ["value"], lambda: attempt)
-    return [value for batch in told for value in batch.column("value").to_pylist()]
+    rows = filtered(setup, batches, ["value"], lambda: attempt)
+    return [value for batch in rows for value in batch.column("value").to_pylist()]
 
 
 def test_a_stage_that_is_off_passes_its_batches_on(tmp_path):
@@ -119,10 +119,10 @@ def test_each_task_that_filters_tells_its_counts(tmp_path, caplog):
     second = passed(setup, Attempt(3), ["b", "a"])
 
     lines = [json.loads(record.getMessage()) for record in caplog.records if '"deduplicator"' in record.getMessage()]
-    told = [{name: line[name] for name in ("state", "batch", "loaded", "dropped", "without_id")} for line in lines]
+    changes = [{name: line[name] for name in ("state", "batch", "loaded", "dropped", "without_id")} for line in lines]
     assert (first, second) == (["c", None], [])
     assert lines[0]["reason"] == "task_attempt"
-    assert told[1:] == [
+    assert changes[1:] == [
         {"state": "filtering", "batch": 3, "loaded": 2, "dropped": 1, "without_id": 1},
         {"state": "filtering", "batch": 3, "loaded": 0, "dropped": 2, "without_id": 0},
     ]
@@ -175,16 +175,16 @@ def test_a_second_start_in_one_process_sees_what_was_planned_meanwhile(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "told"),
+    ("checkpoint", "message"),
     [("hdfs:/state/job", "two slashes"), ("carrier-pigeon://roof/job", "Protocol not known: carrier-pigeon")],
 )
-def test_a_checkpoint_that_only_spark_would_find_is_refused(checkpoint, told):
+def test_a_checkpoint_that_only_spark_would_find_is_refused(checkpoint, message):
     """It would be looked for below the working folder and taken for new, and nothing would be filtered."""
-    with pytest.raises(DedupError, match=told):
+    with pytest.raises(DedupError, match=message):
         replay_of(checkpoint)
 
 
-def test_results_that_cannot_be_read_are_told_at_the_start(spark, tmp_path):
+def test_unreadable_results_are_reported_at_the_start(spark, tmp_path):
     """Not after the first crash."""
     (tmp_path / "in").mkdir()
     (tmp_path / "out" / "_delta_log").mkdir(parents=True)
@@ -194,7 +194,7 @@ def test_results_that_cannot_be_read_are_told_at_the_start(spark, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("results", "error", "told"),
+    ("results", "error", "message"),
     [
         (lambda out, kafka: KafkaResults("nowhere", kafka), TopicMissing, "nowhere"),
         (lambda out, kafka: LakeResults(out, "event"), ResultsUnreadable, "no column 'event'"),
@@ -202,11 +202,11 @@ def test_results_that_cannot_be_read_are_told_at_the_start(spark, tmp_path):
         (lambda out, kafka: LakeResults(out, "id", "id"), ResultsUnreadable, "times are int64 milliseconds"),
     ],
 )
-def test_what_the_output_lacks_is_told_at_the_start(kafka, tmp_path, results, error, told):
+def test_what_the_output_lacks_is_reported_at_the_start(kafka, tmp_path, results, error, message):
     """Before there is anything to load: a missing topic, a missing column, or a column of another type."""
     pl.DataFrame({"id": ["a"], "number": [1]}).write_parquet(tmp_path / "a.parquet")
 
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         restart_deduplicator(
             None, id="id", checkpoint=str(tmp_path / "none"), results=lambda: results(str(tmp_path), kafka)
         )

@@ -268,8 +268,8 @@ def test_positions_of_another_generation_are_other_results(kafka, topic_factory,
     def written(attempt, *span):
         monkeypatch.setattr(topicjob, "current_attempt", lambda: attempt)
         (batch,) = topic_stage(job)(Span(1, 1, 0, *span))
-        told = json.loads(batch.column("summary")[0].as_py())
-        return told["written"], told["without_id"]
+        summary = json.loads(batch.column("summary")[0].as_py())
+        return summary["written"], summary["without_id"]
 
     assert [written(Attempt(0), 0, 8), written(Attempt(1), 8, 20)] == [(6, 0), (4, 4)]
 
@@ -291,7 +291,7 @@ def test_a_record_ahead_of_its_neighbours_does_not_end_the_window(kafka, topic_f
     assert known(restarted, "0", "59", at_ms=start_ms + 3) == [True, True]
 
 
-def test_times_that_the_output_does_not_take_are_told_in_a_header(kafka, topic_factory, monkeypatch):
+def test_times_that_the_output_does_not_take_are_kept_in_a_header(kafka, topic_factory, monkeypatch):
     """The record is still written, with the time of its writing."""
     source, out, old_ms = topic_factory(), topic_factory(config={"message.timestamp.before.max.ms": "3600000"}), 12_345
     put(kafka, source, ["old"], old_ms)

@@ -75,7 +75,7 @@ def test_help_loads_neither_spark_nor_polars() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_valid_file_is_told_so() -> None:
+def test_a_valid_file_is_called_valid() -> None:
     """Nothing is connected to: the example's broker does not exist."""
     result = CliRunner().invoke(app, ["check", str(ROOT / "deploy" / "jobs" / "window-join.yaml")])
 

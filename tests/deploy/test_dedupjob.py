@@ -166,7 +166,7 @@ def test_a_summary_that_is_missing_or_too_many_fails_the_batch(partitions):
 
 
 @pytest.mark.parametrize(("without_id", "told"), [(9, None), (10, "none of the 10 records of batch 7")])
-def test_a_topic_without_the_chosen_id_is_told(job, tmp_path, without_id, told):
+def test_a_topic_without_the_chosen_id_is_reported(job, tmp_path, without_id, told):
     """Positions need a tag, which exactly-once output lacks: silently, nothing would be deduplicated."""
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump({**job(), "id": "positions"}))
@@ -179,7 +179,7 @@ RANGES = Ranges("in", {}, 10, "earliest", Path("none"))
 BEGUN = {"format": 1, "id": "t", "number": 4, "ranges": {"0": [0, 7]}, "topic": "in"}
 
 
-def test_the_next_offset_reads_within_the_limit_and_stands_still_without_news():
+def test_the_next_offset_stays_within_the_limit_and_unchanged_if_nothing_is_new():
     """Partitions share the limit; without new records the offset is exactly the same."""
     after = following(BEGUN, "t", {0: Ends(0, 100, 100), 1: Ends(3, 5, 5)}, RANGES)
 

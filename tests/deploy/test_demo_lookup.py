@@ -125,6 +125,6 @@ def test_what_is_right_breaks_no_promise():
     ],
     ids=["lost", "duplicate", "false unmatched", "another's", "false match", "early", "pause not seen"],
 )
-def test_each_broken_promise_is_told(found, clicks, told):
+def test_each_broken_promise_is_reported(found, clicks, told):
     """In words, which make the exit code 1."""
     assert any(line.startswith(told) for line in verdict(found, clicks).broken)

@@ -30,7 +30,7 @@ def test_the_example_is_a_feeder() -> None:
     assert (job.spec.right.topic, job.spec.storage.unreachable_for_s) == ("impressions", 300)
 
 
-def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
     """By its key."""
     document = yaml.safe_load(EXAMPLE.read_text())
     document["storage"] |= {"items_per_request": 0, "key": 1}

@@ -79,7 +79,7 @@ def test_no_token_is_made_up() -> None:
         ("token", 12345678, "storage.token: '***' is not allowed: give a text; quote what YAML takes"),
     ],
 )
-def test_a_wrong_address_of_the_store_is_told_by_check(
+def test_a_wrong_address_of_the_store_is_reported_by_check(
     tmp_path: Path, kind: str, key: str, value: object, told: str
 ) -> None:
     """And not by the job, once Spark has started."""
@@ -105,7 +105,7 @@ def test_a_wrong_address_of_the_store_is_told_by_check(
         ({"window_folder": "/tmp"}, "window_folder: '/tmp' is not allowed: leave it out"),
     ],
 )
-def test_wrong_keys_of_a_lookup_join_are_told_with_what_is_allowed(
+def test_wrong_keys_of_a_lookup_join_are_reported_with_what_is_allowed(
     tmp_path: Path, change: dict[str, object], told: str
 ) -> None:
     """In words for people."""

@@ -35,7 +35,7 @@ Current Committed Offsets: {{}}
 """
 
 
-def test_of_an_unknown_error_the_last_python_traceback_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_an_unknown_error_the_last_python_traceback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Neither the JVM's stacks nor the plan."""
     with caplog.at_level(logging.ERROR):
         code = failed(RuntimeError(SPARKS.format(error="ZeroDivisionError: division by zero")))
@@ -48,7 +48,7 @@ def test_of_an_unknown_error_the_last_python_traceback_is_told(caplog: pytest.Lo
     ]
 
 
-def test_of_an_error_of_ours_its_message_is_told_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_an_error_of_ours_only_its_message_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Whatever surrounds it."""
     with caplog.at_level(logging.ERROR):
         code = failed(RuntimeError(SPARKS.format(error="kafkaio.errors.TopicMissing: Kafka has no topic 'out'")))
@@ -57,7 +57,7 @@ def test_of_an_error_of_ours_its_message_is_told_alone(caplog: pytest.LogCapture
     assert caplog.messages == ["TopicMissing: Kafka has no topic 'out'"]
 
 
-def test_of_several_errors_of_ours_the_one_with_a_code_of_its_own_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_several_errors_of_ours_the_one_with_a_code_of_its_own_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """It caused the others, whichever comes first."""
     both = ["dedup.errors.DataLoss: offsets 3 to 5 are gone", "dedup.errors.ResultsUnreadable: out: not read"]
 

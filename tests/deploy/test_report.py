@@ -56,7 +56,7 @@ def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
     assert told["warnings"] == []
 
 
-def test_people_are_told_why_the_deduplicator_filters_and_what_it_dropped() -> None:
+def test_the_line_says_why_the_deduplicator_filters_and_what_it_dropped() -> None:
     """Once, however many workers did the same."""
     filtering = {**OFF, "filtering": True, "dropped": 4, "changes": [CHANGE]}
 
@@ -66,7 +66,7 @@ def test_people_are_told_why_the_deduplicator_filters_and_what_it_dropped() -> N
     assert line.count("task_attempt") == 1
 
 
-def test_a_change_to_off_is_told_as_well() -> None:
+def test_a_change_to_off_is_reported_as_well() -> None:
     """In a batch in which nothing is filtered any more."""
     quiet = {**CHANGE, "state": "off", "reason": "quiet"}
 

@@ -229,7 +229,7 @@ def test_what_stops_a_job_is_its_exit_code(kafka, job, tmp_path):
     assert "\tat " not in refused.told(), "Java's stacks drown what matters"
 
 
-def test_topics_that_are_not_there_are_all_told_before_spark_starts(kafka, job, tmp_path):
+def test_missing_topics_are_all_reported_before_spark_starts(kafka, job, tmp_path):
     """Each with its key; a side topic too, although it may be written to only weeks later."""
     content = job(topics={"late": "nowhere-1"}, output={"topic": "nowhere-2"})
 

@@ -159,7 +159,7 @@ def test_a_batch_that_has_become_shorter_than_what_is_in_is_refused(
         delivered(kafka, topic, ticket_with(rows_about([0, 1]), 2, 2))
 
 
-def test_what_is_put_aside_before_the_first_result_does_not_wait_for_it(
+def test_a_dead_letter_before_the_first_result_does_not_wait_for_it(
     kafka: dict[str, str], topic_factory: TopicFactory
 ) -> None:
     """All of right is read in between: the brokers would abort a transaction that lasts that long, at every attempt."""

@@ -356,7 +356,7 @@ def test_a_start_that_is_no_time_is_refused(content, tmp_path):
     assert "--start: 'yesterday' is not allowed: give earliest, latest" in result.stderr
 
 
-def test_a_select_cannot_take_the_headers_away(content, tmp_path):
+def test_a_select_cannot_remove_the_headers(content, tmp_path):
     """They are always written; names like theirs are refused."""
     content["output"]["select"] = {"key": "key", "value": "left_value", "headers": {"teacup.right": "'0:0'"}}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(content))

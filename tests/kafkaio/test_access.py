@@ -75,15 +75,15 @@ def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
 
     grant(ResourceType.TOPIC, "out", AclOperation.READ, ResourcePatternType.LITERAL)
     grant(ResourceType.TOPIC, "out", AclOperation.WRITE, ResourcePatternType.LITERAL)
-    told = [refusal()]
+    refusals = [refusal()]
     grant(ResourceType.GROUP, "teacup.job/", AclOperation.DESCRIBE, ResourcePatternType.PREFIXED)
-    told.append(refusal())
+    refusals.append(refusal())
     grant(ResourceType.TRANSACTIONAL_ID, "teacup.job/", AclOperation.WRITE, ResourcePatternType.PREFIXED)
-    told.append(refusal())
+    refusals.append(refusal())
     grant(ResourceType.GROUP, "teacup.job/", AclOperation.READ, ResourcePatternType.PREFIXED)
     settling.begin(kafka, [bucket], "g", {})
 
-    group, transactional_id, group_again = told
+    group, transactional_id, group_again = refusals
     assert "GROUP_AUTHORIZATION_FAILED" in group
     assert "grant Read on group 'teacup.job/out/0'" in group
     assert "prefix 'teacup.job/out/'" in group

@@ -183,7 +183,7 @@ def test_the_append_time_bounds_a_payload_time(
     assert [offset for offset, _ in found[0]] == ([0, 2] if skew_ms == 1_000 else [0, 1, 2])
 
 
-def test_a_topic_made_again_has_another_id(
+def test_a_recreated_topic_has_another_id(
     kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory
 ) -> None:
     """And an added partition is counted."""
@@ -284,7 +284,7 @@ def test_every_answer_agrees_with_the_brute_force(histories: Histories, data: st
             assert not answer.reached or here[0] >= answer.time_ms
 
 
-def made_again(log: BrokerLog, was: str) -> bool:
+def recreated(log: BrokerLog, was: str) -> bool:
     """Whether the broker has the topic under another id."""
     try:
         return log.topic_id() != was
@@ -305,7 +305,7 @@ def test_a_leader_of_a_new_epoch_is_looked_up_again() -> None:
         admin.delete_topics(["again"])["again"].result(20)
         admin.create_topics([NewTopic("again", 1, 1)])["again"].result(20)  # the same connection, its own epoch
         deadline = time.monotonic() + 60.0
-        while not made_again(log, was):  # the controller has answered, but the broker may not know yet
+        while not recreated(log, was):  # the controller has answered, but the broker may not know yet
             assert time.monotonic() < deadline
             time.sleep(0.05)
 

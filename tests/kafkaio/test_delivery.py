@@ -219,7 +219,7 @@ def test_whatever_a_fenced_attempt_does_next_says_so_with_the_same_advice(kafka,
     zombie.close()
 
 
-def test_a_begin_after_fencing_is_told_when_something_is_sent(kafka, bucket):
+def test_a_begin_after_fencing_is_reported_when_something_is_sent(kafka, bucket):
     """librdkafka begins without asking the broker."""
     zombie = TransactionalWriter(kafka, bucket)
     settle(kafka, [bucket])
@@ -242,7 +242,7 @@ def test_an_output_topic_that_was_deleted_is_named(kafka, bucket, admin):
     writer.close()
 
 
-def test_a_transaction_that_lasts_too_long_is_told_with_its_remedy(kafka, bucket):
+def test_a_transaction_that_lasts_too_long_is_reported_with_its_remedy(kafka, bucket):
     """The broker aborts it; the next attempt may be just as slow."""
     slow = TransactionalWriter({**kafka, "transaction.timeout.ms": "1000"}, bucket)
     slow.write(bucket.topic, None, [b"row"], None, [0])

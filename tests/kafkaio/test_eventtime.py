@@ -33,7 +33,7 @@ def test_kafka_time_is_the_timestamp_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "meant"),
+    ("given", "meant"),
     [
         (1_700_000_000_123, 1_700_000_000_123),
         (0, 0),
@@ -54,9 +54,9 @@ def test_kafka_time_is_the_timestamp_where_there_is_one() -> None:
         ([1], None),
     ],
 )
-def test_a_payload_time_is_an_integer_or_a_text_with_a_zone(told: object, meant: int | None) -> None:
+def test_a_payload_time_is_an_integer_or_a_text_with_a_zone(given: object, meant: int | None) -> None:
     """Everything else is null, and never a guess."""
-    assert payload_times(values(told)) == [meant]
+    assert payload_times(values(given)) == [meant]
 
 
 def test_what_is_no_json_has_no_time_and_does_not_disturb_its_neighbours() -> None:

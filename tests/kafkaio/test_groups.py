@@ -94,9 +94,9 @@ def test_commits_go_on_when_the_broker_was_restarted(tmp_path: Path) -> None:
             own.stop()
             own.start()
             (tmp_path / "end").touch()
-            told, errors = commits.communicate(timeout=120)
+            printed, errors = commits.communicate(timeout=120)
 
-    assert (commits.returncode, told.splitlines()[-1:]) == (0, ["True"]), errors
+    assert (commits.returncode, printed.splitlines()[-1:]) == (0, ["True"]), errors
 
 
 def test_the_first_read_of_a_new_cluster_survives_that_its_coordinator_is_not_there_yet() -> None:

@@ -150,7 +150,7 @@ def test_an_index_that_one_record_poisons_is_not_believed(
 
 @pytest.mark.parametrize("time", ["kafka", "$.at"])
 @pytest.mark.parametrize("at", [50, 75, 99])
-def test_a_late_record_at_a_probe_throws_nothing_away(
+def test_a_late_record_at_a_probe_discards_nothing(
     kafka: dict[str, str], topic_factory: TopicFactory, time: str, at: int
 ) -> None:
     """Half a minute late, where the bisection looks first or second, or at the last record."""

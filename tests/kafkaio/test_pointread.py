@@ -68,7 +68,7 @@ def test_a_deleted_position_is_refused(kafka: dict[str, str], admin: AdminClient
     assert found.value == b"6"
 
 
-def test_a_broker_that_is_away_is_reported() -> None:
+def test_an_unreachable_broker_is_reported() -> None:
     """With the partitions that it waited for."""
     reader = PointReader("any", {"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1)
 

@@ -105,11 +105,11 @@ def test_limits_are_asked_again_when_forgotten(kafka: dict[str, str], topic_fact
     first = limits_of(kafka, [topic, None])
     again = limits_of(kafka, [topic])
     forget_limits(kafka, [topic])
-    anew = limits_of(kafka, [topic])
+    second = limits_of(kafka, [topic])
 
     assert first[topic] == TopicLimits(topic, 30_000, 1_000_000, 60_000, HOUR_MS)
     assert first[topic] is again[topic]
-    assert anew[topic] is not first[topic]
+    assert second[topic] is not first[topic]
 
 
 @pytest.mark.parametrize("stamp", ["CreateTime", "LogAppendTime"])
@@ -150,17 +150,17 @@ def test_a_copy_that_was_shortened_fits_and_says_what_is_missing(record: Any, li
     """Or is unchanged; our own headers always stay."""
     key, value, own = record
     found = limits(topic_bytes=limit)
-    told = [*own, ("teacup.left", "0:1")]
+    headers = [*own, ("teacup.left", "0:1")]
 
-    short_key, short_value, short = shortened(key, value, told, found, "the copy")
+    short_key, short_value, short = shortened(key, value, headers, found, "the copy")
 
     assert record_bytes(short_key, short_value, short) <= limit
-    if (short_key, short_value, short) != (key, value, told):
+    if (short_key, short_value, short) != (key, value, headers):
         omitted = dict(short)[OMITTED].split()
         assert "value" in omitted
         assert short_value is None
         assert short_key == (None if "key" in omitted else key)
-        assert [one for one in short if one[0] != OMITTED] == (told if "headers" not in omitted else told[-1:])
+        assert [one for one in short if one[0] != OMITTED] == (headers if "headers" not in omitted else headers[-1:])
 
 
 def test_a_topic_too_small_for_our_own_headers_is_named() -> None:

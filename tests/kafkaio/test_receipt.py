@@ -70,7 +70,7 @@ def test_an_earlier_batch_says_nothing_of_this_one():
     assert standing(receipt(number=3, digest="another"), batch(5), "bucket").rows == 0
 
 
-def test_the_rows_of_this_batch_that_are_in_are_told():
+def test_the_rows_of_this_batch_that_are_in_the_output_are_reported():
     """In parts, and done."""
     part = standing(receipt(rows=7, done=False), batch(5), "bucket")
     whole = standing(receipt(rows=9, done=True), batch(5), "bucket")
@@ -114,7 +114,7 @@ def test_a_new_checkpoint_begins_where_nobody_has_written(found):
     check_start(found, "g", None, "bucket")
 
 
-def test_a_new_checkpoint_does_not_replace_another_one_unless_it_is_told():
+def test_a_new_checkpoint_replaces_another_one_only_if_asked_to():
     """A second start of the same job file, on another machine: the first may be running."""
     other = receipt(generation="other")
 

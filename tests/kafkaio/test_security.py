@@ -93,7 +93,7 @@ def test_every_client_takes_tls_and_sasl(secured: dict[str, str], caplog: pytest
     group.close()
 
 
-def test_a_wrong_password_is_told_and_not_shown(
+def test_a_wrong_password_is_reported_and_not_shown(
     secured: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the broker's address, and without a retry: the answer would be the same."""

@@ -73,7 +73,7 @@ def test_taking_over_ends_what_the_older_checkpoint_still_does(kafka, buckets):
     assert committed(kafka, buckets[0].topic) == [b"old", b"new"]
 
 
-def test_a_claim_is_made_again_where_an_attempt_of_the_older_job_has_fenced_it(kafka, buckets, monkeypatch):
+def test_a_claim_is_repeated_if_an_attempt_of_the_older_job_has_fenced_it(kafka, buckets, monkeypatch):
     """The older job still runs, and its tasks are retried a few times; then they find the claim."""
     settling.begin(kafka, buckets, "old", {})
     really, fenced = TransactionalWriter.commit, []

@@ -12,7 +12,7 @@ from kafkaio import client
 from kafkaio.sparselog import PERIOD_S, Sparse, shape
 
 
-class Told(logging.Handler):
+class Kept(logging.Handler):
     """Keeps what is logged."""
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ def test_lines_are_the_same_when_they_differ_only_in_numbers(one: str, other: st
     assert (shape(one) == shape(other)) is same
 
 
-def test_the_same_line_passes_once_a_period_and_tells_how_many_were_held_back() -> None:
+def test_the_same_line_passes_once_a_period_and_says_how_many_were_held_back() -> None:
     """Each level and each shape separately."""
     now_s = [0.0]
-    told, log = Told(), logging.Logger("test")
-    log.addHandler(told)
+    kept, log = Kept(), logging.Logger("test")
+    log.addHandler(kept)
     log.addFilter(Sparse(clock=lambda: now_s[0]))
 
     for second in range(130):
@@ -53,7 +53,7 @@ def test_the_same_line_passes_once_a_period_and_tells_how_many_were_held_back() 
             log.error("a is down, try %d", second)
             log.warning("b is down, try %d", second)
 
-    assert told.lines == [
+    assert kept.lines == [
         "a is down, try 0",
         "a is down, try 5",
         "b is down, try 5",

@@ -118,7 +118,7 @@ def test_a_record_that_changed_since_it_was_read_is_not_overwritten(store: Aeros
 
 
 @NEEDS_AEROSPIKE
-def test_a_connection_that_is_gone_is_told(store: AerospikeStore):
+def test_a_lost_connection_is_reported(store: AerospikeStore):
     """Nothing was done."""
     store.close()
 
@@ -139,7 +139,7 @@ def test_a_namespace_that_the_server_does_not_have_is_refused():
         open_backend(f"aerospike://{server}/nowhere", [])
 
 
-def test_a_server_that_is_not_there_is_told():
+def test_a_missing_server_is_reported():
     """With its address."""
     port = free_port()
 

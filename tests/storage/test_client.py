@@ -195,7 +195,7 @@ def test_what_does_not_speak_this_api_is_not_asked_again(client: StorageClient, 
     assert len(proxy.seen) == 1
 
 
-def test_refusals_are_told_and_not_repeated(server: RunningServer, proxy: Proxy) -> None:
+def test_refusals_are_reported_and_not_repeated(server: RunningServer, proxy: Proxy) -> None:
     """By their kind."""
     with StorageClient(proxy.url, server.secrets["reads-all"]) as client:
         with pytest.raises(AccessDenied, match="lacks the scope"):
@@ -270,7 +270,7 @@ def test_unsettled_items_are_sent_again_by_themselves(server: RunningServer, sto
     assert sizes == [5, 2, 1]
 
 
-def test_items_that_stay_unsettled_are_told(server: RunningServer, store: DictBackend) -> None:
+def test_items_that_stay_unsettled_are_reported(server: RunningServer, store: DictBackend) -> None:
     """Plain data has their outcomes; columns raise, because a part must not be taken for the whole."""
     client = server.client(attempts=2)
     store.answer = [Status.IN_DOUBT] * 2
@@ -319,7 +319,7 @@ def test_compression_changes_nothing_but_the_bytes(server: RunningServer, compre
 
 
 @pytest.mark.parametrize("url", ["localhost:80", "ftp://host", "http://", "http://host/?a=b"])
-def test_a_wrong_url_is_told_before_anything_is_sent(url: str) -> None:
+def test_a_wrong_url_is_reported_before_anything_is_sent(url: str) -> None:
     """With what is expected."""
     with pytest.raises(StorageConfigInvalid, match="http"):
         StorageClient(url)

@@ -121,7 +121,7 @@ def store_keeps(url: str) -> bool:
         return any(txn.stat(one)["entries"] for one in (opened_space.items, opened_space.expiries))
 
 
-def test_purge_leaves_what_was_written_anew_or_lives_longer(url: str):
+def test_purge_leaves_what_was_written_again_or_lives_longer(url: str):
     """A key is named by the index for each of its items."""
     short, long = Item(b"k", 1, b"", b"short", NOW + 1_000), Item(b"k", 2, b"", b"long", NOW + 100_000)
     with lmdb_store(url, SPACE, ALL) as store:

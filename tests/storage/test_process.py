@@ -162,7 +162,7 @@ def _listens(port: int) -> bool:
     )
 
 
-def test_a_wrong_configuration_is_told_at_the_start(tmp_path: Path) -> None:
+def test_a_wrong_configuration_is_reported_at_the_start(tmp_path: Path) -> None:
     """Exit code 2 and the reason; nothing is served."""
     config = {"store": f"lmdb://{tmp_path / 'store'}", "port": free_port(), "namespaces": [{"name": "a", "bound": 2}]}
     (tmp_path / "storage.yaml").write_text(yaml.safe_dump(config))

@@ -48,7 +48,7 @@ def test_an_idle_server_frees_what_has_expired_and_nothing_else(tmp_path: Path) 
     assert [len(one.items) for one in left] == [0, 1]
 
 
-def test_a_store_that_is_away_meanwhile_is_purged_when_it_is_back(store: DictBackend) -> None:
+def test_a_store_that_was_unreachable_is_purged_when_it_is_back(store: DictBackend) -> None:
     """The server says so and goes on."""
     fails = 2
 

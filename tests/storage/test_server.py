@@ -126,7 +126,7 @@ def test_tells_what_a_namespace_keeps(server: RunningServer) -> None:
     assert [one["name"] for one in listed] == ["latest", "all", "kept"]
 
 
-def test_an_unknown_namespace_is_told_from_a_wrong_path(server: RunningServer) -> None:
+def test_an_unknown_namespace_is_distinguished_from_a_wrong_path(server: RunningServer) -> None:
     """A client must not take a typing error for an empty store."""
     document = assert_problem(call(server, "GET", "/v1/namespaces/other"), 404, "no-namespace")
 
@@ -250,7 +250,7 @@ def test_an_answer_that_is_full_leaves_the_rest_to_be_asked_again(store: DictBac
         assert everything["index"].to_pylist() == list(range(10))
 
 
-def test_more_requests_than_may_be_under_way_are_told_to_wait(store: DictBackend) -> None:
+def test_more_requests_than_are_allowed_at_once_must_wait(store: DictBackend) -> None:
     """429 with Retry-After, at once; those under way are finished."""
     begun, go_on = threading.Barrier(3), threading.Event()
 
@@ -277,7 +277,7 @@ def test_more_requests_than_may_be_under_way_are_told_to_wait(store: DictBackend
         assert [one.result().status_code for one in under_way] == [200, 200]
 
 
-def test_a_caller_beyond_its_rate_is_told_to_wait(store: DictBackend) -> None:
+def test_a_caller_beyond_its_rate_must_wait(store: DictBackend) -> None:
     """By token: others are not held up."""
     with running_server(store, requests_per_s=0.001, burst=1) as slow:
         first = call(slow, "GET", ALL, "reader")

@@ -246,7 +246,7 @@ def test_a_position_beyond_the_end_is_unknown(
     assert found.reason == "partition 0: position 3 is beyond the end 2: was the topic recreated, or truncated?"
 
 
-def test_a_topic_made_again_has_another_generation(
+def test_a_recreated_topic_has_another_generation(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers, admin: AdminClient
 ) -> None:
     """Even if the positions would fit: the API then waits instead of comparing them."""

@@ -81,7 +81,7 @@ def test_a_wrong_value_is_named(tmp_path: Path, place: str, value: Any, message:
     assert "secret-token" not in str(caught.value)
 
 
-def test_a_topic_that_stands_twice_is_refused(tmp_path: Path) -> None:
+def test_a_topic_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
     """Two values for one name would alternate."""
     content = document(tmp_path)
     content["consumers"] *= 2

@@ -95,7 +95,7 @@ def test_offsets_without_a_time_are_not_called_empty() -> None:
     assert [(one.offset, one.found) for one in found] == [(3, Found.NO_TIME), (0, Found.EMPTY)]
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     """A search over a large topic takes a while."""
     lines: list[str] = []
 

@@ -100,7 +100,7 @@ def left_gone(chain, offset):
     return find_facts(chain.join, ticket, lambda _, p, start, end: reader.read(p, start, end)).left[0].end
 
 
-def test_a_wiped_store_holds_new_joins_too_until_the_feeder_has_fed_it_anew(world, chain, caplog):
+def test_a_wiped_store_holds_new_joins_too_until_the_feeder_has_fed_it_again(world, chain, caplog):
     """Its positions say that everything is consumed, but the store is gone: nothing is looked up in the new one."""
     at_ms = wall_ms() - MINUTE_MS
     produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", at_ms)])

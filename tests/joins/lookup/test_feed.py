@@ -93,7 +93,7 @@ def test_another_store_another_topic_and_another_feeder_are_refused() -> None:
         (7, 9_950, None, 10_001),  # above the ceiling nothing is stored
     ],
 )
-def test_the_store_is_told_from_which_time_on_it_is_fed(
+def test_the_store_learns_from_which_time_on_it_is_fed(
     start: int, newest: int | None, first: int | None, below: int | None
 ) -> None:
     """Below that a lookup must not be answered `unmatched`."""

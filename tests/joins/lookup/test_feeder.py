@@ -102,7 +102,7 @@ def test_right_records_come_to_the_store_and_their_positions_to_the_group(
     groups.close()
 
 
-def test_what_cannot_be_stored_is_put_aside_with_the_reason(
+def test_what_cannot_be_stored_is_a_dead_letter_with_the_reason(
     spark: Any, spec: FeedSpec, topic_factory: Any, tmp_path: Path
 ) -> None:
     """Bad times, too large values, more items of a key than the bound; null keys are only counted.

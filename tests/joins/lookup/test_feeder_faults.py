@@ -90,7 +90,7 @@ def test_a_store_that_refuses_for_a_while_fails_and_answers_nonsense_gets_every_
     assert found == all_keys()
 
 
-def test_a_store_that_is_away_for_too_long_stops_the_feeder_which_goes_on_from_its_checkpoint(
+def test_a_store_that_is_unreachable_for_too_long_stops_the_feeder_which_continues_from_its_checkpoint(
     spark: Any, spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
 ) -> None:
     """Killed in the middle of a batch; no position beyond what is stored was committed."""
@@ -146,7 +146,7 @@ def test_a_feeder_killed_in_the_middle_of_a_batch_loses_nothing(
     assert found == all_keys()
 
 
-def test_times_in_the_payload_decide_and_records_without_one_are_put_aside(
+def test_times_in_the_payload_decide_and_records_without_one_are_dead_letters(
     spark: Any, spec: FeedSpec, port: int, topic_factory: Any, tmp_path: Path
 ) -> None:
     """Milliseconds or ISO-8601; Kafka's timestamp, an hour old here, counts for nothing."""
@@ -171,7 +171,7 @@ def test_times_in_the_payload_decide_and_records_without_one_are_put_aside(
     assert sorted(one["key"] for one in records(spec.kafka, spec.dead_letter or "")) == [b"k2", b"k3", b"k4"]
 
 
-def test_a_compacted_topic_is_refused_unless_told_to_go_on(
+def test_a_compacted_topic_is_refused_unless_configured_to_continue(
     broker: Any, topic_factory: Any, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records that compaction removes unread would never be stored: a lag of a day is required, or consent."""

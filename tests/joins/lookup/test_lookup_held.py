@@ -113,7 +113,7 @@ def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, l
     assert told == ""
 
 
-def test_a_feeder_that_stands_still_is_said_where_left_waits_for_it(world, spec, look, monkeypatch):
+def test_a_feeder_that_stands_still_is_reported_if_left_waits_for_it(world, spec, look, monkeypatch):
     """The collector runs and the delay is known, so nothing else would report it."""
     monkeypatch.setattr("joins.lookup.source.STANDS_STILL_MS", 0)
     world.publish("stored", wall_ms() - 5 * MINUTE_MS)
@@ -214,7 +214,7 @@ def test_a_look_up_knows_whether_the_store_keeps_the_latest_only(spec, backend):
         store.close()
 
 
-def test_a_broker_that_is_away_is_waited_for_and_connected_to_anew(world, spec, look, caplog, monkeypatch, tmp_path):
+def test_an_unreachable_broker_is_waited_for_and_reconnected_to(world, spec, look, caplog, monkeypatch, tmp_path):
     """By the join and by the feeder; what was asked in vain is asked through a new connection."""
     world.publish("stored", wall_ms() - 1_000)
     patient = {"broker.session.timeout.ms": "120000"}  # it keeps its leadership meanwhile

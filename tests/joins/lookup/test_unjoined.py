@@ -154,7 +154,7 @@ def event(offset, time_ms, value=b"v"):
 
 
 @pytest.mark.parametrize(("start", "told"), [(None, [0, 1, 3]), (47, [3]), ("earliest", [0, 1, 3]), ("latest", [])])
-def test_verdicts_begin_where_they_are_told_to(start, told):
+def test_verdicts_start_where_they_are_asked_to(start, told):
     """At a time: records below it have none. `latest`: records that can still match."""
     left, right = [(60, b"a"), (90, b"b")], [(40, b"x"), (45, b"x"), (55, b"a"), (56, b"x")]
     _, judging = judged(left, right, start)

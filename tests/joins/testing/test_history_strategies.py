@@ -61,7 +61,7 @@ def test_a_record_is_either_far_in_the_future_or_plausible(drawn: tuple[JoinSpec
 
 
 @given(CO_PARTITIONED)
-def test_a_key_stands_in_one_partition_of_co_partitioned_topics(drawn: tuple[JoinSpec, History]) -> None:
+def test_a_key_is_in_one_partition_of_co_partitioned_topics(drawn: tuple[JoinSpec, History]) -> None:
     """The same one on both sides, of equally many."""
     _, history = drawn
 

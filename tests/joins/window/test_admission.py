@@ -281,7 +281,7 @@ def test_left_records_that_right_had_reached_are_not_called_stalled():
 
 
 @pytest.mark.parametrize(("idle", "admitted"), [(Idle.ADVANCE, True), (Idle.HOLD, False)])
-def test_an_idle_right_holds_left_only_where_told_to(idle, admitted):
+def test_an_idle_right_holds_left_only_if_configured_to(idle, admitted):
     """`advance` concludes from the clock that nothing older comes; `hold` relies on records only."""
     run = simulation(join_spec(idle=idle), [steady(3, 5_000)], [steady(3, 1_000)], DAY_MS)
 

@@ -61,15 +61,15 @@ def test_any_cut_into_batches_proves_the_same(outliers, times, cuts):
 @given(OUTLIERS, TIMES, st.data())
 def test_a_few_that_lie_never_prove_more_than_the_others(outliers, honest, data):
     """At most `outliers` of any block are ahead, by any amount, anywhere: the largest honest time is the bound."""
-    told, block = list(honest), block_size(outliers)
-    for first in range(0, len(told), block):
-        places = range(first, min(first + block, len(told)))
+    times, block = list(honest), block_size(outliers)
+    for first in range(0, len(times), block):
+        places = range(first, min(first + block, len(times)))
         for place in data.draw(st.sets(st.sampled_from(places), max_size=outliers)):
-            told[place] = data.draw(st.sampled_from((60, 10**9, 2**60)))
+            times[place] = data.draw(st.sampled_from((60, 10**9, 2**60)))
 
-    proved_ms = seen(outliers, told).proved_ms
+    proved_ms = seen(outliers, times).proved_ms
 
-    timely = [t for t, was in zip(told, honest, strict=True) if t == was]
+    timely = [t for t, was in zip(times, honest, strict=True) if t == was]
     assert proved_ms <= max(timely, default=UNKNOWN)
 
 
@@ -79,12 +79,12 @@ def test_a_few_that_are_late_do_not_hide_how_far_the_others_are(outliers, blocks
     """At most `outliers` of a block are wrong: it proves at least its smallest honest time."""
     block = block_size(outliers)
     honest = [100 + i for i in range(blocks * block)]
-    told = list(honest)
-    for first in range(0, len(told), block):
+    times = list(honest)
+    for first in range(0, len(times), block):
         for place in data.draw(st.sets(st.sampled_from(range(first, first + block)), max_size=outliers)):
-            told[place] = 0
+            times[place] = 0
 
-    assert seen(outliers, told).proved_ms >= honest[-block]
+    assert seen(outliers, times).proved_ms >= honest[-block]
 
 
 def test_a_copy_goes_on_by_itself():

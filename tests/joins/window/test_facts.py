@@ -43,7 +43,7 @@ TEXT = json.dumps(SOME.to_json())
 
 
 @pytest.fixture(autouse=True)
-def _warnings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def _warnings_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget earlier tests' warnings: the same line passes only once a minute."""
     monkeypatch.setattr(factsfolder.log, "filters", [type(one)() for one in factsfolder.log.filters])
 

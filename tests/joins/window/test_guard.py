@@ -125,7 +125,7 @@ def test_a_join_that_goes_on_reads_no_window_again_that_is_gone():
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_topic_made_again_is_noticed(side):
+def test_a_recreated_topic_is_noticed(side):
     """By its id, whatever its offsets look like."""
     topics = {**STATE.topics, side: ("new", 1)}
 

@@ -29,19 +29,19 @@ def listing(right: Ends) -> Listing:
 
 def test_an_open_transaction_is_named() -> None:
     """With the partition and the offset at which it is held."""
-    told = held_up(SPEC, state(2), listing(Ends(0, 7, 9, 0)))
+    line = held_up(SPEC, state(2), listing(Ends(0, 7, 9, 0)))
 
-    assert told is not None
-    assert "3 left records in partitions [0] wait" in told
-    assert "impressions-0: an open transaction holds its end at offset 7" in told
+    assert line is not None
+    assert "3 left records in partitions [0] wait" in line
+    assert "impressions-0: an open transaction holds its end at offset 7" in line
 
 
 def test_a_held_idle_partition_is_named() -> None:
     """And the setting that makes it hold."""
-    told = held_up(replace(SPEC, idle=Idle.HOLD), state(2), listing(Ends(0, 7, 7, 0)))
+    line = held_up(replace(SPEC, idle=Idle.HOLD), state(2), listing(Ends(0, 7, 7, 0)))
 
-    assert told is not None
-    assert "impressions-0: it is read to its end, and by `idle: hold`" in told
+    assert line is not None
+    assert "impressions-0: it is read to its end, and by `idle: hold`" in line
 
 
 def test_left_that_is_read_to_its_end_waits_for_nothing() -> None:

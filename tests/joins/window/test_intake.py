@@ -108,7 +108,7 @@ def test_values_that_are_not_what_was_declared(form, expected):
     assert intake.records["offset"].to_list() == [o for o in range(10, 14) if o not in expected]
 
 
-def test_a_bad_time_is_told_before_a_bad_value():
+def test_a_bad_time_is_reported_before_a_bad_value():
     """One reason per record."""
     intake = taken([CEILING_MS + 1, 5], [b"{a", b"{a"], side=Side(topic="t", format=Format.JSON))
 
@@ -180,7 +180,7 @@ def test_a_payload_time_proves_nothing_beyond_its_append():
     assert stamped.proves.tolist() == [True, True]
 
 
-def test_the_smallest_time_that_the_clock_turned_away_is_told():
+def test_the_smallest_time_that_the_clock_turned_away_is_reported():
     """It is above those of all records that take part, so that they are distinguished when read again."""
     assert taken([5, CEILING_MS + 7, CEILING_MS + 3, CEILING_MS, -1]).future_ms == CEILING_MS + 3
     assert taken([5, CEILING_MS, -1]).future_ms == LATEST_MS

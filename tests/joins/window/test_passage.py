@@ -71,7 +71,7 @@ def test_what_follows_a_held_record_in_later_batches_is_held_too():
     assert one.facts().end == 11
 
 
-def test_a_dead_letter_goes_with_what_stands_before_the_cut():
+def test_a_dead_letter_goes_with_the_records_before_the_cut():
     """One after it is read again with the records there, so that each goes out once."""
     one = passage(14, limit_ms=120)
 

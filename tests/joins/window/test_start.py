@@ -155,7 +155,7 @@ def test_retention_that_is_too_short_is_refused():
     assert "on_data_loss: continue" in text
 
 
-def test_retention_that_is_too_short_is_counted_where_told_to_go_on():
+def test_retention_that_is_too_short_is_counted_if_configured_to_continue():
     """In the admission, beside what was skipped."""
     left, right = cut_short()
 

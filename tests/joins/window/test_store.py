@@ -33,7 +33,7 @@ def a_slice(start: int, end: int, *, partition: int = 0) -> Slice:
 
 
 @pytest.fixture(autouse=True)
-def _warnings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def _warnings_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget earlier tests' warnings: the same line passes only once a minute."""
     monkeypatch.setattr(store_module.log, "filters", [type(one)() for one in store_module.log.filters])
 
