@@ -31,6 +31,7 @@ from dedup.seen import SeenIds
 from dedup.states import Attempt
 from dedup.worker import Setup, WorkerDeduplicator
 from deploy.broker import Broker
+from kafkaio.headers import LEFT, RIGHT
 from kafkaio.writer import TopicWriter
 
 PARTITIONS = 4
@@ -43,7 +44,7 @@ def fill(kafka: dict[str, str], topic: str, ids: int) -> None:
     writer = TopicWriter(kafka)
     for start in range(0, ids, CHUNK):
         numbers = range(start, min(start + CHUNK, ids))
-        headers = [[("teacup.left", f"{i % 4}:{i}"), ("teacup.right", f"{i % 4}:{i}")] for i in numbers]
+        headers = [[(LEFT, f"{i % 4}:{i}"), (RIGHT, f"{i % 4}:{i}")] for i in numbers]
         values = [b"x" * 150] * len(numbers)
         writer.write(topic, None, values, headers, partitions=[i % PARTITIONS for i in numbers])
     writer.flush()

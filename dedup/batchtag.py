@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-BATCH = "teacup.batch"
 _ORIGIN_DIGITS = 16  # 64 bits: there are few generations to distinguish
 
 

@@ -24,10 +24,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dedup.batchtag import BATCH, BatchTag
+from dedup.batchtag import BatchTag
 from kafkaio.eventtime import text_of
-
-LEFT, RIGHT, ID = "teacup.left", "teacup.right", "teacup.id"
+from kafkaio.headers import BATCH, LEFT, RIGHT
 
 
 class Within(StrEnum):

@@ -19,7 +19,10 @@ from deploy.outgoing import Outgoing, Refusal
 from joins.errors import NoDeadLetterTopic
 from joins.spec import JoinSpec
 from joins.window.records import SIDE_COLUMNS
+from kafkaio.headers import LATE, LEFT, OUTCOME, REASON, RIGHT, TOPIC
 from kafkaio.producible import Headers
+
+_POSITION = {"left": LEFT, "right": RIGHT}
 
 Write = Callable[[str, Outgoing, Callable[[int], str]], None]
 """(topic, copies, a function that names a copy's record)"""
@@ -58,7 +61,7 @@ def write_refused(
         )
     rights = about.select(pl.format("{}:{}", "right_partition", "right_offset")).to_series().to_list()
     more = [
-        [*([("teacup.right", right)] if right is not None else []), *one.headers]
+        [*([(RIGHT, right)] if right is not None else []), *one.headers]
         for right, one in zip(rights, refusals, strict=True)
     ]
     write_copies(spec, "left", output.dead_letter, about, write, more)
@@ -89,11 +92,11 @@ def _headers(spec: JoinSpec, side: str, rows: pl.DataFrame) -> Iterator[Headers]
     ):
         yield [
             *((one["key"], one["value"]) for one in own or ()),
-            ("teacup.topic", name),
-            (f"teacup.{side}", f"{partition}:{offset}"),
-            ("teacup.outcome", outcome),
-            *([("teacup.reason", reason)] if reason else ()),
-            *([("teacup.late", "true")] if late else ()),
+            (TOPIC, name),
+            (_POSITION[side], f"{partition}:{offset}"),
+            (OUTCOME, outcome),
+            *([(REASON, reason)] if reason else ()),
+            *([(LATE, "true")] if late else ()),
         ]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dedup.batchtag import BATCH
 from dedup.errors import DedupError
 from dedup.identity import Within
 from dedup.spark import replay_of
@@ -23,6 +22,7 @@ from deploy.query import POLL_S, committed, failed, signals, summaries_of
 from deploy.session import build_session, warm_up
 from kafkaio.errors import KafkaIOError
 from kafkaio.exitcode import ExitCode
+from kafkaio.headers import BATCH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

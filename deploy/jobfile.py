@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 
 from datadelay.errors import ConfigInvalid
 from datadelay.settings import Problems, dotted, load_yaml, with_env
-from dedup.identity import LEFT, RIGHT, Identity, Within
+from dedup.identity import Identity, Within
 from dedup.replayrange import DedupConfig
 from deploy.feedermodel import FeederKeys, feeder_job
 from deploy.job import DedupJob, Deduplicate, FeederJob, Output, Select, WindowJob
@@ -30,6 +30,7 @@ from joins.errors import SpecError
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
 from joins.spec import JoinSpec, Side
 from kafkaio.client import masked
+from kafkaio.headers import LEFT, RIGHT
 
 Where = tuple[str | int, ...]
 

@@ -42,6 +42,7 @@ from deploy.jobvalues import (
 from deploy.sparkconf import DEFAULT_MASTER
 from joins.spec import Format, Policy
 from kafkaio.eventtime import OUTLIERS
+from kafkaio.headers import PREFIX
 
 
 def as_written(text: str) -> Any:
@@ -108,8 +109,8 @@ class SelectKeys(Keys):
     @model_validator(mode="after")
     def _leave_ours_alone(self) -> SelectKeys:
         for name in self.headers:
-            if name.startswith("teacup."):
-                raise at_keys([(f"headers.{name}", "names that begin with 'teacup.' are ours; choose another one")])
+            if name.startswith(PREFIX):
+                raise at_keys([(f"headers.{name}", f"names that begin with {PREFIX!r} are ours; choose another one")])
         return self
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from joins.window.chunks import I64, column_bytes
+from kafkaio.headers import LIMIT, SIZE
 from kafkaio.producible import Headers, TopicLimits, record_bytes, restamped, shortened
 
 OURS_ABOUT = 100
@@ -85,7 +86,7 @@ class Outgoing:
             if passed is not None:
                 size, (name, limit) = record_bytes(self.keys[i], self.values[i], self.headers[i]), passed
                 why = f"{size:,} bytes, above the {limit:,} of {name}"
-                told: Headers = [("teacup.size", str(size)), ("teacup.limit", f"{limit} ({name})")]
+                told: Headers = [(SIZE, str(size)), (LIMIT, f"{limit} ({name})")]
                 found.append(Refusal(i, "too_large", why, told))
         return found
 

@@ -23,7 +23,6 @@ from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
 from dedup.errors import DedupError
-from dedup.identity import ID
 from dedup.kafkaresults import KafkaResults
 from dedup.spark import replay_of
 from dedup.worker import Setup
@@ -48,6 +47,7 @@ from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
 from joins.window.state import Admission
 from kafkaio.errors import KafkaIOError
 from kafkaio.exitcode import ExitCode
+from kafkaio.headers import ID
 from kafkaio.now import wall_ms
 
 if TYPE_CHECKING:

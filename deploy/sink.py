@@ -3,9 +3,7 @@
     matched, unmatched   -> the output topic (envelope or `select`); unmatched also to a topic of its own
     unjoined, late, dead_letter -> topics of their own: the record as it was read, with its position and the reason
 
-Headers: `teacup.left` and `teacup.right` hold partition:offset of the two records, `teacup.batch` (at least once) says
-which batch of which job wrote the row (`dedup.batchtag`), `teacup.late` is set on late rows; those of the side topics
-are described in `deploy.copies`.
+The headers are those of `kafkaio.headers`; which of them copies for side topics carry stands in `deploy.copies`.
 
 A row that cannot be written, because it is too large or an expression of the `select` fails on it, becomes a dead
 letter; a time that a topic refuses goes into a header (`kafkaio.producible`). If no dead-letter topic is named, the
@@ -25,9 +23,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from dedup.batchtag import BATCH, BatchTag
+from dedup.batchtag import BatchTag
 from dedup.hashing import Mask
-from dedup.identity import ID, LEFT, Identity, Within
+from dedup.identity import Identity, Within
 from dedup.spark import current_attempt
 from dedup.worker import Setup, discard_deduplicator, open_deduplicator
 from deploy.accounts import Accounts
@@ -46,6 +44,7 @@ from kafkaio.errors import RecordTooLarge
 from kafkaio.fenced import Bucket
 from kafkaio.finalerror import final_error
 from kafkaio.gcpause import no_garbage_collection
+from kafkaio.headers import BATCH, EXPRESSION, ID, LATE, LEFT, RIGHT
 from kafkaio.now import wall_ms
 from kafkaio.rangereader import HEADERS
 from kafkaio.receipt import Batch, Standing
@@ -264,7 +263,7 @@ def _failed(results: pl.DataFrame) -> list[Refusal]:
             i,
             "select_failed",
             f"`output.select.{name}` fails on it",
-            [("teacup.expression", name)],
+            [(EXPRESSION, name)],
         )
         for i, name in enumerate(results["failed"].to_list())
         if name is not None
@@ -319,12 +318,11 @@ def _position_headers(rows: pl.DataFrame, more: list[Any] | None, batch: BatchTa
     left, right = positions["left"].to_list(), positions["right"].to_list()
     tag = () if batch is None else ((BATCH, str(batch)),)  # one pair for all rows
     headers: list[Any] = [
-        [("teacup.left", a), *tag] if b is None else [("teacup.left", a), ("teacup.right", b), *tag]
-        for a, b in zip(left, right, strict=True)
+        [(LEFT, a), *tag] if b is None else [(LEFT, a), (RIGHT, b), *tag] for a, b in zip(left, right, strict=True)
     ]
     if rows["late"].any():
         for i in rows["late"].arg_true().to_list():
-            headers[i].append(("teacup.late", "true"))
+            headers[i].append((LATE, "true"))
     if more is not None:
         for own, added in zip(headers, more, strict=True):
             own.extend((one["key"], one["value"]) for one in added or ())

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from dedup.identity import LEFT, RIGHT, Identity
+from dedup.identity import Identity
 from deploy.job import WindowJob
 from deploy.sink import BucketSink
 from joins.errors import JoinError
@@ -28,6 +28,7 @@ from joins.lookup.verdicts import Joined, PartitionVerdicts
 from joins.spec import JoinSpec
 from kafkaio.client import committed_only
 from kafkaio.gcpause import no_garbage_collection
+from kafkaio.headers import LEFT, RIGHT
 from kafkaio.rangereader import open_reader
 from kafkaio.receipt import digest_of
 

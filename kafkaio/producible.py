@@ -24,9 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafkaio.errors import RecordTooLarge
+from kafkaio.headers import OMITTED, PREFIX, TIME
 
-TIME = "teacup.time"
-OMITTED = "teacup.omitted"
 MARGIN_MS = 60_000
 FOR_EVER_MS = 1 << 62
 BATCH_OVERHEAD = 61
@@ -142,7 +141,7 @@ def shortened(key: Any, value: Any, headers: Headers, limits: TopicLimits, what:
     """
     if limits.limit_passed(key, value, headers) is None:
         return key, value, headers
-    ours = [header for header in headers if header[0].startswith("teacup.")]
+    ours = [header for header in headers if header[0].startswith(PREFIX)]
     left: Headers = []
     for missing, kept_key, kept in (
         ("value", key, headers),

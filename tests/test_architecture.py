@@ -35,6 +35,7 @@ PURE = [
     "sparkio.crossing",
     "kafkaio.fairshare",
     "kafkaio.finalerror",
+    "kafkaio.headers",
     "kafkaio.producible",
     "kafkaio.times",
     "datadelay.progress",

@@ -29,6 +29,7 @@ from joins.window.records import RECORD
 from kafkaio import failpoint
 from kafkaio.errors import KafkaIOError, RecordTooLarge
 from kafkaio.finalerror import final_error
+from kafkaio.headers import OUTCOME, REASON, RIGHT, TOPIC
 from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
 from kafkaio.producible import restamped, shortened
@@ -167,10 +168,10 @@ class FeedTask:
         headers = [
             [
                 *((one["key"], one["value"]) for one in own or ()),
-                ("teacup.topic", topic),
-                ("teacup.right", f"{partition}:{offset}"),
-                ("teacup.outcome", "dead_letter"),
-                ("teacup.reason", reason),
+                (TOPIC, topic),
+                (RIGHT, f"{partition}:{offset}"),
+                (OUTCOME, "dead_letter"),
+                (REASON, reason),
             ]
             for own, partition, offset, reason in zip(
                 *(records[name].to_list() for name in ("headers", "partition", "offset")), reasons, strict=True

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.batchtag import BATCH, BatchTag
+from dedup.batchtag import BatchTag
 from dedup.deduplicator import Deduplicator
-from dedup.identity import LEFT, RIGHT, Identity, Within
+from dedup.identity import Identity, Within
 from dedup.replayrange import Bounds, DedupConfig, ReplayRange
 from dedup.results import Loaded
 from dedup.states import Attempt
+from kafkaio.headers import BATCH, LEFT, RIGHT
 from kafkaio.rangereader import HEADERS
 
 TAG = BatchTag.of("job", "generation", 7)

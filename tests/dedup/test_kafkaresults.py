@@ -7,11 +7,12 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from dedup.batchtag import BATCH, BatchTag
-from dedup.identity import LEFT, Identity, Within
+from dedup.batchtag import BatchTag
+from dedup.identity import Identity, Within
 from dedup.kafkaresults import KafkaResults
 from dedup.replayrange import Bounds
 from kafkaio.errors import KafkaUnavailable
+from kafkaio.headers import BATCH, LEFT
 from kafkaio.rangereader import HEADERS
 from kafkaio.writer import TopicWriter
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkaio.errors import DeliveryFailed, RecordTooLarge
+from kafkaio.headers import OMITTED, TIME
 from kafkaio.now import wall_ms
 from kafkaio.producible import (
-    OMITTED,
-    TIME,
     TopicLimits,
     batch_bytes,
     record_bytes,

@@ -1,0 +1,53 @@
+"""The headers of output records: named in one place, and listed in the reference."""
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from kafkaio import headers
+from tests.test_architecture import MODULES, ROOT
+
+NOT_HEADERS = {"teacup.lock", "teacup.generation"}
+"""Files in the folder of a checkpoint."""
+
+
+def documented() -> dict[str, str]:
+    """The value of each constant, and the docstring after it."""
+    body = ast.parse(Path(headers.__file__).read_text()).body
+    found = {}
+    for one, after in pairwise(body):
+        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant):
+            assert isinstance(after, ast.Expr), f"line {one.lineno} has no docstring"
+            assert isinstance(after.value, ast.Constant)
+            found[str(one.value.value)] = str(after.value.value)
+    return found
+
+
+def literals(path: Path) -> Iterator[str]:
+    """The strings of a module that begin like a header, but for names of loggers and docstrings."""
+    tree = ast.parse(path.read_text())
+    loggers = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and "getLogger" in ast.unparse(one.func)]
+    others = {id(part) for one in loggers for part in one.args}
+    others |= {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Constant) and isinstance(one.value, str) and id(one) not in others:
+            yield from [one.value] * one.value.startswith("teacup.")
+
+
+def test_no_other_module_writes_a_name_out() -> None:
+    """A header that is named twice can be renamed once. The prefix of transactional ids is no header."""
+    found = {name: set(literals(path)) - NOT_HEADERS for name, path in MODULES.items()}
+
+    assert {name for name, texts in found.items() if texts} == {"kafkaio.headers", "kafkaio.fenced"}
+    assert found["kafkaio.fenced"] == {headers.PREFIX}
+
+
+def test_the_reference_lists_the_headers_with_their_meaning() -> None:
+    """In the order of the module."""
+    page = (ROOT / "docs" / "reference.md").read_text()
+    section = page.split("\n## Headers\n")[1].split("\n## ")[0]
+
+    rows = re.findall(r"^\| `(teacup\.\w+)` \| (.*) \|$", section, re.MULTILINE)
+    assert rows == [(name, meaning) for name, meaning in documented().items() if name != headers.PREFIX]
