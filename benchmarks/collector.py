@@ -27,7 +27,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.delay_api import SERVE, TOKEN
-from datadelay.api.auth import WRITE_TOKEN_VARIABLE
+from datadelay.api.config import WRITE_TOKEN_VARIABLE
 from datadelay.client import DelayClient
 from datadelay.collector.config import CollectorConfig
 from datadelay.collector.observe import observe

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import psutil
 
-from datadelay.api.auth import WRITE_TOKEN_VARIABLE
+from datadelay.api.config import WRITE_TOKEN_VARIABLE
 from datadelay.client import DelayClient
 from datadelay.model import PartitionReport, Submission
 from kafkaio.now import wall_ms

@@ -31,7 +31,8 @@ from datadelay.errors import (
     SubmissionLate,
 )
 from datadelay.model import Delay, Point, Submission
-from datadelay.wire import NO_DELAY, DelayBody, DelayListBody, HistoryBody, ProblemBody, RewindBody, SubmissionBody
+from datadelay.wire import NO_DELAY, DelayBody, DelayListBody, HistoryBody, RewindBody, SubmissionBody
+from httpapi.problem import ProblemBody
 
 __all__ = ["Delay", "DelayClient", "HistoryPage"]
 

@@ -230,24 +230,6 @@ class HistoryBody(_Answered):
     next_before: int | None = Field(description="pass it as `before` for the next, older page; null: the last one")
 
 
-class ProblemBody(_Answered):
-    """RFC 9457 problem details."""
-
-    type: str = Field(description="a URI reference that names the kind of problem")
-    title: str
-    status: int
-    detail: str
-    instance: str | None = None
-    errors: list[ProblemPart] | None = None
-
-
-class ProblemPart(_Answered):
-    """One invalid place in a request."""
-
-    pointer: str = Field(description="where: a JSON pointer into the request, `/body/partitions/0/position`")
-    detail: str
-
-
 def _partition_body(report: PartitionReport) -> PartitionBody:
     return PartitionBody(
         partition=report.partition,
@@ -259,6 +241,3 @@ def _partition_body(report: PartitionReport) -> PartitionBody:
 
 def _partition_report(body: PartitionBody) -> PartitionReport:
     return PartitionReport(body.partition, body.position, body.progress_ms, body.reason)
-
-
-ProblemBody.model_rebuild()

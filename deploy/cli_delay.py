@@ -22,6 +22,7 @@ from datadelay.offsets.search import Found, OffsetAt, offsets_at
 from datadelay.positions import WritablePositions
 from datadelay.repeats import OncePerMessage
 from datadelay.settings import load_yaml_with_env
+from httpapi.errors import ServerMisconfigured
 from kafkaio.errors import KafkaIOError
 from kafkaio.now import wall_ms
 from kafkaio.times import iso
@@ -79,7 +80,7 @@ def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) ->
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         serve(ServeConfig.load(config))
-    except DelayError as error:
+    except (DelayError, ServerMisconfigured) as error:
         raise _failed(error) from error
 
 
@@ -302,4 +303,4 @@ def _plan_table(wanted: Plan) -> Table:
 
 def _failed(error: Exception) -> typer.Exit:
     typer.echo(f"{error}", err=True)
-    return typer.Exit(EXIT_USAGE if isinstance(error, ConfigInvalid) else EXIT_REFUSED)
+    return typer.Exit(EXIT_USAGE if isinstance(error, ConfigInvalid | ServerMisconfigured) else EXIT_REFUSED)

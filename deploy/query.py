@@ -29,7 +29,7 @@ log = logging.getLogger("teacup")
 POLL_S = 0.2
 
 # An error of ours, as it appears in a Python traceback in Spark's message: its class, and the first line of its text.
-OURS = re.compile(r"\b(?:datadelay|dedup|deploy|joins|kafkaio|storage)(?:\.\w+)*\.([A-Z]\w*): (.+)")
+OURS = re.compile(r"\b(?:datadelay|dedup|deploy|httpapi|joins|kafkaio|storage)(?:\.\w+)*\.([A-Z]\w*): (.+)")
 
 # The exit codes of the errors that have one of their own, the most severe first.
 CODES = {

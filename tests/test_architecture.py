@@ -15,13 +15,14 @@ ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "kafkaio": set(),
     "sparkio": {"kafkaio"},
-    "datadelay": {"kafkaio", "sparkio"},
-    "storage": {"kafkaio", "datadelay"},
+    "httpapi": set(),
+    "datadelay": {"kafkaio", "sparkio", "httpapi"},
+    "storage": {"kafkaio", "datadelay", "httpapi"},
     "joins": {"kafkaio", "sparkio", "datadelay", "storage"},
     "dedup": {"kafkaio", "sparkio"},
-    "deploy": {"kafkaio", "sparkio", "datadelay", "storage", "joins", "dedup"},
+    "deploy": {"kafkaio", "sparkio", "httpapi", "datadelay", "storage", "joins", "dedup"},
 }
-"""kafkaio <- sparkio <- datadelay <- storage <- joins <- deploy, and sparkio <- dedup <- deploy."""
+"""kafkaio <- sparkio, httpapi <- datadelay <- storage <- joins <- deploy, and sparkio <- dedup <- deploy."""
 
 PURE = [
     "kafkaio.receipt",
@@ -46,6 +47,8 @@ PURE = [
     "joins.spec",
     "joins.lookup.feed",
     "joins.lookup.rightrow",
+    "httpapi.errors",
+    "httpapi.server.limits",
     "storage.model",
     "storage.errors",
     "storage.codecs.codec",

@@ -22,13 +22,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from datadelay.api import page, problems
-from datadelay.api.access import needs
+from datadelay.api import page
 from datadelay.api.answers import HistoryAnswers
-from datadelay.api.auth import Scope, Tokens
 from datadelay.api.config import ServeConfig
-from datadelay.api.gate import Gate
-from datadelay.api.limits import RateLimiter
 from datadelay.api.metrics import Metrics
 from datadelay.api.store import Store
 from datadelay.errors import DelayNotFound, StoreUnavailable, SubmissionInvalid, SubmissionLate
@@ -43,6 +39,11 @@ from datadelay.wire import (
     RewindBody,
     SubmissionBody,
 )
+from httpapi.server import problems
+from httpapi.server.access import needs
+from httpapi.server.auth import Scope, Tokens
+from httpapi.server.gate import Gate
+from httpapi.server.limits import RateLimiter
 from kafkaio.times import iso
 
 HISTORY_PAGE_MAX = 2_000

@@ -10,10 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, f
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from datadelay.api.auth import Scope, Tokens, load_tokens
 from datadelay.publish import Bounds
 from datadelay.settings import load_yaml_with_env
 from datadelay.validation import validated
+from httpapi.server.auth import Scope, Tokens, load_tokens
+
+READ_TOKEN_VARIABLE = "TEACUP_DELAY_READ_TOKEN"
+WRITE_TOKEN_VARIABLE = "TEACUP_DELAY_WRITE_TOKEN"
 
 
 class ServeConfig(BaseModel):
@@ -70,8 +73,10 @@ class ServeConfig(BaseModel):
         return round(interval_s * self.stale_after_intervals * 1000)
 
     def load_tokens(self, environ: Mapping[str, str]) -> Tokens:
-        """The tokens of the file and of the environment. Raises `ConfigInvalid`."""
-        return load_tokens(self.tokens_file, environ, self.anonymous)
+        """The tokens of the file and of the environment. Raises `ServerMisconfigured`."""
+        return load_tokens(
+            self.tokens_file, environ, self.anonymous, variables=(READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE)
+        )
 
     @classmethod
     def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> ServeConfig:

@@ -9,8 +9,8 @@ import uvicorn
 
 from datadelay.api.app import create_app
 from datadelay.api.config import ServeConfig
-from datadelay.api.listen import listen
 from datadelay.api.store import Store
+from httpapi.server.listen import listen
 from kafkaio.now import wall_ms
 
 __all__ = ["ServeConfig", "serve"]
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 def serve(config: ServeConfig) -> None:
     """Serve until SIGTERM or SIGINT; requests in progress are completed.
 
-    Raises `ConfigInvalid` and `StoreUnavailable` before anything is served.
+    Raises `ServerMisconfigured` and `StoreUnavailable` before anything is served.
     """
     tokens = config.load_tokens(os.environ)
     with (

@@ -35,11 +35,11 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from datadelay.api import problems
-from datadelay.api.access import needs
-from datadelay.api.auth import Scope, Tokens
-from datadelay.api.gate import Gate
-from datadelay.api.limits import RateLimiter
+from httpapi.server import problems
+from httpapi.server.access import needs
+from httpapi.server.auth import Scope, Tokens
+from httpapi.server.gate import Gate
+from httpapi.server.limits import RateLimiter
 from storage.api import content
 from storage.api.batches import Batches
 from storage.api.bodies import (

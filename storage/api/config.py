@@ -9,10 +9,10 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from datadelay.api.auth import Scope, Tokens, load_tokens
 from datadelay.errors import ConfigInvalid
 from datadelay.settings import load_yaml_with_env
 from datadelay.validation import validated
+from httpapi.server.auth import Scope, Tokens, load_tokens
 from storage.errors import StorageConfigInvalid
 from storage.model import Keep, Namespace
 
@@ -97,17 +97,14 @@ class ServeConfig(_Settings):
         return sorted([*words, *(f"{one.name}:{word}" for one in self.namespaces for word in words)])
 
     def load_tokens(self, environ: Mapping[str, str]) -> Tokens:
-        """The tokens from the file and the environment. Raises `StorageConfigInvalid`."""
-        try:
-            return load_tokens(
-                self.tokens_file,
-                environ,
-                self.anonymous,
-                allowed=self.scopes,
-                variables=(READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE),
-            )
-        except ConfigInvalid as error:
-            raise StorageConfigInvalid(str(error)) from error
+        """The tokens from the file and the environment. Raises `ServerMisconfigured`."""
+        return load_tokens(
+            self.tokens_file,
+            environ,
+            self.anonymous,
+            variables=(READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE),
+            allowed=self.scopes,
+        )
 
     @classmethod
     def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> ServeConfig:

@@ -21,15 +21,13 @@ from functools import partial
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from datadelay.api.gate import Gate
-from datadelay.api.listen import listen
-from datadelay.errors import ConfigInvalid
+from httpapi.server.gate import Gate
+from httpapi.server.listen import listen
 from kafkaio.now import wall_ms
 from storage.api.app import create_app
 from storage.api.config import ServeConfig
 from storage.api.metrics import FOLDER_VARIABLE
 from storage.backends.opening import open_backend
-from storage.errors import StorageConfigInvalid
 from storage.model import Backend
 
 __all__ = ["ServeConfig", "serve"]
@@ -42,7 +40,7 @@ _KEEP_ALIVE_S = 75  # clients pool their connections
 def serve(config: ServeConfig) -> None:
     """Serve until SIGTERM or SIGINT; requests in progress are finished.
 
-    Raises `StorageConfigInvalid` and `StorageUnavailable` before anything is served.
+    Raises `ServerMisconfigured`, `StorageConfigInvalid` and `StorageUnavailable` before anything is served.
     """
     tokens = config.load_tokens(os.environ)
     backend = _open(config)
@@ -50,9 +48,6 @@ def serve(config: ServeConfig) -> None:
         for settings in config.namespaces:
             backend.state(settings.namespace, wall_ms())
         listener = listen(config.host, config.port)
-    except ConfigInvalid as error:
-        backend.close()
-        raise StorageConfigInvalid(str(error)) from error
     except BaseException:
         backend.close()
         raise

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
-from datadelay.wire import ProblemBody
+from httpapi.problem import ProblemBody
 from storage.codecs.encodings import ENCODINGS, compress, decompress
 from storage.errors import (
     AccessDenied,

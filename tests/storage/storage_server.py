@@ -11,7 +11,7 @@ from typing import Any
 
 import uvicorn
 
-from datadelay.api.auth import Tokens, new_token
+from httpapi.server.auth import Tokens, new_token
 from storage.api.app import create_app
 from storage.api.config import ServeConfig
 from storage.client import StorageClient

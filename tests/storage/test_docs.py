@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from datadelay.api.auth import parse_tokens
+from httpapi.server.auth import parse_tokens
 from kafkaio.now import wall_ms
 from storage.api.config import WRITE_TOKEN_VARIABLE
 from tests.storage.storage_process import TOKEN, server_process

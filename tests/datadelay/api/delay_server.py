@@ -13,10 +13,10 @@ from typing import Any
 import uvicorn
 
 from datadelay.api.app import create_app
-from datadelay.api.auth import Scope, Tokens, new_token
 from datadelay.api.config import ServeConfig
 from datadelay.api.store import Store
 from datadelay.client import DelayClient
+from httpapi.server.auth import Scope, Tokens, new_token
 
 NOON_MS = 1_795_176_000_000
 """2026-11-20T12:00:00Z."""

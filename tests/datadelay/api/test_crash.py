@@ -15,7 +15,7 @@ from pathlib import Path
 
 import requests
 
-from datadelay.api.auth import WRITE_TOKEN_VARIABLE
+from datadelay.api.config import WRITE_TOKEN_VARIABLE
 from datadelay.client import DelayClient
 from datadelay.errors import ServerUnavailable
 from datadelay.model import PartitionReport, Submission

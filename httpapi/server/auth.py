@@ -9,7 +9,7 @@ in memory and in the tokens file:
 A presented token is compared with every digest in constant time. A wrong one is refused even if reading is open to
 everybody, because its sender believes that it counts.
 
-Scopes are words. Those of the Data Delay API are `read` and `write`; another server has its own.
+Scopes are words: `read` and `write` for a whole server, and whatever else it offers.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from datadelay.errors import ConfigInvalid
+from httpapi.errors import ServerMisconfigured
 
-READ_TOKEN_VARIABLE = "TEACUP_DELAY_READ_TOKEN"
-WRITE_TOKEN_VARIABLE = "TEACUP_DELAY_WRITE_TOKEN"
 _SHORTEST_TOKEN = 16
 
 
@@ -68,7 +66,7 @@ class Tokens:
     def __post_init__(self) -> None:
         names = [token.name for token in self.tokens]
         if len(set(names)) != len(names):
-            raise ConfigInvalid(f"token names must differ, found {sorted(names)}")
+            raise ServerMisconfigured(f"token names must differ, found {sorted(names)}")
 
     def identify(self, authorization: str | None) -> Principal | None:
         """The caller by the `Authorization` header; None: the header contains no token of ours."""
@@ -96,19 +94,23 @@ def load_tokens(
     environ: Mapping[str, str],
     anonymous: Collection[str] = (),
     *,
+    variables: tuple[str, str],
     allowed: Collection[str] = tuple(Scope),
-    variables: tuple[str, str] = (READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE),
 ) -> Tokens:
-    """The tokens of the file and of the environment. Raises `ConfigInvalid`."""
+    """The tokens of the file and of the environment. Raises `ServerMisconfigured`.
+
+    variables   the environment variables with a token for reading, and with one for reading and writing
+    allowed     the scopes that tokens may have
+    """
     tokens = environment_tokens(environ, variables)
     if tokens_file is not None:
         try:
             text = tokens_file.read_text(encoding="utf-8")
         except OSError as error:
-            raise ConfigInvalid(f"tokens_file {tokens_file} cannot be read: {error}") from error
+            raise ServerMisconfigured(f"tokens_file {tokens_file} cannot be read: {error}") from error
         tokens += parse_tokens(text, str(tokens_file), allowed)
     if not tokens and not anonymous:
-        raise ConfigInvalid(
+        raise ServerMisconfigured(
             "no token is configured and nothing is open: name a tokens_file, put a token into the environment "
             f"(as {variables[0]}), or open scopes to everybody with `anonymous: [read, write]`"
         )
@@ -124,17 +126,15 @@ def parse_tokens(text: str, source: str, allowed: Collection[str] = tuple(Scope)
             continue
         where = f"{source}, line {number}"
         if len(words) != 3:
-            raise ConfigInvalid(f"{where}: expected `name scope,scope sha256`, found {len(words)} words")
+            raise ServerMisconfigured(f"{where}: expected `name scope,scope sha256`, found {len(words)} words")
         name, scopes, sha256 = words
         if not set(scopes.split(",")) <= set(allowed):
-            raise ConfigInvalid(f"{where}: scopes {scopes!r} must be of {sorted(map(str, allowed))}")
+            raise ServerMisconfigured(f"{where}: scopes {scopes!r} must be of {sorted(map(str, allowed))}")
         tokens.append(_checked(name, frozenset(scopes.split(",")), sha256.lower(), where))
     return tuple(tokens)
 
 
-def environment_tokens(
-    environ: Mapping[str, str], variables: tuple[str, str] = (READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE)
-) -> tuple[Token, ...]:
+def environment_tokens(environ: Mapping[str, str], variables: tuple[str, str]) -> tuple[Token, ...]:
     """Tokens given as plain text in environment variables (a Kubernetes secret): one for reading, one for both."""
     wanted = zip(
         variables,
@@ -148,18 +148,20 @@ def environment_tokens(
         if secret is None:
             continue
         if len(secret) < _SHORTEST_TOKEN:
-            raise ConfigInvalid(f"{variable} has {len(secret)} characters, at least {_SHORTEST_TOKEN} are needed")
+            raise ServerMisconfigured(f"{variable} has {len(secret)} characters, at least {_SHORTEST_TOKEN} are needed")
         tokens.append(Token(name, scopes, _digest(secret)))
     return tuple(tokens)
 
 
 def _checked(name: str, scopes: frozenset[str], sha256: str, where: str) -> Token:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
-        raise ConfigInvalid(f"{where}: token name {name!r} must be 1 to 64 of A-Z a-z 0-9 . _ -")
+        raise ServerMisconfigured(f"{where}: token name {name!r} must be 1 to 64 of A-Z a-z 0-9 . _ -")
     if not scopes:
-        raise ConfigInvalid(f"{where}: token {name!r} has no scope")
+        raise ServerMisconfigured(f"{where}: token {name!r} has no scope")
     if not re.fullmatch(r"[0-9a-f]{64}", sha256):
-        raise ConfigInvalid(f"{where}: the third word of token {name!r} is no SHA-256 in hex; never put the token")
+        raise ServerMisconfigured(
+            f"{where}: the third word of token {name!r} is no SHA-256 in hex; never put the token"
+        )
     return Token(name, scopes, sha256)
 
 

@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
-from datadelay.api.auth import Principal
+from httpapi.server.auth import Principal
 
 _bearer = HTTPBearer(auto_error=False, description="a token of the server's tokens file or environment")
 

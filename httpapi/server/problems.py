@@ -32,7 +32,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from datadelay.wire import ProblemBody, ProblemPart
+from httpapi.problem import ProblemBody, ProblemPart
 
 logger = logging.getLogger(__name__)
 

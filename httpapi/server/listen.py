@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import socket
 
-from datadelay.errors import ConfigInvalid
+from httpapi.errors import ServerMisconfigured
 
 _BACKLOG = 2048
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0: any free one. Raises `ConfigInvalid`."""
+    """A listening socket; port 0: any free one. Raises `ServerMisconfigured`."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise ConfigInvalid(f"cannot listen on host {host!r}, port {port}: {error}") from error
+        raise ServerMisconfigured(f"cannot listen on host {host!r}, port {port}: {error}") from error
     listener.setblocking(False)
     return listener

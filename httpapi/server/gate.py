@@ -14,9 +14,9 @@ from fastapi import Response
 from prometheus_client import Counter
 from starlette.exceptions import HTTPException
 
-from datadelay.api.auth import Tokens
-from datadelay.api.limits import RateLimiter
-from datadelay.api.problems import problem
+from httpapi.server.auth import Tokens
+from httpapi.server.limits import RateLimiter
+from httpapi.server.problems import problem
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

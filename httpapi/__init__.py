@@ -1,0 +1,8 @@
+"""What the HTTP servers of Teacup share, and their clients: the Data Delay API and the storage API are built on it.
+
+problem.py   the body of every error: RFC 9457 problem details
+errors.py    what a server refuses before it serves                                            (pure)
+server/      tokens and scopes, limits, errors as problems, the socket
+
+All of it is internal: users meet the APIs, `datadelay.client` and `storage.client`.
+"""

@@ -1,0 +1,40 @@
+"""Rate limits: what passes, and what is forgotten."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from httpapi.server.limits import RateLimiter
+
+
+@given(gaps_ms=st.lists(st.integers(0, 3_000), min_size=1, max_size=200), burst=st.integers(1, 20))
+def test_never_lets_through_more_than_burst_and_rate_allow(gaps_ms: list[int], burst: int) -> None:
+    """In any sequence of requests, counted by hand; and after the time that it names, the next one passes."""
+    limiter = RateLimiter(rate_per_s=2.0, burst=burst)
+    now_s, passed = 0.0, []
+    for gap_ms in gaps_ms:
+        now_s += gap_ms / 1000
+        wait_s = limiter.take("a", now_s)
+        if wait_s is None:
+            passed.append(now_s)
+            continue
+        other = RateLimiter(rate_per_s=2.0, burst=burst)
+        assert other.take("b", now_s) is None
+        now_s += wait_s
+        assert limiter.take("a", now_s) is None
+        passed.append(now_s)
+
+    for first in range(len(passed)):
+        for last in range(first, len(passed)):
+            assert last - first + 1 <= burst + 2.0 * (passed[last] - passed[first]) + 1e-6
+
+
+def test_forgets_the_callers_that_were_silent_longest() -> None:
+    """Made-up addresses cannot fill the memory."""
+    limiter = RateLimiter(rate_per_s=0.001, burst=1, max_callers=2)
+    for caller in ("a", "b", "c"):
+        assert limiter.take(caller, 0.0) is None
+
+    assert limiter.take("b", 0.0) is not None
+    assert limiter.take("a", 0.0) is None
