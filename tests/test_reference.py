@@ -1,0 +1,23 @@
+"""The reference lists every metric that the services expose."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client import generate_latest
+
+import datadelay.api.metrics
+import storage.api.metrics
+
+PAGE = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8")
+
+
+def test_every_metric_is_listed() -> None:
+    """And none that does not exist."""
+    scraped = generate_latest(datadelay.api.metrics.Metrics(lambda: []).registry) + storage.api.metrics.Metrics().text()
+    exposed = set(re.findall(r"^# TYPE (\w+) ", scraped.decode(), re.MULTILINE))
+
+    listed = set(re.findall(r"^\| `(teacup_\w+)` \|", PAGE, re.MULTILINE))
+
+    assert {name for name in exposed if not name.endswith("_created")} == listed
