@@ -179,11 +179,12 @@ def unjoined_of(job_file: Path, start: str | None) -> ExitCode:
 
 
 def _load(job_file: Path) -> Job | None:
-    from deploy.jobfile import JobFileError, load_job
+    from deploy.jobfile import load_job
+    from settings.errors import SettingsInvalid
 
     try:
         return load_job(job_file)
-    except JobFileError as error:
+    except SettingsInvalid as error:
         typer.echo(str(error), err=True)
         return None
 

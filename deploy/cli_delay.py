@@ -21,11 +21,12 @@ from datadelay.offsets.rewriting import Plan, carry_out, plan, undo, undo_topic
 from datadelay.offsets.search import Found, OffsetAt, offsets_at
 from datadelay.positions import WritablePositions
 from datadelay.repeats import OncePerMessage
-from datadelay.settings import load_yaml_with_env
 from httpapi.errors import ServerMisconfigured
 from kafkaio.errors import KafkaIOError
 from kafkaio.now import wall_ms
 from kafkaio.times import iso
+from settings.document import Document
+from settings.errors import SettingsInvalid
 
 if TYPE_CHECKING:
     from kafkaio.brokerlog import BrokerLog
@@ -80,7 +81,7 @@ def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) ->
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         serve(ServeConfig.load(config))
-    except (DelayError, ServerMisconfigured) as error:
+    except (DelayError, SettingsInvalid, ServerMisconfigured) as error:
         raise _failed(error) from error
 
 
@@ -102,7 +103,7 @@ def at_command(
     try:
         kafka = _kafka(bootstrap_servers, kafka_config)
         found = _look_up(topic, _time_ms(time_text), kafka, payload_time, disorder_ms)
-    except (DelayError, KafkaIOError) as error:
+    except (DelayError, SettingsInvalid, KafkaIOError) as error:
         raise _failed(error) from error
     Console(width=120).print(_found_table(topic, found))
     if not all(one.verified for one in found):
@@ -150,7 +151,7 @@ def set_command(
             carry_out(wanted, positions, saved, now_ms)
         finally:
             positions.close()
-    except (DelayError, KafkaIOError) as error:
+    except (DelayError, SettingsInvalid, KafkaIOError) as error:
         raise _failed(error) from error
     typer.echo(f"written; `teacup offsets set --undo {saved} ...` puts the old offsets back")
 
@@ -255,7 +256,7 @@ def _positions(
 
 
 def _kafka(bootstrap_servers: str, kafka_config: Path | None) -> dict[str, str]:
-    properties = {} if kafka_config is None else load_yaml_with_env(kafka_config)
+    properties = {} if kafka_config is None else Document.read(kafka_config).mapping()
     if bootstrap_servers:
         properties["bootstrap.servers"] = bootstrap_servers
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in properties.items()}
@@ -303,4 +304,4 @@ def _plan_table(wanted: Plan) -> Table:
 
 def _failed(error: Exception) -> typer.Exit:
     typer.echo(f"{error}", err=True)
-    return typer.Exit(EXIT_USAGE if isinstance(error, ConfigInvalid | ServerMisconfigured) else EXIT_REFUSED)
+    return typer.Exit(EXIT_USAGE if isinstance(error, ValueError) else EXIT_REFUSED)

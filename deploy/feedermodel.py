@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from deploy.job import FeederJob
-from deploy.jobmodel import EveryKeys, Keys, SideKeys, Trigger, as_written
+from deploy.jobmodel import EveryKeys, SideKeys, Trigger
 from deploy.jobvalues import (
     ApiUrl,
     Duration,
@@ -22,6 +22,7 @@ from deploy.jobvalues import (
 from deploy.sparkconf import DEFAULT_MASTER
 from joins.lookup.feed import FeedSpec, FeedStorage
 from joins.spec import Side
+from settings.keys import Keys, as_written
 
 
 class FeedStorageKeys(Keys):

@@ -1,26 +1,15 @@
 """A job file (YAML) becomes a job: validated completely before anything connects, all errors reported at once.
 
-    load_yaml -> with_env (`${NAME}`) -> models of `deploy.jobmodel` -> WindowJob
-
-An error names the key by its dotted path, the value and what is allowed. The value is shown as it is in the file, so
-that values from the environment are never echoed; values of secret properties, of unknown keys, and texts in place of a
-mapping are not shown at all.
+settings.document.Document -> models of `deploy.jobmodel` -> WindowJob, DedupJob or FeederJob
 """
 
 from __future__ import annotations
 
-import difflib
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
-
-from datadelay.errors import ConfigInvalid
-from datadelay.settings import Problems, dotted, load_yaml, with_env
 from dedup.identity import Identity, Within
 from dedup.replayrange import DedupConfig
 from deploy.feedermodel import FeederKeys, feeder_job
@@ -29,10 +18,10 @@ from deploy.jobmodel import DedupKeys, EveryKeys, LookupJoinKeys, SideKeys, Wind
 from joins.errors import SpecError
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
 from joins.spec import JoinSpec, Side
-from kafkaio.client import masked
 from kafkaio.headers import LEFT, RIGHT
-
-Where = tuple[str | int, ...]
+from settings.document import Document
+from settings.keys import Where
+from settings.problems import Problems, shown
 
 Job = WindowJob | DedupJob | FeederJob
 
@@ -42,43 +31,25 @@ KINDS: Mapping[str, type[WindowJoinKeys] | type[DedupKeys] | type[FeederKeys]] =
     "dedup": DedupKeys,
     "feeder": FeederKeys,
 }
-_LONGEST_SHOWN = 80
 _TIMEOUTS = {"delivery.timeout.ms", "message.timeout.ms"}  # two names of one property
 
 
-class JobFileError(ConfigInvalid):
-    """An invalid job file; each of `problems` is a line, `where: what`."""
-
-    def __init__(self, path: Path, problems: list[str]) -> None:
-        count = "1 error" if len(problems) == 1 else f"{len(problems)} errors"
-        super().__init__("\n  ".join([f"{path}: {count}", *problems]))
-        self.path = path
-        self.problems = tuple(problems)
-
-
 def load_job(path: Path, environ: Mapping[str, str] = os.environ) -> Job:
-    """The job in a file; raises `JobFileError` with every problem. Connects to nothing."""
-    try:
-        raw = load_yaml(path)
-    except ConfigInvalid as error:
-        raise JobFileError(path, [str(error)]) from error
-    document, missing = with_env(raw, environ)
-    kind = raw.get("kind")
+    """The job in a file. Raises `SettingsInvalid` with every problem. Connects to nothing."""
+    document = Document.read(path, environ)
+    kind = document.raw.get("kind")
     model = KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
-        told = "is missing" if "kind" not in raw else f"{_shown(raw, ('kind',))} is not allowed"
-        others = " (servers and the collector check their files as they start)" if "kind" not in raw else ""
-        raise JobFileError(path, [f"kind: {told}; give {' or '.join(KINDS)}{others}", *_lines(missing)])
-    keys, problems = _validated(model, document, raw, {where for where, _ in missing})
-    problems = [*missing, *problems, *_topic_clashes(document)]
-    if keys is None or problems:
-        raise JobFileError(path, _lines(problems))
+        told = f"{shown(document.raw, ('kind',))} is not allowed" if "kind" in document.raw else "is missing"
+        others = "" if "kind" in document.raw else " (servers and the collector check their files as they start)"
+        raise document.refused([(("kind",), f"{told}; give {' or '.join(KINDS)}{others}"), *document.unset])
+    keys = document.as_model(model, also=_topic_clashes(document.values))
     try:
         if isinstance(keys, FeederKeys):
             return feeder_job(keys)
         return dedup_job(keys) if isinstance(keys, DedupKeys) else window_job(keys)
     except SpecError as error:
-        raise JobFileError(path, [str(error)]) from error
+        raise document.refused([((), str(error))]) from error
 
 
 def window_job(keys: WindowJoinKeys) -> WindowJob:
@@ -210,76 +181,12 @@ def _side(keys: SideKeys) -> Side:
     return Side(topic=keys.topic, time=keys.time, disorder_ms=keys.disorder, format=keys.format)
 
 
-def _validated(
-    model: type[WindowJoinKeys] | type[DedupKeys] | type[FeederKeys],
-    document: Mapping[str, Any],
-    raw: Mapping[str, Any],
-    known: set[Where],
-) -> tuple[WindowJoinKeys | DedupKeys | FeederKeys | None, Problems]:
-    """The keys, or what is wrong with them; places in `known` have already been reported."""
-    try:
-        return model.model_validate(document), []
-    except ValidationError as error:
-        found = []
-        for one in error.errors(include_url=False, include_context=True):
-            where = tuple(step for step in one["loc"] if not str(step).startswith("<"))
-            if where not in known:
-                found.append((where, _told(model, raw, where, one)))
-        return None, found
-
-
-def _told(model: type[BaseModel], raw: Mapping[str, Any], where: Where, error: ErrorDetails) -> str:
-    """What is wrong at a place, and what is allowed there."""
-    if error["type"] == "missing":
-        meaning = _field_descriptions(_model_at(model, where[:-1])).get(str(where[-1]))
-        return "is missing" + (f"; it is: {meaning}" if meaning else "")
-    if error["type"] == "extra_forbidden":
-        allowed = list(_field_descriptions(_model_at(model, where[:-1])))
-        close = difflib.get_close_matches(str(where[-1]), allowed, 1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        return f"unknown key; {hint}allowed: {', '.join(allowed)}"
-    if error["type"] in ("model_type", "dict_type", "model_attributes_type"):
-        inner = _model_at(model, where)
-        keys = f" with {', '.join(_field_descriptions(inner))}" if inner else " of names to values"
-        return f"give a mapping{keys}; this is {_kind_of(_at(raw, where))}"
-    message = _allowed(error)
-    if message.startswith("is "):
-        return message
-    if isinstance(_at(raw, where), dict | list) or not _has(raw, where):
-        return message
-    return f"{_shown(raw, where)} is not allowed: {message}"
-
-
-def _allowed(error: ErrorDetails) -> str:
-    """What a value must be, in our words where pydantic's are meant for programmers."""
-    context = error.get("ctx", {})
-    in_our_words = {
-        "literal_error": "give {expected}",
-        "enum": "give {expected}",
-        "string_pattern_mismatch": "only letters, digits, dot, underscore and hyphen",
-        "string_too_short": "give a text that is not empty",
-        "string_too_long": "give at most {max_length} characters",
-        "string_type": "give a text; quote what YAML takes for something else",
-        "int_type": "give a whole number",
-        "int_parsing": "give a whole number",
-        "int_from_float": "give a whole number",
-        "greater_than_equal": "give {ge} or more",
-        "greater_than": "give more than {gt}",
-        "less_than_equal": "give {le} or less",
-        "tuple_type": "give a list",
-        "none_required": "leave it out",
-    }
-    template = in_our_words.get(error["type"])
-    return template.format(**context).replace("'", "") if template else error["msg"].removeprefix("Value error, ")
-
-
 def _topic_clashes(document: Mapping[str, Any]) -> Problems:
     """An output that is an input would feed the join with its own rows; side outputs would mix with the rows."""
-    inputs = {f"{side}.topic": _at(document, (side, "topic")) for side in ("left", "right", "source")}
-    output = _at(document, ("output", "topic"))
-    named = _at(document, ("topics",))
+    inputs = {f"{side}.topic": _keys(document, side).get("topic") for side in ("left", "right", "source")}
+    output = _keys(document, "output").get("topic")
     outputs: dict[Where, Any] = {("output", "topic"): output}
-    outputs |= {("topics", name): topic for name, topic in named.items()} if isinstance(named, dict) else {}
+    outputs |= {("topics", name): topic for name, topic in _keys(document, "topics").items()}
     problems: Problems = []
     if inputs["left.topic"] is not None and inputs["left.topic"] == inputs["right.topic"]:
         problems.append((("right", "topic"), "is left.topic as well; a join needs two topics"))
@@ -292,53 +199,7 @@ def _topic_clashes(document: Mapping[str, Any]) -> Problems:
     return problems
 
 
-def _lines(problems: Problems) -> list[str]:
-    return [f"{dotted(where)}: {what}" if where else what for where, what in problems]
-
-
-def _has(document: Any, where: Where) -> bool:
-    for step in where:
-        if not isinstance(document, dict | list) or (isinstance(document, dict) and step not in document):
-            return False
-        document = document[step]  # type: ignore[index]  # a list's steps are numbers
-    return True
-
-
-def _at(document: Any, where: Where) -> Any:
-    """The value at a place; None if there is none."""
-    for step in where:
-        if not isinstance(document, dict) or step not in document:
-            return None
-        document = document[step]
-    return document
-
-
-def _shown(raw: Mapping[str, Any], where: Where) -> str:
-    """A value as it is in the file, quoted and truncated; secrets masked."""
-    value = masked({str(where[-1]): _at(raw, where)})[str(where[-1])]
-    text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
-    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
-
-
-def _kind_of(value: Any) -> str:
-    names = {str: "a text", dict: "a mapping", list: "a list", bool: "true or false", type(None): "empty"}
-    return names.get(type(value), "a number")
-
-
-def _model_at(model: type[BaseModel] | None, where: Where) -> type[BaseModel] | None:
-    """The model whose keys are allowed at a place; None if any key is allowed (properties)."""
-    for step in where:
-        field = None if model is None else model.model_fields.get(str(step))
-        model = None if field is None else next(_models(field.annotation), None)
-    return model
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _models(part)
-
-
-def _field_descriptions(model: type[BaseModel] | None) -> dict[str, str]:
-    return {} if model is None else {name: field.description or "" for name, field in model.model_fields.items()}
+def _keys(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The mapping at a key; empty if there is none."""
+    found = document.get(name)
+    return found if isinstance(found, dict) else {}

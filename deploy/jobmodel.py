@@ -11,8 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -35,7 +33,6 @@ from deploy.jobvalues import (
     Text,
     TimePath,
     Topic,
-    at_keys,
     looked_into,
     spark_without_speculation,
 )
@@ -43,17 +40,7 @@ from deploy.sparkconf import DEFAULT_MASTER
 from joins.spec import Format, Policy
 from kafkaio.eventtime import OUTLIERS
 from kafkaio.headers import PREFIX
-
-
-def as_written(text: str) -> Any:
-    """A default as it would appear in a job file; it is validated like one."""
-    return text
-
-
-class Keys(BaseModel):
-    """A mapping with known keys only, frozen after validation."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+from settings.keys import Keys, as_written, at_keys
 
 
 class SideKeys(Keys):

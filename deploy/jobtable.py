@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from deploy.jobmodel import WindowJoinKeys
+from settings.models import models_in
 
 START, END = "<!-- config:start -->", "<!-- config:end -->"
 
@@ -28,7 +29,7 @@ def markdown_table(model: type[BaseModel] = WindowJoinKeys) -> str:
 
 def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
     for name, field in model.model_fields.items():
-        inner = next(_models(field.annotation), None)
+        inner = next(models_in(field.annotation), None)
         meaning = field.description or ""
         if inner is None or not field.is_required():
             yield f"{prefix}{name}", _default(field, inner), _allowed(field) + meaning
@@ -53,13 +54,6 @@ def _allowed(field: FieldInfo) -> str:
     values = [one.value for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else get_args(kind)
     words = [value for value in values if isinstance(value, str)]
     return f"{', '.join(f'`{word}`' for word in words)}: " if words else ""
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _models(part)
 
 
 def _cell(text: str) -> str:

@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from dedup.spark import location_problem
 from deploy import sparkconf
@@ -21,6 +20,7 @@ from deploy.kafkakeys import unknown_or_invalid
 from joins.spec import LONGEST_MS
 from kafkaio import client
 from kafkaio.errors import ConfigError
+from settings.keys import at_keys
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART = r"\d+(?:\.\d+)?\s*(?:ms|s|m|h|d)"
@@ -145,17 +145,6 @@ def _scalar(value: object) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, str | int | float) else None
-
-
-def at_keys(problems: Iterable[tuple[str, str]]) -> ValidationError:
-    """The error to raise in a validator: pydantic puts its field's location before each key."""
-    return ValidationError.from_exception_data(
-        "keys",
-        [
-            InitErrorDetails(type=PydanticCustomError("at_key", "{what}", {"what": what}), loc=(key,), input=None)
-            for key, what in problems
-        ],
-    )
 
 
 Duration = Annotated[

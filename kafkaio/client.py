@@ -8,7 +8,6 @@ only through `masked`.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafkaio import clients
 from kafkaio.errors import ConfigError, KafkaIOError, KafkaUnavailable, TopicMissing
+from kafkaio.secrets import MASK, is_secret
 from kafkaio.sparselog import sparse
 
 T = TypeVar("T")
@@ -30,7 +30,6 @@ RETRY_TIMEOUT_S = 60.0
 MISSING_GRACE_S = 3.0
 LEARN_TIMEOUT_S = 2.0
 SAY_AFTER_S = 3.0
-_SECRET = re.compile(r"password|secret|token|sasl\.oauthbearer|key\.pem|private", re.IGNORECASE)
 
 # librdkafka waits half the first back-off between two connections of a client, even if none has failed: with its
 # default of 100 ms, a client that needs two connections takes 50 ms longer.
@@ -93,7 +92,7 @@ def committed_only(kafka: Mapping[str, str]) -> dict[str, str]:
 
 def masked(kafka: Mapping[str, Any]) -> dict[str, Any]:
     """The same properties with secrets masked, for display."""
-    return {key: "***" if _SECRET.search(key) else value for key, value in kafka.items()}
+    return {key: MASK if is_secret(key) else value for key, value in kafka.items()}
 
 
 def consumer(kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Consumer:

@@ -14,17 +14,20 @@ ROOT = Path(__file__).parent.parent
 
 MAY_IMPORT = {
     "kafkaio": set(),
+    "settings": {"kafkaio"},
     "sparkio": {"kafkaio"},
     "httpapi": set(),
-    "datadelay": {"kafkaio", "sparkio", "httpapi"},
-    "storage": {"kafkaio", "datadelay", "httpapi"},
+    "datadelay": {"kafkaio", "settings", "sparkio", "httpapi"},
+    "storage": {"kafkaio", "settings", "datadelay", "httpapi"},
     "joins": {"kafkaio", "sparkio", "datadelay", "storage"},
     "dedup": {"kafkaio", "sparkio"},
-    "deploy": {"kafkaio", "sparkio", "httpapi", "datadelay", "storage", "joins", "dedup"},
+    "deploy": {"kafkaio", "settings", "sparkio", "httpapi", "datadelay", "storage", "joins", "dedup"},
 }
-"""kafkaio <- sparkio, httpapi <- datadelay <- storage <- joins <- deploy, and sparkio <- dedup <- deploy."""
+"""kafkaio <- settings, sparkio, httpapi <- datadelay <- storage <- joins <- deploy, and sparkio <- dedup <- deploy."""
 
 PURE = [
+    "settings.errors",
+    "kafkaio.secrets",
     "kafkaio.receipt",
     "kafkaio.topiclog",
     "kafkaio.blocksearch",

@@ -6,27 +6,25 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from datadelay.publish import Bounds
-from datadelay.settings import load_yaml_with_env
-from datadelay.validation import validated
 from httpapi.server.auth import Scope, Tokens, load_tokens
+from settings.document import Document
+from settings.keys import Keys
 
 READ_TOKEN_VARIABLE = "TEACUP_DELAY_READ_TOKEN"
 WRITE_TOKEN_VARIABLE = "TEACUP_DELAY_WRITE_TOKEN"
 
 
-class ServeConfig(BaseModel):
+class ServeConfig(Keys):
     """A server's configuration.
 
     A value is stale if its newest submission is older than `stale_after_intervals` times the interval at which its
     consumer is collected: `intervals_s` by consumer, otherwise `interval_s`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     database: str = Field(description="SQLAlchemy URL of a SQLite file: sqlite:////var/lib/teacup/delay.db")
     host: str = "127.0.0.1"
@@ -80,5 +78,5 @@ class ServeConfig(BaseModel):
 
     @classmethod
     def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> ServeConfig:
-        """The configuration of a YAML file. Raises `ConfigInvalid`."""
-        return validated(cls, load_yaml_with_env(path, environ), str(path))
+        """The configuration of a YAML file. Raises `SettingsInvalid`."""
+        return Document.read(path, environ).as_model(cls)

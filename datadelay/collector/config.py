@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     HttpUrl,
     PositiveFloat,
@@ -20,11 +18,11 @@ from pydantic import (
 from datadelay.collector.reports import Rules
 from datadelay.model import NAME_MAX, NAME_PATTERN
 from datadelay.progress import Idle
-from datadelay.settings import load_yaml_with_env
-from datadelay.validation import validated
 from kafkaio import client
 from kafkaio.errors import ConfigError
 from kafkaio.eventtime import KAFKA, TimeOf
+from settings.document import Document
+from settings.keys import Keys
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 Ms = Annotated[int, Field(ge=0, le=3_650 * 86_400_000)]  # ten years: more is a mistake
@@ -40,11 +38,7 @@ def _as_text(given: object) -> object:
 KafkaProperties = Annotated[dict[str, str], BeforeValidator(_as_text)]
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
-
-
-class TopicSettings(_Settings):
+class TopicSettings(Keys):
     """A topic and what is known of its times.
 
     For LogAppendTime `disorder_ms` is the clock skew between brokers; for CreateTime it depends on the producers.
@@ -76,14 +70,14 @@ class TopicSettings(_Settings):
         )
 
 
-class GroupSettings(_Settings):
+class GroupSettings(Keys):
     """Positions of a Kafka consumer group."""
 
     kind: Literal["group"] = Field(alias="from")
     group: str = Field(min_length=1)
 
 
-class CheckpointSettings(_Settings):
+class CheckpointSettings(Keys):
     """Positions in a Spark checkpoint: a folder, or any URL that fsspec knows with its options."""
 
     kind: Literal["checkpoint"] = Field(alias="from")
@@ -91,7 +85,7 @@ class CheckpointSettings(_Settings):
     storage_options: dict[str, Any] = Field(default_factory=dict)
 
 
-class ZooKeeperSettings(_Settings):
+class ZooKeeperSettings(Keys):
     """Positions of a Storm Kafka spout: `<root>/<consumer_id>/partition_<n>`, or `.../<topic>/partition_<n>`."""
 
     kind: Literal["zookeeper"] = Field(alias="from")
@@ -102,7 +96,7 @@ class ZooKeeperSettings(_Settings):
     timeout_s: PositiveFloat = 10.0
 
 
-class StoreSettings(_Settings):
+class StoreSettings(Keys):
     """Where the store that a consumer feeds reports its generation: a JSON object over HTTP, and the key in it."""
 
     url: HttpUrl
@@ -110,7 +104,7 @@ class StoreSettings(_Settings):
     token: str | None = Field(default=None, min_length=1)
 
 
-class ConsumerSettings(_Settings):
+class ConsumerSettings(Keys):
     """A consumer: where it keeps its positions, and which topics it reads. `kafka` overrides the common properties."""
 
     consumer: Name
@@ -120,7 +114,7 @@ class ConsumerSettings(_Settings):
     store: StoreSettings | None = None
 
 
-class ApiSettings(_Settings):
+class ApiSettings(Keys):
     """The Data Delay API that the collector submits to."""
 
     url: str = Field(pattern="^https?://[^/]")
@@ -128,7 +122,7 @@ class ApiSettings(_Settings):
     ca_bundle: Path | None = None
 
 
-class CollectorConfig(_Settings):
+class CollectorConfig(Keys):
     """One collector: what a single run collects.
 
     deadline_s  for the whole run; shorter than the interval at which cron starts it
@@ -163,5 +157,5 @@ class CollectorConfig(_Settings):
 
     @classmethod
     def load(cls, path: Path) -> CollectorConfig:
-        """The configuration in a YAML file. Raises `ConfigInvalid`."""
-        return validated(cls, load_yaml_with_env(path), str(path))
+        """The configuration in a YAML file. Raises `SettingsInvalid`."""
+        return Document.read(path).as_model(cls)

@@ -56,6 +56,7 @@ from kafkaio.errors import KafkaIOError
 from kafkaio.eventtime import TimeOf
 from kafkaio.now import wall_ms
 from kafkaio.times import iso
+from settings.errors import SettingsInvalid
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ def collect(path: Path) -> int:
                 logger.error("%s is locked: the run before has not ended; nothing was done", config.lock_file)
                 return ExitCode.LOCKED
             return run(config)
-    except ConfigInvalid as error:
+    except (ConfigInvalid, SettingsInvalid) as error:
         logger.error("%s", error)
         return ExitCode.CONFIG
 

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from datadelay.errors import ConfigInvalid
-from datadelay.settings import load_yaml_with_env
-from datadelay.validation import validated
 from httpapi.server.auth import Scope, Tokens, load_tokens
-from storage.errors import StorageConfigInvalid
+from settings.document import Document
+from settings.keys import Keys
 from storage.model import Keep, Namespace
 
 READ_TOKEN_VARIABLE = "TEACUP_STORAGE_READ_TOKEN"
@@ -23,11 +21,7 @@ MAX_KEY_BYTES = 1024
 MAX_TAG_BYTES = 64
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class NamespaceSettings(_Settings):
+class NamespaceSettings(Keys):
     """One namespace. What it keeps is explained in `storage.model`."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -50,7 +44,7 @@ class NamespaceSettings(_Settings):
         return Namespace(self.name, self.keep, self.bound, self.retention_ms)
 
 
-class ServeConfig(_Settings):
+class ServeConfig(Keys):
     """A server's configuration."""
 
     store: str = Field(description="the back end's URL: lmdb:///var/lib/teacup/storage")
@@ -108,8 +102,5 @@ class ServeConfig(_Settings):
 
     @classmethod
     def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> ServeConfig:
-        """The configuration from a YAML file. Raises `StorageConfigInvalid`."""
-        try:
-            return validated(cls, load_yaml_with_env(path, environ), str(path))
-        except ConfigInvalid as error:
-            raise StorageConfigInvalid(str(error)) from error
+        """The configuration from a YAML file. Raises `SettingsInvalid`."""
+        return Document.read(path, environ).as_model(cls)

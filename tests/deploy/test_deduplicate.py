@@ -15,9 +15,10 @@ from dedup.batchtag import BatchTag
 from dedup.replayrange import ReplayRange
 from dedup.states import Attempt
 from deploy import sink
-from deploy.jobfile import JobFileError, load_job
+from deploy.jobfile import load_job
 from deploy.run import deduplication
 from kafkaio.exitcode import ExitCode
+from settings.errors import SettingsInvalid
 from tests.deploy.jobprocess import JobProcess, forget_last_commit, records, uncommitted
 from tests.deploy.test_sink import rows_about, ticket_with
 from tests.joins.spark import Put, produce
@@ -240,7 +241,7 @@ def test_what_cannot_work_is_refused(job, tmp_path, output, told):
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(job(**output)))
 
-    with pytest.raises(JobFileError) as error:
+    with pytest.raises(SettingsInvalid) as error:
         load_job(path)
 
     assert told in str(error.value)

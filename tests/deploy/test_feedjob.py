@@ -11,10 +11,11 @@ import yaml
 
 from deploy.feedjob import for_people, gathered
 from deploy.job import FeederJob
-from deploy.jobfile import JobFileError, load_job
+from deploy.jobfile import load_job
 from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
+from settings.errors import SettingsInvalid
 from tests.deploy.jobprocess import JobProcess
 from tests.joins.spark import Put, produce
 from tests.storage.storage_process import TOKEN, server_process
@@ -37,7 +38,7 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
     document["topics"]["dead_letter"] = document["right"]["topic"]
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
 
-    with pytest.raises(JobFileError) as raised:
+    with pytest.raises(SettingsInvalid) as raised:
         load_job(tmp_path / "job.yaml", {})
 
     assert {one.partition(":")[0] for one in raised.value.problems} == {

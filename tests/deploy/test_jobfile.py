@@ -13,9 +13,10 @@ import yaml
 
 from datadelay.progress import Idle
 from deploy.job import Select, WindowJob
-from deploy.jobfile import JobFileError, load_job
+from deploy.jobfile import load_job
 from deploy.jobtable import END, START, json_schema, markdown_table
 from joins.spec import Format, JoinSpec, Policy, Side
+from settings.errors import SettingsInvalid
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [*sorted((ROOT / "deploy" / "jobs").glob("window-join*.yaml")), ROOT / "deploy" / "jobs" / "lookup.yaml"]
@@ -188,7 +189,7 @@ def test_an_error_names_the_key_the_value_and_what_is_allowed(
     tmp_path: Path, key: str, value: object, where: str, told: str
 ) -> None:
     """One wrong key gives one problem, at its dotted path."""
-    with pytest.raises(JobFileError) as raised:
+    with pytest.raises(SettingsInvalid) as raised:
         _load(tmp_path, _with(key, value))
 
     (problem,) = raised.value.problems
@@ -213,7 +214,7 @@ def test_a_checkpoint_that_python_cannot_look_into_is_for_jobs_that_do_not_dedup
     output = {"topic": "joined", "delivery": "at-least-once", "deduplicate": {}}
 
     for document in (plain | {"output": output}, once | {"checkpoint": checkpoint}):
-        with pytest.raises(JobFileError) as raised:
+        with pytest.raises(SettingsInvalid) as raised:
             _load(tmp_path, document)
         (problem,) = raised.value.problems
         assert problem.startswith("checkpoint: ")
@@ -230,7 +231,7 @@ def test_speculation_is_for_output_in_transactions(tmp_path: Path) -> None:
 
     assert _load(tmp_path, asked).spark["spark.speculation"] == "true"
     for document in (at_least_once, once):
-        with pytest.raises(JobFileError) as raised:
+        with pytest.raises(SettingsInvalid) as raised:
             _load(tmp_path, document)
         (problem,) = raised.value.problems
         assert problem.startswith("spark.spark.speculation: ")
@@ -244,7 +245,7 @@ def test_all_errors_come_at_once(tmp_path: Path) -> None:
     document["output"] = {"topic": "impressions"}
     document["log"] = "xml"
 
-    with pytest.raises(JobFileError) as raised:
+    with pytest.raises(SettingsInvalid) as raised:
         _load(tmp_path, document)
 
     places = sorted(problem.split(":")[0] for problem in raised.value.problems)
@@ -274,7 +275,7 @@ def test_all_errors_come_at_once(tmp_path: Path) -> None:
 )
 def test_a_secret_is_never_echoed(tmp_path: Path, change: dict[str, Any]) -> None:
     """Not from the environment, not from a property, not from a key in the wrong place."""
-    with pytest.raises(JobFileError) as raised:
+    with pytest.raises(SettingsInvalid) as raised:
         _load(tmp_path, GOOD | change, {"SECRET": "hunter2"})
 
     assert "hunter2" not in str(raised.value)

@@ -9,8 +9,9 @@ import yaml
 
 from datadelay.collector.config import CollectorConfig
 from deploy.job import FeederJob, WindowJob
-from deploy.jobfile import JobFileError, load_job
+from deploy.jobfile import load_job
 from joins.lookup.spec import LookupSpec
+from settings.errors import SettingsInvalid
 from storage.api.config import ServeConfig
 
 JOBS = Path(__file__).parents[2] / "deploy" / "jobs"
@@ -87,7 +88,7 @@ def test_a_wrong_address_of_the_store_is_reported_by_check(
     document["storage"][key] = value
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
 
-    with pytest.raises(JobFileError) as raised:
+    with pytest.raises(SettingsInvalid) as raised:
         load_job(tmp_path / "job.yaml", {})
 
     (problem,) = raised.value.problems
@@ -112,7 +113,7 @@ def test_wrong_keys_of_a_lookup_join_are_reported_with_what_is_allowed(
     document = yaml.safe_load((JOBS / "lookup.yaml").read_text()) | change
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
 
-    with pytest.raises(JobFileError) as raised:
+    with pytest.raises(SettingsInvalid) as raised:
         load_job(tmp_path / "job.yaml", {})
 
     (problem,) = raised.value.problems

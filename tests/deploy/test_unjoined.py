@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from datadelay.model import PartitionReport, Submission
 from deploy.cli import app
-from deploy.jobfile import JobFileError, load_job
+from deploy.jobfile import load_job
 from deploy.lock import checkpoint_lock
 from deploy.unjoinedjob import Logs, for_people, gathered, look, run_unjoined
 from deploy.unjoinedstage import Work, carry_out, pieces_of
@@ -28,6 +28,7 @@ from kafkaio.exitcode import ExitCode
 from kafkaio.fenced import transactional
 from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter
+from settings.errors import SettingsInvalid
 from tests.datadelay.api import delay_server
 from tests.deploy.jobprocess import JobProcess, records
 from tests.joins.spark import Put, history, produce
@@ -361,7 +362,7 @@ def test_a_select_cannot_remove_the_headers(content, tmp_path):
     content["output"]["select"] = {"key": "key", "value": "left_value", "headers": {"teacup.right": "'0:0'"}}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(content))
 
-    with pytest.raises(JobFileError, match=r"output.select.headers.teacup.right"):
+    with pytest.raises(SettingsInvalid, match=r"output.select.headers.teacup.right"):
         load_job(tmp_path / "job.yaml")
 
 

@@ -10,8 +10,8 @@ import yaml
 
 from httpapi.errors import ServerMisconfigured
 from httpapi.server.auth import new_token
+from settings.errors import SettingsInvalid
 from storage.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, NamespaceSettings, ServeConfig
-from storage.errors import StorageConfigInvalid
 from storage.model import Keep, Namespace
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def test_every_setting_is_documented() -> None:
         ({"namespaces": [{"name": "a/b"}]}, "'a/b' is not allowed"),
         ({"namespaces": [{"name": "a", "bound": 2}]}, "bound 2 needs `keep: all`"),
         ({"namespaces": [{"name": "a", "keep": "some"}]}, "latest"),
-        ({"namespaces": [{"name": "a", "ttl": 1}]}, "ttl: unknown key; allowed: bound, keep"),
+        ({"namespaces": [{"name": "a", "ttl": 1}]}, "ttl: unknown key; allowed: name, keep"),
         ({"anonymous": ["c:read"]}, r"scopes \['c:read'\]"),
         ({"workers": 0}, "workers"),
         ({"store": None}, "store"),
@@ -55,7 +55,7 @@ def test_every_setting_is_documented() -> None:
 )
 def test_wrong_settings_are_named(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
     """With what is allowed."""
-    with pytest.raises(StorageConfigInvalid, match=told):
+    with pytest.raises(SettingsInvalid, match=told):
         loaded(tmp_path, **changes)
 
 

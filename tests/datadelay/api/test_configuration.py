@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from datadelay.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, ServeConfig
-from datadelay.errors import ConfigInvalid
 from httpapi.server.auth import Scope
+from settings.errors import SettingsInvalid
 
 DATABASE = "sqlite:////var/lib/teacup/delay.db"
 
@@ -66,8 +66,8 @@ def test_loads_yaml_with_the_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("port: 1", "database: missing"),
-        (f"database: {DATABASE}\nprot: 1", "prot: unknown key; allowed: .*port"),
+        ("port: 1", "database: is missing; it is: SQLAlchemy URL"),
+        (f"database: {DATABASE}\nprot: 1", r"prot: unknown key; did you mean port\? allowed: "),
         ("database: postgresql://x/y", "must name a SQLite file"),
         ("database: 'sqlite://'", "must name a SQLite file"),
         ("database: what", "is no database URL"),
@@ -83,6 +83,6 @@ def test_refuses_a_configuration_with_the_place_that_is_wrong(tmp_path: Path, te
     path = tmp_path / "serve.yaml"
     path.write_text(text)
 
-    with pytest.raises(ConfigInvalid, match=message) as raised:
+    with pytest.raises(SettingsInvalid, match=message) as raised:
         ServeConfig.load(path)
     assert str(raised.value).startswith(str(path))

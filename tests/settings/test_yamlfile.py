@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from datadelay.errors import ConfigInvalid
-from datadelay.settings import load_yaml_with_env
+from settings.document import Document
+from settings.errors import SettingsInvalid
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -20,7 +20,7 @@ def test_variables_are_replaced_in_text_values_only(tmp_path: Path) -> None:
     """A value that looks like YAML stays text: the environment cannot change the structure."""
     path = _file(tmp_path, "a: x-${NAME}-${OTHER:-d}\nlist: ['${NAME}']\nn: 3\nempty: ${NONE:-}\n")
 
-    settings = load_yaml_with_env(path, {"NAME": "[1, 2]"})
+    settings = Document.read(path, {"NAME": "[1, 2]"}).mapping()
 
     assert settings == {"a": "x-[1, 2]-d", "list": ["[1, 2]"], "n": 3, "empty": ""}
 
@@ -29,8 +29,8 @@ def test_every_missing_variable_is_named_with_its_key(tmp_path: Path) -> None:
     """All at once, including text that only looks like a variable."""
     path = _file(tmp_path, "kafka: {sasl.password: '${PASSWORD}'}\nlist: ['${HOST}', '${no name}']\n")
 
-    with pytest.raises(ConfigInvalid) as raised:
-        load_yaml_with_env(path, {})
+    with pytest.raises(SettingsInvalid) as raised:
+        Document.read(path, {}).mapping()
 
     message = str(raised.value)
     assert "kafka.sasl.password: the environment has no PASSWORD" in message
@@ -42,15 +42,15 @@ def test_a_key_that_is_given_twice_is_refused(tmp_path: Path) -> None:
     """YAML would silently take the second."""
     path = _file(tmp_path, "a: 1\nb: 2\na: 3\n")
 
-    with pytest.raises(ConfigInvalid, match=r"line 3, column 1: not YAML: the key 'a' stands twice"):
-        load_yaml_with_env(path, {})
+    with pytest.raises(SettingsInvalid, match=r"line 3, column 1: not YAML: the key 'a' stands twice"):
+        Document.read(path, {}).mapping()
 
 
 def test_a_time_stays_the_text_that_was_written(tmp_path: Path) -> None:
     """A time without a zone must be recognisable as such."""
     path = _file(tmp_path, "start: 2026-01-02T03:04:05\n")
 
-    assert load_yaml_with_env(path, {}) == {"start": "2026-01-02T03:04:05"}
+    assert Document.read(path, {}).mapping() == {"start": "2026-01-02T03:04:05"}
 
 
 @pytest.mark.parametrize("text", ["password: 'hunter2\n", "password: hunter2: x\n", "- hunter2\n", "hunter2\n"])
@@ -58,8 +58,8 @@ def test_a_file_that_is_no_mapping_is_refused_without_quoting_it(tmp_path: Path,
     """The line that does not parse may contain a secret."""
     path = _file(tmp_path, text)
 
-    with pytest.raises(ConfigInvalid) as raised:
-        load_yaml_with_env(path, {})
+    with pytest.raises(SettingsInvalid) as raised:
+        Document.read(path, {}).mapping()
 
     assert str(path) in str(raised.value)
     assert "hunter2" not in str(raised.value)
@@ -67,5 +67,5 @@ def test_a_file_that_is_no_mapping_is_refused_without_quoting_it(tmp_path: Path,
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """The path, and that it cannot be read."""
-    with pytest.raises(ConfigInvalid, match=r"missing\.yaml cannot be read"):
-        load_yaml_with_env(tmp_path / "missing.yaml", {})
+    with pytest.raises(SettingsInvalid, match=r"missing\.yaml cannot be read"):
+        Document.read(tmp_path / "missing.yaml", {}).mapping()

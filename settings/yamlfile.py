@@ -10,7 +10,6 @@ time stays text, where YAML would drop its zone.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -18,38 +17,27 @@ from typing import Any
 
 import yaml
 
-from datadelay.errors import ConfigInvalid
+from settings.errors import SettingsInvalid
+from settings.problems import Problems
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
-Problems = list[tuple[tuple[str | int, ...], str]]
-"""Where (keys and list indexes from the top) and what."""
-
-
-def load_yaml_with_env(path: Path, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """The mapping in a YAML file, with variables replaced. Raises `ConfigInvalid` with every problem."""
-    document, problems = with_env(load_yaml(path), environ)
-    if problems:
-        lines = "".join(f"\n  {dotted(where)}: {what}" for where, what in problems)
-        raise ConfigInvalid(f"{path}:{lines}")
-    return document
-
 
 def load_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, unchanged. Raises `ConfigInvalid`."""
+    """The mapping in a YAML file, unchanged. Raises `SettingsInvalid`."""
     try:
         # From the open file, not from its text: then PyYAML does not quote lines, which may contain a secret.
         with path.open(encoding="utf-8") as file:
             document = yaml.load(file, _StrictLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigInvalid(f"{path}{at}: not YAML: {error.problem}") from error
+        at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise SettingsInvalid(path, [f"{at}not YAML: {error.problem}"]) from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigInvalid(f"{path} cannot be read as YAML: {error}") from error
+        raise SettingsInvalid(path, [f"{path} cannot be read as YAML: {error}"]) from error
     if not isinstance(document, dict):
-        raise ConfigInvalid(f"{path}: expected a mapping of settings, found {type(document).__name__}")
+        raise SettingsInvalid(path, [f"expected a mapping of settings, found {type(document).__name__}"])
     return document
 
 
@@ -65,11 +53,6 @@ def with_env(document: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[d
         return _text(value, where, environ, problems) if isinstance(value, str) else value
 
     return {key: replaced(value, (key,)) for key, value in document.items()}, problems
-
-
-def dotted(where: tuple[str | int, ...]) -> str:
-    """A place in a document as people write it: `left.topic`."""
-    return ".".join(map(str, where))
 
 
 def _text(text: str, where: tuple[str | int, ...], environ: Mapping[str, str], problems: Problems) -> str:

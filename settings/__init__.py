@@ -1,0 +1,8 @@
+"""Configuration files of jobs, collectors and servers: read and validated in one place, every problem at once.
+
+keys.py       the base of the models that say which keys a file may have
+yamlfile.py   YAML text to plain values, `${NAME}` replaced from the environment
+document.py   a file, read and validated: what others call
+problems.py   what pydantic found, as `where: what, and what is allowed`
+errors.py     `SettingsInvalid`, the only error of this package                                   (pure)
+"""

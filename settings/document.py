@@ -1,0 +1,66 @@
+"""A configuration file, read and validated: `Document.read(path).as_model(Keys)`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from settings.errors import SettingsInvalid
+from settings.problems import Problems, lines, problems_of
+from settings.yamlfile import load_yaml, with_env
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML file as data. It may hold secrets, so its repr shows only its source.
+
+    raw      the mapping as it is in the file
+    values   the same with variables replaced
+    unset    variables that could not be replaced
+    """
+
+    source: Path
+    raw: Mapping[str, Any]
+    values: Mapping[str, Any]
+    unset: Problems
+
+    def __repr__(self) -> str:
+        return f"Document({str(self.source)!r})"
+
+    @classmethod
+    def read(cls, path: Path, environ: Mapping[str, str] = os.environ) -> Document:
+        """The document in a YAML file. Raises `SettingsInvalid` if it is not a mapping in YAML."""
+        raw = load_yaml(path)
+        values, unset = with_env(raw, environ)
+        return cls(path, raw, values, unset)
+
+    def mapping(self) -> dict[str, Any]:
+        """Its values, whatever they are. Raises `SettingsInvalid` for variables that are not set."""
+        if self.unset:
+            raise self.refused(self.unset)
+        return dict(self.values)
+
+    def as_model(self, model: type[M], also: Problems | None = None) -> M:
+        """Its values as a model. Raises `SettingsInvalid` with every problem; `also`: what the caller found."""
+        try:
+            keys, found = model.model_validate(self.values), []
+        except ValidationError as error:
+            keys, found = None, problems_of(model, self.raw, error)
+        problems = list(self.unset)
+        for more in (found, also or []):
+            known = {where for where, _ in problems}
+            problems += [one for one in more if one[0] not in known]
+        if keys is None or problems:
+            raise self.refused(problems) from None  # pydantic's error quotes secrets
+        return keys
+
+    def refused(self, problems: Problems) -> SettingsInvalid:
+        """The error that reports these problems."""
+        return SettingsInvalid(self.source, lines(problems))

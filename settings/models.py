@@ -1,0 +1,69 @@
+"""The keys that a model allows at a place of a file, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from settings.keys import Where
+
+
+def meanings(model: type[BaseModel]) -> dict[str, str]:
+    """The keys of a model as they are written in a file, and what each means."""
+    return {field.alias or name: field.description or "" for name, field in model.model_fields.items()}
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that a value of this type may be, or contain."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from models_in(part)
+
+
+def split(model: type[BaseModel], key: str) -> Where:
+    """The place that a dotted key means: `kafka.bootstrap.servers` is two steps, as properties have dots themselves."""
+    first, dot, rest = key.partition(".")
+    field = _field(model, first)
+    inner = None if field is None else next(models_in(field), None)
+    if not dot:
+        return (first,)
+    return (first, rest) if inner is None else (first, *split(inner, rest))
+
+
+def walked(
+    model: type[BaseModel], loc: tuple[int | str, ...]
+) -> tuple[Where, type[BaseModel] | None, type[BaseModel] | None]:
+    """The place in the file, the model around it and the model at it; None where any key is allowed (properties).
+
+    Pydantic's place also has a step for which model of a union was chosen; the file has none.
+    """
+    outer: type[BaseModel] | None = None
+    candidates: list[type[BaseModel]] = [model]
+    where: list[str | int] = []
+    for step in loc:
+        if isinstance(step, str) and step.startswith("<"):  # the tag of a union in which not all are models
+            continue
+        if len(candidates) > 1:
+            candidates = [one for one in candidates if _is_tagged(one, step)]
+            continue
+        where.append(step)
+        if isinstance(step, int):
+            continue
+        outer = candidates[0] if candidates else None
+        field = None if outer is None else _field(outer, step)
+        candidates = list(dict.fromkeys(models_in(field)))
+    return tuple(where), outer, candidates[0] if candidates else None
+
+
+def _is_tagged(model: type[BaseModel], tag: int | str) -> bool:
+    """A key of the model that allows only `tag` chooses it from a union."""
+    return any(tag in get_args(field.annotation) for field in model.model_fields.values())
+
+
+def _field(model: type[BaseModel], key: str) -> Any:
+    """The type of a key; None if there is no such key."""
+    found = (field.annotation for name, field in model.model_fields.items() if key == (field.alias or name))
+    return next(found, None)

@@ -1,0 +1,134 @@
+"""What pydantic found wrong in a file, as problems: the place, the value, and what is allowed there.
+
+The value is shown as it is in the file, so that values from the environment are never echoed. Values of secret names,
+of unknown keys, and texts in place of a mapping are not shown at all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from kafkaio.secrets import MASK, is_secret
+from settings.keys import Where
+from settings.models import meanings, walked
+
+Problems = list[tuple[Where, str]]
+"""Where and what."""
+
+_LONGEST_SHOWN = 80
+_OF_NAMES = ("[A-Za-z0-9._-]", "[A-Za-z0-9_.-]")
+_IN_OUR_WORDS = {
+    "literal_error": "give {expected}",
+    "enum": "give {expected}",
+    "union_tag_invalid": "give {expected_tags}",
+    "string_pattern_mismatch": "give a text of the form {pattern}",
+    "string_too_short": "give a text that is not empty",
+    "string_too_long": "give at most {max_length} characters",
+    "string_type": "give a text; quote what YAML takes for something else",
+    "path_type": "give a path",
+    "int_type": "give a whole number",
+    "int_parsing": "give a whole number",
+    "int_from_float": "give a whole number",
+    "float_type": "give a number",
+    "float_parsing": "give a number",
+    "bool_type": "give true or false",
+    "bool_parsing": "give true or false",
+    "greater_than_equal": "give {ge} or more",
+    "greater_than": "give more than {gt}",
+    "less_than_equal": "give {le} or less",
+    "too_short": "give at least {min_length}",
+    "tuple_type": "give a list",
+    "list_type": "give a list",
+    "frozen_set_type": "give a list",
+    "none_required": "leave it out",
+}
+"""Where pydantic's words are meant for programmers."""
+
+
+def problems_of(model: type[BaseModel], raw: Mapping[str, Any], error: ValidationError) -> Problems:
+    """Every problem of a document that `model` refused.
+
+    raw   the document as it is in the file, from which values are shown
+    """
+    parts = error.errors(include_url=False)
+    # A list whose items were refused is also reported as too short.
+    told = [part for part in parts if not (part["type"] == "too_short" and _has_inner(part, parts))]
+    return [_problem(model, raw, part) for part in told]
+
+
+def lines(problems: Problems) -> list[str]:
+    """`where: what`, with the place as people write it: `left.topic`."""
+    return [f"{dotted(where)}: {what}" if where else what for where, what in problems]
+
+
+def dotted(where: Where) -> str:
+    """A place in a document as people write it: `left.topic`."""
+    return ".".join(map(str, where))
+
+
+def shown(raw: Mapping[str, Any], where: Where) -> str:
+    """A value as it is in the file, quoted and shortened; secrets masked."""
+    value = MASK if any(is_secret(str(step)) for step in where) else _found(raw, where)[1]
+    text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+
+
+def _has_inner(outer: ErrorDetails, parts: list[ErrorDetails]) -> bool:
+    depth = len(outer["loc"])
+    return any(len(part["loc"]) > depth and part["loc"][:depth] == outer["loc"] for part in parts)
+
+
+def _problem(model: type[BaseModel], raw: Mapping[str, Any], error: ErrorDetails) -> tuple[Where, str]:
+    where, outer, inner = walked(model, error["loc"])
+    kind = error["type"]
+    if kind == "missing":
+        meaning = {} if outer is None else meanings(outer)
+        told = meaning.get(str(where[-1]))
+        return where, "is missing" + (f"; it is: {told}" if told else "")
+    if kind == "extra_forbidden":
+        allowed = [] if outer is None else list(meanings(outer))
+        close = difflib.get_close_matches(str(where[-1]), allowed, 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        return where, f"unknown key; {hint}allowed: {', '.join(allowed)}"
+    if kind in ("model_type", "dict_type", "model_attributes_type"):
+        keys = f" with {', '.join(meanings(inner))}" if inner else " of names to values"
+        return where, f"give a mapping{keys}; this is {_kind_of(_found(raw, where)[1])}"
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        where = (*where, error["ctx"]["discriminator"].rsplit(" ", 1)[-1].strip("'"))  # the alias is the last
+    if kind == "union_tag_not_found":
+        return where, "is missing"
+    message = _allowed(error)
+    there, value = _found(raw, where)
+    if message.startswith("is ") or not there or isinstance(value, dict | list):
+        return where, message
+    return where, f"{shown(raw, where)} is not allowed: {message}"
+
+
+def _allowed(error: ErrorDetails) -> str:
+    """What a value must be."""
+    context = error.get("ctx", {})
+    if any(letters in context.get("pattern", "") for letters in _OF_NAMES):
+        return "only letters, digits, dot, underscore and hyphen"
+    template = _IN_OUR_WORDS.get(error["type"])
+    return template.format(**context).replace("'", "") if template else error["msg"].removeprefix("Value error, ")
+
+
+def _found(document: Any, where: Where) -> tuple[bool, Any]:
+    """Whether there is a value at a place, and the value."""
+    for step in where:
+        try:
+            document = document[step]
+        except (KeyError, IndexError, TypeError):  # TypeError: a step into a text, or into nothing
+            return False, None
+    return True, document
+
+
+def _kind_of(value: Any) -> str:
+    names = {str: "a text", dict: "a mapping", list: "a list", bool: "true or false", type(None): "empty"}
+    return names.get(type(value), "a number")
