@@ -14,7 +14,7 @@ from deploy.cli_storage import storage_app
 from kafkaio.exitcode import ExitCode, listed
 
 if TYPE_CHECKING:
-    from deploy.jobfile import Job
+    from deploy.jobfile.load import Job
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -94,8 +94,8 @@ def schema(
     """Print the JSON schema of job files."""
     import json
 
-    from deploy.jobfile import KINDS
-    from deploy.jobtable import json_schema, markdown_table
+    from deploy.jobfile.load import KINDS
+    from deploy.jobfile.reference import json_schema, markdown_table
 
     if kind not in KINDS:
         raise typer.BadParameter(f"{kind!r} is no kind of job; give {' or '.join(KINDS)}", param_hint="--kind")
@@ -154,7 +154,7 @@ def unjoined_of(job_file: Path, start: str | None) -> ExitCode:
         return ExitCode.BAD_JOB_FILE
     _log()
     from deploy.job import WindowJob
-    from deploy.jobvalues import start_at
+    from deploy.jobfile.values import start_at
     from deploy.session import SessionRefused
     from joins.lookup.spec import LookupSpec
 
@@ -179,7 +179,7 @@ def unjoined_of(job_file: Path, start: str | None) -> ExitCode:
 
 
 def _load(job_file: Path) -> Job | None:
-    from deploy.jobfile import load_job
+    from deploy.jobfile.load import load_job
     from settings.errors import SettingsInvalid
 
     try:

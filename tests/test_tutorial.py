@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.jobfile import load_job
+from deploy.jobfile.load import load_job
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 
 from deploy import durable
 from deploy.checkpoint import Checkpoint, CheckpointUnreadable
-from deploy.jobfile import load_job
+from deploy.jobfile.load import load_job
 from joins.spec import JoinSpec, Side
 from joins.window.stage import ticket_digest
 from joins.window.state import Admission

@@ -13,7 +13,7 @@ from dedup.topicsource import Ranges, following
 from deploy.accounts import AccountsDiffer
 from deploy.cli import app
 from deploy.dedupjob import gathered, without_any_id
-from deploy.jobfile import load_job
+from deploy.jobfile.load import load_job
 from kafkaio.exitcode import ExitCode
 from kafkaio.topiclog import Ends
 from kafkaio.writer import TopicWriter

@@ -15,7 +15,7 @@ from dedup.batchtag import BatchTag
 from dedup.replayrange import ReplayRange
 from dedup.states import Attempt
 from deploy import sink
-from deploy.jobfile import load_job
+from deploy.jobfile.load import load_job
 from deploy.run import deduplication
 from kafkaio.exitcode import ExitCode
 from settings.errors import SettingsInvalid

@@ -11,7 +11,7 @@ import yaml
 
 from deploy.feedjob import for_people, gathered
 from deploy.job import FeederJob
-from deploy.jobfile import load_job
+from deploy.jobfile.load import load_job
 from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms

@@ -170,7 +170,7 @@ def test_sigterm_finishes_the_batch(kafka, job, tmp_path):
 STOPPED = """
 import sys
 from pathlib import Path
-from deploy.jobfile import load_job
+from deploy.jobfile.load import load_job
 from deploy.run import _run
 stop_file = Path(sys.argv[1]).with_name("stop")
 stop_file.touch()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from datadelay.model import PartitionReport, Submission
 from deploy.cli import app
-from deploy.jobfile import load_job
+from deploy.jobfile.load import load_job
 from deploy.lock import checkpoint_lock
 from deploy.unjoinedjob import Logs, for_people, gathered, look, run_unjoined
 from deploy.unjoinedstage import Work, carry_out, pieces_of

@@ -1,4 +1,4 @@
-"""The keys of job files for readers: JSON schema, and the table of docs/reference.md. Made from `deploy.jobmodel`."""
+"""The keys of job files for readers, made from their models: JSON schema, and the table of docs/reference.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from deploy.jobmodel import WindowJoinKeys
+from deploy.jobfile.joinkeys import WindowJoinKeys
 from settings.models import models_in
 
 START, END = "<!-- config:start -->", "<!-- config:end -->"

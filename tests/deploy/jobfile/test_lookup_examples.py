@@ -9,12 +9,12 @@ import yaml
 
 from datadelay.collector.config import CollectorConfig
 from deploy.job import FeederJob, WindowJob
-from deploy.jobfile import load_job
+from deploy.jobfile.load import load_job
 from joins.lookup.spec import LookupSpec
 from settings.errors import SettingsInvalid
 from storage.api.config import ServeConfig
 
-JOBS = Path(__file__).parents[2] / "deploy" / "jobs"
+JOBS = Path(__file__).parents[3] / "deploy" / "jobs"
 
 
 def example_join() -> LookupSpec:

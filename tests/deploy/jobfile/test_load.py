@@ -13,12 +13,12 @@ import yaml
 
 from datadelay.progress import Idle
 from deploy.job import Select, WindowJob
-from deploy.jobfile import load_job
-from deploy.jobtable import END, START, json_schema, markdown_table
+from deploy.jobfile.load import load_job
+from deploy.jobfile.reference import END, START, json_schema, markdown_table
 from joins.spec import Format, JoinSpec, Policy, Side
 from settings.errors import SettingsInvalid
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = [*sorted((ROOT / "deploy" / "jobs").glob("window-join*.yaml")), ROOT / "deploy" / "jobs" / "lookup.yaml"]
 DROPPED = object()
 

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from dedup.spark import location_problem
 from deploy import sparkconf
-from deploy.kafkakeys import unknown_or_invalid
+from deploy.jobfile.librdkafka import unknown_or_invalid
 from joins.spec import LONGEST_MS
 from kafkaio import client
 from kafkaio.errors import ConfigError

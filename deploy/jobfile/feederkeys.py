@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from deploy.job import FeederJob
-from deploy.jobmodel import EveryKeys, SideKeys, Trigger
-from deploy.jobvalues import (
+from deploy.jobfile.joinkeys import EveryKeys, SideKeys, Trigger
+from deploy.jobfile.values import (
     ApiUrl,
     Duration,
     KafkaProperties,

@@ -1,6 +1,6 @@
 """A job file (YAML) becomes a job: validated completely before anything connects, all errors reported at once.
 
-settings.document.Document -> models of `deploy.jobmodel` -> WindowJob, DedupJob or FeederJob
+settings.document.Document -> models of `deploy.jobfile.joinkeys` -> WindowJob, DedupJob or FeederJob
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from dedup.identity import Identity, Within
 from dedup.replayrange import DedupConfig
-from deploy.feedermodel import FeederKeys, feeder_job
 from deploy.job import DedupJob, Deduplicate, FeederJob, Output, Select, WindowJob
-from deploy.jobmodel import DedupKeys, EveryKeys, LookupJoinKeys, SideKeys, WindowJoinKeys
+from deploy.jobfile.feederkeys import FeederKeys, feeder_job
+from deploy.jobfile.joinkeys import DedupKeys, EveryKeys, LookupJoinKeys, SideKeys, WindowJoinKeys
 from joins.errors import SpecError
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
 from joins.spec import JoinSpec, Side

@@ -7,7 +7,7 @@ import re
 
 from confluent_kafka import KafkaException, Producer
 
-_silent = logging.getLogger("teacup.kafkakeys")
+_silent = logging.getLogger("teacup.librdkafka")
 _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
 

@@ -1,6 +1,6 @@
-"""The keys of a job file: types, units, defaults and meanings, defined only here.
+"""The keys of a join's job file: types, units, defaults and meanings, defined only here.
 
-The JSON schema, the table in the documentation and the messages of `deploy.jobfile` are generated from these models.
+The JSON schema, the table in the documentation and the messages of `deploy.jobfile.load` are made from these models.
 Defaults are given as people write them (`10s`); values come out in milliseconds.
 """
 
@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from datadelay.progress import Idle
-from deploy.jobvalues import (
+from deploy.jobfile.values import (
     ApiUrl,
     Duration,
     KafkaProperties,
