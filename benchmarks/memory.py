@@ -36,6 +36,7 @@ from joins.window.slices import Slice
 from joins.window.stage import SUMMARY, TICKET
 from joins.window.window import Window
 from kafkaio.rangereader import RangeReader
+from kafkaio.times import EARLIEST_MS
 from kafkaio.writer import TopicWriter
 
 TIME_MS = 1_700_000_000_000
@@ -81,7 +82,7 @@ def joined(kafka: dict[str, str], spec: JoinSpec, left: int, right: int, number:
     yield about(TICKET, {"bucket": 0, "number": number, "generation": "bench", "left_since_ms": None})
     for batch in RangeReader(spec.left.topic, kafka).read(0, 0, left):
         records = pl.DataFrame(pl.from_arrow(batch)).rename({"timestamp": "time"}).select(name).cast(RECORD)
-        for rows in window.join(records, late=False, expiry_ms=-(2**62)):
+        for rows in window.join(records, late=False, expiry_ms=EARLIEST_MS):
             for part in in_chunks(rows):
                 yield from part.to_arrow().to_batches()
     yield about(SUMMARY, {"bucket": 0, "number": number, "read": {"left": left}, "rows": {"matched": left}})

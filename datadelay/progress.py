@@ -30,9 +30,10 @@ from enum import StrEnum
 
 from kafkaio.blocksearch import block_size
 from kafkaio.eventtime import proven, typical
+from kafkaio.times import EARLIEST_MS
 
-UNKNOWN = -(2**62)
-"""The progress of a partition about which nothing is known: no record is below it (int64 milliseconds, far past)."""
+UNKNOWN = EARLIEST_MS
+"""The progress of a partition about which nothing is known: no record is below it."""
 
 
 class Idle(StrEnum):

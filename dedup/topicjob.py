@@ -51,6 +51,7 @@ from kafkaio.opentransaction import wait_until_readable
 from kafkaio.perprocess import PerProcess
 from kafkaio.producible import TopicLimits, batch_bytes, record_bytes, restamped
 from kafkaio.rangereader import RangeReader, open_reader
+from kafkaio.times import UNLIMITED_MS
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.topiclog import Ends
 from kafkaio.writer import TopicWriter, discard_writer, open_writer
@@ -59,7 +60,6 @@ log = logging.getLogger("dedup")
 
 FUTURE_SKEW_MS = 60_000
 OPEN_WINDOWS = 64  # of partitions, in each process: one with more rereads their windows for each batch
-_FOR_GOOD_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +133,10 @@ class OutputWindow:
         p, window_ms, size = self._partition, self._job.window_ms, block_size(self._log.outliers)
         block = self._log.last_times({p: ends.stable}, now_ms + FUTURE_SKEW_MS, size)[p]
         if len(block) < size:
-            return ends.start, window_ms if self._since_ms is None else _FOR_GOOD_MS  # too few to go by
+            return ends.start, window_ms if self._since_ms is None else UNLIMITED_MS  # too few to go by
         since_ms, kept_ms = min(typical([at for _, at in block]), now_ms) - window_ms, window_ms
         if self._since_ms is not None:
-            since_ms, kept_ms = min(since_ms, self._since_ms - window_ms), _FOR_GOOD_MS
+            since_ms, kept_ms = min(since_ms, self._since_ms - window_ms), UNLIMITED_MS
         return min(max(self._log.estimate({p: since_ms})[p], ends.start), ends.stable), kept_ms
 
     def close(self) -> None:

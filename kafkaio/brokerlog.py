@@ -25,8 +25,9 @@ from confluent_kafka import admin as kafka_admin
 from kafkaio import client
 from kafkaio.blocksearch import Probe, Timed, block_size, borne_out, search
 from kafkaio.errors import KafkaUnavailable
-from kafkaio.eventtime import ANY_SKEW_MS, OUTLIERS, TimeOf, ceilings, event_times, typical, valid
+from kafkaio.eventtime import OUTLIERS, TimeOf, ceilings, event_times, typical, valid
 from kafkaio.pointread import PointReader, Record
+from kafkaio.times import LATEST_MS, UNLIMITED_MS
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
 
 # These are untyped.
@@ -55,7 +56,7 @@ class BrokerLog:
         time_of: TimeOf | None = None,
         *,
         outliers: int = OUTLIERS,
-        max_future_skew_ms: int = ANY_SKEW_MS,
+        max_future_skew_ms: int = UNLIMITED_MS,
     ) -> None:
         self._outliers = outliers
         self._skew_ms = max_future_skew_ms
@@ -115,7 +116,7 @@ class BrokerLog:
             return {p: _or_beyond(found.offset) for p, found in self._index(times_ms).items()}
         ends = self.ends()
         queries = {p: TimeQuery(at, ends[p].start, ends[p].stable) for p, at in times_ms.items()}
-        answers = self._search(queries, 1 << 62, outliers=0)
+        answers = self._search(queries, LATEST_MS, outliers=0)
         return {p: one.offset if one.reached else BEYOND_THE_LOG for p, one in answers.items()}
 
     def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:

@@ -31,14 +31,13 @@ import pyarrow.compute as pc
 
 from kafkaio.duck import connection
 from kafkaio.errors import ConfigError
+from kafkaio.times import UNLIMITED_MS
 
 KAFKA = "kafka"
 LOG_APPEND_TIME = 2
 """The timestamp type of a record whose timestamp the broker set on append."""
 OUTLIERS = 16
 """How many of 2 * OUTLIERS + 1 consecutive valid records may have a time that lies."""
-ANY_SKEW_MS = 1 << 62
-"""As the skew of `ceilings`: append times bound nothing."""
 _PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"[^"]+")|\[\d+\])+')
 _ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 
@@ -89,7 +88,7 @@ def ceilings(timestamps: pa.Array, timestamp_types: pa.Array, ceiling_ms: int, s
     """
     clock = pa.scalar(ceiling_ms, pa.int64())
     appended = pc.fill_null(pc.equal(timestamp_types, LOG_APPEND_TIME), False)
-    if skew_ms >= ANY_SKEW_MS or not pc.any(appended).as_py():
+    if skew_ms >= UNLIMITED_MS or not pc.any(appended).as_py():
         return pa.repeat(clock, len(timestamps))
     by_append = pc.min_element_wise(pc.add(timestamps, pa.scalar(skew_ms, pa.int64())), clock)
     return pc.if_else(appended, by_append, clock)

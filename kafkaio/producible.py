@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from kafkaio.errors import RecordTooLarge
 from kafkaio.headers import OMITTED, PREFIX, TIME
+from kafkaio.times import UNLIMITED_MS
 
 MARGIN_MS = 60_000
-FOR_EVER_MS = 1 << 62
 BATCH_OVERHEAD = 61
 OURS_AT_MOST = 1_024
 """The most that our own headers, and the framing of a record and its batch, ever take."""
@@ -83,7 +83,7 @@ class TopicLimits:
     def _span(self, now_ms: int) -> tuple[int, int]:
         """The first and the last timestamp that the topic accepts."""
         before, after = (
-            FOR_EVER_MS if limit is None else limit - min(MARGIN_MS, limit // 2)
+            UNLIMITED_MS if limit is None else limit - min(MARGIN_MS, limit // 2)
             for limit in (self.before_ms, self.after_ms)
         )
         return max(now_ms - before, 1), now_ms + after
@@ -104,7 +104,7 @@ def limits_from(topic: str, config: dict[str, str], producer: dict[str, str], la
     """
     stamped_there = config.get("message.timestamp.type") == "LogAppendTime"
     before, after = (
-        None if stamped_there else int(config.get(f"message.timestamp.{side}.max.ms", FOR_EVER_MS))
+        None if stamped_there else int(config.get(f"message.timestamp.{side}.max.ms", UNLIMITED_MS))
         for side in ("before", "after")
     )
     ours = producer.get("compression.type", producer.get("compression.codec", "none"))

@@ -1,8 +1,20 @@
-"""Times are int64 milliseconds since the epoch, UTC. Here: how people see one. Pure."""
+"""Times are int64 milliseconds since the epoch, UTC. Here: their bounds, and how people see one. Pure.
+
+The bounds lie half-way to those of int64, so that any real time or duration can be added to them, or subtracted.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+
+EARLIEST_MS = -(2**62)
+"""Before every time: as a lower bound it excludes nothing."""
+
+LATEST_MS = 2**62
+"""After every time: as an upper bound it excludes nothing."""
+
+UNLIMITED_MS = 2**62
+"""A duration that limits nothing."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

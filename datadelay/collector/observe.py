@@ -20,6 +20,7 @@ from datadelay.collector.reports import Observed, Rules, read_below, unread_span
 from datadelay.positions import Positions
 from kafkaio.blocksearch import Timed, block_size
 from kafkaio.errors import KafkaIOError, OffsetOutOfRange
+from kafkaio.times import LATEST_MS
 from kafkaio.topiclog import TopicLog
 
 V = TypeVar("V")
@@ -81,15 +82,12 @@ def observe(
 
 def _timeless(log: TopicLog, by_kafka_time: TopicLog, spans: Mapping[int, tuple[int, int]]) -> Mapping[int, str]:
     """The partitions that have readable records in the span, but none with any time, however far ahead."""
-    late, late_troubles = _asked(lambda wanted: log.valid_times(wanted, _ANY_MS, 1), spans)
+    late, late_troubles = _asked(lambda wanted: log.valid_times(wanted, LATEST_MS, 1), spans)
     rest = {p: span for p, span in spans.items() if not late.get(p) and p not in late_troubles}
-    there, troubles = _asked(lambda wanted: by_kafka_time.valid_times(wanted, _ANY_MS, 1), rest)
+    there, troubles = _asked(lambda wanted: by_kafka_time.valid_times(wanted, LATEST_MS, 1), rest)
     why = "no record from position {} on has an event time: is the path in `time` right?"
     found = {p: why.format(span[0]) for p, span in rest.items() if there.get(p)}
     return {**late_troubles, **troubles, **found}
-
-
-_ANY_MS = 1 << 62
 
 
 def _times(block: list[Timed] | None) -> tuple[int, ...]:

@@ -28,9 +28,8 @@ from joins.window.intake import Intake
 from joins.window.slices import Slice
 from joins.window.ticket import Ticket
 from joins.window.window import Window
-from kafkaio.times import iso
+from kafkaio.times import EARLIEST_MS, iso
 
-EVERYTHING = -(2**62)
 RECORDS_AT_ONCE = 40_000
 BYTES_AT_ONCE = 32 << 20
 AHEAD = 1
@@ -140,7 +139,7 @@ class LookupBatch:
         stored = part.stored()
         self.summary.looked_up += len(part.keys)
         self.summary.found += len(stored.right)
-        expiry_ms = self.ticket.bucket.expiry_ms if self.spec.right_is_judged else EVERYTHING
+        expiry_ms = self.ticket.bucket.expiry_ms if self.spec.right_is_judged else EARLIEST_MS
         for rows in match(self.spec, part.records, part.late, stored, stalled_from_ms, expiry_ms):
             yield from self._counted(rows)
 
@@ -166,7 +165,7 @@ def match(
     late: pl.Series,
     stored: Stored,
     stalled_from_ms: int | None,
-    expiry_ms: int = EVERYTHING,
+    expiry_ms: int = EARLIEST_MS,
 ) -> Iterator[pl.DataFrame]:
     """Rows (`records.ROW`) for each left record, in left's order; DataLoss if the store does not keep enough.
 

@@ -19,6 +19,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from datadelay.progress import UNKNOWN
 from joins.errors import NoDeadLetterTopic, StoreUnreachable, StoreWiped
 from joins.lookup.feed import FeedSpec, FeedStorage
 from joins.lookup.refusal import REFUSED, refused
@@ -42,7 +43,6 @@ from storage.model import Status
 
 SUMMARY_SCHEMA = "summary string"
 AWAY = (ItemsUnsettled, RateLimited, ServerUnavailable)
-_NO_PROGRESS = -(2**63)
 _PENDING = pl.Schema({**RECORD, "late": pl.Boolean()})
 
 
@@ -120,7 +120,7 @@ class FeedTask:
         known = summary.newest_ms
         summary.read += batch.num_rows
         skew_ms = spec.max_future_skew_ms
-        taken = take_in("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, _NO_PROGRESS)
+        taken = take_in("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
         if len(taken.dead):
             dead = taken.dead.select("reason", **{name: _right(name) for name in RECORD})
             self._put_aside(dead, dead["reason"])

@@ -28,7 +28,8 @@ import pyarrow as pa
 from joins.testing.history import Event, Kind, TopicHistory
 from kafkaio.blocksearch import Timed, block_size, borne_out, search
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
-from kafkaio.eventtime import ANY_SKEW_MS, LOG_APPEND_TIME, OUTLIERS, typical
+from kafkaio.eventtime import LOG_APPEND_TIME, OUTLIERS, typical
+from kafkaio.times import UNLIMITED_MS
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
 
 RECORDS = pa.schema(
@@ -76,7 +77,7 @@ class SimulatedLog:
     exact_index: bool = True
     identity: str = "simulated"
     outliers: int = OUTLIERS
-    max_future_skew_ms: int = ANY_SKEW_MS
+    max_future_skew_ms: int = UNLIMITED_MS
     _starts: dict[int, int] = field(default_factory=dict, init=False)
     _failures: int = field(default=0, init=False)
 

@@ -25,20 +25,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from datadelay.progress import UNKNOWN
-
-LATEST_MS = 2**62
-"""Above every time."""
-
+from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 MOST_SEGMENTS = 100
 
 
 class Bound(NamedTuple):
     offset: int
-    below_ms: int = UNKNOWN
+    below_ms: int = EARLIEST_MS
     future_ms: int = LATEST_MS
-    expiry_ms: int = UNKNOWN
+    expiry_ms: int = EARLIEST_MS
 
 
 Bounds = tuple[Bound, ...]
@@ -77,7 +73,7 @@ def thinned(bounds: Bounds, needed_from_ms: int, spacing_ms: int) -> Bounds:
 def starting_at(bounds: Bounds, start: int) -> Bounds:
     """The bounds without the offsets before `start`, which the log has lost."""
     before = [bound.below_ms for bound in bounds if bound.offset <= start]
-    return (Bound(start, max(before, default=UNKNOWN)), *(bound for bound in bounds if bound.offset > start))
+    return (Bound(start, max(before, default=EARLIEST_MS)), *(bound for bound in bounds if bound.offset > start))
 
 
 def turned_away_from(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -86,8 +82,8 @@ def turned_away_from(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) ->
 
 
 def expiry_at(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """For each left offset the time below which right records were not candidates; `UNKNOWN` if it does not matter."""
-    return _of_segments(bounds, "expiry_ms", offsets, UNKNOWN)
+    """For each left offset the time below which right records were not candidates; `EARLIEST_MS`: all were.""" ""
+    return _of_segments(bounds, "expiry_ms", offsets, EARLIEST_MS)
 
 
 def _of_segments(

@@ -13,9 +13,8 @@ from joins.errors import ClockBehind
 from joins.window.listing import Listing
 from kafkaio.blocksearch import block_size
 from kafkaio.clock import not_after
+from kafkaio.times import LATEST_MS
 from kafkaio.topiclog import Ends, TopicLog
-
-_ANY_TIME = 1 << 62
 
 
 class BrokersClock:
@@ -37,7 +36,7 @@ class BrokersClock:
     def _compare(self, before: Listing, side: str, log: TopicLog, ends: Mapping[int, Ends]) -> None:
         for p, known in before.of(side).items():
             if ends[p].stable > known.high:  # one partition is enough
-                for _, appended_ms in log.valid_times({p: (known.high, ends[p].stable)}, _ANY_TIME, 1)[p]:
+                for _, appended_ms in log.valid_times({p: (known.high, ends[p].stable)}, LATEST_MS, 1)[p]:
                     if (reason := not_after(before.listed_ms, appended_ms, self._tolerance_ms)) is not None:
                         raise ClockBehind(f"{log.topic}-{p}: {reason}")
                 return
@@ -48,7 +47,7 @@ def look_at_clock(log: TopicLog, ranges: Mapping[int, tuple[int, int]], ceiling_
 
     Raises `ClockBehind` if too many of them are ahead of the clock, and `KafkaIOError`.
     """
-    lasts = log.last_times({p: end for p, (_, end) in ranges.items()}, _ANY_TIME, block_size(log.outliers))
+    lasts = log.last_times({p: end for p, (_, end) in ranges.items()}, LATEST_MS, block_size(log.outliers))
     inside = {p: [at for offset, at in lasts[p] if offset >= start] for p, (start, _) in ranges.items()}
     check_clock(inside, log.outliers, ceiling_ms, clock_ms)
 

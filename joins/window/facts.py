@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from datadelay.progress import UNKNOWN
-from joins.window.bounds import LATEST_MS
+from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class PartitionFacts:
     end: int
     progress_ms: int
     tail: tuple[int, ...] = ()
-    below_ms: int = UNKNOWN
+    below_ms: int = EARLIEST_MS
     future_ms: int = LATEST_MS
     held_ms: int | None = None
     late: bool = False

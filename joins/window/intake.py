@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from joins.spec import Format, Side
-from joins.window.bounds import LATEST_MS
 from joins.window.records import RECORD, rows_about
 from kafkaio.duck import connection
 from kafkaio.eventtime import LOG_APPEND_TIME, TimeOf, ceilings, event_times, text_of, valid
+from kafkaio.times import LATEST_MS, UNLIMITED_MS
 
 Bools = npt.NDArray[np.bool_]
 
@@ -77,7 +77,7 @@ def take_in(
     """
     timestamps, kinds = batch.column("timestamp"), batch.column("timestamp_type")
     times_read = event_times(TimeOf(side.time), timestamps, batch.column("value"))
-    ceiling = ceilings(timestamps, kinds, listed_ms + skew_ms, skew_ms if side.payload_time else LATEST_MS)
+    ceiling = ceilings(timestamps, kinds, listed_ms + skew_ms, skew_ms if side.payload_time else UNLIMITED_MS)
     frame = pl.DataFrame(pl.from_arrow(batch)).select(
         "partition", "offset", pl.Series("time", times_read), "key", "value", "headers"
     )

@@ -15,12 +15,12 @@ import numpy as np
 
 from datadelay.progress import UNKNOWN, frontier
 from joins.spec import JoinSpec
-from joins.window.bounds import LATEST_MS
 from joins.window.evidence import Evidence
 from joins.window.facts import PartitionFacts
 from joins.window.intake import Intake
 from joins.window.slices import I64
 from joins.window.state import Bucket, Reading
+from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Passage:
     _end: int | None = None
     _held_ms: int | None = None
     _smallest_held_ms: int = LATEST_MS
-    _below_ms: int = UNKNOWN
+    _below_ms: int = EARLIEST_MS
     _future_ms: int = LATEST_MS
     _late: bool = False
     _stopped: bool = False

@@ -15,9 +15,10 @@ from joins.spec import JoinSpec
 from joins.window.facts import BucketFacts, PartitionFacts
 from joins.window.listing import Listing
 from joins.window.lockstep import Asking
-from joins.window.readable import NEVER_CAPPED, Expected, Readable, look, read_left, read_right
+from joins.window.readable import Expected, Readable, look, read_left, read_right
 from joins.window.state import Bucket, Reading
 from joins.window.target import search_target
+from kafkaio.times import LATEST_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def plan_bucket(spec: JoinSpec, bucket: Bucket, listing: Listing, share: int, wa
     waiting_since_ms  the wall clock time from which `max_wait` counts, unless the frontier has moved since
     """
     left, right = yield from look(spec, bucket, listing, "left", "right")
-    cap = min(_reach_of_left(spec, bucket, listing, left) + spec.after_ms + right.disorder_ms, NEVER_CAPPED)
+    cap = min(_reach_of_left(spec, bucket, listing, left) + spec.after_ms + right.disorder_ms, LATEST_MS)
     target = cap
     if listing.unread(bucket) > share:
         target = yield from search_target(spec, bucket, left, right, share, cap)
@@ -147,7 +148,7 @@ def _reach_of_left(spec: JoinSpec, bucket: Bucket, listing: Listing, left: Reada
     transaction, `idle: hold`) would let the window grow without limit.
     """
     if spec.idle is Idle.ADVANCE and any(listing.left[p].settled for p in bucket.left):
-        return NEVER_CAPPED
+        return LATEST_MS
     newest = [t + left.disorder_ms + 1 for t in left.newest.values() if t is not None]
     held = [reading.held_ms + 1 for reading in bucket.left.values() if reading.held_ms is not None]
     return max([*newest, *held], default=UNKNOWN)

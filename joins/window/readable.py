@@ -11,10 +11,8 @@ from joins.window.listing import Listing
 from joins.window.lockstep import Ask, Asking
 from joins.window.state import Bucket, Reading
 from kafkaio.blocksearch import block_size
+from kafkaio.times import LATEST_MS
 from kafkaio.topiclog import TimeAnswer, TimeQuery
-
-NEVER_CAPPED = 2**62
-"""As the time to read up to: read to the end."""
 
 BLOCKS_AHEAD = 2
 """How many blocks are read beyond the record that is searched for, for what they prove."""
@@ -72,11 +70,14 @@ def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Askin
 def read_right(
     right: Readable, readings: Mapping[int, Reading], until_ms: int, share: int
 ) -> Asking[dict[int, Expected]]:
-    """Read each partition until it proves that `until_ms` is reached, or to its end, or up to its share."""
+    """Read each partition until it proves that `until_ms` is reached, or to its end, or up to its share.
+
+    until_ms   `LATEST_MS`: no time is searched for
+    """
     enough_ms = until_ms - right.disorder_ms
     wanted = {p: r for p, r in readings.items() if r.end < right.ends[p] and r.progress_ms < enough_ms}
     found: Mapping[int, TimeAnswer] = {}
-    if until_ms < NEVER_CAPPED and wanted:
+    if until_ms < LATEST_MS and wanted:
         queries = {p: TimeQuery(until_ms, r.end, right.ends[p]) for p, r in wanted.items()}
         found = (yield Ask(find={right.side: queries})).find[right.side]
     after = {p: _left_alone(right, p, r) for p, r in readings.items()}

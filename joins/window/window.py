@@ -24,6 +24,7 @@ from joins.window.chunks import cuts, row_bytes
 from joins.window.match import NONE, Picks, pick
 from joins.window.records import RECORD, ROW, SIDE_COLUMNS, rows_about
 from joins.window.slices import I64, Slice
+from kafkaio.times import EARLIEST_MS
 
 TIER = 4  # neighbours are merged unless the older is at least TIER times as large as the younger ones together
 
@@ -50,7 +51,7 @@ class Window:
 
     spec: JoinSpec
     slices: list[Slice] = field(default_factory=list)
-    expired_ms: int = -(2**62)
+    expired_ms: int = EARLIEST_MS
 
     def __len__(self) -> int:
         return sum(one.live(self.expired_ms) for one in self.slices)
@@ -96,7 +97,7 @@ class Window:
             for start, end in cuts(self._bytes(left_bytes, picks)):
                 yield self._rows(left, lateness, picks[start:end], stalled_from_ms)
 
-    def mark_again(self, left: pl.DataFrame, expiry_ms: int = -(2**62)) -> None:
+    def mark_again(self, left: pl.DataFrame, expiry_ms: int = EARLIEST_MS) -> None:
         """Join without making rows: only set the marks of the records that this left range was joined with."""
         for picks in pick(self.spec, self.slices, left, expiry_ms):
             self._mark(picks)

@@ -27,6 +27,7 @@ from kafkaio.errors import KafkaUnavailable
 from kafkaio.exitcode import ExitCode
 from kafkaio.fenced import transactional
 from kafkaio.now import wall_ms
+from kafkaio.times import EARLIEST_MS
 from kafkaio.writer import TopicWriter
 from settings.errors import SettingsInvalid
 from tests.datadelay.api import delay_server
@@ -210,7 +211,7 @@ def planned(job, most=2**40):
         seen = look(job, logs)
         state = load(job.checkpoint)
         if state is None:
-            state = begin(job.spec, seen, logs.right, logs.output, -(2**63), "g")
+            state = begin(job.spec, seen, logs.right, logs.output, EARLIEST_MS, "g")
         state = plan(job.spec, state, seen, logs.right, most)
     finally:
         logs.close()
@@ -279,7 +280,7 @@ def test_an_open_transaction_in_the_output_is_waited_for(kafka, job, by_hand, mo
 
 def test_nothing_that_is_over_starts_no_spark(job, by_hand, capsys):
     """A run by cron then takes a second."""
-    by_hand(-(2**63))
+    by_hand(EARLIEST_MS)
 
     assert run_unjoined(job) == ExitCode.DONE
     assert capsys.readouterr().out == "the join has not come so far\n"

@@ -18,6 +18,7 @@ from kafkaio.errors import TopicMissing
 from kafkaio.eventtime import OUTLIERS, TimeOf, typical
 from kafkaio.now import wall_ms
 from kafkaio.rangereader import RangeReader
+from kafkaio.times import LATEST_MS
 from kafkaio.topiclog import TimeAnswer, TimeQuery
 from kafkaio.writer import TopicWriter, open_writer
 from tests.conftest import TopicFactory
@@ -86,8 +87,8 @@ def test_a_transaction_marker_does_not_answer(
     write(kafka, topic, [BASE_MS + 20, BASE_MS + 30])
     log = BrokerLog(topic, kafka)
 
-    inside = log.first_at_or_after({0: TimeQuery(BASE_MS + 25, 0, 5, 0)}, 1 << 62)
-    beyond = log.first_at_or_after({0: TimeQuery(BASE_MS + 31, 0, 5, 0)}, 1 << 62)
+    inside = log.first_at_or_after({0: TimeQuery(BASE_MS + 25, 0, 5, 0)}, LATEST_MS)
+    beyond = log.first_at_or_after({0: TimeQuery(BASE_MS + 31, 0, 5, 0)}, LATEST_MS)
 
     assert log.estimate({0: BASE_MS + 25}) == {0: 2}, "the index answers with the marker"
     assert inside == {0: TimeAnswer(4, BASE_MS + 25, True)}

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkaio.errors import ConfigError
-from kafkaio.eventtime import ANY_SKEW_MS, TimeOf, ceilings, event_time, event_times, typical, valid
+from kafkaio.eventtime import TimeOf, ceilings, event_time, event_times, typical, valid
+from kafkaio.times import UNLIMITED_MS
 
 PAYLOAD = TimeOf("$.event.time")
 
@@ -107,7 +108,7 @@ def test_the_append_time_is_a_ceiling_as_well() -> None:
     timestamps, types = pa.array([50, 50, 500], pa.int64()), pa.array([1, 2, 2], pa.int8())
 
     assert ceilings(timestamps, types, 100, 10).to_pylist() == [100, 60, 100]
-    assert ceilings(timestamps, types, 100, ANY_SKEW_MS).to_pylist() == [100, 100, 100]
+    assert ceilings(timestamps, types, 100, UNLIMITED_MS).to_pylist() == [100, 100, 100]
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=9), st.data())

@@ -20,6 +20,7 @@ from kafkaio.producible import (
     shortened,
 )
 from kafkaio.rangereader import HEADERS, SCHEMA, RangeReader
+from kafkaio.times import EARLIEST_MS, LATEST_MS, UNLIMITED_MS
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.writer import Delivered, TopicWriter
 from tests.conftest import TopicFactory
@@ -120,7 +121,7 @@ def test_whatever_the_time_of_a_record_a_broker_takes_what_was_restamped(
     topic = topic_factory(config=config)
     found = limits_of(kafka, [topic])[topic]
     now_ms = wall_ms()
-    times = [now_ms, now_ms + 5 * HOUR_MS, now_ms - 5 * HOUR_MS, -7, 0, None, (1 << 62), now_ms + HOUR_MS - 1]
+    times = [now_ms, now_ms + 5 * HOUR_MS, now_ms - 5 * HOUR_MS, -7, 0, None, LATEST_MS, now_ms + HOUR_MS - 1]
 
     stamps, own = restamped(times, [[("a", b"b")] for _ in times], found, now_ms)
     writer = TopicWriter(kafka)
@@ -135,7 +136,7 @@ def test_whatever_the_time_of_a_record_a_broker_takes_what_was_restamped(
         assert [row["timestamp"] for row in rows] == [now_ms] * len(times)
 
 
-@given(st.integers(-(1 << 62), 1 << 62), st.integers(0, 1 << 62), st.integers(0, 1 << 62))
+@given(st.integers(EARLIEST_MS, LATEST_MS), st.integers(0, UNLIMITED_MS), st.integers(0, UNLIMITED_MS))
 def test_a_time_that_is_kept_lies_within_the_limits(time_ms: int, before: int, after: int) -> None:
     """If it is not kept, the header has it."""
     (stamp,), (own,) = restamped([time_ms], [None], limits(before_ms=before, after_ms=after), NOW_MS)

@@ -1,10 +1,10 @@
-"""How people see a time."""
+"""The bounds of times, and how people see one."""
 
 import ast
 
 import pytest
 
-from kafkaio.times import iso
+from kafkaio.times import EARLIEST_MS, iso
 from tests.test_architecture import MODULES
 
 
@@ -16,7 +16,7 @@ from tests.test_architecture import MODULES
         (-1, "1969-12-31T23:59:59.999Z"),
         (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
         (253_402_300_800_000, "253402300800000 ms"),
-        (-(2**62), "-4611686018427387904 ms"),
+        (EARLIEST_MS, "-4611686018427387904 ms"),
     ],
 )
 def test_a_time_is_shown_in_utc_to_the_millisecond(time_ms: int, text: str) -> None:
@@ -34,3 +34,15 @@ def test_times_are_formatted_in_one_place() -> None:
     }
 
     assert formatting == {"kafkaio.times"}
+
+
+def test_the_bounds_of_times_stand_in_one_place() -> None:
+    """`kafkaio.brokerlog` has the bound of offsets."""
+    bounds = {
+        name
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.BinOp) and ast.unparse(node) in ("2 ** 62", "1 << 62")
+    }
+
+    assert bounds == {"kafkaio.times", "kafkaio.brokerlog"}

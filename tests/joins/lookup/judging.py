@@ -9,6 +9,7 @@ import numpy as np
 from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, plan
 from joins.lookup.verdicts import Joined, PartitionVerdicts
 from joins.testing.history import Event, History, TopicHistory
+from kafkaio.brokerlog import BEYOND_THE_LOG
 from kafkaio.topiclog import Ends
 
 OUTPUTS = 2
@@ -52,7 +53,7 @@ class OutputLog:
     def estimate(self, times_ms):
         def found(p, time_ms):
             times = [self.run.left.history.partitions[r.left_partition][r.left_offset].time_ms for r in self.rows(p)]
-            return next((at for at, t in enumerate(times) if t >= time_ms and at >= self.start[p]), 2**62)
+            return next((at for at, t in enumerate(times) if t >= time_ms and at >= self.start[p]), BEYOND_THE_LOG)
 
         return {p: found(p, time_ms) for p, time_ms in times_ms.items()}
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from datadelay.progress import UNKNOWN
 from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, TopicHistory
-from joins.window.bounds import LATEST_MS, Bound, Bounds
+from joins.window.bounds import Bound, Bounds
 from joins.window.records import RECORD
 from joins.window.slices import Slice
+from kafkaio.times import LATEST_MS
 
 Record = tuple[int, int, int, bytes | None]
 """Partition, offset, time, key."""

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
-from joins.window.bounds import LATEST_MS, MOST_SEGMENTS, Bound, low_end, starting_at, thinned, turned_away_from
+from joins.window.bounds import MOST_SEGMENTS, Bound, low_end, starting_at, thinned, turned_away_from
+from kafkaio.times import LATEST_MS
 from tests.joins.window.making import bounds, segments
 
 TIMES = st.integers(0, 900)

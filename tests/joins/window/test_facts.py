@@ -19,8 +19,9 @@ from joins.window.factsfolder import KEPT, FactsFolder, keep_facts, known_facts
 from joins.window.folders import bucket_folder
 from joins.window.state import Admission, Bucket
 from joins.window.ticket import Ticket
+from kafkaio.times import EARLIEST_MS, LATEST_MS
 
-TIMES = st.integers(-(2**62), 2**62)
+TIMES = st.integers(EARLIEST_MS, LATEST_MS)
 PARTITIONS = st.dictionaries(
     st.integers(0, 20),
     st.builds(

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from joins.spec import Format, Side
 from joins.testing.log import RECORDS
-from joins.window.bounds import LATEST_MS
 from joins.window.intake import CLOCKS_DIFFER_MS, take_in
 from joins.window.passage import lags_of
 from joins.window.records import RECORD, ROW
+from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 LISTED_MS, SKEW_MS = 9_000, 1_000
 CEILING_MS = LISTED_MS + SKEW_MS
-FAR_PAST = -(2**62)
 
 
 def batch(times, values=None):
@@ -38,7 +37,7 @@ def batch(times, values=None):
     return pa.record_batch(arrays, schema=RECORDS)
 
 
-def taken(times, values=None, *, side=None, name="left", progress_before_ms=FAR_PAST, skew_ms=SKEW_MS):
+def taken(times, values=None, *, side=None, name="left", progress_before_ms=EARLIEST_MS, skew_ms=SKEW_MS):
     side = side or Side(topic="t")
     return take_in(name, side, batch(times, values), LISTED_MS, skew_ms, progress_before_ms)
 
@@ -173,7 +172,7 @@ def test_a_payload_time_proves_nothing_beyond_its_append():
     by_broker = records.set_column(3, RECORDS.field("timestamp_type"), pa.array([2, 2], pa.int8()))
 
     appended, stamped = (
-        take_in("left", side, one, latest, 2 * CLOCKS_DIFFER_MS, FAR_PAST) for one in (by_broker, records)
+        take_in("left", side, one, latest, 2 * CLOCKS_DIFFER_MS, EARLIEST_MS) for one in (by_broker, records)
     )
 
     assert appended.proves.tolist() == [True, False]
@@ -211,7 +210,7 @@ def test_a_time_far_above_its_append_is_from_the_future_in_a_replay_too():
     records = batch([1_000, 1_000], [b'{"at": 1500}', b'{"at": 1501}'])
     appended = records.set_column(3, RECORDS.field("timestamp_type"), pa.array([2, 2], pa.int8()))
 
-    intake = take_in("left", side, appended, LISTED_MS, 500, FAR_PAST)
+    intake = take_in("left", side, appended, LISTED_MS, 500, EARLIEST_MS)
 
     assert intake.records["time"].to_list() == [1_500]
     assert reasons(intake) == {11: "future_time"}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from joins.spec import JoinSpec, Policy
 from joins.window import match, slices
 from joins.window.match import NONE, pick
+from kafkaio.times import EARLIEST_MS
 from tests.joins.window.making import Record, frame, join_spec, rows, slice_of
 
 Pair = tuple[int, tuple[int, int] | None]
@@ -59,7 +60,7 @@ def works(draw: st.DrawFn, policy: Policy) -> Work:
         spec=join_spec(policy=policy, before_ms=draw(st.integers(0, 15)), after_ms=draw(st.integers(0, 15))),
         right=[part for part in parts if part],
         left=draw(rows(partitions=1, null_keys=True, max_size=20)),
-        expiry_ms=draw(st.sampled_from((-(2**62), -5, 0, 10, 20, 30, 60))),
+        expiry_ms=draw(st.sampled_from((EARLIEST_MS, -5, 0, 10, 20, 30, 60))),
     )
 
 
@@ -122,7 +123,7 @@ TIES = [(0, 0, 95, b"a"), (1, 5, 105, b"a"), (0, 3, 105, b"a"), (1, 2, 95, b"a")
 )
 def test_ties_go_by_time_partition_and_offset(policy, expected, parts):
     """Of two equally near ones the earlier; how they lie in slices never shows."""
-    work = Work(join_spec(policy=policy, before_ms=5, after_ms=5), parts, [(0, 0, 100, b"a")], -(2**62))
+    work = Work(join_spec(policy=policy, before_ms=5, after_ms=5), parts, [(0, 0, 100, b"a")], EARLIEST_MS)
 
     assert [right for _, right in picked(work)] == expected
 
@@ -134,7 +135,7 @@ def test_portions_hold_about_as_many_pairs_as_are_allowed(monkeypatch, at_once, 
     left = frame([(0, i, 10, b"a") for i in range(5)])
     held = [slice_of([(0, i, 10, b"a") for i in range(4)])]
 
-    found = list(pick(join_spec(policy=Policy.ALL), held, left, -(2**62)))
+    found = list(pick(join_spec(policy=Policy.ALL), held, left, EARLIEST_MS))
 
     assert [len(picks.row) for picks in found] == portions
 
@@ -146,7 +147,7 @@ def test_left_records_without_keys_match_nothing(policy):
 
     pairs = [
         (picks.left.tolist(), picks.slice_of.tolist())
-        for picks in pick(join_spec(policy=policy), [slice_of([(0, 0, 10, b"")])], left, -(2**62))
+        for picks in pick(join_spec(policy=policy), [slice_of([(0, 0, 10, b"")])], left, EARLIEST_MS)
     ]
 
     assert [i for left_rows, _ in pairs for i in left_rows] == [0, 1, 2]

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
-from joins.window.bounds import LATEST_MS
 from joins.window.facts import PartitionFacts
 from joins.window.intake import Intake
 from joins.window.passage import Limit, Passage, expiry_of, frontier_of
 from joins.window.records import rows_about
 from joins.window.state import Bucket, Reading
+from kafkaio.times import LATEST_MS
 from tests.joins.window.making import frame, join_spec
 
 CEILING_MS = 10_000

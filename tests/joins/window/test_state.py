@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from datadelay.progress import UNKNOWN
 from joins.errors import SpecChanged
 from joins.spec import Policy, Side
-from joins.window.bounds import LATEST_MS, Bound, low_end
+from joins.window.bounds import Bound, low_end
 from joins.window.facts import BucketFacts, PartitionFacts
 from joins.window.state import FORMAT, Admission, Bucket, Reading, rebuild_from
+from kafkaio.times import LATEST_MS
 from tests.joins.window.making import bounds, join_spec
 
 TIMES = st.integers(0, 400)

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from joins.spec import Policy
 from joins.window.records import ROW
 from joins.window.window import TIER, Joined, Window
+from kafkaio.times import EARLIEST_MS
 from tests.joins.window.making import frame, join_spec, marked, rows, slice_of
-
-FAR_PAST = -(2**62)
 
 
 def window_of(*parts, **changes):
@@ -35,7 +34,7 @@ def test_a_row_carries_both_records():
     """Keys, times, values and positions of both sides, in the columns of `ROW`."""
     window = window_of([(2, 7, 98, b"a")])
 
-    (joined,) = window.join(frame([(1, 5, 100, b"a")]), False, expiry_ms=FAR_PAST)
+    (joined,) = window.join(frame([(1, 5, 100, b"a")]), False, expiry_ms=EARLIEST_MS)
 
     assert joined.schema == ROW
     assert joined.row(0, named=True) == {
@@ -62,7 +61,7 @@ def test_an_unmatched_record_says_why(policy):
     window = window_of([(0, 0, 100, b"a")], policy=policy)
     left = frame([(0, 0, 50, None), (0, 1, 50, b"b"), (0, 2, 99, b"b"), (0, 3, 100, b"b"), (0, 4, 100, b"a")])
 
-    (joined,) = window.join(left, False, expiry_ms=FAR_PAST, stalled_from_ms=99)
+    (joined,) = window.join(left, False, expiry_ms=EARLIEST_MS, stalled_from_ms=99)
 
     assert joined["outcome"].to_list() == ["unmatched"] * 4 + ["matched"]
     assert joined["reason"].to_list() == ["null_key", "no_candidate", "right_stalled", "right_stalled", None]
@@ -79,7 +78,7 @@ def test_marks_and_joined_are_the_records_in_the_rows(right, left, policy, data)
     joined = Joined()
     flags = pl.Series(late, dtype=pl.Boolean)
 
-    found = list(window.join(frame(left), flags, expiry_ms=FAR_PAST, joined=joined))
+    found = list(window.join(frame(left), flags, expiry_ms=EARLIEST_MS, joined=joined))
 
     pairs = {(r, o) for part in found for r, o in zip(part["right_partition"], part["right_offset"], strict=True)}
     pairs.discard((None, None))
@@ -119,7 +118,7 @@ def test_each_record_without_a_mark_expires_once(right, times, data):
         if len(window) and data.draw(st.booleans()):
             window.compact()
 
-    last = max(times, default=FAR_PAST)
+    last = max(times, default=EARLIEST_MS)
     assert sorted(gone) == sorted((p, o) for p, o, t, _ in right if t < last and (p, o) not in chosen)
 
 
@@ -185,7 +184,7 @@ def test_an_empty_slice_does_not_enter():
 
     assert window.slices == []
     assert len(window.expire(10)) == 0
-    (joined,) = window.join(frame([(0, 0, 1, b"a")]), False, expiry_ms=FAR_PAST)
+    (joined,) = window.join(frame([(0, 0, 1, b"a")]), False, expiry_ms=EARLIEST_MS)
     assert joined["reason"].to_list() == ["no_candidate"]
 
 
@@ -194,7 +193,7 @@ def test_joining_again_makes_the_same_marks_and_no_rows():
     right = [(0, i, i, b"a") for i in range(20)]
     left = frame([(0, 0, 12, b"a"), (0, 1, 3, b"a")])
     window, again = window_of(right), window_of(right[:7], right[7:])
-    list(window.join(left, False, expiry_ms=FAR_PAST))
+    list(window.join(left, False, expiry_ms=EARLIEST_MS))
 
     again.mark_again(left)
 
