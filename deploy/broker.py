@@ -76,7 +76,7 @@ class Broker:
     before, its `port` is reused, otherwise free ones are chosen.
 
     forwarded_from   a port from which something forwards to the broker (a tunnel, a proxy): the broker also listens at
-                     `forwarded_port`, and clients that come that way are told to stay on `forwarded_from`
+                     `forwarded_port`, and clients that connect there are referred to `forwarded_from`
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Broker:
         return path
 
     def _listeners(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Name -> port: where it listens, and what clients are told."""
+        """Name -> port: where it listens, and what clients connect to."""
         listeners = {"PLAINTEXT": self.port, "CONTROLLER": self._controller_port}
         advertised = {"PLAINTEXT": self.port}
         if self._forwarded_from is not None:

@@ -41,10 +41,10 @@ def find_java(env: Mapping[str, str] = os.environ) -> str:
     )
     if java is None or not Path(java).exists():
         raise MissingTool(f"no Java found ({f'JAVA_HOME={home}' if home else 'PATH has no java'}). {how}")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    version = re.search(r'version "(\d+)', told.stderr + told.stdout)
-    if told.returncode != 0 or version is None:
-        raise MissingTool(f"{java} -version does not tell a version: {told.stderr.strip()!r}. {how}")
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', printed.stderr + printed.stdout)
+    if printed.returncode != 0 or version is None:
+        raise MissingTool(f"{java} -version prints no version: {printed.stderr.strip()!r}. {how}")
     if int(version[1]) < MINIMUM_JAVA:
         raise MissingTool(f"{java} is Java {version[1]}. {how}")
     return java

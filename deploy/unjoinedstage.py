@@ -125,9 +125,9 @@ def positions_in(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
     if foreign.any():
         row = int(foreign.arg_max() or 0)
         raise ForeignRow(
-            f"the record at {topic}-{batch.column('partition')[row]} offset {batch.column('offset')[row]} has not the "
-            f"headers {LEFT!r} and {RIGHT!r} of a row of this join: another program writes to the output, so that "
-            "nobody can say who was joined. Give the join an output topic of its own"
+            f"the record at {topic}-{batch.column('partition')[row]} offset {batch.column('offset')[row]} lacks the "
+            f"headers {LEFT!r} and {RIGHT!r} of a row of this join: another program writes to the output, so it is "
+            "not known which records were joined. Give the join an output topic of its own"
         )
     return found.drop_nulls()
 

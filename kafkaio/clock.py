@@ -68,17 +68,17 @@ class WallClock:
         if self._jumped is None or abs(offset_ms - self._jumped[0]) > TOLERANCE_MS:
             self._jumped = offset_ms, monotonic_ms
         steady_ms = monotonic_ms - self._jumped[1]
-        told = f"the wall clock has jumped by {_told(jump_ms)} against the monotonic clock"
+        jumped = f"the wall clock has jumped by {_difference(jump_ms)} against the monotonic clock"
         if steady_ms >= self._steady_ms:
             self._offset_ms, self._jumped = offset_ms, None
             return Reading(
-                wall_ms, Trust.ACCEPTED, f"{told}, and has gone on steadily for {steady_ms / 1000:g} s: taken"
+                wall_ms, Trust.ACCEPTED, f"{jumped}, and has run steadily for {steady_ms / 1000:g} s: accepted"
             )
         wait_s = (self._steady_ms - steady_ms) / 1000
         return Reading(
             wall_ms,
             Trust.UNCONFIRMED,
-            f"{told}: nothing is concluded from it until it is set back, or for {wait_s:g} s more has gone on steadily",
+            f"{jumped}: it is not trusted until it is set back, or has run steadily for {wait_s:g} s more",
         )
 
 
@@ -88,8 +88,8 @@ def not_before(wall_ms: int, listed_ms: int) -> str | None:
     if behind_ms <= TOLERANCE_MS:
         return None
     return (
-        f"the wall clock is {_told(-behind_ms)} against the last listing ({listed_ms} ms since the epoch): nothing is "
-        "concluded from it until it has reached that time; set the clock of this machine"
+        f"the wall clock is {_difference(-behind_ms)} against the last listing ({listed_ms} ms since the epoch): it "
+        "is not trusted until it has reached that time; set the clock of this machine"
     )
 
 
@@ -102,10 +102,10 @@ def not_after(listed_ms: int, appended_ms: int, tolerance_ms: int) -> str | None
     if ahead_ms <= max(tolerance_ms, TOLERANCE_MS):
         return None
     return (
-        f"the wall clock is {_told(ahead_ms)} against the broker's: a record that came after a listing at {listed_ms} "
-        f"(ms since the epoch) was appended at {appended_ms}: nothing is concluded from it until one of them is set"
+        f"the wall clock is {_difference(ahead_ms)} against the broker's: a record that came after a listing at "
+        f"{listed_ms} (ms since the epoch) was appended at {appended_ms}: set one of them"
     )
 
 
-def _told(jump_ms: int) -> str:
+def _difference(jump_ms: int) -> str:
     return f"{abs(jump_ms) / 1000:g} s {'ahead' if jump_ms > 0 else 'behind'}"

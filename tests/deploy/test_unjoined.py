@@ -251,7 +251,7 @@ def test_a_row_of_somebody_else_ends_the_run_naming_it(spark, kafka, job, by_han
     put_rows(kafka, job, [None], headers=[("other", "x")])
     by_hand(NOW_MS)
 
-    with pytest.raises(Exception, match=r"ForeignRow: the record at out-.* offset 1 has not the headers"):
+    with pytest.raises(Exception, match=r"ForeignRow: the record at out-.* offset 1 lacks the headers"):
         carry_out(spark, Work.of(job, planned(job)))
 
     assert told(kafka, job.output.unjoined) == []
