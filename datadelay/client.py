@@ -1,23 +1,24 @@
 """The Data Delay API for programs: a collector submits through it, and the gate of a join reads through it.
 
 Every call has time-outs and a bounded number of attempts. It either returns the server's answer or raises `CallFailed`
-(or the server's own refusal): a gate that gets an exception knows nothing and stays shut. Reads and submissions are
-retried after a lost connection, 429 and 502 to 504, because repeating an identical submission changes nothing. A rewind
-and a forget are not retried.
+(or the server's own refusal): a gate that gets an exception knows nothing and stays shut. What is retried, with growing
+pauses, or after the server's Retry-After up to 10 s:
+
+    reads, submissions (an identical one changes nothing)      any lost or incomplete answer, 429, 5xx
+    rewinds and forgets (they could undo a later submission)   429, 503, no connection: nothing was done
+
+A client may be used by many threads at once; after a fork, make a new one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import requests
-from pydantic import BaseModel, ValidationError
-from requests.adapters import HTTPAdapter
-from requests.auth import AuthBase
-from urllib3.util import Retry
+from pydantic import BaseModel
 
 from datadelay.errors import (
     AccessDenied,
@@ -32,23 +33,27 @@ from datadelay.errors import (
 )
 from datadelay.model import Delay, Point, Submission
 from datadelay.wire import NO_DELAY, DelayBody, DelayListBody, HistoryBody, RewindBody, SubmissionBody
-from httpapi.problem import ProblemBody
+from httpapi.client.patience import Patience
+from httpapi.client.refusals import ApiErrors
+from httpapi.client.transport import Transport
 
 __all__ = ["Delay", "DelayClient", "HistoryPage"]
 
-Body = TypeVar("Body", bound=BaseModel)
+Answer = TypeVar("Answer")
 
-_RETRIED_STATUS = (429, 502, 503, 504)
-_REFUSALS: dict[int, type[Exception]] = {
-    400: SubmissionInvalid,
-    401: AccessDenied,
-    403: AccessDenied,
-    404: DelayNotFound,
-    409: SubmissionLate,
-    413: SubmissionInvalid,
-    422: SubmissionInvalid,
-    429: RateLimited,
-}
+_JSON = "application/json"
+
+_ERRORS = ApiErrors(
+    api="Data Delay API",
+    misconfigured=ConfigInvalid,
+    unreachable=ServerUnavailable,
+    not_understood=AnswerNotUnderstood,
+    rate_limited=RateLimited,
+    refused=CallFailed,
+    not_found=NO_DELAY,
+    by_status={401: AccessDenied, 403: AccessDenied, 404: DelayNotFound, 409: SubmissionLate},
+)
+_SUBMISSION_REFUSED = {400: SubmissionInvalid, 413: SubmissionInvalid, 422: SubmissionInvalid}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +65,13 @@ class HistoryPage:
 
 
 class DelayClient:
-    """A pooled connection to one Data Delay API. Use one per thread; close it, or use it in a `with`.
+    """Calls one Data Delay API. Close it, or use it in a `with`.
 
     url                 `https://delay.example:8710`
     token               a bearer token; None if the server is open
     connect_timeout_s   for a connection
     read_timeout_s      between two pieces of an answer
-    retries             attempts after the first one, with growing pauses, or the server's Retry-After up to 10 s
+    retries             attempts after the first one
     verify              False or the path of a CA bundle, as in `requests`
     """
 
@@ -80,31 +85,14 @@ class DelayClient:
         retries: int = 3,
         verify: bool | str = True,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ConfigInvalid(f"url {url!r} of the Data Delay API: expected http(s)://host:port")
-        self._url = url.rstrip("/")
-        self._timeout_s = (connect_timeout_s, read_timeout_s)
-        self._session = requests.Session()
-        self._session.verify = verify
-        self._session.auth = _Bearer(token)
-        retry = Retry(
-            total=retries,
-            allowed_methods=frozenset({"GET", "PUT"}),
-            status_forcelist=_RETRIED_STATUS,
-            backoff_factor=0.1,
-            backoff_jitter=0.1,
-            backoff_max=5,
-            retry_after_max=10,
-            raise_on_status=False,
-            redirect=0,
+        self._transport = Transport(
+            url, token, _ERRORS, connect_timeout_s=connect_timeout_s, read_timeout_s=read_timeout_s, verify=verify
         )
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(max_retries=retry, pool_maxsize=4))
+        self._patience = Patience(1 + retries)
 
     def close(self) -> None:
         """Close the pooled connections."""
-        self._session.close()
+        self._transport.close()
 
     def __enter__(self) -> Self:
         return self
@@ -117,16 +105,17 @@ class DelayClient:
     def submit(self, submission: Submission) -> Delay:
         """Submit; returns what is published now. Raises `SubmissionLate`, `SubmissionInvalid`, `CallFailed`."""
         path = _path(submission.consumer, submission.topic)
-        return self._call("PUT", path, DelayBody, body=SubmissionBody.of(submission)).delay()
+        body = SubmissionBody.of(submission)
+        return self._call("PUT", path, _delay, body=body, refusals=_SUBMISSION_REFUSED)
 
     def read(self, consumer: str, topic: str, *, partitions: bool = False) -> Delay:
         """How far `consumer` has come in `topic`. Raises `DelayNotFound`, `CallFailed`."""
         query = {"partitions": "true"} if partitions else None
-        return self._call("GET", _path(consumer, topic), DelayBody, query=query).delay()
+        return self._call("GET", _path(consumer, topic), _delay, query=query)
 
     def list(self) -> tuple[Delay, ...]:
         """Every consumer and topic, by name. Raises `CallFailed`."""
-        return tuple(body.delay() for body in self._call("GET", "/v1/delays", DelayListBody).delays)
+        return self._call("GET", "/v1/delays", _delays)
 
     def history(
         self,
@@ -140,86 +129,56 @@ class DelayClient:
         """What was published when, newest first. Raises `DelayNotFound`, `CallFailed`."""
         wanted = {"limit": limit, "before": before, "since_ms": since_ms}
         query = {name: str(value) for name, value in wanted.items() if value is not None}
-        page = self._call("GET", _path(consumer, topic) + "/history", HistoryBody, query=query)
-        return HistoryPage(tuple(body.point() for body in page.points), page.next_before)
+        return self._call("GET", _path(consumer, topic) + "/history", _page, query=query)
 
     def rewind(self, consumer: str, topic: str, note: str | None = None) -> Delay:
         """Report that the consumer went back on purpose: unknown until the next submission, which is accepted."""
-        return self._call("POST", _path(consumer, topic) + "/rewind", DelayBody, body=RewindBody(note=note)).delay()
+        path = _path(consumer, topic) + "/rewind"
+        return self._call("POST", path, _delay, body=RewindBody(note=note), repeatable=False)
 
     def forget(self, consumer: str, topic: str) -> None:
         """Delete a retired consumer and topic with its history. Raises `DelayNotFound`, `CallFailed`."""
-        self._send("DELETE", _path(consumer, topic))
+        self._call("DELETE", _path(consumer, topic), lambda content: None, repeatable=False)
 
     def _call(
         self,
         method: str,
         path: str,
-        answer: type[Body],
+        understand: Callable[[bytes], Answer],
         *,
-        query: dict[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
         body: BaseModel | None = None,
-    ) -> Body:
-        response = self._send(method, path, query=query, body=body)
-        try:
-            return answer.model_validate_json(response.content)
-        except (ValidationError, SubmissionInvalid) as error:
-            raise AnswerNotUnderstood(
-                f"{method} {self._url}{path}: the answer is no {answer.__name__}: {error}"
-            ) from error
-
-    def _send(
-        self, method: str, path: str, *, query: dict[str, str] | None = None, body: BaseModel | None = None
-    ) -> requests.Response:
-        where = f"{method} {self._url}{path}"
-        try:
-            response = self._session.request(
+        repeatable: bool = True,
+        refusals: Mapping[int, type[Exception]] | None = None,
+    ) -> Answer:
+        headers = {"Accept": _JSON} if body is None else {"Accept": _JSON, "Content-Type": _JSON}
+        sent = None if body is None else body.model_dump_json().encode()
+        return self._patience.repeat(
+            lambda: self._transport.call(
                 method,
-                self._url + path,
-                params=query,
-                data=None if body is None else body.model_dump_json().encode(),
-                headers={"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"}),
-                timeout=self._timeout_s,
-                allow_redirects=False,  # a token must not be sent elsewhere
+                path,
+                lambda reply: understand(reply.content),
+                query=query,
+                body=sent,
+                headers=headers,
+                repeatable=repeatable,
+                refusals=refusals,
             )
-        except requests.RequestException as error:
-            raise ServerUnavailable(f"{where}: no answer: {error}") from error
-        if response.ok and not response.is_redirect:
-            return response
-        raise _refusal(response, where)
+        )
 
 
-class _Bearer(AuthBase):
-    """Set as `auth`; otherwise requests would replace the header with credentials from a netrc file."""
+def _delay(content: bytes) -> Delay:
+    return DelayBody.model_validate_json(content).delay()
 
-    def __init__(self, token: str | None) -> None:
-        self._token = token
 
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._token is not None:
-            request.headers["Authorization"] = f"Bearer {self._token}"
-        return request
+def _delays(content: bytes) -> tuple[Delay, ...]:
+    return tuple(body.delay() for body in DelayListBody.model_validate_json(content).delays)
+
+
+def _page(content: bytes) -> HistoryPage:
+    page = HistoryBody.model_validate_json(content)
+    return HistoryPage(tuple(body.point() for body in page.points), page.next_before)
 
 
 def _path(consumer: str, topic: str) -> str:
     return f"/v1/delays/{quote(consumer, safe='')}/{quote(topic, safe='')}"
-
-
-def _refusal(response: requests.Response, where: str) -> Exception:
-    """The error for an answer other than 2xx."""
-    status = response.status_code
-    try:
-        problem = ProblemBody.model_validate_json(response.content)
-    except ValidationError:
-        message = f"{where}: status {status} from something that is no Data Delay API: {response.text[:200]!r}"
-        return ServerUnavailable(message) if status >= 500 else AnswerNotUnderstood(message)
-    places = "".join(f"; {part.pointer}: {part.detail}" for part in problem.errors or ())
-    message = f"{where}: {status} {problem.detail}{places}"
-    if status >= 500:
-        return ServerUnavailable(message)
-    if status == 404 and problem.type != NO_DELAY:
-        return AnswerNotUnderstood(message)
-    kind = _REFUSALS.get(status, CallFailed)
-    if kind is SubmissionInvalid and response.request.method != "PUT":
-        kind = CallFailed
-    return kind(message)

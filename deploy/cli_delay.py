@@ -161,7 +161,9 @@ def _log(level: int) -> None:
     handler = logging.StreamHandler()
     handler.addFilter(OncePerMessage("datadelay."))
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # retries are not worth a line; a failed call is reported
+    logging.getLogger("httpapi.client").setLevel(
+        logging.ERROR
+    )  # retries are not worth a line; a failed call is reported
 
 
 def _wanted(

@@ -3,6 +3,7 @@
 problem.py   the body of every error: RFC 9457 problem details
 errors.py    what a server refuses before it serves                                            (pure)
 server/      tokens and scopes, limits, errors as problems, the socket
+client/      one exchange over pooled connections, what is repeated, which error is raised
 
 All of it is internal: users meet the APIs, `datadelay.client` and `storage.client`.
 """

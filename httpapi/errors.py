@@ -2,7 +2,7 @@
 
     ServerMisconfigured   tokens, host or port are not usable
 
-The errors of clients belong to the packages of the APIs: a client passes them to `httpapi.client.transport`.
+The errors of clients belong to the packages of the APIs: `httpapi.client.refusals` is given them.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ A client may be used by many threads at once; after a fork, create a new one.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -27,22 +27,53 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import tenacity
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from storage.client.transport import Again, Transport
+from httpapi.client.patience import Again, Patience
+from httpapi.client.refusals import ApiErrors
+from httpapi.client.transport import Reply, Transport
+from storage.client.coding import Coding
 from storage.codecs.arrowcodec import ArrowCodec, found_columns, keys_stream, outcomes_table, written
 from storage.codecs.codec import Codec
-from storage.codecs.jsoncodec import parsed
-from storage.errors import AnswerNotUnderstood, ItemsUnsettled, RequestTooLarge
+from storage.codecs.jsoncodec import JsonCodec, parsed
+from storage.errors import (
+    AccessDenied,
+    AnswerNotUnderstood,
+    CallFailed,
+    ItemsUnsettled,
+    NamespaceUnknown,
+    RateLimited,
+    RequestInvalid,
+    RequestMalformed,
+    RequestTooLarge,
+    ServerUnavailable,
+    StorageConfigInvalid,
+)
 from storage.model import Found, Item, Outcome, Status
-from storage.wire import NamespaceBody, NamespacesBody
-
-logger = logging.getLogger(__name__)
+from storage.wire import NO_NAMESPACE, NamespaceBody, NamespacesBody
 
 __all__ = ["Answered", "NamespaceBody", "StorageClient"]
 
+_ERRORS = ApiErrors(
+    api="storage API",
+    misconfigured=StorageConfigInvalid,
+    unreachable=ServerUnavailable,
+    not_understood=AnswerNotUnderstood,
+    rate_limited=RateLimited,
+    refused=CallFailed,
+    not_found=NO_NAMESPACE,
+    by_status={
+        400: RequestMalformed,
+        401: AccessDenied,
+        403: AccessDenied,
+        404: NamespaceUnknown,
+        406: RequestInvalid,
+        413: RequestTooLarge,
+        415: RequestInvalid,
+        422: RequestInvalid,
+    },
+)
 _UNSETTLED = frozenset({Status.RETRYABLE, Status.IN_DOUBT})
 _ROW_BYTES = 32
 """The size of an item's fixed columns and offsets in a request."""
@@ -50,6 +81,7 @@ _ROW_BYTES = 32
 Asked = TypeVar("Asked", Item, bytes)
 Result = TypeVar("Result", Outcome, Found)
 Body = TypeVar("Body", bound=BaseModel)
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +131,13 @@ class StorageClient:
         self._transport = Transport(
             url,
             token,
+            _ERRORS,
             connect_timeout_s=connect_timeout_s,
             read_timeout_s=read_timeout_s,
             verify=verify,
-            compression=compression,
         )
-        self._attempts = attempts
-        self._give_up_after_s = give_up_after_s
+        self._coding = Coding(compression)
+        self._patience = Patience(attempts, give_up_after_s)
         self._items_per_request = items_per_request
         self._bytes_per_request = bytes_per_request
         self._codec = codec or ArrowCodec()
@@ -200,13 +232,8 @@ class StorageClient:
 
     def _json(self, method: str, path: str, model: type[Body], document: object = None) -> Body:
         body = None if document is None else to_json(document)
-        answers: list[Body] = []
-
-        def attempt() -> None:
-            answers.append(self._transport.call(method, path, lambda content: parsed(model, content), body=body))
-
-        self._repeat(attempt)
-        return answers[-1]
+        understand = partial(parsed, model)
+        return self._patience.repeat(lambda: self._call(method, path, understand, body, JsonCodec.media_type))
 
     def _batch(
         self,
@@ -216,14 +243,8 @@ class StorageClient:
         understand: Callable[[bytes], list[Result]],
         repeatable: bool = True,
     ) -> list[Result]:
-        return self._transport.call(
-            "POST",
-            f"{_path(namespace)}/items:{operation}",
-            understand,
-            body=body,
-            media_type=self._codec.media_type,
-            repeatable=repeatable,
-        )
+        path = f"{_path(namespace)}/items:{operation}"
+        return self._call("POST", path, understand, body, self._codec.media_type, repeatable)
 
     def _arrow(
         self, namespace: str, operation: str, body: bytes, understand: Callable[[bytes], Any], rows: int | None
@@ -235,7 +256,24 @@ class StorageClient:
             return answer
 
         path = f"{_path(namespace)}/items:{operation}"
-        return self._transport.call("POST", path, counted, body=body, media_type=ArrowCodec.media_type)
+        return self._call("POST", path, counted, body, ArrowCodec.media_type)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        understand: Callable[[bytes], Answer],
+        body: bytes | None,
+        media_type: str,
+        repeatable: bool = True,
+    ) -> Answer:
+        """One exchange. Raises `Again` or a `StorageError`."""
+        headers, sent = self._coding.request(body, media_type)
+
+        def decoded(reply: Reply) -> Answer:
+            return understand(self._coding.answer(reply, media_type))
+
+        return self._transport.call(method, path, decoded, body=sent, headers=headers, repeatable=repeatable)
 
     def _split(
         self,
@@ -266,7 +304,7 @@ class StorageClient:
                     raise Again(_unsettled(len(left), results[left[0]].reason))
 
         try:
-            self._repeat(attempt)
+            self._patience.repeat(attempt)
         except ItemsUnsettled:
             pass  # their outcomes say so
         except RequestTooLarge:
@@ -303,7 +341,7 @@ class StorageClient:
                     raise Again(_unsettled(len(pending), reason))
 
         try:
-            self._repeat(attempt)
+            self._patience.repeat(attempt)
         except RequestTooLarge:
             if part.stop - part.start < 2:
                 raise
@@ -312,20 +350,6 @@ class StorageClient:
             answers = [self._settle_rows(rows, half, send) for half in halves]
             return [one for tables, _ in answers for one in tables], _joined([one for _, one in answers], _REFUSED)
         return found, _joined(refused, _REFUSED)
-
-    def _repeat(self, attempt: Callable[[], None]) -> None:
-        """Repeat the attempt until it does not raise `Again`; finally raise the last one's error."""
-        patient = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(Again),
-            stop=tenacity.stop_after_attempt(self._attempts) | tenacity.stop_after_delay(self._give_up_after_s),
-            wait=_pause,
-            before_sleep=lambda state: logger.warning("%s", _error_of(state)),  # say what the wait is for
-            reraise=True,
-        )
-        try:
-            patient(attempt)
-        except Again as again:
-            raise again.error from again.error.__cause__
 
     def _parts(self, sizes: npt.NDArray[Any]) -> Iterator[slice]:
         """Slices within the limits of one request; an item beyond them gets a slice of its own."""
@@ -351,20 +375,6 @@ _FOUND = pa.schema(
         ("expires_at_ms", pa.int64()),
     ]
 )
-
-
-_BACKOFF = tenacity.wait_exponential_jitter(multiplier=0.05, max=5.0, jitter=0.2)
-
-
-def _pause(state: tenacity.RetryCallState) -> float:
-    after_s = _error_of(state).after_s
-    return _BACKOFF(state) if after_s is None else after_s
-
-
-def _error_of(state: tenacity.RetryCallState) -> Again:
-    error = state.outcome.exception() if state.outcome is not None else None
-    assert isinstance(error, Again)
-    return error
 
 
 def _unsettled(count: int, reason: str | None) -> ItemsUnsettled:

@@ -191,22 +191,31 @@ def test_never_repeats_a_rewind_or_a_forget() -> None:
         assert seen == ["POST None", "DELETE None"]
 
 
+@pytest.mark.parametrize("failure", [(503, {}, b""), BUSY], ids=["503", "429"])
+def test_repeats_a_rewind_that_was_not_done(failure: Answer) -> None:
+    """The answer says so."""
+    with scripted(failure, (404, {}, b"not here")) as (url, seen), DelayClient(url) as client:
+        with pytest.raises(AnswerNotUnderstood):
+            client.rewind("feeder", "impressions")
+        assert seen == ["POST None", "POST None"]
+
+
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "attempts"),
     [
-        (200, {}, b"<html>a login page</html>"),
-        (200, {}, b'{"delays": 5}'),
-        (404, {}, b"not here"),
-        (404, {}, b'{"type": "/problems/not-found", "title": "", "status": 404, "detail": "Not Found"}'),
-        (302, {"Location": "http://127.0.0.1:1/elsewhere"}, b""),
+        ((200, {}, b"<html>a login page</html>"), 2),  # half an answer looks like this too
+        ((200, {}, b'{"delays": 5}'), 2),
+        ((404, {}, b"not here"), 1),
+        ((404, {}, b'{"type": "/problems/not-found", "title": "", "status": 404, "detail": "Not Found"}'), 1),
+        ((302, {"Location": "http://127.0.0.1:1/elsewhere"}, b""), 1),
     ],
 )
-def test_does_not_take_another_answer_for_a_delay(answer: Answer) -> None:
+def test_does_not_take_another_answer_for_a_delay(answer: Answer, attempts: int) -> None:
     """A wrong URL or a proxy does not mean "nothing was submitted"; a redirect would send the token elsewhere."""
-    with scripted(answer) as (url, seen), DelayClient(url, "t") as client:
+    with scripted(answer) as (url, seen), DelayClient(url, "t", retries=1) as client:
         with pytest.raises(AnswerNotUnderstood, match="GET http"):
             client.list()
-        assert len(seen) == 1
+        assert len(seen) == attempts
 
 
 def test_gives_up_on_a_server_that_accepts_and_says_nothing() -> None:

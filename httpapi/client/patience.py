@@ -1,0 +1,70 @@
+"""Repeats an attempt that may be repeated: with growing pauses and jitter, or after the server's Retry-After.
+
+An attempt that raises `Again` is repeated. What stops it is a number of attempts, and a time after which no attempt
+starts; the last error is then raised. Each wait is logged, with what it is for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import tenacity
+from tenacity.stop import stop_base
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_BACKOFF = tenacity.wait_exponential_jitter(multiplier=0.05, max=5.0, jitter=0.2)
+
+
+class Again(Exception):
+    """`error` happened, and the same call may be retried: after `after_s` seconds, or at any time if that is None."""
+
+    def __init__(self, error: Exception, after_s: float | None = None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.after_s = after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often to try.
+
+    attempts          including the first
+    give_up_after_s   no attempt starts later than this after the first one; None: only the number counts
+    """
+
+    attempts: int
+    give_up_after_s: float | None = None
+
+    def repeat(self, attempt: Callable[[], T]) -> T:
+        """What `attempt` returns, as soon as it does not raise `Again`. Raises the error of the last `Again`."""
+        stop: stop_base = tenacity.stop_after_attempt(self.attempts)
+        if self.give_up_after_s is not None:
+            stop |= tenacity.stop_after_delay(self.give_up_after_s)
+        patient = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Again),
+            stop=stop,
+            wait=_pause,
+            before_sleep=lambda state: logger.warning("%s", _again(state)),
+            reraise=True,
+        )
+        try:
+            return patient(attempt)
+        except Again as again:
+            raise again.error from again.error.__cause__
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    after_s = _again(state).after_s
+    return _BACKOFF(state) if after_s is None else after_s
+
+
+def _again(state: tenacity.RetryCallState) -> Again:
+    error = state.outcome.exception() if state.outcome is not None else None
+    assert isinstance(error, Again)
+    return error

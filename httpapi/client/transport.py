@@ -1,0 +1,198 @@
+"""One exchange with an API: bytes out, bytes in, or an error that says whether a retry is safe.
+
+Sessions are pooled, and each is used by one thread at a time. Nothing is retried here; `Again` wraps an error after
+which the caller may retry:
+
+    no connection, 429, 503                  nothing was done
+    a lost or incomplete answer, other 5xx   it may have been done: only what is `repeatable`
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import Empty, LifoQueue
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+from requests.auth import AuthBase
+
+from httpapi.client.patience import Again
+from httpapi.client.refusals import ApiErrors
+
+Answer = TypeVar("Answer")
+
+_RETRY_AFTER_MAX_S = 10.0
+_NOTHING_DONE = (429, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A 2xx answer, as it arrived: `content` is still encoded as `headers` say."""
+
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class Transport:
+    """Pooled sessions to one API. Thread-safe; after a fork, make a new one.
+
+    url                 `https://delay.example:8710`
+    token               a bearer token; None if the server is open
+    errors              what to raise
+    connect_timeout_s   for a connection
+    read_timeout_s      between two pieces of an answer
+    verify              False or the path of a CA bundle, as in `requests`
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        errors: ApiErrors,
+        *,
+        connect_timeout_s: float,
+        read_timeout_s: float,
+        verify: bool | str,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise errors.misconfigured(f"url {url!r} of the {errors.api}: expected http(s)://host:port")
+        self._url = url.rstrip("/")
+        self._token = token
+        self._errors = errors
+        self._timeout_s = (connect_timeout_s, read_timeout_s)
+        self._verify = verify
+        self._idle: LifoQueue[requests.Session] = LifoQueue()
+
+    def close(self) -> None:
+        """Close the idle connections; a call in progress keeps its own."""
+        while True:
+            try:
+                self._idle.get_nowait().close()
+            except Empty:
+                return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        understand: Callable[[Reply], Answer],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str],
+        repeatable: bool = True,
+        refusals: Mapping[int, type[Exception]] | None = None,
+    ) -> Answer:
+        """What `understand` makes of the answer; it raises ValueError for what it cannot read.
+
+        repeatable   carrying it out twice has the same effect as once
+        refusals     errors of this call by status, before those of every call
+
+        Raises `Again`, or an error of the API.
+        """
+        where = f"{method} {self._url}{path}"
+        try:
+            response, content = self._exchange(method, path, query, body, headers)
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            failed = self._errors.unreachable(f"{where}: no answer, or half of one: {error}")
+            failed.__cause__ = error
+            if repeatable or _never_sent(error):
+                raise Again(failed) from error
+            raise failed from error
+        if 200 <= response.status_code < 300:
+            try:
+                return understand(Reply(response.headers, content))
+            except (ValueError, self._errors.not_understood) as error:
+                wrong = self._errors.not_understood(f"{where}: the answer is not understood: {error}")
+                wrong.__cause__ = error
+                if repeatable:
+                    raise Again(wrong) from error
+                raise wrong from error
+        refused = self._errors.refusal(response.status_code, content, where, refusals or {})
+        if response.status_code in _NOTHING_DONE or (response.status_code >= 500 and repeatable):
+            raise Again(refused, _retry_after_s(response))
+        raise refused
+
+    def _exchange(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[requests.Response, bytes]:
+        with self._session() as session:
+            response = session.request(
+                method,
+                self._url + path,
+                params=query,
+                data=body,
+                headers={"Accept-Encoding": "identity", **headers},
+                timeout=self._timeout_s,
+                allow_redirects=False,  # a token must not be sent elsewhere
+                stream=True,
+            )
+            try:
+                return response, response.raw.read(decode_content=False)
+            except BaseException:
+                response.close()
+                raise
+
+    @contextmanager
+    def _session(self) -> Iterator[requests.Session]:
+        try:
+            session = self._idle.get_nowait()
+        except Empty:
+            session = self._new_session()
+        try:
+            yield session
+        finally:
+            self._idle.put(session)
+
+    def _new_session(self) -> requests.Session:
+        session = requests.Session()
+        session.verify = self._verify
+        session.auth = _Bearer(self._token)
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, HTTPAdapter(max_retries=0, pool_connections=1, pool_maxsize=1))
+        return session
+
+
+class _Bearer(AuthBase):
+    """Set as `auth`, because requests would otherwise replace the header with credentials from a netrc file."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._token is not None:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def _never_sent(error: Exception) -> bool:
+    """The server cannot have seen the request: there was no connection."""
+    if isinstance(error, requests.ConnectTimeout):
+        return True
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    return isinstance(reason, urllib3.exceptions.NewConnectionError)
+
+
+def _retry_after_s(response: requests.Response) -> float | None:
+    """What the server asks for, within bounds, plus a random part so that its clients do not all return at once."""
+    value = response.headers.get("Retry-After", "")
+    if not value.isdigit():
+        return None
+    wait_s = min(float(value), _RETRY_AFTER_MAX_S)
+    return wait_s + random.uniform(0, wait_s / 4)
