@@ -26,7 +26,7 @@ from dedup.deduplicator import Deduplicator
 from dedup.hashing import Hashes
 from dedup.identity import Identity
 from dedup.kafkaresults import KafkaResults
-from dedup.replayrange import Bounds, DedupConfig, ReplayRange
+from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.seen import SeenIds
 from dedup.states import Attempt
 from dedup.worker import Setup, WorkerDeduplicator
@@ -59,7 +59,7 @@ def measure(bootstrap: str, ids: int) -> None:
     core.begin(Attempt(0), 0)
     results = KafkaResults(topic, kafka)
     began = time.perf_counter()
-    core.load(results.load(Bounds(None, 2 * ids)), lambda: 0)
+    core.load(results.load(LoadLimits(None, 2 * ids)), lambda: 0)
     took = time.perf_counter() - began
     results.close()
     print(f"load    {core.seen / took:,.0f} ids/s ({core.seen:,} in {took:.2f} s)")

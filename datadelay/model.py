@@ -27,7 +27,7 @@ NAME_MAX = 249
 TEXT_MAX = 1000
 
 
-class State(StrEnum):
+class DelayState(StrEnum):
     """What is known of a delay.
 
     ok         the value is known and fresh
@@ -133,7 +133,7 @@ class Delay:
     consumer: str
     topic: str
     now_ms: int
-    state: State
+    state: DelayState
     reason: str | None
     consumed_until_ms: int | None
     delay_ms: int | None
@@ -154,7 +154,7 @@ class Point:
 
     sequence: int
     at_ms: int
-    state: State
+    state: DelayState
     consumed_until_ms: int | None
     reason: str | None
     slowest_partition: int | None

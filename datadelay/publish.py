@@ -32,12 +32,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from datadelay.errors import SubmissionInvalid, SubmissionLate
-from datadelay.model import Delay, PartitionReport, State, Submission, slowest
+from datadelay.model import Delay, DelayState, PartitionReport, Submission, slowest
 from datadelay.progress import UNKNOWN, frontier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class SkewLimits:
     """How far ahead of the server's clock a submission may lie; one beyond that would block all later ones.
 
     clock_skew_ms   for the time the ends were listed: the collector's clock against the server's
@@ -74,11 +74,11 @@ class Published:
     slowest: PartitionReport | None
 
     @property
-    def fresh_state(self) -> State:
+    def fresh_state(self) -> DelayState:
         """The state of a value that is not stale."""
         if self.value_ms is None:
-            return State.UNKNOWN
-        return State.CAUGHT_UP if self.last.caught_up else State.OK
+            return DelayState.UNKNOWN
+        return DelayState.CAUGHT_UP if self.last.caught_up else DelayState.OK
 
 
 def accept(
@@ -87,7 +87,7 @@ def accept(
     *,
     now_ms: int,
     stale_after_ms: int,
-    bounds: Bounds = Bounds(),
+    bounds: SkewLimits = SkewLimits(),
 ) -> Published:
     """What is published after `submission`; the same object as `before` if it is a repetition.
 
@@ -155,10 +155,10 @@ def rewind(before: Published, *, now_ms: int, note: str | None = None) -> Publis
     )
 
 
-def state_at(published: Published, now_ms: int, stale_after_ms: int) -> State:
+def state_at(published: Published, now_ms: int, stale_after_ms: int) -> DelayState:
     """The state at `now_ms`."""
     if published.value_ms is not None and now_ms - published.last.listed_ms > stale_after_ms:
-        return State.STALE
+        return DelayState.STALE
     return published.fresh_state
 
 
@@ -167,7 +167,7 @@ def view(published: Published, *, now_ms: int, stale_after_ms: int, with_partiti
     last = published.last
     state = state_at(published, now_ms, stale_after_ms)
     since_ms, reason = published.since_ms, published.reason
-    if state is State.STALE:
+    if state is DelayState.STALE:
         since_ms = max(since_ms, last.listed_ms + stale_after_ms)
         reason = f"no submission for more than {stale_after_ms / 1000:g} s: look at the collector"
     return Delay(
@@ -190,7 +190,7 @@ def view(published: Published, *, now_ms: int, stale_after_ms: int, with_partiti
     )
 
 
-def _refuse_future(submission: Submission, now_ms: int, bounds: Bounds) -> None:
+def _refuse_future(submission: Submission, now_ms: int, bounds: SkewLimits) -> None:
     ahead_ms = submission.listed_ms - now_ms
     if ahead_ms > bounds.clock_skew_ms:
         raise SubmissionInvalid(

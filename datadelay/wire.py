@@ -19,9 +19,9 @@ from datadelay.model import (
     TIME_MAX_MS,
     TIME_MIN_MS,
     Delay,
+    DelayState,
     PartitionReport,
     Point,
-    State,
     Submission,
 )
 from kafkaio.times import iso
@@ -108,7 +108,7 @@ class DelayBody(_Answered):
     consumer: str
     topic: str
     now_ms: int
-    state: State
+    state: DelayState
     reason: str | None = Field(description="why the state is unknown or stale")
     consumed_until_ms: int | None = Field(description="null: not known. No unread record is older than this")
     consumed_until: str | None
@@ -188,7 +188,7 @@ class PointBody(_Answered):
     sequence: int
     at_ms: int
     at: str
-    state: State
+    state: DelayState
     consumed_until_ms: int | None
     delay_ms: int | None = Field(description="at_ms minus consumed_until_ms; null: not known")
     reason: str | None

@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from dedup.kafkaresults import KafkaResults
     from dedup.keyed import KeyedResults, KeyValue, add_int
     from dedup.lakeresults import LakeResults
-    from dedup.replayrange import Bounds, DedupConfig
+    from dedup.replayrange import DedupConfig, LoadLimits
     from dedup.results import Loaded, RecentResults
     from dedup.spark import restart_deduplicator
 
 __all__ = [
-    "Bounds",
     "DedupConfig",
     "DedupError",
     "Identity",
@@ -38,6 +37,7 @@ __all__ = [
     "KeyValue",
     "KeyedResults",
     "LakeResults",
+    "LoadLimits",
     "Loaded",
     "RecentResults",
     "add_int",
@@ -45,7 +45,6 @@ __all__ = [
 ]
 
 _LATER = {
-    "Bounds": "dedup.replayrange",
     "DedupConfig": "dedup.replayrange",
     "DedupError": "dedup.errors",
     "Identity": "dedup.identity",
@@ -53,6 +52,7 @@ _LATER = {
     "KeyValue": "dedup.keyed",
     "KeyedResults": "dedup.keyed",
     "LakeResults": "dedup.lakeresults",
+    "LoadLimits": "dedup.replayrange",
     "Loaded": "dedup.results",
     "RecentResults": "dedup.results",
     "add_int": "dedup.keyed",

@@ -23,10 +23,10 @@ import polars as pl
 
 from dedup.batchtag import BatchTag
 from dedup.hashing import Mask, hashes_of
-from dedup.replayrange import Bounds, DedupConfig, ReplayRange
+from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.results import Loaded
 from dedup.seen import SeenIds, fresh_rows
-from dedup.states import Attempt, Change, Reason, State, Switch
+from dedup.states import Attempt, FilterChange, FilterState, Reason, Switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Load:
     """
 
     settled_ms: int
-    bounds: Bounds
+    bounds: LoadLimits
     new_range: bool
 
 
@@ -57,7 +57,7 @@ class Deduplicator:
 
     @property
     def filtering(self) -> bool:
-        return self._switch.state is State.FILTERING
+        return self._switch.state is FilterState.FILTERING
 
     @property
     def seen(self) -> int:
@@ -125,7 +125,7 @@ class Deduplicator:
         """What this attempt kept is acknowledged."""
         self._seen.take_over(self._under_way)
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[FilterChange]:
         """The changes of state since the last call."""
         changes, self._switch.changes = self._switch.changes, []
         return changes

@@ -7,9 +7,9 @@ before its answer has a smaller time, whatever else is there (a record from the 
 that more is read). A search over single records could not promise that: one old record that it meets hides all before
 it.
 
-If a batch is given (`Bounds.batch`), only its records count. Records behind an open transaction cannot be read yet. It
-waits for the transaction, because results of ours may be behind it. Records of aborted transactions are not results,
-even if the job itself reads uncommitted records: rows taken for their duplicates would be lost.
+If a batch is given (`LoadLimits.batch`), only its records count. Records behind an open transaction cannot be read
+yet. It waits for the transaction, because results of ours may be behind it. Records of aborted transactions are not
+results, even if the job itself reads uncommitted records: rows taken for their duplicates would be lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from dedup.identity import Identity
-from dedup.replayrange import Bounds
+from dedup.replayrange import LoadLimits
 from dedup.results import Loaded
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
@@ -59,7 +59,7 @@ class KafkaResults:
     def check(self) -> None:
         self._log.ends()
 
-    def load(self, bounds: Bounds) -> Iterator[Loaded]:
+    def load(self, bounds: LoadLimits) -> Iterator[Loaded]:
         ends = wait_until_readable(self._log, self._log.ends(), self._timeout_s)
         starts = self._positions or self._first_starts(ends, bounds)
         # Retention may have deleted what was read before.
@@ -82,7 +82,7 @@ class KafkaResults:
         self._log.close()
         self._reader.close()
 
-    def _first_starts(self, ends: Mapping[int, Ends], bounds: Bounds) -> dict[int, int]:
+    def _first_starts(self, ends: Mapping[int, Ends], bounds: LoadLimits) -> dict[int, int]:
         starts = {p: one.start for p, one in ends.items()}
         if bounds.since_ms is not None:
             found = self._log.estimate(dict.fromkeys(ends, bounds.since_ms))

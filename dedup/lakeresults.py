@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dedup.errors import ResultsUnreadable
-from dedup.replayrange import Bounds
+from dedup.replayrange import LoadLimits
 from dedup.results import Loaded
 
 log = logging.getLogger("dedup")
@@ -59,7 +59,7 @@ class LakeResults:
         for path in sorted(self._data_files(), key=self._age)[-1:]:
             self._rows_of(path)
 
-    def load(self, bounds: Bounds) -> Iterator[Loaded]:
+    def load(self, bounds: LoadLimits) -> Iterator[Loaded]:
         self._files.invalidate_cache()
         chosen: list[str] = []
         total = 0

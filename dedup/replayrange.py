@@ -45,7 +45,7 @@ def uncommitted_batch(planned: Iterable[int], committed: Iterable[int]) -> int |
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class LoadLimits:
     """What of the output is loaded: results with a record time >= `since_ms`, among the last `limit`.
 
     batch   only those that this batch or a later one of its generation wrote; None: any writer's
@@ -78,9 +78,9 @@ class DedupConfig:
             if value < 0:
                 raise DedupConfigInvalid(f"{name}: {value} is not allowed; give 0 or more milliseconds")
 
-    def bounds(self, since_ms: int | None, batch: BatchTag | None = None) -> Bounds:
+    def bounds(self, since_ms: int | None, batch: BatchTag | None = None) -> LoadLimits:
         """since_ms: no result of the replay has a record time below it; None: unknown."""
-        return Bounds(None if since_ms is None else max(since_ms - self.lookback_ms, 0), self.limit, batch)
+        return LoadLimits(None if since_ms is None else max(since_ms - self.lookback_ms, 0), self.limit, batch)
 
     def settled_at_ms(self, ended_ms: int) -> int:
         """The time from which nothing of an attempt that had ended by `ended_ms` can arrive any more."""

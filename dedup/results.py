@@ -8,7 +8,7 @@ from typing import Protocol
 
 import polars as pl
 
-from dedup.replayrange import Bounds
+from dedup.replayrange import LoadLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class RecentResults(Protocol):
         """Raises what a load would raise, as far as a glance at the output shows; called once, when a query starts."""
         ...
 
-    def load(self, bounds: Bounds) -> Iterator[Loaded]:
+    def load(self, bounds: LoadLimits) -> Iterator[Loaded]:
         """What the output holds within the bounds; from the second call on only what was added since."""
         ...
 

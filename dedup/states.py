@@ -19,7 +19,7 @@ from enum import StrEnum
 from dedup.replayrange import ReplayRange
 
 
-class State(StrEnum):
+class FilterState(StrEnum):
     OFF = "off"
     FILTERING = "filtering"
 
@@ -41,11 +41,11 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FilterChange:
     """A change of state; loaded, dropped and without_id (rows let through) are counts since filtering began."""
 
     at_ms: int
-    state: State
+    state: FilterState
     reason: Reason
     batch: int
     loaded: int = 0
@@ -69,8 +69,8 @@ class Switch:
     """The state of one worker process's deduplicator."""
 
     def __init__(self, replay: ReplayRange, quiet_ms: int) -> None:
-        self.state = State.OFF
-        self.changes: list[Change] = []
+        self.state = FilterState.OFF
+        self.changes: list[FilterChange] = []
         self.loaded = self.dropped = self.without_id = 0
         self._replay = replay
         self._quiet_ms = quiet_ms
@@ -102,8 +102,8 @@ class Switch:
         last = self._replay.last_batch if self._replay.covers(attempt.batch) else None
         self._until_batch = max(self._until_batch, attempt.batch, -1 if last is None else last)
         self._quiet_since_ms = now_ms
-        if self.state is State.OFF:
-            self.state = State.FILTERING
+        if self.state is FilterState.OFF:
+            self.state = FilterState.FILTERING
             self.loaded = self.dropped = self.without_id = 0
             self._changed(reason, attempt.batch, now_ms)
         return reason
@@ -119,11 +119,11 @@ class Switch:
             self._quiet_since_ms = now_ms
 
     def _rest(self, batch: int, now_ms: int) -> None:
-        if self.state is State.OFF or self.in_range(batch):
+        if self.state is FilterState.OFF or self.in_range(batch):
             return
         if now_ms - self._quiet_since_ms >= self._quiet_ms:
-            self.state = State.OFF
+            self.state = FilterState.OFF
             self._changed(Reason.QUIET, batch, now_ms)
 
     def _changed(self, reason: Reason, batch: int, now_ms: int) -> None:
-        self.changes.append(Change(now_ms, self.state, reason, batch, self.loaded, self.dropped, self.without_id))
+        self.changes.append(FilterChange(now_ms, self.state, reason, batch, self.loaded, self.dropped, self.without_id))

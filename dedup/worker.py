@@ -20,7 +20,7 @@ from dedup.deduplicator import Deduplicator
 from dedup.hashing import Mask
 from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.results import RecentResults
-from dedup.states import Attempt, State
+from dedup.states import Attempt, FilterState
 from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
 
@@ -95,7 +95,7 @@ class WorkerDeduplicator:
         counts = self.report()
         counted = {name: counts[name] for name in ("loaded", "dropped", "without_id")}
         about = {"event": "deduplicator", "at_ms": wall_ms(), "name": self._setup.name, "batch": batch}
-        log.warning("%s", json.dumps({**about, "state": State.FILTERING, **counted}, sort_keys=True))
+        log.warning("%s", json.dumps({**about, "state": FilterState.FILTERING, **counted}, sort_keys=True))
 
     def close(self) -> None:
         if self._results is not None:

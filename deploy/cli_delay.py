@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
-from datadelay.offsets.rewriting import Plan, carry_out, plan, undo, undo_topic
-from datadelay.offsets.search import Found, OffsetAt, offsets_at
+from datadelay.offsets.rewriting import PositionPlan, carry_out, plan, undo, undo_topic
+from datadelay.offsets.search import OffsetAt, OffsetKind, offsets_at
 from datadelay.positions import WritablePositions
 from datadelay.repeats import OncePerMessage
 from httpapi.errors import ServerMisconfigured
@@ -175,7 +175,7 @@ def _wanted(
     kafka: dict[str, str],
     payload_time: str | None,
     disorder_ms: int,
-) -> Plan:
+) -> PositionPlan:
     if undo_path is not None:
         if topic is not None or time_text is not None:
             raise ConfigInvalid("--undo stands alone: it knows its topic and offsets; leave --topic and --time out")
@@ -195,8 +195,8 @@ def _wanted(
         raise PositionsRefused(
             f"the records around the offsets of partitions {wrong} contradict them; look at `teacup offsets at`"
         )
-    beyond = [one.partition for one in found if one.found is Found.PAST_END]
-    timeless = [one.partition for one in found if one.found is Found.NO_TIME]
+    beyond = [one.partition for one in found if one.found is OffsetKind.PAST_END]
+    timeless = [one.partition for one in found if one.found is OffsetKind.NO_TIME]
     if timeless and past_end is PastEnd.REFUSE:
         where = "" if payload_time is None else f" at {payload_time!r}: is --payload-time right?"
         raise ConfigInvalid(
@@ -294,7 +294,7 @@ def _found_table(topic: str, found: tuple[OffsetAt, ...]) -> Table:
     return table
 
 
-def _plan_table(wanted: Plan) -> Table:
+def _plan_table(wanted: PositionPlan) -> Table:
     table = Table()
     for name in ("partition", "old", "new", "moves by"):
         table.add_column(name, justify="right")

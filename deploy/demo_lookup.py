@@ -30,7 +30,7 @@ from datadelay.errors import CallFailed, DelayNotFound
 from deploy.broker import BrokerFailed
 from deploy.demoparts import broker_at, console, topics_of
 from deploy.demotraffic import NOWHERE, Traffic
-from deploy.demoverdict import ROWS, Verdict, judge
+from deploy.demoverdict import ROWS, DemoResult, judge
 from deploy.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan, PartFailed
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.now import wall_ms
@@ -216,7 +216,7 @@ def _rows(kafka: dict[str, str], topic: str) -> pl.DataFrame:
     )
 
 
-def _summary(verdict: Verdict, impressions: int, stored: int, codes: dict[str, int]) -> int:
+def _summary(verdict: DemoResult, impressions: int, stored: int, codes: dict[str, int]) -> int:
     table = Table(title="\nwhat came out", title_justify="left", show_header=False)
     table.add_column("what")
     table.add_column("count", justify="right")

@@ -26,7 +26,7 @@ ROWS = pl.Schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DemoResult:
     """Counts, and how long left was held: from the start of the pause to the first row that it held back.
 
     usual_ms    from a click to its row, the median of those after the pause
@@ -62,7 +62,7 @@ class Verdict:
 
 def judge(
     rows: pl.DataFrame, clicks: int, nowhere: str, after_ms: int, paused_from_ms: int, resumed_ms: int
-) -> Verdict:
+) -> DemoResult:
     """The verdict on all rows of the output (`ROWS`), `clicks` of them expected; right paused between the two times."""
     known = ~rows["key"].str.starts_with(nowhere)
     matched, unmatched = rows["outcome"] == "matched", rows["outcome"] == "unmatched"
@@ -71,7 +71,7 @@ def judge(
     waits = rows["appended_ms"] - rows["time"]
     once = rows.select("partition", "offset").n_unique()
     first: Any = rows["appended_ms"].filter(kept_back).min()
-    return Verdict(
+    return DemoResult(
         clicks=clicks,
         rows=len(rows),
         matched=int(matched.sum()),

@@ -24,7 +24,7 @@ from deploy.job import WindowJob
 from deploy.sink import BucketSink
 from joins.errors import JoinError
 from joins.lookup.unjoined import RightSlice, Verdicts
-from joins.lookup.verdicts import Joined, PartitionVerdicts
+from joins.lookup.verdicts import JoinedOffsets, PartitionVerdicts
 from joins.spec import JoinSpec
 from kafkaio.client import committed_only
 from kafkaio.gcpause import no_garbage_collection
@@ -132,7 +132,7 @@ def positions_in(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
     return found.drop_nulls()
 
 
-def judged(work: Work, partition: int, joined: Joined) -> dict[str, Any]:
+def judged(work: Work, partition: int, joined: JoinedOffsets) -> dict[str, Any]:
     """Judge one share of right and deliver its unjoined records."""
     share, topic = work.one.right[partition], work.job.output.unjoined
     assert topic is not None
@@ -156,12 +156,12 @@ def judged(work: Work, partition: int, joined: Joined) -> dict[str, Any]:
         raise
 
 
-def _by_partition(one: RightSlice, batches: Iterable[pa.RecordBatch]) -> dict[int, Joined]:
+def _by_partition(one: RightSlice, batches: Iterable[pa.RecordBatch]) -> dict[int, JoinedOffsets]:
     """One bit per offset of the shares that came to this task."""
-    found: dict[int, Joined] = {}
+    found: dict[int, JoinedOffsets] = {}
     for batch in batches:
         partitions, offsets = (batch.column(i).to_numpy() for i in (0, 1))
         for p in np.unique(partitions).tolist():
             share = one.right[p]
-            found.setdefault(p, Joined(share.start, share.end)).add(offsets[partitions == p])
+            found.setdefault(p, JoinedOffsets(share.start, share.end)).add(offsets[partitions == p])
     return dict(sorted(found.items()))

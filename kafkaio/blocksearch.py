@@ -15,8 +15,8 @@ read instead, including records before `lo`. Only the start of the log can make 
 nothing, because all of it may lie. Every record between `low` and the end of the last block read is known. The answer
 is the first one there that is not below `sought`: all that precedes it is known, or proven by the blocks.
 
-The search is a generator: it yields a `Probe` and is sent the records found. So a real broker and a simulated log run
-the same code, and the searches of all partitions advance in lockstep.
+The search is a generator: it yields a `BlockQuery` and is sent the records found. So a real broker and a simulated log
+run the same code, and the searches of all partitions advance in lockstep.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Timed = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class BlockQuery:
     """The first `count` valid records of [start, end), or the last `count` below `end` if `start` is None."""
 
     start: int | None
@@ -40,7 +40,7 @@ class Probe:
     count: int
 
 
-Searching = Generator[Probe, Sequence[Timed], TimeAnswer]
+Searching = Generator[BlockQuery, Sequence[Timed], TimeAnswer]
 
 
 def block_size(outliers: int) -> int:
@@ -62,9 +62,9 @@ def search(query: TimeQuery, outliers: int) -> Searching:
     known: Sequence[Timed] = ()  # the block from `high` on
     while low < high:
         middle = (low + high) // 2
-        block = yield Probe(middle, query.hi, size)
+        block = yield BlockQuery(middle, query.hi, size)
         if len(block) < size:
-            known = yield Probe(None, query.hi, size)
+            known = yield BlockQuery(None, query.hi, size)
             begins = known[0][0] if known else query.hi
             behind = _proven(known, sought_ms, outliers) if len(known) == size else None
             if behind is not None or begins <= low or len(known) < size:

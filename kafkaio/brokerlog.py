@@ -23,7 +23,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import admin as kafka_admin
 
 from kafkaio import client
-from kafkaio.blocksearch import Probe, Timed, block_size, borne_out, search
+from kafkaio.blocksearch import BlockQuery, Timed, block_size, borne_out, search
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.eventtime import OUTLIERS, TimeOf, ceilings, event_times, typical, valid
 from kafkaio.pointread import PointReader, Record
@@ -182,7 +182,7 @@ class BrokerLog:
             for p, query in queries.items()
         }
         answers: dict[int, TimeAnswer] = {}
-        probes: dict[int, Probe] = {}
+        probes: dict[int, BlockQuery] = {}
 
         def step(partition: int, block: list[Timed] | None) -> None:
             one = searches[partition]

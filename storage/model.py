@@ -58,7 +58,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WriteResult:
     """The result of a write or delete; reason: for people, if the status is not `ok`."""
 
     status: Status
@@ -66,7 +66,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ReadResult:
     """The result of a read: the live items of one key, by (version, tag) ascending; none unless the status is `ok`."""
 
     status: Status
@@ -75,7 +75,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class NamespaceState:
     """generation      of the namespace's data: a wiped store has a new one
 
     retained_from   the version below which items may be gone; None: unknown
@@ -100,15 +100,15 @@ class Backend(Protocol):
         """
         ...
 
-    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]: ...
+    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]: ...
 
-    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Found]: ...
+    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]: ...
 
-    def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Outcome]:
+    def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Remove all items of each key; `not_found` if there was none."""
         ...
 
-    def state(self, namespace: Namespace, now_ms: int) -> State:
+    def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
         """The state of a namespace, which is created (with a new generation) if the store does not have it yet."""
         ...
 

@@ -26,7 +26,7 @@ from datadelay.api import page
 from datadelay.api.answers import HistoryAnswers
 from datadelay.api.config import ServeConfig
 from datadelay.api.metrics import Metrics
-from datadelay.api.store import Store
+from datadelay.api.store import DelayStore
 from datadelay.errors import DelayNotFound, StoreUnavailable, SubmissionInvalid, SubmissionLate
 from datadelay.model import NAME_MAX, NAME_PATTERN, Delay
 from datadelay.publish import Published, accept, rewind, view
@@ -80,7 +80,7 @@ def _answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
 class Delays:
     """The routes of one server, around its store and its clock (milliseconds since the epoch)."""
 
-    def __init__(self, store: Store, config: ServeConfig, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, store: DelayStore, config: ServeConfig, clock_ms: Callable[[], int]) -> None:
         self._store = store
         self._config = config
         self._clock_ms = clock_ms
@@ -199,7 +199,7 @@ class Delays:
         return body.model_dump_json().encode()
 
 
-def create_app(store: Store, tokens: Tokens, config: ServeConfig, clock_ms: Callable[[], int]) -> Gate:
+def create_app(store: DelayStore, tokens: Tokens, config: ServeConfig, clock_ms: Callable[[], int]) -> Gate:
     """The application: routes, page, errors, limits."""
     delays = Delays(store, config, clock_ms)
     app = FastAPI(
@@ -223,7 +223,7 @@ def create_app(store: Store, tokens: Tokens, config: ServeConfig, clock_ms: Call
     )
 
 
-def _operations(store: Store, metrics: Metrics) -> APIRouter:
+def _operations(store: DelayStore, metrics: Metrics) -> APIRouter:
     """Routes for operators."""
     router = APIRouter(tags=["operations"])
 

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from datadelay.publish import Bounds
+from datadelay.publish import SkewLimits
 from httpapi.server.auth import Scope, Tokens, load_tokens
 from settings.document import Document
 from settings.keys import Keys
@@ -61,9 +61,9 @@ class ServeConfig(Keys):
         return database
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> SkewLimits:
         """How far ahead of the server's clock a submission may lie."""
-        return Bounds(clock_skew_ms=self.max_clock_skew_ms, future_skew_ms=self.max_future_skew_ms)
+        return SkewLimits(clock_skew_ms=self.max_clock_skew_ms, future_skew_ms=self.max_future_skew_ms)
 
     def stale_after_ms(self, consumer: str) -> int:
         """The age from which a value of `consumer` is stale."""

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from datadelay.model import Delay, State
+from datadelay.model import Delay, DelayState
 
 
 class DelayCollector(Collector):
@@ -51,7 +51,7 @@ class DelayCollector(Collector):
             if delay.success_ms is not None:
                 success.add_metric(names, (delay.now_ms - delay.success_ms) / 1000)
             age.add_metric(names, delay.age_ms / 1000)
-            for each in State:
+            for each in DelayState:
                 state.add_metric([*names, each.value], float(each is delay.state))
         return [seconds, success, age, state]
 

@@ -9,7 +9,7 @@ import uvicorn
 
 from datadelay.api.app import create_app
 from datadelay.api.config import ServeConfig
-from datadelay.api.store import Store
+from datadelay.api.store import DelayStore
 from httpapi.server.listen import listen
 from kafkaio.now import wall_ms
 
@@ -25,7 +25,7 @@ def serve(config: ServeConfig) -> None:
     """
     tokens = config.load_tokens(os.environ)
     with (
-        Store.open(
+        DelayStore.open(
             config.database,
             retention_ms=round(config.history_retention_s * 1000),
             max_points=config.history_max_points,

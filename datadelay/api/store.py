@@ -37,10 +37,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from datadelay.api.schema import history, published
 from datadelay.errors import DelayNotFound, StoreUnavailable
-from datadelay.model import PartitionReport, Point, State, Submission, slowest
+from datadelay.model import DelayState, PartitionReport, Point, Submission, slowest
 from datadelay.publish import Published
 
-_STATES = {state.value: state for state in State}
+_STATES = {state.value: state for state in DelayState}
 _NEWEST_FIRST = (
     select(
         history.c.sequence,
@@ -60,7 +60,7 @@ _NEWEST_FIRST = (
 )
 
 
-class Store:
+class DelayStore:
     """All consumers and topics, each with its history. Thread-safe."""
 
     def __init__(self, engine: Engine, lock: TextIO, *, retention_ms: int, max_points: int) -> None:

@@ -47,7 +47,7 @@ from datadelay.errors import (
     SubmissionInvalid,
     SubmissionLate,
 )
-from datadelay.model import Delay, State, Submission
+from datadelay.model import Delay, DelayState, Submission
 from datadelay.positions import Positions
 from datadelay.positions.checkpoint import SparkCheckpoint
 from datadelay.positions.group import ConsumerGroup
@@ -103,7 +103,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskOutcome:
     """A thread's result: a submission, or why there is none."""
 
     task: Task
@@ -136,7 +136,7 @@ def run(config: CollectorConfig) -> ExitCode:
                 f"not done within the collector's deadline of {config.deadline_s:g} s; slow or not reachable: Kafka at "
                 f"{brokers}, or where the positions are kept ({task.consumer.positions.kind})"
             )
-            codes |= {ExitCode.DEADLINE, _submit(api, Outcome(task, None, reason), begun_ms)}
+            codes |= {ExitCode.DEADLINE, _submit(api, TaskOutcome(task, None, reason), begun_ms)}
             if ExitCode.API in codes:
                 return ExitCode.API
     if not waiting:
@@ -178,10 +178,10 @@ def _tasks(config: CollectorConfig) -> list[Task]:
     return tasks
 
 
-def _start(config: CollectorConfig, tasks: list[Task]) -> queue.SimpleQueue[Outcome]:
+def _start(config: CollectorConfig, tasks: list[Task]) -> queue.SimpleQueue[TaskOutcome]:
     """Starts threads that put one outcome per task."""
     todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
-    done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    done: queue.SimpleQueue[TaskOutcome] = queue.SimpleQueue()
     for task in tasks:
         todo.put(task)
 
@@ -198,17 +198,17 @@ def _start(config: CollectorConfig, tasks: list[Task]) -> queue.SimpleQueue[Outc
     return done
 
 
-def _look(task: Task, config: CollectorConfig) -> Outcome:
+def _look(task: Task, config: CollectorConfig) -> TaskOutcome:
     """Every failure becomes an outcome, so that every topic has one."""
     try:
         store_generation = _store_generation(task.consumer.store)
         seen = _observe(task, config)
     except (KafkaIOError, DelayError) as error:
-        return Outcome(task, None, str(error))
+        return TaskOutcome(task, None, str(error))
     except Exception as error:
         logger.exception("%s: an error that nobody expected", task.name)
-        return Outcome(task, None, f"{type(error).__name__}: {error}")
-    return Outcome(
+        return TaskOutcome(task, None, f"{type(error).__name__}: {error}")
+    return TaskOutcome(
         task,
         submission(
             consumer=task.consumer.consumer,
@@ -248,7 +248,7 @@ def _store_generation(store: StoreSettings | None) -> str | None:
         ) from error
 
 
-def _submit(api: DelayClient, outcome: Outcome, begun_ms: int) -> ExitCode:
+def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> ExitCode:
     """Submit one topic and log what readers now see."""
     task = outcome.task
     try:
@@ -256,14 +256,14 @@ def _submit(api: DelayClient, outcome: Outcome, begun_ms: int) -> ExitCode:
     except (SubmissionInvalid, SubmissionLate, CallFailed) as error:
         logger.error("%s: not submitted: %s", task.name, error)
         return ExitCode.API
-    if delay.state is State.UNKNOWN or delay.consumed_until_ms is None:
+    if delay.state is DelayState.UNKNOWN or delay.consumed_until_ms is None:
         logger.warning("%s: unknown: %s", task.name, delay.reason)
         return ExitCode.UNKNOWN
     logger.info("%s: %s, consumed until %s", task.name, delay.state, iso(delay.consumed_until_ms))
     return ExitCode.OK
 
 
-def _failure(api: DelayClient, outcome: Outcome, begun_ms: int) -> Submission:
+def _failure(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> Submission:
     consumer, topic = outcome.task.consumer.consumer, outcome.task.topic.topic
     before: Delay | None
     try:

@@ -25,7 +25,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PositionChange:
     """One partition: from `old` (None: no position) to `new`."""
 
     partition: int
@@ -34,12 +34,12 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PositionPlan:
     """What would be written where."""
 
     topic: str
     target: Mapping[str, str]
-    changes: tuple[Change, ...]
+    changes: tuple[PositionChange, ...]
 
     @property
     def old(self) -> dict[int, int | None]:
@@ -50,7 +50,7 @@ class Plan:
         return {one.partition: one.new for one in self.changes}
 
 
-def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends: Mapping[int, Ends]) -> Plan:
+def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends: Mapping[int, Ends]) -> PositionPlan:
     """Old and new positions for each partition in `new`. Raises `PositionsRefused` for offsets outside the log."""
     for partition, offset in sorted(new.items()):
         if partition not in ends:
@@ -61,10 +61,12 @@ def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends:
                 f"offset {offset} of {topic}-{partition} is outside of the log, which holds [{end.start}, {end.high}]"
             )
     old = positions.read(topic, sorted(new)).positions
-    return Plan(topic, positions.target(), tuple(Change(p, old[p], offset) for p, offset in sorted(new.items())))
+    return PositionPlan(
+        topic, positions.target(), tuple(PositionChange(p, old[p], offset) for p, offset in sorted(new.items()))
+    )
 
 
-def carry_out(wanted: Plan, positions: WritablePositions, undo_file: Path, now_ms: int) -> None:
+def carry_out(wanted: PositionPlan, positions: WritablePositions, undo_file: Path, now_ms: int) -> None:
     """Write a plan. Raises `PositionsRefused`: nothing was written, or it was written but does not read back."""
     in_use = positions.in_use(wanted.topic, list(wanted.new))
     if in_use is not None:
@@ -76,7 +78,9 @@ def carry_out(wanted: Plan, positions: WritablePositions, undo_file: Path, now_m
         raise PositionsRefused(f"written, but {dict(stands)} is read back: the consumer runs; undo file: {undo_file}")
 
 
-def undo(undo_file: Path, positions: WritablePositions, ends: Mapping[int, Ends]) -> tuple[Plan, tuple[Change, ...]]:
+def undo(
+    undo_file: Path, positions: WritablePositions, ends: Mapping[int, Ends]
+) -> tuple[PositionPlan, tuple[PositionChange, ...]]:
     """The plan that restores an undo file's old positions, and the changes that cannot be undone.
 
     Raises `PositionsUnreadable` if it is not an undo file, `PositionsRefused` if it belongs to another consumer.
@@ -86,7 +90,7 @@ def undo(undo_file: Path, positions: WritablePositions, ends: Mapping[int, Ends]
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']!r}, this version reads {FORMAT}")
         topic, target = str(document["topic"]), dict(document["target"])
-        changes = [Change(one["partition"], one["old"], one["new"]) for one in document["changes"]]
+        changes = [PositionChange(one["partition"], one["old"], one["new"]) for one in document["changes"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PositionsUnreadable(f"{undo_file} is no undo file: {type(error).__name__}: {error}") from error
     if target != positions.target():
@@ -103,7 +107,7 @@ def undo_topic(undo_file: Path) -> str:
         raise PositionsUnreadable(f"{undo_file} is no undo file: {type(error).__name__}: {error}") from error
 
 
-def _save(wanted: Plan, undo_file: Path, now_ms: int) -> None:
+def _save(wanted: PositionPlan, undo_file: Path, now_ms: int) -> None:
     document: dict[str, Any] = {
         "format": FORMAT,
         "topic": wanted.topic,

@@ -29,7 +29,7 @@ from kafkaio.topiclog import Ends, TimeAnswer, TopicLog
 from kafkaio.topiclog import TimeQuery as Query
 
 
-class Found(StrEnum):
+class OffsetKind(StrEnum):
     """What is at an offset that was found for a time."""
 
     RECORD = "record"
@@ -49,7 +49,7 @@ class OffsetAt:
 
     partition: int
     offset: int
-    found: Found
+    found: OffsetKind
     before_ms: int | None
     at_ms: int | None
     ends: Ends
@@ -95,12 +95,12 @@ def offsets_at(
     )
 
 
-def _found(reached: bool, ends: Ends, at_ms: int | None, before_ms: int | None) -> Found:
+def _found(reached: bool, ends: Ends, at_ms: int | None, before_ms: int | None) -> OffsetKind:
     if not reached:
         if before_ms is not None or at_ms is not None:
-            return Found.PAST_END
-        return Found.NO_TIME if ends.start < ends.stable else Found.EMPTY
-    return Found.LOG_START if before_ms is None and ends.start > 0 else Found.RECORD
+            return OffsetKind.PAST_END
+        return OffsetKind.NO_TIME if ends.start < ends.stable else OffsetKind.EMPTY
+    return OffsetKind.LOG_START if before_ms is None and ends.start > 0 else OffsetKind.RECORD
 
 
 def _verified(time_ms: int, answer: TimeAnswer, before_ms: Sequence[int], at_ms: Sequence[int]) -> bool:

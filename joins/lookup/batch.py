@@ -40,7 +40,7 @@ ReadLeft = Callable[[int, int, int], Generator[pa.RecordBatch, None, None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRight:
     """right: the live records of the requested keys (`records.RECORD`); below `retained_from_ms` some may be gone.
 
     latest_only: only the newest record of each key is kept
@@ -51,14 +51,14 @@ class Stored:
     latest_only: bool = False
 
 
-LookUp = Callable[[pl.Series], Stored]
+LookUp = Callable[[pl.Series], StoredRight]
 """Unique keys, none of them null -> what is stored for them."""
 
-Begin = Callable[[Callable[[], Stored]], Callable[[], Stored]]
+Begin = Callable[[Callable[[], StoredRight]], Callable[[], StoredRight]]
 """Starts a look-up; the returned function waits for the result."""
 
 
-def at_once(look_up: Callable[[], Stored]) -> Callable[[], Stored]:
+def at_once(look_up: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
     """Look up synchronously."""
     stored = look_up()
     return lambda: stored
@@ -151,7 +151,7 @@ class _Part:
     records: pl.DataFrame
     late: pl.Series
     keys: pl.Series
-    stored: Callable[[], Stored]
+    stored: Callable[[], StoredRight]
 
 
 def unique_keys(left: pl.DataFrame) -> pl.Series:
@@ -163,7 +163,7 @@ def match(
     spec: LookupSpec,
     left: pl.DataFrame,
     late: pl.Series,
-    stored: Stored,
+    stored: StoredRight,
     stalled_from_ms: int | None,
     expiry_ms: int = EARLIEST_MS,
 ) -> Iterator[pl.DataFrame]:
@@ -191,7 +191,7 @@ def match(
         )
 
 
-def _replaced(spec: LookupSpec, left: pl.DataFrame, stored: Stored) -> pl.Series:
+def _replaced(spec: LookupSpec, left: pl.DataFrame, stored: StoredRight) -> pl.Series:
     """Per left record, whether a right record too new to match may have replaced one that it would match."""
     if not stored.latest_only:
         return pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)

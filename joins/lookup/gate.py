@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from datadelay.model import Delay, State
+from datadelay.model import Delay, DelayState
 from datadelay.progress import UNKNOWN
 from kafkaio.times import iso
 
@@ -50,7 +50,7 @@ def judge(delay: Delay, store_generation: str, pinned: Mapping[str, object], acc
             "correct the address of one of them, or let the feeder start over with this store",
             shut=True,
         )
-    if delay.state in (State.OK, State.CAUGHT_UP) and delay.consumed_until_ms is not None:
+    if delay.state in (DelayState.OK, DelayState.CAUGHT_UP) and delay.consumed_until_ms is not None:
         return Verdict(delay.consumed_until_ms)
     reason = f": {delay.reason}" if delay.reason else ""
     return Verdict(waits_for=f"the delay of {who} is {delay.state} since {iso(delay.since_ms)}{reason}")

@@ -14,10 +14,10 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, Stored
+from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, StoredRight
 from joins.lookup.source import storage_client
 from joins.lookup.spec import LookupSpec
-from joins.lookup.stored import Store
+from joins.lookup.stored import RightStore
 from joins.window.batch import Newest
 from joins.window.chunks import in_chunks
 from joins.window.factsfolder import FactsFolder
@@ -27,7 +27,7 @@ from joins.window.ticket import Ticket
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
 
-_stores: PerProcess[Any, Store] = PerProcess(4, lambda store: store.close())
+_stores: PerProcess[Any, RightStore] = PerProcess(4, lambda store: store.close())
 _newest: PerProcess[tuple[str, str], Newest] = PerProcess(8, lambda newest: None)
 
 
@@ -45,9 +45,9 @@ def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Callable[[Ite
     return carry_out
 
 
-def store_of(spec: LookupSpec) -> Store:
+def store_of(spec: LookupSpec) -> RightStore:
     """This process's connection to a join's store."""
-    return _stores.get((spec.name, spec.storage), lambda: Store(spec, storage_client(spec)))
+    return _stores.get((spec.name, spec.storage), lambda: RightStore(spec, storage_client(spec)))
 
 
 def _rows_of(spec: LookupSpec, windows: Path | None, told: dict[str, Any]) -> Batches:
@@ -59,7 +59,7 @@ def _rows_of(spec: LookupSpec, windows: Path | None, told: dict[str, Any]) -> Ba
     yield from ticket_row(ticket, spec).to_arrow().to_batches()
     generations = (told["store"], *spec.accepted_generations)
 
-    def look_up(keys: pl.Series) -> Stored:
+    def look_up(keys: pl.Series) -> StoredRight:
         return store_of(spec).look_up(keys, generations)
 
     ahead = ThreadPoolExecutor(1, thread_name_prefix="look-ahead")
@@ -67,7 +67,7 @@ def _rows_of(spec: LookupSpec, windows: Path | None, told: dict[str, Any]) -> Ba
     def read(partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         return reader.read(partition, start, end, RECORDS_AT_ONCE)
 
-    def begin(one: Callable[[], Stored]) -> Callable[[], Stored]:
+    def begin(one: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
         return ahead.submit(one).result
 
     newest = _newest.get((spec.name, ticket.generation), dict)

@@ -1,8 +1,9 @@
 """Looking up keys: parallel pooled requests, with retries while the store fails.
 
-`Store` lives in a worker process. An attempt looks up all keys, then reads from when on the namespace keeps records and
-its generation; in this order, so that nothing from that time on can have expired before the answers came. If any part
-of an attempt fails, the whole attempt is repeated, with growing pauses, until `unreachable_for_s`; each pause logs why.
+`RightStore` lives in a worker process. An attempt looks up all keys, then reads from when on the namespace keeps
+records, and its generation; in this order, so that nothing from that time on can have expired before the answers came.
+If any part of an attempt fails, the whole attempt is repeated, with growing pauses, until `unreachable_for_s`; each
+pause logs why.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import polars as pl
 
 from joins.errors import SpecError, StoreChanged, StoreUnreachable
-from joins.lookup.batch import Stored
+from joins.lookup.batch import StoredRight
 from joins.lookup.refusal import REFUSED, refused
 from joins.lookup.rightrow import from_items
 from joins.lookup.spec import LookupSpec
@@ -31,7 +32,7 @@ log = logging.getLogger("joins.lookup")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
 
-class Store:
+class RightStore:
     """The namespace of one join, for any number of batches."""
 
     def __init__(self, spec: LookupSpec, client: StorageClient) -> None:
@@ -42,7 +43,7 @@ class Store:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def look_up(self, keys: pl.Series, generations: Collection[str]) -> Stored:
+    def look_up(self, keys: pl.Series, generations: Collection[str]) -> StoredRight:
         """What is stored for the keys, in a store of one of these generations."""
         began_s, pause_s = time.monotonic(), FIRST_PAUSE_S
         limit_s = self._spec.storage.unreachable_for_s
@@ -72,7 +73,7 @@ class Store:
             time.sleep(pause_s * random.uniform(0.8, 1.2))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    def _attempt(self, keys: pl.Series, generations: Collection[str]) -> Stored:
+    def _attempt(self, keys: pl.Series, generations: Collection[str]) -> StoredRight:
         step = self._spec.storage.keys_per_request
         parts = [keys.slice(start, step) for start in range(0, len(keys), step)]
         found = list(self._pool.map(self._read, parts))
@@ -84,7 +85,7 @@ class Store:
                 f"{' or '.join(sorted(generations))}: the store was wiped or replaced. Bring the old one back, or "
                 "fill the new one and start a new checkpoint at a time (`start: TIME`)"
             )
-        return Stored(right, retained_from(namespace), namespace.keep is Keep.LATEST)
+        return StoredRight(right, retained_from(namespace), namespace.keep is Keep.LATEST)
 
     def _read(self, keys: pl.Series) -> pl.DataFrame:
         asked = keys.to_arrow()

@@ -26,7 +26,7 @@ from joins.window.records import rows_about
 from joins.window.slices import I64
 
 
-class Joined:
+class JoinedOffsets:
     """Which offsets of [start, end) appear in the output: one bit each, however many rows there are."""
 
     def __init__(self, start: int, end: int) -> None:
@@ -63,7 +63,7 @@ class Summary:
 class PartitionVerdicts:
     """Judges one partition's share of a slice."""
 
-    def __init__(self, spec: JoinSpec, one: RightSlice, partition: int, begin_ms: int, joined: Joined) -> None:
+    def __init__(self, spec: JoinSpec, one: RightSlice, partition: int, begin_ms: int, joined: JoinedOffsets) -> None:
         self._spec, self._slice, self._begin_ms, self._joined = spec, one, begin_ms, joined
         share = one.right[partition]
         self.summary = Summary(partition, share.number, share.end)

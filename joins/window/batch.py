@@ -27,7 +27,7 @@ from joins.window.records import RECORD, rows_about
 from joins.window.slices import I64, Slice
 from joins.window.state import Reading
 from joins.window.ticket import Ticket
-from joins.window.window import Joined, Window
+from joins.window.window import JoinedRight, Window
 from kafkaio.producible import batch_bytes
 
 HELD_BYTES = 64 << 20  # of held left records, kept for the next batch; if there are more, they are fetched again
@@ -248,7 +248,7 @@ class BatchJoin:
             self.slice = Slice.build(pl.concat(entering, rechunk=True), covers)
             window.add(self.slice)
         stalled_from_ms = reader.limit.stalled_from_ms
-        joined: dict[int, Joined] = {p: Joined() for p in bucket.left}
+        joined: dict[int, JoinedRight] = {p: JoinedRight() for p in bucket.left}
         for p, taken in reader.take_left():
             self.summary.saw(taken, p, self._newest)
             yield taken.dead

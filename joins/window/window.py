@@ -30,7 +30,7 @@ TIER = 4  # neighbours are merged unless the older is at least TIER times as lar
 
 
 @dataclass(eq=False)
-class Joined:
+class JoinedRight:
     """The right records that a left range was joined with: (times, partitions, offsets) as they came."""
 
     picked: list[tuple[I64, npt.NDArray[np.int32], I64]] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Window:
         *,
         expiry_ms: int,
         stalled_from_ms: int | None = None,
-        joined: Joined | None = None,
+        joined: JoinedRight | None = None,
     ) -> Iterator[pl.DataFrame]:
         """Rows (`records.ROW`) for each left record, in left's order; marks the right records that appear in them.
 
@@ -102,7 +102,7 @@ class Window:
         for picks in pick(self.spec, self.slices, left, expiry_ms):
             self._mark(picks)
 
-    def _mark(self, picks: Picks, joined: Joined | None = None) -> None:
+    def _mark(self, picks: Picks, joined: JoinedRight | None = None) -> None:
         for number, one in enumerate(self.slices):
             rows = picks.row[picks.slice_of == number]
             one.marks[rows] = True

@@ -61,7 +61,7 @@ from storage.errors import (
     RequestTooLarge,
     StorageUnavailable,
 )
-from storage.model import Backend, Found, Item, Outcome, Status
+from storage.model import Backend, Item, ReadResult, Status, WriteResult
 from storage.wire import NO_ITEM, NO_NAMESPACE, NamespaceBody, NamespacesBody
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ _PROBLEM_OF: dict[Status, tuple[int, str]] = {
 
 PathName = Annotated[str, Path(pattern=NAME_PATTERN)]
 PathKey = Annotated[str, Path(pattern=_KEY_PATTERN, min_length=1, max_length=1_368, description="base64url")]
-Done = tuple[Sequence[Outcome] | Sequence[Found], bytes]
+Done = tuple[Sequence[WriteResult] | Sequence[ReadResult], bytes]
 Result = TypeVar("Result")
 
 
@@ -380,7 +380,7 @@ def _key_bytes(key: str) -> bytes:
     return base64.urlsafe_b64decode(bare + "=" * (-len(bare) % 4))
 
 
-def _single(request: Request, result: Outcome | Found) -> Response | None:
+def _single(request: Request, result: WriteResult | ReadResult) -> Response | None:
     """The problem for a single result; None: it is `ok`."""
     if result.status is Status.OK:
         return None

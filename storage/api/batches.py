@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from storage.api.config import MAX_KEY_BYTES, MAX_TAG_BYTES, NamespaceSettings
-from storage.model import Backend, Found, Item, Outcome, State, Status
+from storage.model import Backend, Item, NamespaceState, ReadResult, Status, WriteResult
 
 _PORTION_KEYS = 1_000
-_FULL = Found(Status.RETRYABLE, (), "the answer is full: ask for this key again")
+_FULL = ReadResult(Status.RETRYABLE, (), "the answer is full: ask for this key again")
 
 Asked = TypeVar("Asked", Item, bytes)
-Result = TypeVar("Result", Outcome, Found)
+Result = TypeVar("Result", WriteResult, ReadResult)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +27,26 @@ class Batches:
     backend: Backend
     max_answer_bytes: int
 
-    def write(self, settings: NamespaceSettings, items: Sequence[Item], now_ms: int) -> list[Outcome]:
+    def write(self, settings: NamespaceSettings, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
         """Raises `StorageUnavailable`."""
         wrong = {
-            index: Outcome(Status.REJECTED, reason)
+            index: WriteResult(Status.REJECTED, reason)
             for index, item in enumerate(items)
             if (reason := _item_fault(item, settings.max_value_bytes)) is not None
         }
         return _without(wrong, items, lambda rest: self.backend.write(settings.namespace, rest, now_ms))
 
-    def read(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[Found]:
+    def read(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
         """Raises `StorageUnavailable`."""
-        wrong = {i: Found(Status.REJECTED, (), reason) for i, reason in _key_faults(keys).items()}
+        wrong = {i: ReadResult(Status.REJECTED, (), reason) for i, reason in _key_faults(keys).items()}
         return _without(wrong, keys, lambda rest: self._read(settings, rest, now_ms))
 
-    def delete(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[Outcome]:
+    def delete(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Raises `StorageUnavailable`."""
-        wrong = {i: Outcome(Status.REJECTED, reason) for i, reason in _key_faults(keys).items()}
+        wrong = {i: WriteResult(Status.REJECTED, reason) for i, reason in _key_faults(keys).items()}
         return _without(wrong, keys, lambda rest: self.backend.delete(settings.namespace, rest, now_ms))
 
-    def state(self, settings: NamespaceSettings, now_ms: int) -> State:
+    def state(self, settings: NamespaceSettings, now_ms: int) -> NamespaceState:
         """Raises `StorageUnavailable`."""
         return self.backend.state(settings.namespace, now_ms)
 
@@ -54,10 +54,10 @@ class Batches:
         """Raises `StorageUnavailable`."""
         self.backend.raise_retained_from(settings.namespace, version)
 
-    def _read(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[Found]:
+    def _read(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
         worst_bytes = settings.bound * settings.max_value_bytes  # per key, so that memory stays bounded
         portion = max(1, min(_PORTION_KEYS, self.max_answer_bytes // worst_bytes))
-        found: list[Found] = []
+        found: list[ReadResult] = []
         size = 0
         while len(found) < len(keys):
             if size >= self.max_answer_bytes:

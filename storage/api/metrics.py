@@ -20,7 +20,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from storage.model import Found, Outcome
+from storage.model import ReadResult, WriteResult
 
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -50,7 +50,7 @@ class Metrics:
             registry=self._registry,
         )
 
-    def count(self, namespace: str, operation: str, results: Sequence[Outcome] | Sequence[Found]) -> None:
+    def count(self, namespace: str, operation: str, results: Sequence[WriteResult] | Sequence[ReadResult]) -> None:
         """One finished batch."""
         for status, number in Counts(map(attrgetter("status"), results)).items():
             self._items.labels(namespace, operation, status.value).inc(number)

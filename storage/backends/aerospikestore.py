@@ -29,9 +29,9 @@ from aerospike_helpers.expressions import Eq, IntBin
 from aerospike_helpers.operations import operations
 
 from storage.backends import entries
-from storage.backends.stored import Stored
+from storage.backends.stored import StoredNamespace
 from storage.errors import StorageConfigInvalid, StorageUnavailable
-from storage.model import Found, Item, Namespace, Outcome, State, Status
+from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
 _ITEMS, _META, _NONCE = "items", "meta", "nonce"
 _META_KEY = 0  # keys of items are bytes, which Aerospike never confuses with a number
@@ -112,13 +112,13 @@ class AerospikeStore:
         self._change(namespace, lambda stored: stored.reopened(namespace, self._where))
         self._declared.add(namespace)
 
-    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]:
+    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
         """Atomic per key."""
         self._check_declared(namespace)
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, WriteResult] = {}
         waiting: dict[bytes, list[int]] = {}
         for index, item in enumerate(items):
-            outcome = entries.refusal(namespace, item, now_ms) if item.key else Outcome(Status.REJECTED, _EMPTY_KEY)
+            outcome = entries.refusal(namespace, item, now_ms) if item.key else WriteResult(Status.REJECTED, _EMPTY_KEY)
             if outcome is None:
                 waiting.setdefault(item.key, []).append(index)
             else:
@@ -128,45 +128,45 @@ class AerospikeStore:
         self._raise_if_silent([outcomes[index] for places in waiting.values() for index in places])
         return [outcomes[index] for index in range(len(items))]
 
-    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Found]:
+    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
         """Key by key."""
         self._check_declared(namespace)
         unique = list({key: None for key in keys if key})
-        found: dict[bytes, Found] = {b"": Found(Status.REJECTED, (), _EMPTY_KEY)}
+        found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), _EMPTY_KEY)}
         for portion in _portions(unique):
             for key, kept in zip(portion, self._fetch(namespace, portion, _ITEMS), strict=True):
                 found[key] = (
-                    Found(kept.status, (), kept.reason)
-                    if isinstance(kept, Outcome)
+                    ReadResult(kept.status, (), kept.reason)
+                    if isinstance(kept, WriteResult)
                     else entries.found(key, kept.value, now_ms)
                 )
         self._raise_if_silent([found[key] for key in unique])
         return [found[key] for key in keys]
 
-    def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Outcome]:
+    def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Key by key."""
         self._check_declared(namespace)
         unique = list({key: None for key in keys if key})
-        done: dict[bytes, Outcome] = {}
+        done: dict[bytes, WriteResult] = {}
         for portion in _portions(unique):
             there = []
             for key, kept in zip(portion, self._fetch(namespace, portion, _ITEMS), strict=True):
-                if isinstance(kept, Outcome):
+                if isinstance(kept, WriteResult):
                     done[key] = kept
                 elif kept.value is not None and entries.live_part(kept.value, now_ms):
                     there.append(key)
                 else:
-                    done[key] = Outcome(Status.NOT_FOUND)
+                    done[key] = WriteResult(Status.NOT_FOUND)
             done.update(zip(there, self._remove(namespace, there), strict=True))
         self._raise_if_silent([done[key] for key in unique])
         outcomes = []
         for key in keys:
-            outcomes.append(done[key] if key else Outcome(Status.REJECTED, _EMPTY_KEY))
+            outcomes.append(done[key] if key else WriteResult(Status.REJECTED, _EMPTY_KEY))
             if key and done[key].status is Status.OK:
-                done[key] = Outcome(Status.NOT_FOUND)  # for its later occurrences in the request
+                done[key] = WriteResult(Status.NOT_FOUND)  # for its later occurrences in the request
         return outcomes
 
-    def state(self, namespace: Namespace, now_ms: int) -> State:
+    def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
         """The published state is stored, so that it never goes back."""
         self._check_declared(namespace)
         return self._change(namespace, lambda stored: stored.at(now_ms)).at(now_ms).state
@@ -194,13 +194,13 @@ class AerospikeStore:
         items: Sequence[Item],
         waiting: dict[bytes, list[int]],
         now_ms: int,
-        outcomes: dict[int, Outcome],
+        outcomes: dict[int, WriteResult],
     ) -> None:
         """Write the items at these indexes, grouped by key, and fill in their outcomes."""
         for _ in range(_ATTEMPTS):
             swaps: list[_Swap] = []
             for key, kept in zip(list(waiting), self._fetch(namespace, list(waiting), _ITEMS), strict=True):
-                if isinstance(kept, Outcome):
+                if isinstance(kept, WriteResult):
                     outcomes.update(dict.fromkeys(waiting.pop(key), kept))
                     continue
                 value = kept.value
@@ -221,13 +221,17 @@ class AerospikeStore:
         for places in waiting.values():
             outcomes.update(dict.fromkeys(places, _LOST))
 
-    def _change(self, namespace: Namespace, change: Callable[[Stored], Stored]) -> Stored:
+    def _change(self, namespace: Namespace, change: Callable[[StoredNamespace], StoredNamespace]) -> StoredNamespace:
         """Change what is stored about the namespace, which is created if it does not exist."""
         for _ in range(_ATTEMPTS):
             (kept,) = self._fetch(namespace, [_META_KEY], _META)
-            if isinstance(kept, Outcome):
+            if isinstance(kept, WriteResult):
                 raise StorageUnavailable(f"{self._where}: {kept.reason}")
-            stored = Stored.made(namespace, uuid4().hex) if kept.nonce is None else Stored.parse(kept.value)
+            stored = (
+                StoredNamespace.made(namespace, uuid4().hex)
+                if kept.nonce is None
+                else StoredNamespace.parse(kept.value)
+            )
             changed = change(stored)
             if kept.nonce is not None and changed == stored:
                 return changed
@@ -239,15 +243,15 @@ class AerospikeStore:
                 raise StorageUnavailable(f"{self._where}: {failure.reason}")
         raise StorageUnavailable(f"{self._where}: others change namespace {namespace.name} all the time")
 
-    def _fetch(self, namespace: Namespace, keys: Sequence[Any], name: str) -> list[_Kept | Outcome]:
+    def _fetch(self, namespace: Namespace, keys: Sequence[Any], name: str) -> list[_Kept | WriteResult]:
         """The records of different keys; an outcome where the server gave no result."""
         try:
             batch = self._client.batch_read([self._key(namespace, key) for key in keys], [name, _NONCE])
         except exception.AerospikeError as error:
-            return [Outcome(Status.RETRYABLE, f"reading failed: {_message(error)}")] * len(keys)
+            return [WriteResult(Status.RETRYABLE, f"reading failed: {_message(error)}")] * len(keys)
         return [_kept(record, name) for record in batch.batch_records]
 
-    def _swap(self, namespace: Namespace, swaps: Sequence[_Swap]) -> list[Outcome | None]:
+    def _swap(self, namespace: Namespace, swaps: Sequence[_Swap]) -> list[WriteResult | None]:
         """Carry out the swaps; None: done."""
         if not swaps:
             return []
@@ -255,7 +259,7 @@ class AerospikeStore:
         try:
             self._client.batch_write(batch)
         except exception.AerospikeError as error:
-            return [Outcome(Status.IN_DOUBT, f"writing failed: {_message(error)}")] * len(swaps)
+            return [WriteResult(Status.IN_DOUBT, f"writing failed: {_message(error)}")] * len(swaps)
         return [_failure(record) for record in batch.batch_records]
 
     def _conditional(self, namespace: Namespace, swap: _Swap) -> Write:
@@ -266,17 +270,17 @@ class AerospikeStore:
             policy["expressions"] = Eq(IntBin(_NONCE), swap.before.nonce).compile()
         return Write(self._key(namespace, swap.key), ops, policy=policy)
 
-    def _remove(self, namespace: Namespace, keys: Sequence[bytes]) -> list[Outcome]:
+    def _remove(self, namespace: Namespace, keys: Sequence[bytes]) -> list[WriteResult]:
         if not keys:
             return []
         try:
             batch = self._client.batch_remove([self._key(namespace, key) for key in keys])
         except exception.AerospikeError as error:
-            return [Outcome(Status.IN_DOUBT, f"deleting failed: {_message(error)}")] * len(keys)
+            return [WriteResult(Status.IN_DOUBT, f"deleting failed: {_message(error)}")] * len(keys)
         outcomes = []
         for record in batch.batch_records:
             failure = _failure(record)
-            gone = Outcome(Status.NOT_FOUND if record.result == _NO_RECORD else Status.OK)
+            gone = WriteResult(Status.NOT_FOUND if record.result == _NO_RECORD else Status.OK)
             outcomes.append(failure if failure is not None and failure is not _LOST else gone)
         return outcomes
 
@@ -284,12 +288,12 @@ class AerospikeStore:
         """The client's key: `bytes` would be hashed like text."""
         return self._namespace, namespace.name, bytearray(key) if isinstance(key, bytes) else key
 
-    def _raise_if_silent(self, results: Sequence[Outcome] | Sequence[Found]) -> None:
+    def _raise_if_silent(self, results: Sequence[WriteResult] | Sequence[ReadResult]) -> None:
         if results and all(one.status is Status.RETRYABLE for one in results):
             raise StorageUnavailable(f"{self._where}: {results[0].reason}")
 
 
-_LOST = Outcome(Status.RETRYABLE, "others write the same key all the time")
+_LOST = WriteResult(Status.RETRYABLE, "others write the same key all the time")
 
 
 def check_namespace(where: str, settings: Mapping[str, str]) -> None:
@@ -313,27 +317,27 @@ def _settings(answer: str) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in values.split(";") if "=" in pair)
 
 
-def _kept(record: BatchRecord, name: str) -> _Kept | Outcome:
+def _kept(record: BatchRecord, name: str) -> _Kept | WriteResult:
     if record.result == 0 and record.record is not None:
         bins = record.record[2]
         return _Kept(bins[_NONCE], bins[name])
     if record.result == _NO_RECORD:
         return _ABSENT
-    return Outcome(Status.RETRYABLE, f"reading failed: {_described(record)}")
+    return WriteResult(Status.RETRYABLE, f"reading failed: {_described(record)}")
 
 
-def _failure(record: BatchRecord) -> Outcome | None:
+def _failure(record: BatchRecord) -> WriteResult | None:
     """The failure of a write; None: done."""
     if record.result == 0 and record.record is not None:
         return None
     if record.result in _RACE_LOST and not record.in_doubt:
         return _LOST
     if record.result == _TOO_BIG:
-        return Outcome(
+        return WriteResult(
             Status.REJECTED, f"the items of this key exceed the server's max-record-size: {_described(record)}"
         )
     in_doubt = record.in_doubt or record.result <= 0 or record.result in _TIMED_OUT
-    return Outcome(Status.IN_DOUBT if in_doubt else Status.RETRYABLE, f"writing failed: {_described(record)}")
+    return WriteResult(Status.IN_DOUBT if in_doubt else Status.RETRYABLE, f"writing failed: {_described(record)}")
 
 
 def _described(record: BatchRecord) -> str:

@@ -11,21 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from storage.model import Found, Item, Keep, Namespace, Outcome, Status
+from storage.model import Item, Keep, Namespace, ReadResult, Status, WriteResult
 
 _HEAD = Struct("<qqHI")
-_OK = Outcome(Status.OK)
-_CONFLICT = Outcome(Status.CONFLICT, "a newer version is kept")
-NOT_FOUND = Found(Status.NOT_FOUND)
+_OK = WriteResult(Status.OK)
+_CONFLICT = WriteResult(Status.CONFLICT, "a newer version is kept")
+NOT_FOUND = ReadResult(Status.NOT_FOUND)
 
 
-def refusal(namespace: Namespace, item: Item, now_ms: int) -> Outcome | None:
+def refusal(namespace: Namespace, item: Item, now_ms: int) -> WriteResult | None:
     """The outcome of a write regardless of what is stored; None: it depends on what is stored.
 
     An item that has already expired is `ok`: it would not be found anyway.
     """
     if namespace.retention_ms is not None and item.expires_at_ms < item.version + namespace.retention_ms:
-        return Outcome(
+        return WriteResult(
             Status.REJECTED,
             f"expires_at_ms {item.expires_at_ms} is before version {item.version} + retention_ms "
             f"{namespace.retention_ms}: items must live at least until then",
@@ -38,7 +38,7 @@ def pack(item: Item) -> bytes:
     return _HEAD.pack(item.version, item.expires_at_ms, len(item.tag), len(item.value)) + item.tag + item.value
 
 
-def admit(namespace: Namespace, kept: bytes | None, item: Item, now_ms: int) -> tuple[Outcome, bytes | None]:
+def admit(namespace: Namespace, kept: bytes | None, item: Item, now_ms: int) -> tuple[WriteResult, bytes | None]:
     """Write an item that is not refused next to what is kept for its key.
 
     Returns its outcome, and the new value of its key; None: the value stays as it is.
@@ -54,13 +54,13 @@ def admit(namespace: Namespace, kept: bytes | None, item: Item, now_ms: int) -> 
         return (_CONFLICT, None) if newer else (_OK, pack(item))
     if len(live) >= namespace.bound:
         reason = f"{len(live)} live items of this key are kept, and the namespace's bound is {namespace.bound}"
-        return Outcome(Status.REJECTED, reason), None
+        return WriteResult(Status.REJECTED, reason), None
     before = [kept[start:end] for other, _, start, end in live if other < identity]
     after = [kept[start:end] for other, _, start, end in live if other > identity]
     return _OK, b"".join((*before, pack(item), *after))
 
 
-def found(key: bytes, kept: bytes | None, now_ms: int) -> Found:
+def found(key: bytes, kept: bytes | None, now_ms: int) -> ReadResult:
     """The answer to a read of the key."""
     if kept is None:
         return NOT_FOUND
@@ -69,13 +69,13 @@ def found(key: bytes, kept: bytes | None, now_ms: int) -> Found:
     if value_at + value_length == len(kept):  # one entry, as nearly always
         if expiry <= now_ms:
             return NOT_FOUND
-        return Found(Status.OK, (Item(key, version, kept[_HEAD.size : value_at], kept[value_at:], expiry),))
+        return ReadResult(Status.OK, (Item(key, version, kept[_HEAD.size : value_at], kept[value_at:], expiry),))
     items = tuple(
         Item(key, version, tag, kept[start + _HEAD.size + len(tag) : end], expiry)
         for (version, tag), expiry, start, end in _entries(kept)
         if expiry > now_ms
     )
-    return Found(Status.OK, items) if items else NOT_FOUND
+    return ReadResult(Status.OK, items) if items else NOT_FOUND
 
 
 def live_part(kept: bytes, now_ms: int) -> bytes:

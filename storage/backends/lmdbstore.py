@@ -30,10 +30,10 @@ from uuid import uuid4
 import lmdb
 
 from storage.backends import entries, expiryindex
-from storage.backends.stored import Stored
+from storage.backends.stored import StoredNamespace
 from storage.backends.unsynced import Unsynced, check_same_boot, this_boot
 from storage.errors import StorageUnavailable
-from storage.model import Found, Item, Namespace, Outcome, State, Status
+from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
 DEFAULT_MAP_BYTES = 16 << 30
 _LONGEST_KEY = 510
@@ -93,7 +93,7 @@ class LmdbStore:
         """Create the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
         self._open(namespace)
 
-    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]:
+    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
         """One transaction; `retryable` altogether when the store is full."""
         opened = self._open(namespace)
         try:
@@ -104,20 +104,20 @@ class LmdbStore:
                     raise
                 return self._write(opened, namespace, items, now_ms)
         except _StoreFull as error:
-            return [Outcome(Status.RETRYABLE, str(error))] * len(items)
+            return [WriteResult(Status.RETRYABLE, str(error))] * len(items)
 
-    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Found]:
+    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
         """One snapshot."""
         opened = self._open(namespace)
         stored = [_stored_key(key) for key in keys]
         with self._transaction(write=False) as txn:
             kept = dict(txn.cursor(opened.items).getmulti([key for key in stored if key]))
         return [
-            entries.found(key, kept.get(at), now_ms) if at else Found(Status.REJECTED, (), _EMPTY_KEY)
+            entries.found(key, kept.get(at), now_ms) if at else ReadResult(Status.REJECTED, (), _EMPTY_KEY)
             for key, at in zip(keys, stored, strict=True)
         ]
 
-    def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Outcome]:
+    def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """One transaction; `retryable` altogether when the store is full."""
         opened = self._open(namespace)
         outcomes = []
@@ -126,13 +126,13 @@ class LmdbStore:
                 for key in map(_stored_key, keys):
                     kept = txn.pop(key, db=opened.items) if key else None
                     live = kept is not None and entries.live_part(kept, now_ms)
-                    outcome = Outcome(Status.OK if live else Status.NOT_FOUND)
+                    outcome = WriteResult(Status.OK if live else Status.NOT_FOUND)
                     outcomes.append(outcome if key else _empty_key())
             return outcomes
         except _StoreFull as error:
-            return [Outcome(Status.RETRYABLE, str(error))] * len(keys)
+            return [WriteResult(Status.RETRYABLE, str(error))] * len(keys)
 
-    def state(self, namespace: Namespace, now_ms: int) -> State:
+    def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
         """The published state is stored, so that it never goes back."""
         opened = self._open(namespace)
         with self._transaction(write=True) as txn:
@@ -202,7 +202,7 @@ class LmdbStore:
                 raise StorageUnavailable(f"namespace {namespace.name} cannot be opened: {error}") from error
             with self._transaction(write=True) as txn:
                 if txn.get(name, db=self._namespaces) is None:
-                    self._keep(txn, opened, Stored.made(namespace, uuid4().hex))
+                    self._keep(txn, opened, StoredNamespace.made(namespace, uuid4().hex))
                 else:
                     stored = self._stored(txn, opened)
                     fits = stored.reopened(namespace, f"the store in {self._folder}")
@@ -211,15 +211,15 @@ class LmdbStore:
             self._opened[namespace] = opened
             return opened
 
-    def _stored(self, txn: lmdb.Transaction[bytes], opened: _Opened) -> Stored:
+    def _stored(self, txn: lmdb.Transaction[bytes], opened: _Opened) -> StoredNamespace:
         document = txn.get(opened.name, db=self._namespaces)
         assert document is not None, "made when the namespace was opened"
-        return Stored.parse(document)
+        return StoredNamespace.parse(document)
 
-    def _keep(self, txn: lmdb.Transaction[bytes], opened: _Opened, stored: Stored) -> None:
+    def _keep(self, txn: lmdb.Transaction[bytes], opened: _Opened, stored: StoredNamespace) -> None:
         txn.put(opened.name, stored.document().encode(), db=self._namespaces)
 
-    def _write(self, opened: _Opened, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]:
+    def _write(self, opened: _Opened, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
         keys = [_stored_key(item.key) for item in items]
         wanted = sorted({key for key in keys if key})
         outcomes = []
@@ -300,5 +300,5 @@ def _stored_key(key: bytes) -> bytes:
     return key[: _LONGEST_KEY + 1 - _DIGEST_BYTES] + digest
 
 
-def _empty_key() -> Outcome:
-    return Outcome(Status.REJECTED, _EMPTY_KEY)
+def _empty_key() -> WriteResult:
+    return WriteResult(Status.REJECTED, _EMPTY_KEY)

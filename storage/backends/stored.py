@@ -15,11 +15,11 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from storage.errors import StorageConfigInvalid
-from storage.model import Keep, Namespace, State
+from storage.model import Keep, Namespace, NamespaceState
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredNamespace:
     """A namespace's settings, its generation, and the two marks that only go up."""
 
     keep: Keep
@@ -30,12 +30,12 @@ class Stored:
     horizon: int | None = None
 
     @classmethod
-    def made(cls, namespace: Namespace, generation: str) -> Stored:
+    def made(cls, namespace: Namespace, generation: str) -> StoredNamespace:
         """For a namespace at its first use."""
         return cls(namespace.keep, namespace.bound, namespace.retention_ms, generation)
 
     @classmethod
-    def parse(cls, document: str | bytes) -> Stored:
+    def parse(cls, document: str | bytes) -> StoredNamespace:
         """The inverse of `document`."""
         values = json.loads(document)
         return cls(**{**values, "keep": Keep(values["keep"])})
@@ -44,7 +44,7 @@ class Stored:
         """JSON."""
         return json.dumps(asdict(self))
 
-    def reopened(self, namespace: Namespace, store: str) -> Stored:
+    def reopened(self, namespace: Namespace, store: str) -> StoredNamespace:
         """With the current settings. Raises `StorageConfigInvalid` if they break what was promised."""
         where = f"namespace {namespace.name} of {store}"
         if namespace.keep is not self.keep:
@@ -59,20 +59,20 @@ class Stored:
             )
         return replace(self, bound=namespace.bound, retention_ms=now)
 
-    def at(self, now_ms: int) -> Stored:
+    def at(self, now_ms: int) -> StoredNamespace:
         """With the horizon of this moment."""
         if self.retention_ms is None:
             return self
         first = now_ms - self.retention_ms + 1
         return self if self.horizon is not None and self.horizon >= first else replace(self, horizon=first)
 
-    def raised(self, version: int) -> Stored:
+    def raised(self, version: int) -> StoredNamespace:
         """With a floor of at least this."""
         return self if self.floor is not None and self.floor >= version else replace(self, floor=version)
 
     @property
-    def state(self) -> State:
+    def state(self) -> NamespaceState:
         """What is published; call it after `at` with the present time."""
         if self.retention_ms is None or self.horizon is None:
-            return State(self.generation, None)
-        return State(self.generation, self.horizon if self.floor is None else max(self.horizon, self.floor))
+            return NamespaceState(self.generation, None)
+        return NamespaceState(self.generation, self.horizon if self.floor is None else max(self.horizon, self.floor))

@@ -50,7 +50,7 @@ from storage.errors import (
     ServerUnavailable,
     StorageConfigInvalid,
 )
-from storage.model import Found, Item, Outcome, Status
+from storage.model import Item, ReadResult, Status, WriteResult
 from storage.wire import NO_NAMESPACE, NamespaceBody, NamespacesBody
 
 __all__ = ["Answered", "NamespaceBody", "StorageClient"]
@@ -79,7 +79,7 @@ _ROW_BYTES = 32
 """The size of an item's fixed columns and offsets in a request."""
 
 Asked = TypeVar("Asked", Item, bytes)
-Result = TypeVar("Result", Outcome, Found)
+Result = TypeVar("Result", WriteResult, ReadResult)
 Body = TypeVar("Body", bound=BaseModel)
 Answer = TypeVar("Answer")
 
@@ -154,28 +154,28 @@ class StorageClient:
     ) -> None:
         self.close()
 
-    def write(self, namespace: str, items: Sequence[Item]) -> list[Outcome]:
+    def write(self, namespace: str, items: Sequence[Item]) -> list[WriteResult]:
         """Write items. Raises `CallFailed`, `NamespaceUnknown`, `RequestInvalid`."""
 
-        def send(part: Sequence[Item]) -> list[Outcome]:
+        def send(part: Sequence[Item]) -> list[WriteResult]:
             return self._batch(namespace, "write", self._codec.encode_items(part), self._codec.decode_outcomes)
 
         sizes = np.fromiter((len(one.key) + len(one.tag) + len(one.value) for one in items), np.int64, len(items))
         return self._split(items, sizes, send, _UNSETTLED)
 
-    def read(self, namespace: str, keys: Sequence[bytes]) -> list[Found]:
+    def read(self, namespace: str, keys: Sequence[bytes]) -> list[ReadResult]:
         """Read the live items of keys. Raises `CallFailed`, `NamespaceUnknown`, `RequestInvalid`."""
 
-        def send(part: Sequence[bytes]) -> list[Found]:
+        def send(part: Sequence[bytes]) -> list[ReadResult]:
             body = self._codec.encode_keys(part)
             return self._batch(namespace, "read", body, lambda answer: self._codec.decode_found(answer, part))
 
         return self._split(keys, _lengths(keys), send, _UNSETTLED)
 
-    def delete(self, namespace: str, keys: Sequence[bytes]) -> list[Outcome]:
+    def delete(self, namespace: str, keys: Sequence[bytes]) -> list[WriteResult]:
         """Delete all items of keys. Raises `CallFailed` (some may be deleted), `NamespaceUnknown`, `RequestInvalid`."""
 
-        def send(part: Sequence[bytes]) -> list[Outcome]:
+        def send(part: Sequence[bytes]) -> list[WriteResult]:
             body = self._codec.encode_keys(part)
             return self._batch(namespace, "delete", body, self._codec.decode_outcomes, repeatable=False)
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from storage.codecs.codec import LARGEST, check_count
 from storage.errors import RequestInvalid, RequestMalformed
-from storage.model import Found, Item, Outcome, Status
+from storage.model import Item, ReadResult, Status, WriteResult
 
 _END = struct.pack("<iI", -1, 0)
 _HEADER_FIELD, _COMPRESSION_FIELD = 2, 3  # in the tables Message and RecordBatch of Arrow's format
@@ -66,14 +66,14 @@ class ArrowCodec:
         keys: list[bytes] = table["key"].to_pylist()
         return keys
 
-    def encode_outcomes(self, outcomes: Sequence[Outcome]) -> bytes:
+    def encode_outcomes(self, outcomes: Sequence[WriteResult]) -> bytes:
         return written(pa.record_batch(_answers(outcomes), schema=OUTCOMES))
 
-    def decode_outcomes(self, body: bytes) -> list[Outcome]:
+    def decode_outcomes(self, body: bytes) -> list[WriteResult]:
         table = outcomes_table(body)
-        return list(map(Outcome, _statuses(table), table["reason"].to_pylist()))
+        return list(map(WriteResult, _statuses(table), table["reason"].to_pylist()))
 
-    def encode_found(self, found: Sequence[Found]) -> bytes:
+    def encode_found(self, found: Sequence[ReadResult]) -> bytes:
         items = list(chain.from_iterable(one.items for one in found))
         columns = [
             pa.array([item.version for item in items], pa.int64()),
@@ -85,13 +85,13 @@ class ArrowCodec:
         lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(columns, [name for name, _ in VALUES]))
         return written(pa.record_batch([*_answers(found), lists], schema=FOUND))
 
-    def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[Found]:
+    def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[ReadResult]:
         statuses, items = found_columns(body, len(keys))
         of_key: list[list[Item]] = [[] for _ in keys]
         for index, *rest in zip(*(column.to_pylist() for column in items.columns), strict=True):
             of_key[index].append(Item(keys[index], *rest))
         return [
-            Found(status, tuple(own), reason)
+            ReadResult(status, tuple(own), reason)
             for status, reason, own in zip(_statuses(statuses), statuses["reason"].to_pylist(), of_key, strict=True)
         ]
 
@@ -190,7 +190,7 @@ def _statuses(table: pa.Table) -> list[Status]:
         raise RequestInvalid(f"column status: {error} is no status, expected one of {list(_STATUS_OF)}") from error
 
 
-def _answers(results: Sequence[Outcome] | Sequence[Found]) -> list[pa.Array]:
+def _answers(results: Sequence[WriteResult] | Sequence[ReadResult]) -> list[pa.Array]:
     codes = pa.array([_CODE[one.status] for one in results], pa.int8())
     return [pa.DictionaryArray.from_arrays(codes, STATUSES), pa.array([one.reason for one in results], pa.utf8())]
 

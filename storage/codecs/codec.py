@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from storage.errors import RequestTooLarge
-from storage.model import Found, Item, Outcome
+from storage.model import Item, ReadResult, WriteResult
 
 LARGEST = 4 * 10**18
 """The largest version (the smallest is its negative) and expiry: within int64, and exact in any number format."""
@@ -36,13 +36,13 @@ class Codec(Protocol):
 
     def decode_keys(self, body: bytes, most: int) -> list[bytes]: ...
 
-    def encode_outcomes(self, outcomes: Sequence[Outcome]) -> bytes: ...
+    def encode_outcomes(self, outcomes: Sequence[WriteResult]) -> bytes: ...
 
-    def decode_outcomes(self, body: bytes) -> list[Outcome]: ...
+    def decode_outcomes(self, body: bytes) -> list[WriteResult]: ...
 
-    def encode_found(self, found: Sequence[Found]) -> bytes: ...
+    def encode_found(self, found: Sequence[ReadResult]) -> bytes: ...
 
-    def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[Found]:
+    def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[ReadResult]:
         """The results for the requested keys: answers do not repeat the keys."""
         ...
 

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from storage.codecs.codec import LARGEST, check_count
 from storage.errors import RequestInvalid, RequestMalformed
-from storage.model import Found, Item, Outcome, Status
+from storage.model import Item, ReadResult, Status, WriteResult
 
 _URL, _STANDARD = "A-Za-z0-9_-", "A-Za-z0-9+/"
 BASE64_PATTERN = "|".join(
@@ -136,21 +136,21 @@ class JsonCodec:
         check_count(len(keys), most)
         return keys
 
-    def encode_outcomes(self, outcomes: Sequence[Outcome]) -> bytes:
+    def encode_outcomes(self, outcomes: Sequence[WriteResult]) -> bytes:
         return _json({"results": [{"status": one.status, "reason": one.reason} for one in outcomes]})
 
-    def decode_outcomes(self, body: bytes) -> list[Outcome]:
-        return [Outcome(one.status, one.reason) for one in parsed(OutcomesBody, body).results]
+    def decode_outcomes(self, body: bytes) -> list[WriteResult]:
+        return [WriteResult(one.status, one.reason) for one in parsed(OutcomesBody, body).results]
 
-    def encode_found(self, found: Sequence[Found]) -> bytes:
+    def encode_found(self, found: Sequence[ReadResult]) -> bytes:
         return _json({"results": [found_document(one) for one in found]})
 
-    def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[Found]:
+    def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[ReadResult]:
         results = parsed(FoundsBody, body).results
         if len(results) != len(keys):
             raise RequestInvalid(f"{len(results)} results for {len(keys)} keys")
         return [
-            Found(
+            ReadResult(
                 one.status,
                 tuple(Item(key, item.version, item.tag, item.value, item.expires_at_ms) for item in one.items),
                 one.reason,
@@ -159,7 +159,7 @@ class JsonCodec:
         ]
 
 
-def found_document(found: Found) -> dict[str, Any]:
+def found_document(found: ReadResult) -> dict[str, Any]:
     """One `FoundBody` as plain data, with bytes still as bytes."""
     items = [
         {"version": item.version, "tag": item.tag, "value": item.value, "expires_at_ms": item.expires_at_ms}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from dedup.deduplicator import Deduplicator
 from dedup.errors import DedupConfigInvalid
-from dedup.replayrange import Bounds, DedupConfig, ReplayRange, uncommitted_batch
+from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange, uncommitted_batch
 from dedup.results import Loaded
-from dedup.states import Attempt, Reason, State
+from dedup.states import Attempt, FilterState, Reason
 
 CONFIG = DedupConfig(quiet_ms=1_000, settle_ms=500)
 
@@ -32,7 +32,7 @@ class Reader:
     def __init__(self, output):
         self.output, self.at = output, None
 
-    def load(self, bounds: Bounds):
+    def load(self, bounds: LoadLimits):
         start = max(len(self.output.log) - bounds.limit, 0) if self.at is None else self.at
         self.at = len(self.output.log)
         part = self.output.log[start : self.at]
@@ -139,8 +139,8 @@ def test_it_ends_when_the_range_has_passed_and_the_quiet_period_too():
     assert not_quiet_for_long
     assert not worker.dedup.filtering
     began, ended = worker.dedup.changes()
-    assert (began.state, began.reason, began.batch) == (State.FILTERING, Reason.DRIVER_RESTART, 7)
-    assert (ended.state, ended.reason, ended.loaded, ended.dropped) == (State.OFF, Reason.QUIET, 2, 4)
+    assert (began.state, began.reason, began.batch) == (FilterState.FILTERING, Reason.DRIVER_RESTART, 7)
+    assert (ended.state, ended.reason, ended.loaded, ended.dropped) == (FilterState.OFF, Reason.QUIET, 2, 4)
     assert worker.dedup.foreign == 1
     assert output.log == ["a", None, "b", "c", "d", "e", "f"]
 
@@ -271,8 +271,8 @@ def test_bounds_reach_back_by_the_lookback():
     """If times are unknown, only the limit bounds what is read."""
     config = DedupConfig(limit=10, lookback_ms=100)
 
-    assert config.bounds(1_000) == Bounds(900, 10)
-    assert config.bounds(None) == Bounds(None, 10)
+    assert config.bounds(1_000) == LoadLimits(900, 10)
+    assert config.bounds(None) == LoadLimits(None, 10)
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"quiet_ms": -1}, {"settle_ms": -1}, {"lookback_ms": -1}])

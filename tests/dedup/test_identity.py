@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dedup.batchtag import BatchTag
 from dedup.deduplicator import Deduplicator
 from dedup.identity import Identity, Within
-from dedup.replayrange import Bounds, DedupConfig, ReplayRange
+from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.results import Loaded
 from dedup.states import Attempt
 from kafkaio.headers import BATCH, LEFT, RIGHT
@@ -169,7 +169,7 @@ class Job:
         self.number, self.at, self.tried = self.number + 1, self.at + size, False
         return None
 
-    def loaded(self, bounds: Bounds):
+    def loaded(self, bounds: LoadLimits):
         ids = self.identity.of_records(records_with([headers for *_, headers in self.output]), bounds.batch)
         yield Loaded(ids.drop_nulls(), ids.null_count())
 

@@ -10,13 +10,13 @@ from confluent_kafka import Producer
 from dedup.batchtag import BatchTag
 from dedup.identity import Identity, Within
 from dedup.kafkaresults import KafkaResults
-from dedup.replayrange import Bounds
+from dedup.replayrange import LoadLimits
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.headers import BATCH, LEFT
 from kafkaio.rangereader import HEADERS
 from kafkaio.writer import TopicWriter
 
-EVERYTHING = Bounds(None, 1_000_000)
+EVERYTHING = LoadLimits(None, 1_000_000)
 
 
 def put(kafka, topic, headers, partition=0, start_ms=1_000, step_ms=1):
@@ -97,8 +97,8 @@ def test_it_is_bounded_by_time_and_by_the_limit(kafka, topic_factory, results):
     put(kafka, topic, [result(f"0:{i}") for i in range(10)])
     put(kafka, topic, [result("1:0")], partition=1, start_ms=2_000)
 
-    by_time = ids_of(results(topic), Bounds(1_007, 100))
-    by_limit = ids_of(results(topic), Bounds(None, 4))
+    by_time = ids_of(results(topic), LoadLimits(1_007, 100))
+    by_limit = ids_of(results(topic), LoadLimits(None, 4))
 
     assert by_time == ["0:7|", "0:8|", "0:9|", "1:0|"]
     assert by_limit == ["0:7|", "0:8|", "0:9|", "1:0|"]
@@ -110,9 +110,9 @@ def test_what_was_written_last_is_loaded_whatever_its_time(kafka, topic_factory,
     put(kafka, topic, [result(f"0:{i}") for i in range(10)])
     put(kafka, topic, [result("1:0")], partition=1)
 
-    assert ids_of(results(topic), Bounds(5_000, 100)) == []
-    assert ids_of(results(topic, tail=3), Bounds(5_000, 100)) == ["0:8|", "0:9|", "1:0|"]
-    assert ids_of(results(topic, tail=3), Bounds(1_005, 100)) == [*(f"0:{i}|" for i in range(5, 10)), "1:0|"]
+    assert ids_of(results(topic), LoadLimits(5_000, 100)) == []
+    assert ids_of(results(topic, tail=3), LoadLimits(5_000, 100)) == ["0:8|", "0:9|", "1:0|"]
+    assert ids_of(results(topic, tail=3), LoadLimits(1_005, 100)) == [*(f"0:{i}|" for i in range(5, 10)), "1:0|"]
 
 
 def test_an_aborted_record_and_late_ones_hide_no_results(kafka, topic_factory, results):
@@ -127,7 +127,7 @@ def test_an_aborted_record_and_late_ones_hide_no_results(kafka, topic_factory, r
     put(kafka, topic, [result(f"0:{i}") for i in range(4)], start_ms=5_000)
     put(kafka, topic, [result(f"0:{i}") for i in range(4, 12)], start_ms=10)
 
-    assert ids_of(results(topic), Bounds(4_000, 100)) == sorted(f"0:{i}|" for i in range(12))
+    assert ids_of(results(topic), LoadLimits(4_000, 100)) == sorted(f"0:{i}|" for i in range(12))
 
 
 def test_only_results_of_the_batch_that_is_asked_for_count(kafka, topic_factory, results):
@@ -136,7 +136,7 @@ def test_only_results_of_the_batch_that_is_asked_for_count(kafka, topic_factory,
     put(kafka, topic, [[*result("0:1"), (BATCH, str(tag).encode())] for tag in tags])
     identity = Identity(LEFT, within=Within.BATCH)
 
-    (piece,) = results(topic, identity).load(Bounds(None, 100, tags[1]))
+    (piece,) = results(topic, identity).load(LoadLimits(None, 100, tags[1]))
 
     assert piece.ids.to_list() == [str(tags[1]).encode() + b"|0:1"]
     assert piece.foreign == 1

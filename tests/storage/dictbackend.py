@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 from storage.errors import StorageUnavailable
-from storage.model import Found, Item, Keep, Namespace, Outcome, State, Status
+from storage.model import Item, Keep, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
 
 class DictBackend:
@@ -21,42 +21,42 @@ class DictBackend:
         self.answer: list[Status] = []
         self._lock = threading.Lock()
         self._items: dict[tuple[str, bytes], dict[tuple[int, bytes], Item]] = {}
-        self._states: dict[str, State] = {}
+        self._states: dict[str, NamespaceState] = {}
 
     def declare(self, namespace: Namespace) -> None:
         """Any settings will do."""
 
-    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[Outcome]:
+    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
         self.before("write")
         with self._lock:
             return [self._write(namespace, item, now_ms) for item in items]
 
-    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Found]:
+    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
         self.before("read")
         with self._lock:
             lists = [self._live(namespace, key, now_ms) for key in keys]
-        return [Found(Status.OK if one else Status.NOT_FOUND, tuple(one)) for one in lists]
+        return [ReadResult(Status.OK if one else Status.NOT_FOUND, tuple(one)) for one in lists]
 
-    def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[Outcome]:
+    def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         self.before("delete")
         with self._lock:
             outcomes = []
             for key in keys:
                 live = self._live(namespace, key, now_ms)
                 self._items.pop((namespace.name, key), None)
-                outcomes.append(Outcome(Status.OK if live else Status.NOT_FOUND))
+                outcomes.append(WriteResult(Status.OK if live else Status.NOT_FOUND))
             return outcomes
 
-    def state(self, namespace: Namespace, now_ms: int) -> State:
+    def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
         self.before("state")
         with self._lock:
-            return self._states.setdefault(namespace.name, State(uuid4().hex, None))
+            return self._states.setdefault(namespace.name, NamespaceState(uuid4().hex, None))
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
         state = self.state(namespace, 0)
         with self._lock:
             floor = version if state.retained_from is None else max(state.retained_from, version)
-            self._states[namespace.name] = State(state.generation, floor)
+            self._states[namespace.name] = NamespaceState(state.generation, floor)
 
     def purge(self, now_ms: int, limit: int) -> int:
         self.before("purge")
@@ -80,22 +80,22 @@ class DictBackend:
             self._items.clear()
             self._states.clear()
 
-    def _write(self, namespace: Namespace, item: Item, now_ms: int) -> Outcome:
+    def _write(self, namespace: Namespace, item: Item, now_ms: int) -> WriteResult:
         if self.answer:
-            return Outcome(self.answer.pop(0), "as the test wants it")
+            return WriteResult(self.answer.pop(0), "as the test wants it")
         live = self._live(namespace, item.key, now_ms)
         identity = (item.version, item.tag)
         kept = {(one.version, one.tag): one for one in live}
         if identity in kept or item.expires_at_ms <= now_ms:
-            return Outcome(Status.OK)
+            return WriteResult(Status.OK)
         if namespace.keep is Keep.LATEST:
             if kept and max(kept) > identity:
-                return Outcome(Status.CONFLICT, "a newer version is kept")
+                return WriteResult(Status.CONFLICT, "a newer version is kept")
             kept = {}
         elif len(kept) >= namespace.bound:
-            return Outcome(Status.REJECTED, f"{namespace.bound} items of this key are kept already")
+            return WriteResult(Status.REJECTED, f"{namespace.bound} items of this key are kept already")
         self._items[namespace.name, item.key] = {**kept, identity: item}
-        return Outcome(Status.OK)
+        return WriteResult(Status.OK)
 
     def _live(self, namespace: Namespace, key: bytes, now_ms: int) -> list[Item]:
         items = self._items.get((namespace.name, key), {})

@@ -14,7 +14,7 @@ from kafkaio.now import wall_ms
 from storage.backends.aerospikestore import _LOST, AerospikeStore, _failure, _Kept, _kept, _Swap, check_namespace
 from storage.backends.opening import open_backend
 from storage.errors import StorageConfigInvalid, StorageUnavailable
-from storage.model import Keep, Namespace, Outcome, Status
+from storage.model import Keep, Namespace, Status, WriteResult
 from tests.storage.storage_process import free_port
 from tests.storage.stores import AEROSPIKE, NEEDS_AEROSPIKE, item_maker, namespace, opened
 from tests.storage.test_backends import statuses
@@ -53,7 +53,7 @@ def record(result: int, content: object = None, in_doubt: bool = False) -> Batch
     return one
 
 
-def overwrite(store: AerospikeStore, before: _Kept | Outcome) -> Outcome | None:
+def overwrite(store: AerospikeStore, before: _Kept | WriteResult) -> WriteResult | None:
     """The record `raced`, if it still is what it was."""
     assert isinstance(before, _Kept)
     return store._swap(ALL, [_Swap(b"raced", before, "items", bytearray(b"overwritten"), 60)])[0]
@@ -196,6 +196,6 @@ def test_a_lost_race_is_run_again(result: int):
 @pytest.mark.parametrize("result", [0, 9, -15, -10, 8, 11])
 def test_the_result_of_each_read_record_counts(result: int):
     """Only the server's word counts for `not found`."""
-    assert isinstance(_kept(record(result), "items"), Outcome)
+    assert isinstance(_kept(record(result), "items"), WriteResult)
     assert _kept(record(2), "items") == _Kept(None)
     assert _kept(record(0, ("key", {}, {"items": b"x", "nonce": 7})), "items") == _Kept(7, b"x")

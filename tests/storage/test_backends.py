@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from kafkaio.now import wall_ms
 from storage.errors import StorageConfigInvalid
-from storage.model import Backend, Found, Item, Keep, Namespace, Outcome, Status
+from storage.model import Backend, Item, Keep, Namespace, ReadResult, Status, WriteResult
 from tests.storage.stores import NEEDS_AEROSPIKE, Open, item_maker, namespace, opened, opener
 
 LONG = b"long" * 200
@@ -158,7 +158,7 @@ class AgreesWithTheModel(RuleBasedStateMachine):
         return self._store
 
 
-def statuses(results: list[Outcome] | list[Found]) -> list[Status]:
+def statuses(results: list[WriteResult] | list[ReadResult]) -> list[Status]:
     return [one.status for one in results]
 
 

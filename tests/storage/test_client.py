@@ -22,12 +22,12 @@ from storage.errors import (
     StorageConfigInvalid,
     StorageError,
 )
-from storage.model import Found, Outcome, Status
+from storage.model import ReadResult, Status, WriteResult
 from tests.storage.dictbackend import DictBackend, unavailable
 from tests.storage.faultyproxy import Fault, Proxy, closed, half_a_body, running_proxy, shorter_body, status
 from tests.storage.storage_server import NOON_MS, RunningServer, item, running_server
 
-OK = Outcome(Status.OK)
+OK = WriteResult(Status.OK)
 ITEMS = [item(b"key-%d" % number, number) for number in range(50)]
 KEYS = pa.array([one.key for one in ITEMS], pa.binary())
 
@@ -59,7 +59,7 @@ def test_calls_beyond_a_request_are_split_and_put_together(server: RunningServer
         assert found["index"].to_pylist() == list(range(1, 501))
         assert found["value"].to_pylist() == [one.value for one in items]
         assert client.delete("latest", keys) == [OK] * 500
-        assert client.read("latest", keys) == [Found(Status.NOT_FOUND)] * 500
+        assert client.read("latest", keys) == [ReadResult(Status.NOT_FOUND)] * 500
 
 
 def test_a_server_with_smaller_limits_gets_smaller_requests(store: DictBackend) -> None:
@@ -171,7 +171,7 @@ def test_a_delete_that_was_not_done_is_repeated(client: StorageClient, proxy: Pr
     """The answer says so."""
     proxy.faults[:] = [FAULTS[name]]
 
-    assert client.delete("latest", [b"a"]) == [Outcome(Status.NOT_FOUND)]
+    assert client.delete("latest", [b"a"]) == [WriteResult(Status.NOT_FOUND)]
 
 
 def test_attempts_are_bounded(server: RunningServer, proxy: Proxy) -> None:
@@ -286,9 +286,9 @@ def test_deletes_in_doubt_are_left_to_the_caller(server: RunningServer, store: D
     """As a whole one would be."""
     calls: list[int] = []
 
-    def in_doubt(namespace: object, keys: list[bytes], now_ms: int) -> list[Outcome]:
+    def in_doubt(namespace: object, keys: list[bytes], now_ms: int) -> list[WriteResult]:
         calls.append(len(keys))
-        return [Outcome(Status.IN_DOUBT, "perhaps")] * len(keys)
+        return [WriteResult(Status.IN_DOUBT, "perhaps")] * len(keys)
 
     store.delete = in_doubt  # type: ignore[assignment]
 

@@ -20,7 +20,7 @@ from storage.codecs.codec import LARGEST, Codec
 from storage.codecs.encodings import ENCODINGS, compress, decompress
 from storage.codecs.jsoncodec import JsonCodec
 from storage.errors import RequestInvalid, RequestMalformed, RequestTooLarge
-from storage.model import Found, Item, Outcome, Status
+from storage.model import Item, ReadResult, Status, WriteResult
 from tests.storage.storage_server import NAMESPACES, NOON_MS, RunningServer, item, running_server
 
 CODECS: list[Codec] = [JsonCodec(), ArrowCodec()]
@@ -28,7 +28,7 @@ INT64 = st.integers(-LARGEST, LARGEST)
 BYTES = st.binary(max_size=20)
 ITEM = st.builds(Item, BYTES, INT64, BYTES, BYTES, st.integers(0, LARGEST))
 REASON = st.none() | st.text(max_size=10)
-OUTCOME = st.builds(Outcome, st.sampled_from(Status), REASON)
+OUTCOME = st.builds(WriteResult, st.sampled_from(Status), REASON)
 FEW = st.sampled_from([b"a", b"b", b"c"])
 FEW_ITEMS = st.builds(
     Item, FEW, st.integers(0, 3), st.sampled_from([b"", b"t"]), BYTES, st.integers(NOON_MS - 1, NOON_MS + 1)
@@ -58,12 +58,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @given(items=st.lists(ITEM, max_size=5), outcomes=st.lists(OUTCOME, max_size=5), data=st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_was_encoded_comes_back(codec: Codec, items: list[Item], outcomes: list[Outcome], data: Any) -> None:
+def test_what_was_encoded_comes_back(codec: Codec, items: list[Item], outcomes: list[WriteResult], data: Any) -> None:
     """Every value of the model, in both directions."""
     keys = [one.key for one in items]
     own = st.lists(ITEM, max_size=3)
     found = [
-        Found(one.status, tuple(Item(key, i.version, i.tag, i.value, i.expires_at_ms) for i in data.draw(own)))
+        ReadResult(one.status, tuple(Item(key, i.version, i.tag, i.value, i.expires_at_ms) for i in data.draw(own)))
         for key, one in zip(keys, outcomes, strict=False)
     ]
 
@@ -95,7 +95,7 @@ def _own(prefix: bytes, asked: list[Any]) -> list[Any]:
 def _bare(results: list[Any]) -> list[Any]:
     return [
         replace(one, items=tuple(replace(item, key=item.key[16:]) for item in one.items))
-        if isinstance(one, Found)
+        if isinstance(one, ReadResult)
         else one
         for one in results
     ]

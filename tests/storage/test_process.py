@@ -21,12 +21,12 @@ from kafkaio.now import wall_ms
 from storage.api.config import WRITE_TOKEN_VARIABLE
 from storage.codecs.arrowcodec import ArrowCodec
 from storage.errors import StorageError
-from storage.model import Item, Outcome, Status
+from storage.model import Item, Status, WriteResult
 from tests.storage.storage_process import TOKEN, client, free_port, is_ready, server_process
 
 WRITERS = 3
 BATCH = 50
-OK = Outcome(Status.OK)
+OK = WriteResult(Status.OK)
 
 
 def lasting(key: bytes, version: int = 1) -> Item:

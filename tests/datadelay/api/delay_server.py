@@ -14,7 +14,7 @@ import uvicorn
 
 from datadelay.api.app import create_app
 from datadelay.api.config import ServeConfig
-from datadelay.api.store import Store
+from datadelay.api.store import DelayStore
 from datadelay.client import DelayClient
 from httpapi.server.auth import Scope, Tokens, new_token
 
@@ -60,7 +60,7 @@ def running_server(directory: Path, **settings: Any) -> Iterator[RunningServer]:
     reader_secret, reader = new_token("reader", [Scope.READ])
     writer_secret, writer = new_token("writer", [Scope.READ, Scope.WRITE])
     clock = Clock()
-    store = Store.open(
+    store = DelayStore.open(
         config.database,
         retention_ms=round(config.history_retention_s * 1000),
         max_points=config.history_max_points,

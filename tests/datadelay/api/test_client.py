@@ -23,7 +23,7 @@ from datadelay.errors import (
     SubmissionInvalid,
     SubmissionLate,
 )
-from datadelay.model import PartitionReport, State, Submission
+from datadelay.model import DelayState, PartitionReport, Submission
 from tests.datadelay.api.delay_server import NOON_MS, RunningServer
 
 Make = Callable[..., Submission]
@@ -39,7 +39,7 @@ def test_reads_what_was_submitted(server: RunningServer, submission: Make) -> No
     server.clock.now_ms += 2_000
     delay = client.read("feeder", "impressions", partitions=True)
 
-    assert (delay.state, delay.consumed_until_ms, delay.delay_ms) == (State.CAUGHT_UP, NOON_MS - 5_000, 7_000)
+    assert (delay.state, delay.consumed_until_ms, delay.delay_ms) == (DelayState.CAUGHT_UP, NOON_MS - 5_000, 7_000)
     assert (delay.age_ms, delay.since_ms, delay.reason) == (2_000, NOON_MS, None)
     assert (delay.generation, delay.store_generation) == ("first", "store-7")
     assert delay.partitions == sent.partitions
@@ -56,7 +56,7 @@ def test_carries_an_unknown_delay_with_its_reason(server: RunningServer, submiss
 
     delay = client.read("feeder", "impressions")
 
-    assert (delay.state, delay.consumed_until_ms, delay.delay_ms) == (State.UNKNOWN, None, None)
+    assert (delay.state, delay.consumed_until_ms, delay.delay_ms) == (DelayState.UNKNOWN, None, None)
     assert delay.reason == "the broker does not answer"
     assert delay.slowest == PartitionReport(0, None, None, "the broker does not answer")
 
@@ -69,7 +69,7 @@ def test_rewinds_and_forgets(server: RunningServer, submission: Make) -> None:
     rewound = client.rewind("feeder", "impressions", "ada")
     client.forget("feeder", "impressions")
 
-    assert rewound.state is State.UNKNOWN
+    assert rewound.state is DelayState.UNKNOWN
     with pytest.raises(DelayNotFound, match="is its collector running"):
         client.read("feeder", "impressions")
 

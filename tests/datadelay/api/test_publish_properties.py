@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from datadelay.errors import SubmissionLate
-from datadelay.model import PartitionReport, State, Submission
+from datadelay.model import DelayState, PartitionReport, Submission
 from datadelay.publish import Published, accept, rewind, state_at, view
 
 STALE_AFTER_MS = 50
@@ -147,10 +147,10 @@ class Publishing(RuleBasedStateMachine):
         if self.published is None:
             return
         delay = view(self.published, now_ms=self.now_ms, stale_after_ms=STALE_AFTER_MS)
-        assert (delay.state is State.UNKNOWN) == (delay.consumed_until_ms is None) == (delay.delay_ms is None)
-        assert (delay.reason is not None) == (delay.state in (State.UNKNOWN, State.STALE))
+        assert (delay.state is DelayState.UNKNOWN) == (delay.consumed_until_ms is None) == (delay.delay_ms is None)
+        assert (delay.reason is not None) == (delay.state in (DelayState.UNKNOWN, DelayState.STALE))
         old = self.now_ms - self.published.last.listed_ms > STALE_AFTER_MS
-        assert (delay.state is State.STALE) == (old and delay.consumed_until_ms is not None)
+        assert (delay.state is DelayState.STALE) == (old and delay.consumed_until_ms is not None)
         assert delay.since_ms <= self.now_ms
 
 
@@ -200,4 +200,4 @@ def test_a_published_value_is_never_beyond_the_true_progress_of_a_consumer_that_
             assert published.value_ms >= high_ms
             assert published.value_ms == max(true_ms, high_ms)
             high_ms = published.value_ms
-        assert state_at(published, now_ms + 1, 10_000) in (State.OK, State.UNKNOWN)
+        assert state_at(published, now_ms + 1, 10_000) in (DelayState.OK, DelayState.UNKNOWN)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from datadelay.errors import SubmissionInvalid, SubmissionLate
-from datadelay.model import TEXT_MAX, TIME_MAX_MS, PartitionReport, State, Submission
+from datadelay.model import TEXT_MAX, TIME_MAX_MS, DelayState, PartitionReport, Submission
 from datadelay.progress import UNKNOWN
-from datadelay.publish import Bounds, Published, accept, rewind, state_at, view
+from datadelay.publish import Published, SkewLimits, accept, rewind, state_at, view
 
 Make = Callable[..., Submission]
 
@@ -35,7 +35,7 @@ def test_publishes_the_first_value_as_it_was_submitted(submission: Make) -> None
     published = run(submission(T0 - 5_000))
 
     delay = view(published, now_ms=T0 + 2_000, stale_after_ms=STALE_AFTER_MS)
-    assert (delay.state, delay.consumed_until_ms, delay.delay_ms) == (State.OK, T0 - 5_000, 7_000)
+    assert (delay.state, delay.consumed_until_ms, delay.delay_ms) == (DelayState.OK, T0 - 5_000, 7_000)
     assert (delay.age_ms, delay.since_ms, delay.reason) == (2_000, T0 + 1_000, None)
 
 
@@ -43,7 +43,7 @@ def test_says_caught_up_when_the_submission_does(submission: Make) -> None:
     """It lets operators distinguish an idle topic from a slow consumer."""
     published = run(submission(caught_up=True))
 
-    assert state_at(published, T0, STALE_AFTER_MS) is State.CAUGHT_UP
+    assert state_at(published, T0, STALE_AFTER_MS) is DelayState.CAUGHT_UP
 
 
 def test_never_lets_the_value_go_back_while_the_positions_advance(submission: Make) -> None:
@@ -58,7 +58,7 @@ def test_is_unknown_with_the_reason_of_a_submission_without_a_value(submission: 
     published = run(submission(T0 - 5_000), submission(None, position=None, listed_ms=at(1)))
 
     delay = view(published, now_ms=at(1), stale_after_ms=STALE_AFTER_MS)
-    assert (delay.state, delay.consumed_until_ms, delay.delay_ms) == (State.UNKNOWN, None, None)
+    assert (delay.state, delay.consumed_until_ms, delay.delay_ms) == (DelayState.UNKNOWN, None, None)
     assert delay.reason == "the broker does not answer"
     assert delay.success_ms == T0
 
@@ -174,9 +174,9 @@ def test_becomes_stale_after_the_limit_and_keeps_its_value(submission: Make) -> 
     """The value is still true, only old; the limit itself is not beyond the limit."""
     published = run(submission(T0 - 5_000))
 
-    assert state_at(published, T0 + STALE_AFTER_MS, STALE_AFTER_MS) is State.OK
+    assert state_at(published, T0 + STALE_AFTER_MS, STALE_AFTER_MS) is DelayState.OK
     delay = view(published, now_ms=T0 + STALE_AFTER_MS + 1, stale_after_ms=STALE_AFTER_MS)
-    assert (delay.state, delay.consumed_until_ms) == (State.STALE, T0 - 5_000)
+    assert (delay.state, delay.consumed_until_ms) == (DelayState.STALE, T0 - 5_000)
     assert delay.since_ms == T0 + STALE_AFTER_MS
     assert delay.reason is not None
     assert "180 s" in delay.reason
@@ -186,7 +186,7 @@ def test_unknown_does_not_turn_stale(submission: Make) -> None:
     """Stale means that there is a value."""
     published = run(submission(None, position=None))
 
-    assert state_at(published, T0 + 10 * STALE_AFTER_MS, STALE_AFTER_MS) is State.UNKNOWN
+    assert state_at(published, T0 + 10 * STALE_AFTER_MS, STALE_AFTER_MS) is DelayState.UNKNOWN
 
 
 def test_a_state_begins_when_it_changes_and_not_at_every_submission(submission: Make) -> None:
@@ -201,7 +201,7 @@ def test_a_state_begins_when_it_changes_and_not_at_every_submission(submission: 
 
 def test_refuses_times_from_the_future(submission: Make) -> None:
     """Each would block all later ones."""
-    bounds = Bounds(clock_skew_ms=1_000, future_skew_ms=2_000)
+    bounds = SkewLimits(clock_skew_ms=1_000, future_skew_ms=2_000)
     ahead = submission(T0, listed_ms=T0 + 1_001)
     far = submission(T0 + 2_001)
 

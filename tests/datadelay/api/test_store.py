@@ -12,7 +12,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
 
 from datadelay.api.schema import metadata
-from datadelay.api.store import Store, migrate
+from datadelay.api.store import DelayStore, migrate
 from datadelay.errors import StoreUnavailable
 from datadelay.model import Submission
 from datadelay.publish import Published, accept, rewind
@@ -21,11 +21,11 @@ from tests.datadelay.api.delay_server import NOON_MS
 Make = Callable[..., Submission]
 
 
-def open_store(path: Path, retention_ms: int = 10**9, max_points: int = 10**6) -> Store:
-    return Store.open(f"sqlite:///{path / 'delay.db'}", retention_ms=retention_ms, max_points=max_points)
+def open_store(path: Path, retention_ms: int = 10**9, max_points: int = 10**6) -> DelayStore:
+    return DelayStore.open(f"sqlite:///{path / 'delay.db'}", retention_ms=retention_ms, max_points=max_points)
 
 
-def put(store: Store, submission: Submission, now_ms: int) -> Published:
+def put(store: DelayStore, submission: Submission, now_ms: int) -> Published:
     decide = partial(accept, submission=submission, now_ms=now_ms, stale_after_ms=180_000)
     return store.change(submission.consumer, submission.topic, decide, now_ms)
 

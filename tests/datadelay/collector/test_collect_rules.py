@@ -18,7 +18,7 @@ from datadelay.collector.reports import (
     submission,
     unread_span,
 )
-from datadelay.model import Delay, PartitionReport, State
+from datadelay.model import Delay, DelayState, PartitionReport
 from datadelay.progress import Idle
 from kafkaio.topiclog import Ends
 
@@ -211,7 +211,7 @@ def delay(**values: Any) -> Delay:
         consumer="c",
         topic="t",
         now_ms=LISTED_MS,
-        state=State.OK,
+        state=DelayState.OK,
         reason=None,
         consumed_until_ms=5_000,
         delay_ms=1,

@@ -20,7 +20,7 @@ import yaml
 from kazoo.client import KazooClient
 
 from datadelay.collector.run import ExitCode, collect
-from datadelay.model import Delay, State
+from datadelay.model import Delay, DelayState
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.datadelay.api.delay_server import RunningServer, running_server
@@ -107,11 +107,11 @@ def test_the_crontabs_line_publishes_the_delay_of_a_stepped_consumer(
     done = read(server, topic)
 
     assert (behind_code, done_code) == (0, 0)
-    assert behind.state is State.OK
+    assert behind.state is DelayState.OK
     assert behind.consumed_until_ms == BASE_MS + 6_000
     assert behind.partitions is not None
     assert [one.position for one in behind.partitions] == [1, None]
-    assert done.state is State.CAUGHT_UP
+    assert done.state is DelayState.CAUGHT_UP
     assert done.consumed_until_ms == done.listed_ms - 10_000
 
 
@@ -197,9 +197,9 @@ def test_a_topic_that_fails_is_unknown_and_hides_no_other(
     code = run(of_group(consumer, "no-such-topic", topic))
 
     assert code == ExitCode.UNKNOWN
-    assert read(server, topic).state is State.CAUGHT_UP
+    assert read(server, topic).state is DelayState.CAUGHT_UP
     missing = read(server, "no-such-topic")
-    assert missing.state is State.UNKNOWN
+    assert missing.state is DelayState.UNKNOWN
     assert missing.reason is not None
     assert "no topic 'no-such-topic'" in missing.reason
 
@@ -223,7 +223,7 @@ def test_an_outage_is_unknown_and_over_with_the_next_run(
     after = run(of_group(consumer, topic))
 
     assert (before, during, after) == (ExitCode.OK, ExitCode.UNKNOWN, ExitCode.OK)
-    assert unknown.state is State.UNKNOWN
+    assert unknown.state is DelayState.UNKNOWN
     assert unknown.reason is not None
     assert "/no/such/folder" in unknown.reason
     assert read(server, topic).consumed_until_ms == BASE_MS - 1_000
@@ -354,7 +354,7 @@ def test_a_broker_that_never_answers_ends_with_the_deadline(
         )
 
     assert done.returncode == ExitCode.DEADLINE
-    assert read(server, topic).state is State.CAUGHT_UP
+    assert read(server, topic).state is DelayState.CAUGHT_UP
     far = read(server, "far", "far")
     assert far.reason is not None
     assert far.reason.startswith(

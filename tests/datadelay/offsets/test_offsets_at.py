@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from datadelay.offsets.search import Found, offsets_at
+from datadelay.offsets.search import OffsetKind, offsets_at
 from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, Kind, TopicHistory
 from joins.testing.log import Clock, SimulatedLog
@@ -48,11 +48,11 @@ def test_each_case_has_its_word_and_its_offset() -> None:
     found = offsets_at(log, BASE_MS + 10, now_ms=NOW_MS, disorder_ms=0)
 
     assert [(one.offset, one.found) for one in found] == [
-        (1, Found.RECORD),
-        (2, Found.LOG_START),
-        (2, Found.PAST_END),
-        (0, Found.EMPTY),
-        (0, Found.RECORD),
+        (1, OffsetKind.RECORD),
+        (2, OffsetKind.LOG_START),
+        (2, OffsetKind.PAST_END),
+        (0, OffsetKind.EMPTY),
+        (0, OffsetKind.RECORD),
     ]
     assert [(one.before_ms, one.at_ms) for one in found] == [
         (BASE_MS, BASE_MS + 10),
@@ -92,7 +92,7 @@ def test_offsets_without_a_time_are_not_called_empty() -> None:
 
     found = offsets_at(log, BASE_MS, now_ms=NOW_MS)
 
-    assert [(one.offset, one.found) for one in found] == [(3, Found.NO_TIME), (0, Found.EMPTY)]
+    assert [(one.offset, one.found) for one in found] == [(3, OffsetKind.NO_TIME), (0, OffsetKind.EMPTY)]
 
 
 def test_progress_is_reported() -> None:
@@ -139,7 +139,7 @@ def test_no_readable_record_of_the_time_lies_before_the_offset(case: tuple[JoinS
         ]
         assert all(record.time_ms < time_ms for record in readable if record.offset < one.offset)
         assert one.verified
-        if one.found in (Found.PAST_END, Found.NO_TIME, Found.EMPTY):
+        if one.found in (OffsetKind.PAST_END, OffsetKind.NO_TIME, OffsetKind.EMPTY):
             assert one.offset == one.ends.stable
         elif one.at_ms is not None:
             assert one.at_ms >= time_ms - side.disorder_ms

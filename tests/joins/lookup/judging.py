@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, plan
-from joins.lookup.verdicts import Joined, PartitionVerdicts
+from joins.lookup.verdicts import JoinedOffsets, PartitionVerdicts
 from joins.testing.history import Event, History, TopicHistory
 from kafkaio.brokerlog import BEYOND_THE_LOG
 from kafkaio.topiclog import Ends
@@ -108,7 +108,7 @@ class Judging:
         one, reached = state.under_way, {}
         rows = [at for p, span in one.output.items() for at in self.output.right_positions(p, *span)]
         for p, share in one.right.items():
-            joined = Joined(share.start, share.end)
+            joined = JoinedOffsets(share.start, share.end)
             joined.add(np.array([offset for partition, offset in rows if partition == p], dtype=np.int64))
             judged = PartitionVerdicts(self.spec, one, p, state.begin_ms, joined)
             batches = [self.run.right.fetch(p, at, min(at + 3, share.end)) for at in range(share.start, share.end, 3)]

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import polars as pl
 
-from datadelay.model import Delay, State
+from datadelay.model import Delay, DelayState
 from datadelay.progress import UNKNOWN, caught_up, frontier, partition_progress
-from joins.lookup.batch import LookupBatch, Stored
+from joins.lookup.batch import LookupBatch, StoredRight
 from joins.lookup.gate import CONSUMER, STORE, judge
 from joins.lookup.rightrow import from_items, to_items
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
@@ -51,7 +51,7 @@ class Simulated:
         self.items = []
         self.retained_from_ms = -(2**61)
         self.delay = None
-        self.publish(State.UNKNOWN)
+        self.publish(DelayState.UNKNOWN)
         self.results = []
         self.facts = {}
         listing = Listing(self.clock.now_ms, self.left.ends(), {})
@@ -80,7 +80,7 @@ class Simulated:
         """The feeder starts over; what it stored stays stored."""
         self.fed = dict.fromkeys(self.fed, 0)
 
-    def publish(self, state=State.OK):
+    def publish(self, state=DelayState.OK):
         """Publish what a collector finds now."""
         now_ms = self.clock.now_ms
         newest = self.right.newest(self.fed, now_ms + self.spec.max_future_skew_ms)
@@ -95,15 +95,15 @@ class Simulated:
             for p, ends in self.right.ends().items()
         ]
         until_ms = frontier(progress)
-        if until_ms == UNKNOWN and state is State.OK:
-            state = State.UNKNOWN
+        if until_ms == UNKNOWN and state is DelayState.OK:
+            state = DelayState.UNKNOWN
         self.delay = Delay(
             consumer="f",
             topic="right",
             now_ms=now_ms,
             state=state,
             reason=None,
-            consumed_until_ms=None if state is State.UNKNOWN else until_ms,
+            consumed_until_ms=None if state is DelayState.UNKNOWN else until_ms,
             delay_ms=None,
             since_ms=now_ms,
             listed_ms=now_ms,
@@ -185,4 +185,4 @@ class Simulated:
         ]
         found = pl.concat(right).select(RECORD.names()) if right else pl.DataFrame(schema=RECORD)
         found = found.unique(("partition", "offset")).filter(pl.col("key").is_in(keys.implode()))
-        return Stored(found, self.retained_from_ms)
+        return StoredRight(found, self.retained_from_ms)

@@ -18,7 +18,7 @@ from joins.lookup.feed import FeedSpec, FeedStorage
 from joins.lookup.feedsource import FeedReader
 from joins.lookup.rightrow import to_items
 from joins.lookup.source import LookupReader, storage_client
-from joins.lookup.stored import Store
+from joins.lookup.stored import RightStore
 from joins.window.records import RECORD
 from joins.window.source import Gate
 from kafkaio.now import wall_ms
@@ -179,7 +179,7 @@ def test_what_waiting_does_not_help_against_ends_the_join_at_once(
 def test_a_token_that_is_withdrawn_ends_a_batch_at_once(spec):
     """No task keeps retrying for minutes."""
     wrong = replace(spec, storage=replace(spec.storage, token="wrong"))
-    store = Store(wrong, storage_client(wrong))
+    store = RightStore(wrong, storage_client(wrong))
 
     with pytest.raises(CallRefused, match=r" 401 .*correct `storage`"):
         store.look_up(pl.Series([b"k"]), ())
@@ -195,7 +195,7 @@ def test_more_keys_than_the_store_takes_are_split_and_keys_it_never_takes_are_no
     ]
     on_time = pl.repeat(False, len(stored), dtype=pl.Boolean, eager=True)
     server.client().write_table("right", to_items(pl.DataFrame(stored, schema=RECORD), on_time, MINUTE_MS))
-    store = Store(spec, storage_client(spec))
+    store = RightStore(spec, storage_client(spec))
 
     found = store.look_up(pl.Series([b"x" * 2_000, *keys, b""]), ()).right
 
@@ -209,7 +209,7 @@ def test_a_look_up_knows_whether_the_store_keeps_the_latest_only(spec, backend):
     latest = replace(spec, storage=replace(spec.storage, namespace="kept"))
 
     for one, latest_only in ((spec, False), (latest, True)):
-        store = Store(one, storage_client(one))
+        store = RightStore(one, storage_client(one))
         assert store.look_up(pl.Series([b"k"]), ()).latest_only is latest_only
         store.close()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datadelay.model import State
+from datadelay.model import DelayState
 from datadelay.progress import Idle
 from joins import DataLoss, Policy
 from joins.lookup.gate import judge
@@ -20,7 +20,9 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("advance"), st.sampled_from((1, 10, 60, 400, 20_000))),
         st.tuples(st.just("feed"), st.sampled_from((1, 3, 100))),
-        st.tuples(st.just("publish"), st.sampled_from((State.OK, State.OK, State.UNKNOWN, State.STALE))),
+        st.tuples(
+            st.just("publish"), st.sampled_from((DelayState.OK, DelayState.OK, DelayState.UNKNOWN, DelayState.STALE))
+        ),
         st.tuples(st.just("admit"), st.sampled_from((1, 3, 100))),
         st.sampled_from((("rewind",), ("restart",), ("carry_out",))),
     ),
@@ -69,7 +71,7 @@ def test_a_batch_that_runs_again_gives_the_same_rows():
     assert [row["outcome"] for row in again] == ["matched", "unmatched"]
 
 
-@pytest.mark.parametrize("state", [State.UNKNOWN, State.STALE])
+@pytest.mark.parametrize("state", [DelayState.UNKNOWN, DelayState.STALE])
 def test_left_holds_while_the_delay_is_not_known(state):
     """Nothing goes, and the verdict says why and since when; with the delay it goes on."""
     run = stored_and_published(lookup_spec(join_spec()), [(50, b"a")], [(50, b"a")])
@@ -90,7 +92,7 @@ def test_left_goes_unmatched_after_max_wait_but_is_looked_up_first():
     """What is already stored still matches; the other record is `right_stalled`."""
     spec = lookup_spec(join_spec(max_wait_ms=1_000))
     run = stored_and_published(spec, [(50, b"a"), (60, b"b")], [(50, b"a")])
-    run.publish(State.UNKNOWN)
+    run.publish(DelayState.UNKNOWN)
 
     run.admit()
     held = not run.admit() and not run.results

@@ -7,7 +7,7 @@ import pytest
 
 from joins import DelayAt, LookupSpec, Side, StorageAt
 from joins.errors import DataLoss
-from joins.lookup.batch import Stored, match
+from joins.lookup.batch import StoredRight, match
 from joins.window.records import RECORD
 
 SPEC = LookupSpec(
@@ -42,7 +42,7 @@ RIGHT = records((b"a", 1_010), (b"b", 1_011))
 
 def test_where_only_the_latest_is_kept_a_newer_record_may_hide_the_one_looked_for():
     """The join stops with the remedy, or by choice gives its own reason; without a newer one there is no doubt."""
-    latest = Stored(RIGHT, 0, latest_only=True)
+    latest = StoredRight(RIGHT, 0, latest_only=True)
 
     with pytest.raises(
         DataLoss, match=r"1 left records, the first at left-0 offset 1, .*Feed a namespace with `keep: all`"
@@ -58,13 +58,13 @@ def test_where_only_the_latest_is_kept_a_newer_record_may_hide_the_one_looked_fo
 
 def test_where_all_are_kept_a_newer_record_hides_nothing():
     """The same answers from a store that keeps all."""
-    assert outcomes(LEFT, Stored(RIGHT, 0))[1] == (b"b", "unmatched", "no_candidate")
+    assert outcomes(LEFT, StoredRight(RIGHT, 0))[1] == (b"b", "unmatched", "no_candidate")
 
 
 def test_the_first_time_that_is_kept_is_enough():
     """A window that starts at `retained_from` is complete, one a millisecond earlier is not; null keys need none."""
-    assert outcomes(LEFT, Stored(RIGHT, 900))[2] == (b"c", "unmatched", "no_candidate")
+    assert outcomes(LEFT, StoredRight(RIGHT, 900))[2] == (b"c", "unmatched", "no_candidate")
     with pytest.raises(
         DataLoss, match=r"3 left records, the first at left-0 offset 0, .* of another name with a longer"
     ):
-        outcomes(LEFT, Stored(RIGHT, 901))
+        outcomes(LEFT, StoredRight(RIGHT, 901))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datadelay.model import State
+from datadelay.model import DelayState
 from datadelay.progress import Idle
 from joins import DataLoss
 from joins.errors import SpecChanged
@@ -23,7 +23,9 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("advance"), st.sampled_from((1, 10, 60, 400, 20_000))),
         st.tuples(st.just("feed"), st.sampled_from((1, 3, 100))),
-        st.tuples(st.just("publish"), st.sampled_from((State.OK, State.OK, State.OK, State.UNKNOWN))),
+        st.tuples(
+            st.just("publish"), st.sampled_from((DelayState.OK, DelayState.OK, DelayState.OK, DelayState.UNKNOWN))
+        ),
         st.tuples(st.just("admit"), st.sampled_from((1, 3, 100))),
         st.tuples(
             st.just("judge"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from joins.spec import Policy
 from joins.window.records import ROW
-from joins.window.window import TIER, Joined, Window
+from joins.window.window import TIER, JoinedRight, Window
 from kafkaio.times import EARLIEST_MS
 from tests.joins.window.making import frame, join_spec, marked, rows, slice_of
 
@@ -75,7 +75,7 @@ def test_marks_and_joined_are_the_records_in_the_rows(right, left, policy, data)
     parts = [right[i::3] for i in range(3)]
     window = window_of(*parts, policy=policy)
     late = data.draw(st.lists(st.booleans(), min_size=len(left), max_size=len(left)))
-    joined = Joined()
+    joined = JoinedRight()
     flags = pl.Series(late, dtype=pl.Boolean)
 
     found = list(window.join(frame(left), flags, expiry_ms=EARLIEST_MS, joined=joined))
