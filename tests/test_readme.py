@@ -62,6 +62,14 @@ def anchors(document: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_that_are_named_exist(document: Path) -> None:
+    """Modules, tests and examples, from the root of the repository or from `tests`."""
+    named = re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|yaml|md))", document.read_text(encoding="utf-8"))
+
+    assert [path for path in named if not any((ROOT / folder / path).exists() for folder in ("", "tests"))] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     """Every relative link names a file that exists, and a heading in it."""
     links = re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", document.read_text(encoding="utf-8"))
