@@ -21,7 +21,6 @@ from datadelay.offsets.rewriting import PositionPlan, carry_out, plan, undo, und
 from datadelay.offsets.search import OffsetAt, OffsetKind, offsets_at
 from datadelay.positions import WritablePositions
 from datadelay.repeats import OncePerMessage
-from httpapi.errors import ServerMisconfigured
 from kafkaio.errors import KafkaIOError
 from kafkaio.now import wall_ms
 from kafkaio.times import iso
@@ -81,7 +80,7 @@ def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) ->
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         serve(ServeConfig.load(config))
-    except (DelayError, SettingsInvalid, ServerMisconfigured) as error:
+    except (DelayError, SettingsInvalid) as error:
         raise _failed(error) from error
 
 

@@ -17,7 +17,6 @@ EXIT_USAGE = 2
 @storage_app.command("serve")
 def serve_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) -> None:
     """Serve the storage API until SIGTERM; requests in progress are finished."""
-    from httpapi.errors import ServerMisconfigured
     from settings.errors import SettingsInvalid
     from storage.api.serve import ServeConfig, serve
     from storage.errors import StorageError
@@ -25,6 +24,6 @@ def serve_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         serve(ServeConfig.load(config))
-    except (StorageError, SettingsInvalid, ServerMisconfigured) as error:
+    except (StorageError, SettingsInvalid) as error:
         typer.echo(f"{error}", err=True)
         raise typer.Exit(EXIT_USAGE if isinstance(error, ValueError) else EXIT_REFUSED) from error

@@ -16,14 +16,14 @@ MAY_IMPORT = {
     "kafkaio": set(),
     "settings": {"kafkaio"},
     "sparkio": {"kafkaio"},
-    "httpapi": set(),
+    "httpapi": {"settings"},
     "datadelay": {"kafkaio", "settings", "sparkio", "httpapi"},
-    "storage": {"kafkaio", "settings", "datadelay", "httpapi"},
+    "storage": {"kafkaio", "settings", "httpapi"},
     "joins": {"kafkaio", "sparkio", "datadelay", "storage"},
     "dedup": {"kafkaio", "sparkio"},
     "deploy": {"kafkaio", "settings", "sparkio", "httpapi", "datadelay", "storage", "joins", "dedup"},
 }
-"""kafkaio <- settings, sparkio, httpapi <- datadelay <- storage <- joins <- deploy, and sparkio <- dedup <- deploy."""
+"""kafkaio <- settings <- httpapi <- datadelay, storage <- joins <- deploy; kafkaio <- sparkio <- dedup <- deploy."""
 
 PURE = [
     "settings.errors",
@@ -50,7 +50,6 @@ PURE = [
     "joins.spec",
     "joins.lookup.feed",
     "joins.lookup.rightrow",
-    "httpapi.errors",
     "httpapi.server.limits",
     "storage.model",
     "storage.errors",

@@ -71,7 +71,7 @@ class ServeConfig(Keys):
         return round(interval_s * self.stale_after_intervals * 1000)
 
     def load_tokens(self, environ: Mapping[str, str]) -> Tokens:
-        """The tokens of the file and of the environment. Raises `ServerMisconfigured`."""
+        """The tokens of the file and of the environment. Raises `SettingsInvalid`."""
         return load_tokens(
             self.tokens_file, environ, self.anonymous, variables=(READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE)
         )

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 def serve(config: ServeConfig) -> None:
     """Serve until SIGTERM or SIGINT; requests in progress are completed.
 
-    Raises `ServerMisconfigured` and `StoreUnavailable` before anything is served.
+    Raises `SettingsInvalid` and `StoreUnavailable` before anything is served.
     """
     tokens = config.load_tokens(os.environ)
     with (

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from httpapi.errors import ServerMisconfigured
+from settings.errors import SettingsInvalid
 
 _SHORTEST_TOKEN = 16
 
@@ -66,7 +66,7 @@ class Tokens:
     def __post_init__(self) -> None:
         names = [token.name for token in self.tokens]
         if len(set(names)) != len(names):
-            raise ServerMisconfigured(f"token names must differ, found {sorted(names)}")
+            raise SettingsInvalid("tokens", [f"names must differ, found {sorted(names)}"])
 
     def identify(self, authorization: str | None) -> Principal | None:
         """The caller by the `Authorization` header; None: the header contains no token of ours."""
@@ -86,7 +86,10 @@ class Tokens:
 def new_token(name: str, scopes: Iterable[str]) -> tuple[str, Token]:
     """A new random token: its secret, to be handed out once, and what is stored of it."""
     secret = secrets.token_urlsafe(32)
-    return secret, _checked(name, frozenset(scopes), _digest(secret), "new token")
+    token = Token(name, frozenset(scopes), _digest(secret))
+    if problem := _problem(token):
+        raise SettingsInvalid("new token", [problem])
+    return secret, token
 
 
 def load_tokens(
@@ -97,7 +100,7 @@ def load_tokens(
     variables: tuple[str, str],
     allowed: Collection[str] = tuple(Scope),
 ) -> Tokens:
-    """The tokens of the file and of the environment. Raises `ServerMisconfigured`.
+    """The tokens of the file and of the environment. Raises `SettingsInvalid`.
 
     variables   the environment variables with a token for reading, and with one for reading and writing
     allowed     the scopes that tokens may have
@@ -107,30 +110,37 @@ def load_tokens(
         try:
             text = tokens_file.read_text(encoding="utf-8")
         except OSError as error:
-            raise ServerMisconfigured(f"tokens_file {tokens_file} cannot be read: {error}") from error
+            raise SettingsInvalid("tokens_file", [f"{tokens_file} cannot be read: {error}"]) from error
         tokens += parse_tokens(text, str(tokens_file), allowed)
     if not tokens and not anonymous:
-        raise ServerMisconfigured(
+        how = (
             "no token is configured and nothing is open: name a tokens_file, put a token into the environment "
             f"(as {variables[0]}), or open scopes to everybody with `anonymous: [read, write]`"
         )
+        raise SettingsInvalid("tokens", [how])
     return Tokens(tokens, frozenset(anonymous))
 
 
 def parse_tokens(text: str, source: str, allowed: Collection[str] = tuple(Scope)) -> tuple[Token, ...]:
-    """The tokens of a tokens file; each line is a name, scopes joined by commas, and a SHA-256 in hex."""
-    tokens = []
+    """The tokens of a tokens file; each line is a name, scopes joined by commas, and a SHA-256 in hex.
+
+    Raises `SettingsInvalid` with every line that is wrong.
+    """
+    tokens, problems = [], []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split("#", 1)[0].split()
         if not words:
             continue
-        where = f"{source}, line {number}"
         if len(words) != 3:
-            raise ServerMisconfigured(f"{where}: expected `name scope,scope sha256`, found {len(words)} words")
+            problems.append(f"line {number}: expected `name scope,scope sha256`, found {len(words)} words")
+            continue
         name, scopes, sha256 = words
-        if not set(scopes.split(",")) <= set(allowed):
-            raise ServerMisconfigured(f"{where}: scopes {scopes!r} must be of {sorted(map(str, allowed))}")
-        tokens.append(_checked(name, frozenset(scopes.split(",")), sha256.lower(), where))
+        token = Token(name, frozenset(scopes.split(",")), sha256.lower())
+        if problem := _problem(token, allowed):
+            problems.append(f"line {number}: {problem}")
+        tokens.append(token)
+    if problems:
+        raise SettingsInvalid(source, problems)
     return tuple(tokens)
 
 
@@ -148,21 +158,23 @@ def environment_tokens(environ: Mapping[str, str], variables: tuple[str, str]) -
         if secret is None:
             continue
         if len(secret) < _SHORTEST_TOKEN:
-            raise ServerMisconfigured(f"{variable} has {len(secret)} characters, at least {_SHORTEST_TOKEN} are needed")
+            how = f"{variable} has {len(secret)} characters, at least {_SHORTEST_TOKEN} are needed"
+            raise SettingsInvalid("environment", [how])
         tokens.append(Token(name, scopes, _digest(secret)))
     return tuple(tokens)
 
 
-def _checked(name: str, scopes: frozenset[str], sha256: str, where: str) -> Token:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
-        raise ServerMisconfigured(f"{where}: token name {name!r} must be 1 to 64 of A-Z a-z 0-9 . _ -")
-    if not scopes:
-        raise ServerMisconfigured(f"{where}: token {name!r} has no scope")
-    if not re.fullmatch(r"[0-9a-f]{64}", sha256):
-        raise ServerMisconfigured(
-            f"{where}: the third word of token {name!r} is no SHA-256 in hex; never put the token"
-        )
-    return Token(name, scopes, sha256)
+def _problem(token: Token, allowed: Collection[str] | None = None) -> str | None:
+    """What is wrong with a token; the text never contains its digest, which may be the token itself by mistake."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", token.name):
+        return f"token name {token.name!r} must be 1 to 64 of A-Z a-z 0-9 . _ -"
+    if not token.scopes:
+        return f"token {token.name!r} has no scope"
+    if allowed is not None and not token.scopes <= set(allowed):
+        return f"scopes {','.join(sorted(token.scopes))!r} must be of {sorted(map(str, allowed))}"
+    if not re.fullmatch(r"[0-9a-f]{64}", token.sha256):
+        return f"the third word of token {token.name!r} is not a SHA-256 in hex; never write the token itself"
+    return None
 
 
 def _digest(secret: str) -> str:

@@ -91,7 +91,7 @@ class ServeConfig(Keys):
         return sorted([*words, *(f"{one.name}:{word}" for one in self.namespaces for word in words)])
 
     def load_tokens(self, environ: Mapping[str, str]) -> Tokens:
-        """The tokens from the file and the environment. Raises `ServerMisconfigured`."""
+        """The tokens from the file and the environment. Raises `SettingsInvalid`."""
         return load_tokens(
             self.tokens_file,
             environ,

@@ -40,7 +40,7 @@ _KEEP_ALIVE_S = 75  # clients pool their connections
 def serve(config: ServeConfig) -> None:
     """Serve until SIGTERM or SIGINT; requests in progress are finished.
 
-    Raises `ServerMisconfigured`, `StorageConfigInvalid` and `StorageUnavailable` before anything is served.
+    Raises `SettingsInvalid`, `StorageConfigInvalid` and `StorageUnavailable` before anything is served.
     """
     tokens = config.load_tokens(os.environ)
     backend = _open(config)

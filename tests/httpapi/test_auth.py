@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from httpapi.errors import ServerMisconfigured
 from httpapi.server.auth import Scope, Tokens, environment_tokens, load_tokens, new_token, parse_tokens
+from settings.errors import SettingsInvalid
 
 VARIABLES = ("READ", "WRITE")
 
@@ -44,20 +44,26 @@ def test_tokens_of_the_environment_read_or_do_both() -> None:
     [
         ("only two", "found 2 words"),
         (f"a admin {'0' * 64}", "scopes 'admin'"),
-        ("a read my-secret-token", "no SHA-256"),
+        ("a read my-secret-token", "not a SHA-256"),
         (f"a/b read {'0' * 64}", "token name 'a/b'"),
     ],
 )
 def test_names_the_line_of_a_tokens_file_that_is_wrong(line: str, message: str) -> None:
     """And never repeats what may be a secret."""
-    with pytest.raises(ServerMisconfigured, match=f"tokens, line 2: .*{message}") as raised:
+    with pytest.raises(SettingsInvalid, match=f"tokens: 1 error\n  line 2: .*{message}") as raised:
         parse_tokens(f"# tokens\n{line}\n", "tokens")
     assert "my-secret-token" not in str(raised.value)
 
 
+def test_names_every_wrong_line_at_once() -> None:
+    """One start of the server is enough to find them."""
+    with pytest.raises(SettingsInvalid, match=r"tokens: 2 errors\n  line 1: .*\n  line 3: .*"):
+        parse_tokens(f"only two\na read {'0' * 64}\nb all {'0' * 64}\n", "tokens")
+
+
 def test_opens_nothing_by_default() -> None:
     """With neither tokens nor anonymous scopes nobody could use the server; this must be noticed at the start."""
-    with pytest.raises(ServerMisconfigured, match=r"no token is configured .*\(as READ\)"):
+    with pytest.raises(SettingsInvalid, match=r"no token is configured .*\(as READ\)"):
         load_tokens(None, {}, variables=VARIABLES)
     anybody = load_tokens(None, {}, [Scope.READ], variables=VARIABLES).identify(None)
     assert anybody is not None
@@ -66,9 +72,9 @@ def test_opens_nothing_by_default() -> None:
 
 def test_refuses_short_and_ambiguous_tokens(tmp_path: Path) -> None:
     """A short one can be guessed; two with the same name cannot be distinguished by the rate limits."""
-    with pytest.raises(ServerMisconfigured, match="at least 16"):
+    with pytest.raises(SettingsInvalid, match="at least 16"):
         environment_tokens({"READ": "short"}, VARIABLES)
-    with pytest.raises(ServerMisconfigured, match="must differ"):
+    with pytest.raises(SettingsInvalid, match="must differ"):
         Tokens((new_token("a", [Scope.READ])[1], new_token("a", [Scope.READ])[1]))
-    with pytest.raises(ServerMisconfigured, match="cannot be read"):
+    with pytest.raises(SettingsInvalid, match="cannot be read"):
         load_tokens(tmp_path / "missing", {}, variables=VARIABLES)
