@@ -57,23 +57,32 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowJob:
-    """An in-memory join from two topics to a third.
+class CommonJob:
+    """What jobs of every kind have.
 
-    trigger_ms     how often a batch is tried; 0: as soon as the last one is done; None: until left is read to its
-                   present end, then stop
-    spark          `master` and any Spark property
+    checkpoint  folder or URL, used by this job only
+    trigger_ms  how often a batch is tried; 0: as soon as the last one is done; None: until the topic (of a join: left)
+                is read to its present end, then stop
+    spark       `master` and any Spark property
+    json_log    JSON lines instead of lines for people
+    """
+
+    checkpoint: str
+    trigger_ms: int | None = 0
+    spark: Mapping[str, str] = field(default_factory=dict)
+    json_log: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowJob(CommonJob):
+    """A join from two topics to a third.
+
     window_folder  where slices are kept on each machine; None: the temporary folder
-    json_log       JSON lines instead of lines for people
     """
 
     spec: JoinSpec
     output: Output
-    checkpoint: str
-    trigger_ms: int | None = 0
-    spark: Mapping[str, str] = field(default_factory=dict)
     window_folder: Path | None = None
-    json_log: bool = False
 
     @property
     def facts_folder(self) -> Path | None:
@@ -88,12 +97,11 @@ class WindowJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DedupJob:
+class DedupJob(CommonJob):
     """One topic deduplicated into another.
 
     kafka, producer   librdkafka properties for both topics; for the producer, overriding those
     window_ms         how far back, in record times of the output, ids are known
-    others            as in `WindowJob`
     """
 
     name: str
@@ -106,18 +114,10 @@ class DedupJob:
     config: DedupConfig = field(default_factory=DedupConfig)
     start: str = "earliest"
     max_records: int = 1_000_000
-    checkpoint: str
-    trigger_ms: int | None = 0
-    spark: Mapping[str, str] = field(default_factory=dict)
-    json_log: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeederJob:
-    """A feeder; the other fields are as in `WindowJob`."""
+class FeederJob(CommonJob):
+    """A feeder."""
 
     spec: FeedSpec
-    checkpoint: str
-    trigger_ms: int | None = 0
-    spark: Mapping[str, str] = field(default_factory=dict)
-    json_log: bool = False

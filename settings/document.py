@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from settings.errors import SettingsInvalid
-from settings.problems import Problems, lines, problems_of
+from settings.problems import Problems, lines, problems_of, worded
 from settings.yamlfile import load_yaml, with_env
 
 M = TypeVar("M", bound=BaseModel)
@@ -54,7 +54,7 @@ class Document:
         except ValidationError as error:
             keys, found = None, problems_of(model, self.raw, error)
         problems = list(self.unset)
-        for more in (found, also or []):
+        for more in (found, [(where, worded(self.raw, where, what)) for where, what in also or []]):
             known = {where for where, _ in problems}
             problems += [one for one in more if one[0] not in known]
         if keys is None or problems:

@@ -103,11 +103,15 @@ def _problem(model: type[BaseModel], raw: Mapping[str, Any], error: ErrorDetails
         where = (*where, error["ctx"]["discriminator"].rsplit(" ", 1)[-1].strip("'"))  # the alias is the last
     if kind == "union_tag_not_found":
         return where, "is missing"
-    message = _allowed(error)
+    return where, worded(raw, where, _allowed(error))
+
+
+def worded(raw: Mapping[str, Any], where: Where, what: str) -> str:
+    """What is wrong at a place, with the value if there is one; `what` may also be a sentence (`is missing`)."""
     there, value = _found(raw, where)
-    if message.startswith("is ") or not there or isinstance(value, dict | list):
-        return where, message
-    return where, f"{shown(raw, where)} is not allowed: {message}"
+    if what.startswith("is ") or not there or isinstance(value, dict | list):
+        return what
+    return f"{shown(raw, where)} is not allowed: {what}"
 
 
 def _allowed(error: ErrorDetails) -> str:

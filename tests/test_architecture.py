@@ -26,6 +26,9 @@ MAY_IMPORT = {
 """kafkaio <- settings <- httpapi <- datadelay, storage <- joins <- deploy; kafkaio <- sparkio <- dedup <- deploy."""
 
 PURE = [
+    "settings.keys",
+    "deploy.sparkconf",
+    "deploy.jobfile.values",
     "settings.errors",
     "kafkaio.secrets",
     "kafkaio.receipt",
@@ -97,7 +100,13 @@ PURE = [
 ]
 
 PURE_LIBRARIES = {"numpy", "pyarrow", "polars"}
-ALSO = {"kafkaio.duck": {"duckdb"}, "datadelay.model": {"pydantic"}, "joins.testing": {"hypothesis"}}
+ALSO = {
+    "kafkaio.duck": {"duckdb"},
+    "settings.keys": {"pydantic", "pydantic_core"},
+    "datadelay.model": {"pydantic"},
+    "deploy.jobfile.values": {"pydantic"},
+    "joins.testing": {"hypothesis"},
+}
 """What a pure module may use besides: DuckDB reads JSON, in memory."""
 
 OPENING = {"socket", "subprocess", "urllib", "http", "asyncio", "multiprocessing", "shutil", "tempfile"}

@@ -1,9 +1,11 @@
 """Job files: which keys they may have, and the job that they become. `load.load_job` is what others call.
 
 load.py         a file -> a job; which kinds there are
-joinkeys.py     keys of the two joins
-feederkeys.py   keys of a feeder
-values.py       values as people write them: starts, paths, properties
+jobkeys.py      the keys that all jobs have, and how keys become data
+joinkeys.py     the keys of the two joins
+dedupkeys.py    the keys of a deduplication
+feederkeys.py   the keys of a feeder
+values.py       values as people write them: durations, starts, names, properties      (pure)
 librdkafka.py   whether librdkafka accepts a property
 reference.py    the keys for readers: JSON schema, and the table of docs/reference.md
 """

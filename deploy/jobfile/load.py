@@ -1,6 +1,6 @@
 """A job file (YAML) becomes a job: validated completely before anything connects, all errors reported at once.
 
-settings.document.Document -> models of `deploy.jobfile.joinkeys` -> WindowJob, DedupJob or FeederJob
+settings.document.Document -> the keys of its kind -> WindowJob, DedupJob or FeederJob
 """
 
 from __future__ import annotations
@@ -10,28 +10,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dedup.identity import Identity, Within
-from dedup.replayrange import DedupConfig
-from deploy.job import DedupJob, Deduplicate, FeederJob, Output, Select, WindowJob
-from deploy.jobfile.feederkeys import FeederKeys, feeder_job
-from deploy.jobfile.joinkeys import DedupKeys, EveryKeys, LookupJoinKeys, SideKeys, WindowJoinKeys
+from deploy.job import DedupJob, FeederJob, WindowJob
+from deploy.jobfile.dedupkeys import DedupKeys
+from deploy.jobfile.feederkeys import FeederKeys
+from deploy.jobfile.joinkeys import LookupJoinKeys, WindowJoinKeys
+from deploy.jobfile.librdkafka import problems
+from deploy.jobfile.values import texts
 from joins.errors import SpecError
-from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
-from joins.spec import JoinSpec, Side
-from kafkaio.headers import LEFT, RIGHT
 from settings.document import Document
 from settings.keys import Where
 from settings.problems import Problems, shown
 
 Job = WindowJob | DedupJob | FeederJob
 
-KINDS: Mapping[str, type[WindowJoinKeys] | type[DedupKeys] | type[FeederKeys]] = {
+KINDS: Mapping[str, type[WindowJoinKeys] | type[LookupJoinKeys] | type[DedupKeys] | type[FeederKeys]] = {
     "window-join": WindowJoinKeys,
     "lookup-join": LookupJoinKeys,
     "dedup": DedupKeys,
     "feeder": FeederKeys,
 }
-_TIMEOUTS = {"delivery.timeout.ms", "message.timeout.ms"}  # two names of one property
 
 
 def load_job(path: Path, environ: Mapping[str, str] = os.environ) -> Job:
@@ -43,142 +40,12 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ) -> Job:
         told = f"{shown(document.raw, ('kind',))} is not allowed" if "kind" in document.raw else "is missing"
         others = "" if "kind" in document.raw else " (servers and the collector check their files as they start)"
         raise document.refused([(("kind",), f"{told}; give {' or '.join(KINDS)}{others}"), *document.unset])
-    keys = document.as_model(model, also=_topic_clashes(document.values))
+    also = [*_topic_clashes(document.values), *_kafka_problems(document.values)]
+    keys = document.as_model(model, also=also)
     try:
-        if isinstance(keys, FeederKeys):
-            return feeder_job(keys)
-        return dedup_job(keys) if isinstance(keys, DedupKeys) else window_job(keys)
+        return keys.to_job()
     except SpecError as error:
         raise document.refused([((), str(error))]) from error
-
-
-def window_job(keys: WindowJoinKeys) -> WindowJob:
-    """The validated keys as a job; SpecError for what only the join itself rejects."""
-    select = keys.output.select
-    return WindowJob(
-        spec=lookup_spec(keys) if isinstance(keys, LookupJoinKeys) else JoinSpec(**_join(keys)),
-        output=Output(
-            topic=keys.output.topic,
-            kafka=_producer(keys),
-            select=None if select is None else Select(key=select.key, value=select.value, headers=select.headers),
-            exactly_once=keys.output.delivery == "exactly-once",
-            deduplicate=_deduplicate(keys),
-            **keys.topics.model_dump(),
-        ),
-        checkpoint=keys.checkpoint,
-        trigger_ms=keys.trigger.every if isinstance(keys.trigger, EveryKeys) else None,
-        spark=keys.spark,
-        window_folder=keys.window_folder,
-        json_log=keys.log == "json",
-    )
-
-
-def lookup_spec(keys: LookupJoinKeys) -> LookupSpec:
-    """The validated keys as the description of a lookup join."""
-    storage, delay = keys.storage, keys.delay
-    return LookupSpec(
-        **_join(keys),
-        storage=StorageAt(
-            url=storage.url,
-            namespace=storage.namespace,
-            token=storage.token,
-            connect_timeout_s=storage.connect_timeout / 1000,
-            read_timeout_s=storage.read_timeout / 1000,
-            keys_per_request=storage.keys_per_request,
-            requests_at_once=storage.requests_at_once,
-            unreachable_for_s=storage.unreachable_for / 1000,
-        ),
-        delay=DelayAt(
-            url=delay.url,
-            consumer=delay.consumer,
-            token=delay.token,
-            connect_timeout_s=delay.connect_timeout / 1000,
-            read_timeout_s=delay.read_timeout / 1000,
-        ),
-        on_expired=keys.on_expired,
-        accepted_generations=keys.accept_generations,
-        right_is_judged=keys.topics.unjoined is not None,
-    )
-
-
-def _join(keys: WindowJoinKeys) -> dict[str, Any]:
-    """What both flavours of the join have in common."""
-    return {
-        "name": keys.name,
-        "left": _side(keys.left),
-        "right": _side(keys.right),
-        "before_ms": keys.join.before,
-        "after_ms": keys.join.after,
-        "policy": keys.join.policy,
-        "producer_delay_ms": keys.producer_delay,
-        "max_future_skew_ms": keys.max_future_skew,
-        "outliers": keys.outliers,
-        "idle": keys.idle,
-        "max_wait_ms": keys.max_wait,
-        "max_records": keys.records_per_batch,
-        "start": keys.start,
-        "on_data_loss": keys.on_data_loss,
-        "kafka": keys.kafka,
-    }
-
-
-def dedup_job(keys: DedupKeys) -> DedupJob:
-    """The validated keys as a job."""
-    return DedupJob(
-        name=keys.name,
-        source=keys.source.topic,
-        output=keys.output.topic,
-        kafka=keys.kafka,
-        producer=_producer(keys),
-        identity=_identity(keys.id),
-        window_ms=keys.window,
-        config=DedupConfig(limit=keys.limit, settle_ms=_settle_ms(keys)),
-        start=keys.start,
-        max_records=keys.records_per_batch,
-        checkpoint=keys.checkpoint,
-        trigger_ms=keys.trigger.every if isinstance(keys.trigger, EveryKeys) else None,
-        spark=keys.spark,
-        json_log=keys.log == "json",
-    )
-
-
-def _producer(keys: WindowJoinKeys | DedupKeys) -> dict[str, str]:
-    """Properties of the producer; a restarted job that deduplicates must wait as long as the producer may retry."""
-    given = keys.output.kafka
-    waits = isinstance(keys, DedupKeys) or keys.output.deduplicate is not None
-    if not waits or _TIMEOUTS & {*keys.kafka, *given}:
-        return given
-    return {"delivery.timeout.ms": str(DedupConfig().settle_ms), **given}
-
-
-def _identity(asked: str) -> Identity:
-    """A position is unique only within one generation of the job that wrote it; other ids are the user's."""
-    if asked == "key":
-        return Identity(key=True)
-    header = None if asked == "positions" else asked.removeprefix("header:")
-    return Identity(header, within=Within.GENERATION if header in (None, LEFT, RIGHT) else Within.ANYWHERE)
-
-
-def _deduplicate(keys: WindowJoinKeys) -> Deduplicate | None:
-    asked = keys.output.deduplicate
-    if asked is None:
-        return None
-    return Deduplicate(
-        header=asked.header,
-        expression=asked.expression,
-        config=DedupConfig(
-            limit=asked.limit, lookback_ms=asked.lookback, quiet_ms=asked.quiet, settle_ms=_settle_ms(keys)
-        ),
-    )
-
-
-def _settle_ms(keys: WindowJoinKeys | DedupKeys) -> int:
-    kafka = {**keys.kafka, **_producer(keys)}
-    return next(int(kafka[name]) for name in sorted(_TIMEOUTS) if name in kafka)
-
-
-def _side(keys: SideKeys) -> Side:
-    return Side(topic=keys.topic, time=keys.time, disorder_ms=keys.disorder, format=keys.format)
 
 
 def _topic_clashes(document: Mapping[str, Any]) -> Problems:
@@ -199,7 +66,18 @@ def _topic_clashes(document: Mapping[str, Any]) -> Problems:
     return problems
 
 
-def _keys(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The mapping at a key; empty if there is none."""
-    found = document.get(name)
-    return found if isinstance(found, dict) else {}
+def _kafka_problems(document: Mapping[str, Any]) -> Problems:
+    """Properties that librdkafka does not accept."""
+    given: dict[Where, Any] = {
+        ("kafka",): _keys(document, "kafka"),
+        ("output", "kafka"): _keys(document, "output", "kafka"),
+    }
+    return [((*where, key), what) for where, kafka in given.items() for key, what in problems(texts(kafka))]
+
+
+def _keys(document: Mapping[str, Any], *where: str) -> Mapping[str, Any]:
+    """The mapping at a place; empty if there is none."""
+    for step in where:
+        inner = document.get(step)
+        document = inner if isinstance(inner, dict) else {}
+    return document

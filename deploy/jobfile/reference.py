@@ -9,9 +9,11 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from deploy.jobfile.jobkeys import JobKeys, TimedJobKeys
 from deploy.jobfile.joinkeys import WindowJoinKeys
 from settings.models import models_in
 
+_FIRST = ("name", "kind", "kafka")
 START, END = "<!-- config:start -->", "<!-- config:end -->"
 
 
@@ -28,13 +30,24 @@ def markdown_table(model: type[BaseModel] = WindowJoinKeys) -> str:
 
 
 def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
-    for name, field in model.model_fields.items():
+    for name, field in _ordered(model):
         inner = next(models_in(field.annotation), None)
         meaning = field.description or ""
         if inner is None or not field.is_required():
             yield f"{prefix}{name}", _default(field, inner), _allowed(field) + meaning
         if inner is not None:
             yield from _rows(inner, f"{prefix}{name}.")
+
+
+def _ordered(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
+    """The keys in the order of a job file: what the job is, its own keys, those that other jobs have too."""
+    names = list(model.model_fields)
+    if issubclass(model, JobKeys):
+        timed = [name for name in TimedJobKeys.model_fields if name not in JobKeys.model_fields]
+        common = [name for name in JobKeys.model_fields if name not in _FIRST]
+        last = [name for name in (*timed, *common) if name in names]
+        names = [*_FIRST, *(name for name in names if name not in (*_FIRST, *last)), *last]
+    return [(model.model_fields[name].alias or name, model.model_fields[name]) for name in names]
 
 
 def _default(field: FieldInfo, inner: type[BaseModel] | None) -> str:

@@ -6,25 +6,20 @@ Each function is a pydantic validator: it returns the value, or raises with what
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from types import MappingProxyType
-from typing import Annotated
-from urllib.parse import urlsplit
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from dedup.spark import location_problem
 from deploy import sparkconf
-from deploy.jobfile.librdkafka import unknown_or_invalid
 from joins.spec import LONGEST_MS
-from kafkaio import client
-from kafkaio.errors import ConfigError
 from settings.keys import at_keys
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART = r"\d+(?:\.\d+)?\s*(?:ms|s|m|h|d)"
 _DURATION = rf"^\s*{_PART}(?:\s+{_PART})*\s*$|^0$"
+_API_URL = r"^https?://([^/?#@\s]*@)?(\[[0-9a-fA-F:.]+\]|[^/?#:@\[\]\s]+)(:\d+)?(/[^?#\s]*)?$"
 _HOW_LONG = "give a duration with its unit: 250ms, 10s, 1m 30s, 2h, 7d"
 
 
@@ -40,6 +35,11 @@ def duration_ms(value: object) -> int:
     if total != round(total):
         raise ValueError("give whole milliseconds")
     return round(total)
+
+
+def duration_s(value: object) -> float:
+    """`1m 30s` -> 90.0; as `duration_ms`."""
+    return duration_ms(value) / 1000
 
 
 def start_at(value: object) -> str | int:
@@ -69,87 +69,52 @@ def time_path(value: str) -> str:
 
 def api_url(value: str) -> str:
     """The address of an API; a path is allowed, because a proxy may put it anywhere."""
-    try:
-        parts = urlsplit(value)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
-    except ValueError:
-        good = False
-    if not good:
+    if not re.match(_API_URL, value):
         raise ValueError("give http(s)://host:port")
     return value
 
 
-def looked_into(value: str) -> str:
-    """A checkpoint that is read from Python, to detect a restart."""
-    if problem := location_problem(value):
-        raise ValueError(problem)
-    return value
+def as_texts(given: object) -> object:
+    """Properties as the text that Kafka and Spark take: also YAML's numbers and `true`."""
+    if not isinstance(given, dict):
+        return given  # the field itself reports the wrong type
+    found = texts(given)
+    if len(found) < len(given):
+        raise at_keys((str(key), "give one value") for key in given if str(key) not in found)
+    return found
 
 
-def kafka_properties(given: object) -> object:
-    """Properties for both topics; every refused one is named."""
-    return _properties(given, _kafka_problems, needed={"bootstrap.servers": "give the brokers as host:port,host:port"})
+def texts(given: Mapping[Any, object]) -> dict[str, str]:
+    """The properties that have one value, as text."""
+    return {str(key): _text(value) for key, value in given.items() if isinstance(value, str | int | float)}
 
 
-def producer_properties(given: object) -> object:
-    """Properties that override those for both topics."""
-    return _properties(given, _kafka_problems)
+def with_brokers(given: dict[str, str]) -> dict[str, str]:
+    """Properties with which a broker can be found."""
+    if not given.get("bootstrap.servers"):
+        raise at_keys([("bootstrap.servers", "is missing; give the brokers as host:port,host:port")])
+    return given
 
 
-def spark_properties(given: object) -> object:
-    """`master` and any Spark property."""
-    return _properties(given, sparkconf.problems)
-
-
-def spark_without_speculation(given: dict[str, str]) -> dict[str, str]:
-    """Spark properties of jobs whose output does not go out in transactions."""
-    if problems := list(sparkconf.speculation_problems(given)):
+def spark_properties(given: dict[str, str]) -> dict[str, str]:
+    """`master` and any Spark property that does not break a job."""
+    if problems := list(sparkconf.problems(given)):
         raise at_keys(problems)
     return given
 
 
-def _kafka_problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for key, value in given.items():
-        if key == "bootstrap.servers":
-            continue
-        try:
-            client.validate({"bootstrap.servers": "one:9092", key: value})
-        except ConfigError as error:
-            yield key, str(error).removeprefix(f"{key}: {value!r} is refused: ")
-            continue
-        if problem := unknown_or_invalid(key, value):
-            yield key, problem
-
-
-def _properties(
-    given: object,
-    problems_of: Callable[[Mapping[str, str]], Iterable[tuple[str, str]]],
-    needed: Mapping[str, str] = MappingProxyType({}),
-) -> object:
-    """Values as the text that Kafka and Spark take (also YAML's `true` and numbers), or every problem at its key."""
-    if not isinstance(given, dict):
-        return given  # the field itself reports the wrong type
-    texts = {str(key): _scalar(value) for key, value in given.items()}
-    good = {key: text for key, text in texts.items() if text is not None}
-    problems = [
-        *((key, f"is missing; {how}") for key, how in needed.items() if not texts.get(key)),
-        *((key, "give one value") for key, text in texts.items() if text is None),
-        *problems_of(good),
-    ]
-    if problems:
-        raise at_keys(problems)
-    return good
-
-
-def _scalar(value: object) -> str | None:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, str | int | float) else None
+def _text(value: str | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 Duration = Annotated[
     int,
     BeforeValidator(duration_ms),
+    WithJsonSchema({"type": "string", "pattern": _DURATION, "examples": ["250ms", "10s", "1m 30s", "2h"]}),
+]
+Seconds = Annotated[
+    float,
+    BeforeValidator(duration_s),
     WithJsonSchema({"type": "string", "pattern": _DURATION, "examples": ["250ms", "10s", "1m 30s", "2h"]}),
 ]
 Start = Annotated[
@@ -163,7 +128,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9.
 Namespace = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
 ApiUrl = Annotated[Text, AfterValidator(api_url)]
 TimePath = Annotated[str, AfterValidator(time_path)]
-KafkaProperties = Annotated[dict[str, str], BeforeValidator(kafka_properties)]
-ProducerProperties = Annotated[dict[str, str], BeforeValidator(producer_properties)]
-SparkProperties = Annotated[dict[str, str], BeforeValidator(spark_properties)]
-SparkWithoutSpeculation = Annotated[SparkProperties, AfterValidator(spark_without_speculation)]
+Properties = Annotated[dict[str, str], BeforeValidator(as_texts)]
+KafkaProperties = Annotated[Properties, AfterValidator(with_brokers)]
+ProducerProperties = Properties
+SparkProperties = Annotated[Properties, AfterValidator(spark_properties)]

@@ -127,7 +127,7 @@ def test_a_topic_is_not_deduplicated_into_itself(job, tmp_path):
 
     assert done.exit_code == ExitCode.BAD_JOB_FILE
     assert "output.topic" in done.output
-    assert "is also the source" in done.output
+    assert "is source.topic as well" in done.output
 
 
 def test_the_example_is_valid():

@@ -1,0 +1,92 @@
+"""The keys of a job that deduplicates one topic into another."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainValidator, WithJsonSchema
+
+from dedup.identity import Identity, Within
+from dedup.replayrange import DedupConfig
+from deploy.job import DedupJob
+from deploy.jobfile.jobkeys import JobKeys, arguments, patient
+from deploy.jobfile.values import Duration, ProducerProperties, Topic
+from kafkaio.headers import LEFT, RIGHT
+from settings.keys import Keys, as_written
+
+_ID = r"^(positions|key|header:.+)$"
+
+
+def identity_of(value: object) -> Identity:
+    """`positions`, `key` or `header:NAME`.
+
+    A position is unique only within one generation of the job that wrote it; other ids are the user's.
+    """
+    if not isinstance(value, str) or not re.match(_ID, value):
+        raise ValueError("give positions, key or header:NAME")
+    if value == "key":
+        return Identity(key=True)
+    header = None if value == "positions" else value.removeprefix("header:")
+    return Identity(header, within=Within.GENERATION if header in (None, LEFT, RIGHT) else Within.ANYWHERE)
+
+
+Id = Annotated[Identity, PlainValidator(identity_of), WithJsonSchema({"type": "string", "pattern": _ID})]
+
+
+class SourceKeys(Keys):
+    """The topic that is read."""
+
+    topic: Topic = Field(description="Kafka topic to read")
+
+
+class DedupOutputKeys(Keys):
+    """Where records go, unchanged, to the partition that they came from."""
+
+    topic: Topic = Field(description="Kafka topic to write; it needs as many partitions as the source")
+    kafka: ProducerProperties = Field(
+        default={}, description="librdkafka properties of the producer, over those of `kafka`"
+    )
+
+
+class DedupKeys(JobKeys):
+    """One topic deduplicated into another: a record whose id is already in the output is dropped."""
+
+    kind: Literal["dedup"] = Field(description="what the job is")
+    source: SourceKeys = Field(description="the topic that is read")
+    output: DedupOutputKeys = Field(description="where records go")
+    identity: Id = Field(
+        default=as_written("positions"),
+        alias="id",
+        description="`positions` (the headers `teacup.batch`, `teacup.left` and `teacup.right` of a join's "
+        "at-least-once output), `key`, or `header:NAME`; records without an id go through and are counted",
+    )
+    window_ms: Annotated[Duration, Field(gt=0)] = Field(
+        default=as_written("10m"),
+        alias="window",
+        description="how long an id is remembered, in record times of the output; within one batch an id goes out "
+        "once, whatever its times",
+    )
+    limit: int = Field(
+        default=5_000_000, ge=4, description="the most ids remembered per partition; the oldest are forgotten first"
+    )
+    start: Literal["earliest", "latest"] = Field(default="earliest", description="where a new checkpoint begins")
+
+    @property
+    def looks_back(self) -> bool:
+        """Always: what it wrote before a restart would be written again."""
+        return True
+
+    def to_job(self) -> DedupJob:
+        """The job."""
+        producer, settle_ms = patient(self.kafka, self.output.kafka)
+        return DedupJob(
+            **arguments(DedupJob, self)
+            | self.common()
+            | {
+                "source": self.source.topic,
+                "output": self.output.topic,
+                "producer": producer,
+                "config": DedupConfig(limit=self.limit, settle_ms=settle_ms),
+            }
+        )

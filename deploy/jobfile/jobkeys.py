@@ -1,0 +1,223 @@
+"""What the keys of every kind of job are built on: the keys that all jobs have, and how keys become data.
+
+    JobKeys         every job
+      TimedJobKeys  jobs that read the event times of records
+
+A field has the name of the value that it becomes, an alias where the file calls it otherwise, and a description, from
+which the JSON schema, the table in the documentation and messages are made. A default is written as in a file (`10s`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from dedup.replayrange import DedupConfig
+from dedup.spark import location_problem
+from deploy.job import CommonJob
+from deploy.jobfile.values import (
+    ApiUrl,
+    Duration,
+    KafkaProperties,
+    Name,
+    Namespace,
+    Seconds,
+    SparkProperties,
+    Start,
+    Text,
+    TimePath,
+    Topic,
+)
+from deploy.sparkconf import DEFAULT_MASTER, speculation_problems
+from joins.spec import Format, Side
+from settings.keys import Keys, Where, as_written, at_keys
+
+
+@runtime_checkable
+class Part(Protocol):
+    """Keys that become one value of a job."""
+
+    def to_spec(self) -> object: ...
+
+
+def arguments(kind: type[Any], *given: Keys) -> dict[str, Any]:
+    """The arguments of a dataclass that keys have under the same names; later keys override earlier ones."""
+    wanted = {field.name for field in fields(kind)}
+    found = {name: value for keys in given for name, value in keys if name in wanted}
+    return {name: value.to_spec() if isinstance(value, Part) else value for name, value in found.items()}
+
+
+def patient(kafka: Mapping[str, str], own: Mapping[str, str]) -> tuple[dict[str, str], int]:
+    """Properties of a producer that a restarted job must outwait, and how long its records may still arrive (ms).
+
+    kafka, own   the properties of all clients, and those of the producer
+    """
+    names = ("delivery.timeout.ms", "message.timeout.ms")  # of one property
+    own = dict(own) if {*names} & {*kafka, *own} else {names[0]: str(DedupConfig().settle_ms), **own}
+    both = {**kafka, **own}
+    return own, next(int(both[name]) for name in names if name in both)
+
+
+class EveryKeys(Keys):
+    """A batch is tried at this interval."""
+
+    every: Duration = Field(
+        default=as_written("0s"), description="how often to run a batch; 0s: as soon as the last one is done"
+    )
+
+
+def _trigger_form(value: Any) -> str:
+    return "<word>" if isinstance(value, str) else "<mapping>"
+
+
+Trigger = Annotated[
+    Annotated[EveryKeys, Tag("<mapping>")] | Annotated[Literal["available_now"], Tag("<word>")],
+    Discriminator(_trigger_form),
+]
+
+
+class JobKeys(Keys):
+    """The keys of every job."""
+
+    name: Name = Field(
+        description="name of the job; a join and a feeder commit their positions to the consumer group of this name"
+    )
+    kind: str = Field(description="what the job is")
+    kafka: KafkaProperties = Field(
+        description="librdkafka properties for all topics; "
+        "`bootstrap.servers` is required; TLS and SASL properties are passed on"
+    )
+    max_records: int = Field(
+        default=1_000_000,
+        ge=1,
+        alias="records_per_batch",
+        description="limit per batch; a join's is soft, for left and right together",
+    )
+    trigger: Trigger = Field(
+        default=EveryKeys(),
+        description="`every`, or `available_now`: until the topic (of a join: left) is read to its present end, then "
+        "stop",
+    )
+    checkpoint: Text = Field(
+        description="folder or URL for positions and what the job is, used by this job only; where output is "
+        "deduplicated, a URL needs its fsspec driver (`s3fs` for `s3a://`), because Python reads it too"
+    )
+    spark: SparkProperties = Field(
+        default={"master": DEFAULT_MASTER},
+        description="`master`, and any Spark property; local[n] becomes local[n,4], so that failed tasks are retried; "
+        "`spark.speculation` needs `delivery: exactly-once`, and copies a task after 30 s at the earliest",
+    )
+    log: Literal["people", "json"] = Field(
+        default="people", description="one line per batch for people, or one JSON object per line"
+    )
+
+    @property
+    def in_transactions(self) -> bool:
+        """Output is written in transactions, so a copy of a task does no harm."""
+        return False
+
+    @property
+    def looks_back(self) -> bool:
+        """The job reads its checkpoint from Python, to notice a restart."""
+        return False
+
+    @abstractmethod
+    def to_job(self) -> CommonJob:
+        """The job; `SpecError` for what only the job itself rejects."""
+
+    def common(self) -> dict[str, Any]:
+        """The fields that every job has."""
+        return {
+            "checkpoint": self.checkpoint,
+            "trigger_ms": self.trigger.every if isinstance(self.trigger, EveryKeys) else None,
+            "spark": self.spark,
+            "json_log": self.log == "json",
+        }
+
+    @model_validator(mode="after")
+    def _fits_its_output(self) -> JobKeys:
+        problems: list[tuple[Where, str]] = []
+        if self.looks_back and (problem := location_problem(self.checkpoint)):
+            problems.append((("checkpoint",), problem))
+        if not self.in_transactions:
+            problems += [(("spark", key), what) for key, what in speculation_problems(self.spark)]
+        if problems:
+            raise at_keys(problems)
+        return self
+
+
+class TimedJobKeys(JobKeys):
+    """The keys of jobs that read event times."""
+
+    start: Start = Field(
+        default="earliest",
+        description="where a new checkpoint begins: earliest, latest or an ISO-8601 time with a zone. A join: where "
+        "left does; right begins as far before it as matches need. A feeder: the store learns below which time nothing "
+        "was fed",
+    )
+    max_future_skew_ms: Duration = Field(
+        default=as_written("1m"),
+        alias="max_future_skew",
+        description="a record further ahead of the clock goes to the dead-letter topic",
+    )
+    on_data_loss: Literal["stop", "continue"] = Field(
+        default="stop",
+        description="when records that are still needed are gone from Kafka; `continue` goes on and counts them",
+    )
+
+
+class SideKeys(Keys):
+    """One topic with event times."""
+
+    topic: Topic = Field(description="Kafka topic")
+    time: TimePath = Field(
+        default="kafka",
+        description="event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`) "
+        "to milliseconds since the epoch or ISO-8601 text with a zone",
+    )
+    disorder_ms: Duration = Field(
+        default=as_written("1s"),
+        alias="disorder",
+        description="how far below the largest time before it in its partition a record's time may lie; records "
+        "beyond it are late",
+    )
+    format: Format = Field(
+        default=Format.BYTES,
+        description="how values appear in the envelope: `json` embedded, `text` as text, `bytes` as base64",
+    )
+
+    def to_spec(self) -> Side:
+        """The side of a join."""
+        return Side(**dict(self))
+
+    @model_validator(mode="after")
+    def _payload_time_is_json(self) -> SideKeys:
+        if self.time != "kafka" and self.format is not Format.JSON:
+            raise at_keys([("format", f"give json: a time in the value ({self.time}) needs it")])
+        return self
+
+
+class ApiKeys(Keys):
+    """How an API is reached."""
+
+    url: ApiUrl = Field(description="`http(s)://host:port` of the API")
+    token: Text | None = Field(default=None, description="bearer token; write `${NAME}`, never the token itself")
+    connect_timeout_s: Annotated[Seconds, Field(gt=0)] = Field(
+        default=as_written("2s"), alias="connect_timeout", description="time-out of a connection attempt"
+    )
+    read_timeout_s: Annotated[Seconds, Field(gt=0)] = Field(
+        default=as_written("10s"), alias="read_timeout", description="time-out between two pieces of an answer"
+    )
+
+
+class StorageKeys(ApiKeys):
+    """The storage API, and the namespace in which right records are stored."""
+
+    namespace: Namespace = Field(
+        description="where the feeder, and nobody else, writes right records; it needs a retention"
+    )
+    requests_at_once: int = Field(default=4, ge=1, description="concurrent requests per task")

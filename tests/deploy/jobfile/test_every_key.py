@@ -1,0 +1,106 @@
+"""No key of a job file is ignored: each one changes the job."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.jobfile.load import KINDS, load_job
+from deploy.jobfile.reference import markdown_table
+
+COMMON: dict[str, Any] = {"name": "clicks", "kafka": {"bootstrap.servers": "one:9092"}, "checkpoint": "/state/clicks"}
+JOIN = {
+    "left": {"topic": "clicks"},
+    "right": {"topic": "impressions"},
+    "join": {"before": "10m"},
+    "output": {"topic": "joined", "delivery": "at-least-once"},
+}
+SELECT = {"select": {"key": "key", "value": "left_value", "headers": {"id": "key"}}, "deduplicate": {"header": "id"}}
+STORAGE = {"url": "http://one:1", "namespace": "impressions"}
+GOOD: dict[str, dict[str, Any]] = {
+    "window-join": JOIN | {"output": JOIN["output"] | SELECT},
+    "lookup-join": JOIN
+    | {"output": JOIN["output"] | SELECT, "storage": STORAGE, "delay": {"url": "http://one:2", "consumer": "feeder"}},
+    "feeder": {"right": {"topic": "impressions"}, "storage": STORAGE},
+    "dedup": {"source": {"topic": "clicks"}, "output": {"topic": "joined"}},
+}
+OTHER: dict[str, Any] = {
+    "name": "other",
+    "kafka": {"bootstrap.servers": "two:9092", "linger.ms": 1},
+    "topic": "another",
+    "time": "kafka",
+    "format": "json",
+    "policy": "all",
+    "idle": "hold",
+    "start": "latest",
+    "outliers": 3,
+    "records_per_batch": 7,
+    "on_data_loss": "continue",
+    "trigger": "available_now",
+    "checkpoint": "/state/other",
+    "spark": {"master": "local[3]"},
+    "log": "json",
+    "window_folder": "/fast",
+    "deduplicate": None,
+    "header": "other",
+    "limit": 99,
+    "select": {"key": "null", "value": "key", "headers": {"id": "key"}},
+    "key": "null",
+    "value": "key",
+    "headers": {"id": "value"},
+    "url": "http://two:3",
+    "namespace": "other",
+    "token": "secret",
+    "consumer": "other",
+    "keys_per_request": 9,
+    "items_per_request": 9,
+    "requests_at_once": 9,
+    "on_expired": "unmatched",
+    "accept_generations": ["g"],
+    "id": "key",
+    "topics": {"dead_letter": "another"},
+    "dead_letter": "another",
+    "late": "another",
+    "unmatched": "another",
+    "unjoined": "another",
+}
+"""Another value than in the file; keys that are not here take a duration."""
+
+ELSEWHERE = {
+    "kind": "chooses the model",
+    "left.time": "`$.at` needs `format: json`",
+    "right.time": "`$.at` needs `format: json`",
+    "output.delivery": "`deduplicate` needs the other one",
+    "output.deduplicate.header": "names one of `headers`",
+    "output.deduplicate.expression": "stands in place of `header`",
+}
+"""Keys that cannot change alone; `test_load` has them."""
+
+
+def _keys(kind: str) -> list[str]:
+    return [line.split("`")[1] for line in markdown_table(KINDS[kind]).splitlines()[2:]]
+
+
+@pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind in GOOD for key in _keys(kind)])
+def test_a_key_changes_the_job(tmp_path: Path, kind: str, key: str) -> None:
+    """Whatever the field that it becomes is called."""
+    if key in ELSEWHERE or (kind, key) == ("lookup-join", "window_folder"):  # which is not supported there
+        return
+    document = COMMON | GOOD[kind] | {"kind": kind}
+    changed = copy.deepcopy(document)
+    *outer, last = key.split(".")
+    place = changed
+    for step in outer:
+        place = place.setdefault(step, {})
+    place[last] = OTHER.get(last, "17m")
+    path = tmp_path / "job.yaml"
+
+    path.write_text(yaml.safe_dump(document))
+    before = load_job(path, {})
+    path.write_text(yaml.safe_dump(changed))
+
+    assert load_job(path, {}) != before
