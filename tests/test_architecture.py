@@ -48,6 +48,7 @@ PURE = [
     "datadelay.progress",
     "datadelay.publish",
     "datadelay.model",
+    "datadelay.collector.reports",
     "datadelay.errors",
     "joins.errors",
     "joins.spec",
