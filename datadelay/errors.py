@@ -1,4 +1,4 @@
-"""What the Data Delay refuses or gives up, on both sides of its API.
+"""What the Data Delay refuses or gives up, on both sides of its API. Pure.
 
     DelayError
       +- ConfigInvalid        a value of a configuration is not allowed

@@ -1,4 +1,4 @@
-"""What a collector submits, and what a reader gets: plain frozen data.
+"""What a collector submits, and what a reader gets: plain frozen data. Pure.
 
     Submission   one run's findings about one consumer and topic: every partition's position and progress
     Delay        what is published of it at one moment: `consumed_until`, or why it is unknown

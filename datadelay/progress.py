@@ -1,4 +1,4 @@
-"""Progress of a partition, frontier of a topic.
+"""Progress of a partition, frontier of a topic. Pure.
 
     progress of a partition   a time T: every record still unread in it has event time >= T
     frontier of a topic       the minimum of the progress over its partitions; it never goes back

@@ -1,4 +1,4 @@
-"""What is published of a consumer's progress: the rules of the Data Delay API, without its database or clock.
+"""What is published of a consumer's progress: the rules of the Data Delay API, without its database or clock. Pure.
 
     accept   Published, Submission, now -> Published, or a refusal
     rewind   Published, now             -> Published: whatever comes next is accepted

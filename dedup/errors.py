@@ -1,4 +1,4 @@
-"""What this package refuses or gives up.
+"""What this package refuses or gives up. Pure.
 
 DedupError
   +- DedupConfigInvalid  a value of the configuration is not allowed

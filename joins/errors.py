@@ -1,4 +1,4 @@
-"""What a join refuses, or gives up.
+"""What a join refuses, or gives up. Pure.
 
     JoinError
       +- SpecError           a value of the join's description is not allowed

@@ -1,4 +1,4 @@
-"""What a join is: a frozen, validated description, shared by the in-memory and the lookup flavours.
+"""What a join is: a frozen, validated description, shared by the in-memory and the lookup flavours. Pure.
 
 A pair joins when the keys are equal and `right.time` lies in `[left.time - before, left.time + after]`, both ends
 included. All times and durations are int64 milliseconds.

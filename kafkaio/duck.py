@@ -1,4 +1,4 @@
-"""DuckDB for vectorised work on JSON: each thread has its own in-memory connection with a single DuckDB thread."""
+"""DuckDB for work on JSON, in memory. Pure: each thread has its own connection, with a single DuckDB thread."""
 
 from __future__ import annotations
 

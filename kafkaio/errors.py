@@ -1,4 +1,4 @@
-"""What can go wrong between us and Kafka.
+"""What can go wrong between us and Kafka. Pure.
 
     KafkaIOError
       +- ConfigError        a property that is refused, or that librdkafka does not accept

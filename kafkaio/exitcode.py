@@ -1,4 +1,4 @@
-"""How a command ends: one number for each outcome that calls for a different action by the operator.
+"""How a command ends: one number for each outcome that calls for a different action by the operator. Pure.
 
 An error class carries the code of the command that it ends (`exit_code`). This module is here, in the lowest package,
 because the errors of all packages need it.

@@ -1,4 +1,4 @@
-"""Which names have values that are never shown: in files, in properties of Kafka and Spark, in options of a store."""
+"""Names whose values are never shown: in files, in properties of Kafka and Spark, in options of a store. Pure."""
 
 from __future__ import annotations
 

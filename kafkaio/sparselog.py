@@ -46,7 +46,7 @@ class Sparse(logging.Filter):
 
 
 def shape(message: str) -> str:
-    """What lines that count as the same have in common. Pure."""
+    """What lines that count as the same have in common."""
     return _ADDRESS_OR_NUMBER.sub(lambda found: found[1] or "#", _BRACKETS.sub("[]", message))
 
 

@@ -1,4 +1,4 @@
-"""What a reader that plans its own ranges must know of a topic: the Protocol used by admission and collectors.
+"""What a reader that plans its own ranges must know of a topic: the Protocol used by admission and collectors. Pure.
 
 `kafkaio.brokerlog.BrokerLog` answers from a real broker, `joins.testing.log.SimulatedLog` from memory. Offsets are
 the next offset to read; times are event times in int64 milliseconds UTC.

@@ -1,4 +1,4 @@
-"""What is raised for a configuration that is not valid.
+"""What is raised for a configuration that is not valid. Pure.
 
 SettingsInvalid   a file, or a value in it, is not allowed; `problems` has every reason
 """

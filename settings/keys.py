@@ -1,4 +1,4 @@
-"""The base of every model of a configuration file, and how its validators report problems at several keys."""
+"""The base of every model of a configuration file, and how its validators report problems at several keys. Pure."""
 
 from __future__ import annotations
 

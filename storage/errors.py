@@ -1,4 +1,4 @@
-"""The errors of the storage API, on both sides of it.
+"""The errors of the storage API, on both sides of it. Pure.
 
     StorageError
       +- StorageConfigInvalid     a value of a configuration, or an argument of the client, is not allowed

@@ -1,4 +1,4 @@
-"""Rate limits: a token bucket for each caller (pure).
+"""Rate limits: a token bucket for each caller. Pure.
 
 A bucket holds up to `burst` requests and gains `rate_per_s` requests per second. If there are too many callers, those
 whose last request is oldest are dropped, so that made-up addresses cannot fill the memory.

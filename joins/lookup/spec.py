@@ -1,4 +1,4 @@
-"""What a lookup join is: a join as in `joins.spec`, where right is stored, and who reports how far it is stored."""
+"""What a lookup join is: as in `joins.spec`, and where right is stored, and who reports how far it is stored. Pure."""
 
 from __future__ import annotations
 

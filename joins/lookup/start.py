@@ -1,4 +1,4 @@
-"""Before the first batch of a lookup join: left starts where configured; right has no start, it is stored."""
+"""Before the first batch of a lookup join: left starts where configured; right has no start, it is stored. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The article's deadlock, for demonstration: the join without the synchroniser's reports, in a limited window.
+"""The article's deadlock, for demonstration: the join without the synchroniser's reports, in a limited window. Pure.
 
 Expiry then knows only the left records that have *passed*. When right is far older than the next left record, right
 must be read until it reaches that time; but none of it expires, because no left record may pass before. The window

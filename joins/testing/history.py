@@ -1,4 +1,4 @@
-"""Two topics as plain data: what is at every offset, and when it can be seen.
+"""Two topics as plain data: what is at every offset, and when it can be seen. Pure.
 
 A partition is a tuple of events, one per offset, counted from 0. Each has two wall-clock times:
 

@@ -1,4 +1,4 @@
-"""A simulated log over a history, as of a clock's time: a `TopicLog` without a broker.
+"""A simulated log over a history, as of a clock's time: a `TopicLog` without a broker. Pure.
 
 Like the broker:
 

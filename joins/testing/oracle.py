@@ -1,4 +1,4 @@
-"""The join over a whole history, by brute force: what every run over it must output, however it was cut.
+"""The join over a whole history, by brute force: what every run over it must output, however it was cut. Pure.
 
 It compares every left record with every right one and keeps no state, so it can be checked by reading. Quadratic: keep
 histories to a few thousand records.

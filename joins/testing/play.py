@@ -1,4 +1,4 @@
-"""From steps to the events of a partition, within a side's disorder and the producer delay.
+"""From steps to the events of a partition, within a side's disorder and the producer delay. Pure.
 
 A step is four small choices: the gap before it, how late its event time is, who (key and value), and what happens.
 Steps are played in two passes:

@@ -1,4 +1,4 @@
-"""Run a join over a simulated log and clock, with the same code as on Spark: admission, bolt, window, restore.
+"""Run a join over a simulated log and clock, with the same code as on Spark: admission, bolt, window, restore. Pure.
 
     run = Simulation(history, spec).play(cuts).drain()
     assert run.results == oracle.join(history, spec)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: descriptions of joins, histories that keep to them, and ways to cut a run over one.
+"""Hypothesis strategies: descriptions of joins, histories that keep to them, and ways to cut a run over one. Pure.
 
 A partition is drawn as a list of steps (`joins.testing.play`), a few choices each, so that drawing is fast and a
 counterexample shrinks to few records that differ only where it matters. Times are small numbers of milliseconds, and

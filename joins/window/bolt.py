@@ -1,4 +1,4 @@
-"""A worker's part: tickets in, rows out. Keeps the windows of the buckets it has seen, up to a limit.
+"""A worker's part: tickets in, rows out. Keeps the windows of the buckets it has seen, up to a limit. Pure.
 
 A window is removed from the cache while a batch changes it, and put back only when the batch has ended. An attempt that
 fails leaves nothing half changed; the next one starts from the files.

@@ -40,7 +40,7 @@ def check(spec: JoinSpec, left: TopicLog, right: TopicLog) -> None:
 
 
 def disagreement(left: Keys, right: Keys, partitions: int) -> str | None:
-    """What in a sample contradicts co-partitioning; None if nothing does. Pure."""
+    """What in a sample contradicts co-partitioning; None if nothing does."""
     stands = {key: p for p, keys in left.items() for key in keys}
     for p, keys in right.items():
         for key in keys:

@@ -31,7 +31,7 @@ def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[st
 
 
 def check_counts(spec: JoinSpec, left: int, right: int) -> None:
-    """Raise NotCoPartitioned if the topics' numbers of partitions differ. Pure."""
+    """Raise NotCoPartitioned if the topics' numbers of partitions differ."""
     if left != right:
         raise NotCoPartitioned(
             f"left topic {spec.left.topic!r} has {left} partitions, right topic {spec.right.topic!r} has {right}: a "

@@ -1,4 +1,4 @@
-"""How far both topics reach when a batch is planned."""
+"""How far both topics reach when a batch is planned. Pure."""
 
 from __future__ import annotations
 

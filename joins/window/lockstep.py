@@ -1,4 +1,4 @@
-"""Plans that need look-ups in the log: a plan is a generator that yields an `Ask` and is sent the `Answers`.
+"""Plans that need look-ups in the log: a plan is a generator that yields an `Ask` and is sent the `Answers`. Pure.
 
 All plans run in lockstep, so that one call to the log serves all their partitions.
 """

@@ -1,4 +1,4 @@
-"""One side of a bucket when a batch is planned: how far it can be read, and how far it is worth reading."""
+"""One side of a bucket when a batch is planned: how far it can be read, and how far it is worth reading. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frames that the window works on: right and left records, and the rows that go out. All times int64 ms UTC."""
+"""The frames that the window works on: right and left records, and rows that go out. Times are int64 ms UTC. Pure."""
 
 from __future__ import annotations
 

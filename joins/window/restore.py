@@ -1,4 +1,4 @@
-"""Bring a worker's window to its state before a batch: from memory, from slice files, or by reading the log again.
+"""Bring a worker's window to its state before a batch: from memory, slice files, or by reading the log again. Pure.
 
 The window of a batch is a function of the log and the admission: the right records of [low, start) with time >= expiry,
 and the marks that the left records of [left low, left start) set on them. What is available is reused, gaps are read

@@ -1,4 +1,4 @@
-"""A slice: an immutable, indexed piece of the window, the right records that one or more batches added to one bucket.
+"""A slice: an immutable, indexed piece of the window, the right records that batches added to one bucket. Pure.
 
 Records are sorted by (hash of the key, time, partition, offset), so all candidates of a left record are adjacent, in
 order of time. A probe is one search for the key's group, and one for the time within it. Groups are distinguished by

@@ -1,4 +1,4 @@
-"""Where a new checkpoint starts: left at the configured start, right at the smallest left time less `before`, disorder.
+"""Where a new checkpoint starts: left as configured, right at the smallest left time less `before` and disorder. Pure.
 
 Every right record that a left record may match has a time >= (smallest left time) - before, so right starts at its
 first record at or above that. The smallest left time is that of the first block of left's records: if a record's time

@@ -1,4 +1,4 @@
-"""The admission as data: what is in Spark's offset log, one per batch. Plain values and their JSON.
+"""The admission as data: what is in Spark's offset log, one per batch. Plain values and their JSON. Pure.
 
     Admission   generation, number, when it was listed, the join it belongs to, the topics' ids, its buckets
       Bucket    the readings of its left and right partitions, the frontier and the expiry before the batch

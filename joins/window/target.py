@@ -1,4 +1,4 @@
-"""How far right may be read without exceeding the batch's share of records: the search for the target time H."""
+"""How far right may be read without exceeding the batch's share of records: the search for the target time H. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow IPC streams: whole columns are decoded at once, so a request costs little more than its items' objects.
+"""Arrow IPC streams: whole columns are decoded at once, so a request costs little more than its items' objects. Pure.
 
     items      key binary, version int64, tag binary (may be missing), value binary, expires_at_ms int64
     keys       key binary

@@ -1,4 +1,4 @@
-"""How items are encoded: one Protocol, JSON for people and Arrow for machines, with the same meaning.
+"""How items are encoded: one Protocol, JSON for people and Arrow for machines, with the same meaning. Pure.
 
     request of items:write            request of items:read, items:delete    answers
     key version tag value expires     key                                    status reason [items of the key]

@@ -1,4 +1,4 @@
-"""Content-Encoding: gzip (level 1) and zstd, in both directions, never decompressing to more than is allowed."""
+"""Content-Encoding: gzip (level 1) and zstd, in both directions, never decompressing to more than is allowed. Pure."""
 
 from __future__ import annotations
 
