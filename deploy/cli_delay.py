@@ -6,6 +6,7 @@ Slow imports are left to the command that needs them, so that help appears at on
 from __future__ import annotations
 
 import logging
+import math
 import re
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -20,9 +21,9 @@ from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
 from datadelay.offsets.rewriting import PositionPlan, carry_out, plan, undo, undo_topic
 from datadelay.offsets.search import OffsetAt, OffsetKind, offsets_at
 from datadelay.positions import WritablePositions
-from datadelay.repeats import OncePerMessage
 from kafkaio.errors import KafkaIOError
 from kafkaio.now import wall_ms
+from kafkaio.sparselog import Sparse
 from kafkaio.times import iso
 from settings.document import Document
 from settings.errors import SettingsInvalid
@@ -156,13 +157,11 @@ def set_command(
 
 
 def _log(level: int) -> None:
-    """Log each problem once: cron mails the output, and an unreachable broker would fill the screen."""
-    handler = logging.StreamHandler()
-    handler.addFilter(OncePerMessage("datadelay."))
+    """Log each line of a library once: cron mails the output, and an unreachable broker would fill the screen."""
+    handler, once = logging.StreamHandler(), Sparse(period_s=math.inf)
+    handler.addFilter(lambda record: record.name.startswith("datadelay.") or once.filter(record))
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
-    logging.getLogger("httpapi.client").setLevel(
-        logging.ERROR
-    )  # retries are not worth a line; a failed call is reported
+    logging.getLogger("httpapi.client").setLevel(logging.ERROR)  # a failed call is reported, its retries are not
 
 
 def _wanted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 
 import pytest
@@ -60,6 +61,19 @@ def test_the_same_line_passes_once_a_period_and_says_how_many_were_held_back() -
         f"a is down, try 60 (and {PERIOD_S - 1:.0f} like it since)",
         f"a is down, try 120 (and {PERIOD_S - 1:.0f} like it since)",
     ]
+
+
+def test_with_an_endless_period_each_line_passes_once() -> None:
+    """As short-lived commands want it, whose output cron mails."""
+    kept, log = Kept(), logging.Logger("test")
+    log.addHandler(kept)
+    kept.addFilter(Sparse(period_s=math.inf))
+
+    for attempt in range(1_000):
+        log.error("connection refused (after %d ms)", attempt)
+    log.error("certificate has expired (after 0 ms)")
+
+    assert kept.lines == ["connection refused (after 0 ms)", "certificate has expired (after 0 ms)"]
 
 
 def test_brokers_that_are_down_are_reported_a_few_times_and_not_at_each_attempt(

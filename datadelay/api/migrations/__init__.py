@@ -1,1 +1,5 @@
-"""The migrations of the API's database, run when the server starts (`datadelay.api.store`)."""
+"""The migrations of the API's database, run when the server starts (`datadelay.api.store`).
+
+env.py      runs them on the connection that the caller opened, in the caller's transaction
+versions/   one file per migration, numbered
+"""

@@ -1,1 +1,4 @@
-"""One file per migration, numbered."""
+"""One file per migration, numbered.
+
+0001_published_and_history.py   what is published, and its history
+"""
