@@ -36,7 +36,10 @@ from benchmarks.window_join import machine
 from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topic, keys, values
 from deploy.broker import Broker
 from deploy.job import Output, WindowJob
-from deploy.run import run_job
+from deploy.joinjob import JoinKind
+from deploy.lines import Lines
+from deploy.runner import run
+from deploy.stopping import Stop
 from joins.spec import Format, JoinSpec, Side
 from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter
@@ -246,7 +249,9 @@ def _main() -> None:
     parser.add_argument("--checkpoint", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.job:
-        sys.exit(run_job(live_job(asked.job, asked.checkpoint, asked.delivery), lambda line: print(line, flush=True)))
+        with Stop() as stop:
+            kind = JoinKind(live_job(asked.job, asked.checkpoint, asked.delivery))
+            sys.exit(run(kind, Lines(as_json=True), stop))
     print(machine())
     medians: list[float] = []
     for delivery in (asked.delivery,) if asked.delivery else DELIVERIES:

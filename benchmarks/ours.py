@@ -11,12 +11,14 @@ The result holds the rows by outcome, summed over the summaries of all buckets a
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,11 @@ import pyarrow as pa
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
 from deploy.envelope import envelopes
 from deploy.job import Deduplicate, Output, WindowJob
-from deploy.run import run_job
-from deploy.session import build_session, warm_up
+from deploy.joinjob import JoinKind
+from deploy.lines import Lines
+from deploy.runner import run
+from deploy.session import Session
+from deploy.stopping import Stop
 from joins.spec import Format, JoinSpec, Side
 from joins.window import carried_out
 from joins.window.source import Gate
@@ -84,13 +89,12 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[di
     def gather(frame: Any, batch_id: int) -> None:
         summaries.extend(json.loads(row.summary) for row in frame.collect())
 
-    spark = build_session(spec.name, {"spark.ui.enabled": "false"}, rows_in_jvm=False)
-    warm_up(spark)
     gate = Gate(windows=windows)
-    writer = carried_out(spark, spec, encode, SUMMARY_SCHEMA, gate).writeStream.foreachBatch(gather)
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    query.awaitTermination()
-    spark.stop()
+    with closing(Session(spec.name, {"spark.ui.enabled": "false"}, rows_in_jvm=False)) as session:
+        session.warm_up()
+        writer = carried_out(session.spark, spec, encode, SUMMARY_SCHEMA, gate).writeStream.foreachBatch(gather)
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
     return summaries
 
 
@@ -100,7 +104,6 @@ DELIVERIES = ("exactly-once", "at-least-once", "deduplicated")
 
 def run_to_kafka(spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
     """The job as users run it; returns one report per batch."""
-    lines: list[str] = []
     job = WindowJob(
         spec=spec,
         output=Output(
@@ -114,10 +117,12 @@ def run_to_kafka(spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, wi
         window_folder=windows,
         json_log=True,
     )
-    code = run_job(job, lines.append)
+    printed = io.StringIO()
+    with Stop() as stop:
+        code = run(JoinKind(job), Lines(as_json=True, out=printed), stop)
     if code != 0:
         raise SystemExit(int(code))
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in printed.getvalue().splitlines()]
 
 
 def _main() -> None:

@@ -2,8 +2,9 @@
 
 DedupError
   +- DedupConfigInvalid  a value of the configuration is not allowed
-  +- SpecChanged         the checkpoint belongs to another job
-  +- DataLoss            records that were not read yet are gone from the topic
+  +- SourceChanged       the checkpoint belongs to a job with another topic
+  +- RecordsGone         records that were not read yet are gone from the topic
+  +- PartitionsDiffer    the two topics have different numbers of partitions
   +- ResultsUnreadable   the output cannot be read
   +- RowsLost            rows read, dropped, sent and acknowledged do not add up
   +- CommitOrder         a transaction is out of order
@@ -27,16 +28,22 @@ class DedupConfigInvalid(DedupError, ValueError):
     """A value of the configuration is not allowed."""
 
 
-class SpecChanged(DedupError):
+class SourceChanged(DedupError):
     """The checkpoint belongs to a job with another topic."""
 
     exit_code = ExitCode.CHECKPOINT
 
 
-class DataLoss(DedupError):
+class RecordsGone(DedupError):
     """Records that were not read yet are gone: deleted by retention, truncated, or the topic was recreated."""
 
     exit_code = ExitCode.DATA_LOSS
+
+
+class PartitionsDiffer(DedupError):
+    """The two topics have different numbers of partitions, and records keep theirs."""
+
+    exit_code = ExitCode.NOT_CO_PARTITIONED
 
 
 class ResultsUnreadable(DedupError):

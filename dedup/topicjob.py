@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dedup.errors import RowsLost
+from dedup.errors import PartitionsDiffer, RowsLost
 from dedup.hashing import hashes_of
 from dedup.identity import Identity
 from dedup.kafkaresults import TRANSACTION_TIMEOUT_S
@@ -45,7 +45,6 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.errors import RecordTooLarge
 from kafkaio.eventtime import typical
-from kafkaio.finalerror import final_error
 from kafkaio.now import wall_ms
 from kafkaio.opentransaction import wait_until_readable
 from kafkaio.perprocess import PerProcess
@@ -55,6 +54,7 @@ from kafkaio.times import UNLIMITED_MS
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.topiclog import Ends
 from kafkaio.writer import TopicWriter, discard_writer, open_writer
+from sparkio.crossing import final
 
 log = logging.getLogger("dedup")
 
@@ -154,7 +154,7 @@ def topic_stage(job: TopicJob) -> Stage:
         try:
             yield _carry_out(job, span)
         except RecordTooLarge as error:
-            yield summary_batch(final_error(error))
+            yield summary_batch(final(error))
 
     return carry_out
 
@@ -252,8 +252,8 @@ def _first_ms(job: TopicJob, span: Span) -> int | None:
     return min((int(pc.min(batch.column("timestamp")).as_py()) for batch in batches), default=None)
 
 
-def check_partitions(job: TopicJob) -> str | None:
-    """Why the two topics do not go together; None if they do. Raises `KafkaIOError`."""
+def check_partitions(job: TopicJob) -> None:
+    """Raises `PartitionsDiffer`, `KafkaIOError`."""
     counts = {}
     for topic in (job.source, job.output):
         one = BrokerLog(topic, job.kafka)
@@ -261,9 +261,8 @@ def check_partitions(job: TopicJob) -> str | None:
             counts[topic] = one.partition_count()
         finally:
             one.close()
-    if counts[job.source] == counts[job.output]:
-        return None
-    return (
-        f"{job.source!r} has {counts[job.source]} partitions and {job.output!r} has {counts[job.output]}: records keep "
-        "their partition, give both the same number"
-    )
+    if counts[job.source] != counts[job.output]:
+        raise PartitionsDiffer(
+            f"{job.source!r} has {counts[job.source]} partitions and {job.output!r} has {counts[job.output]}: records "
+            "keep their partition, give both the same number"
+        )

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from dedup.errors import DataLoss, SpecChanged
+from dedup.errors import RecordsGone, SourceChanged
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.fairshare import fair_shares
@@ -139,25 +139,25 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], ranges: Ranges) -> dict[str, Any]:
-    """The offset after `start`; `start` itself if there is nothing to read. Raises `SpecChanged`, `DataLoss`."""
+    """The offset after `start`; `start` itself if there is nothing to read. Raises `SourceChanged`, `RecordsGone`."""
     if start and start["topic"] != ranges.topic:
-        raise SpecChanged(
+        raise SourceChanged(
             f"the checkpoint has read {start['topic']!r}, and the job reads {ranges.topic!r}: give it a new checkpoint"
         )
     if start and start["id"] != topic_id:
-        raise DataLoss(f"{ranges.topic!r} was deleted and recreated since the last batch: give a new checkpoint")
+        raise RecordsGone(f"{ranges.topic!r} was deleted and recreated since the last batch: give a new checkpoint")
     at = {int(p): end for p, (_, end) in start["ranges"].items()} if start else {}
     for p, one in ends.items():
         # A partition that is new to a running job is read from its start, whatever `start` the job began with.
         first = one.stable if not start and ranges.start == "latest" else one.start
         at.setdefault(p, first)
         if at[p] < one.start and start:
-            raise DataLoss(
+            raise RecordsGone(
                 f"offset {at[p]} of {ranges.topic}-{p} is to be read next, and the log begins at {one.start}: "
                 "retention was faster than the job; give a new checkpoint to go on from what is left"
             )
         if at[p] > one.high:
-            raise DataLoss(
+            raise RecordsGone(
                 f"{ranges.topic}-{p} ends at offset {one.high}, and the checkpoint has read up to {at[p]}: it was "
                 "truncated (an unclean leader election, or records deleted by hand); give a new checkpoint"
             )

@@ -16,9 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from kafkaio.exitcode import ExitCode
+
 
 class AccountsDiffer(Exception):
     """Rows were lost or duplicated on their way; the batch is not committed."""
+
+    exit_code = ExitCode.FAILED
 
 
 @dataclass(slots=True)

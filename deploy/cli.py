@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -123,28 +124,19 @@ def broker(
 
 def run_file(job_file: Path, *, take_over: bool = False) -> ExitCode:
     """Run the job in a file; errors are reported on standard error and determine the exit code."""
-    job = _load(job_file)
-    if job is None:
-        return ExitCode.BAD_JOB_FILE
-    _log()
-    from deploy.job import DedupJob, FeederJob
-    from deploy.session import SessionRefused
+    from deploy.stopping import Stop
 
-    try:
-        if isinstance(job, DedupJob):
-            from deploy.dedupjob import run_dedup
+    with Stop() as stop:
+        job = _load(job_file)
+        if job is None:
+            return ExitCode.BAD_JOB_FILE
+        _log()
+        from deploy.kinds import kind_of
+        from deploy.lines import Lines
+        from deploy.runner import run
 
-            return run_dedup(job, _say)
-        if isinstance(job, FeederJob):
-            from deploy.feedjob import run_feeder
-
-            return run_feeder(job, _say)
-        from deploy.run import run_job
-
-        return run_job(job, _say, take_over=take_over)
-    except SessionRefused as error:
-        typer.echo(f"{job_file}: {error}", err=True)
-        return ExitCode.BAD_JOB_FILE
+        with closing(Lines(as_json=job.json_log)) as lines:
+            return run(kind_of(job, take_over=take_over), lines, stop)
 
 
 def unjoined_of(job_file: Path, start: str | None) -> ExitCode:
@@ -155,7 +147,6 @@ def unjoined_of(job_file: Path, start: str | None) -> ExitCode:
     _log()
     from deploy.job import WindowJob
     from deploy.jobfile.values import start_at
-    from deploy.session import SessionRefused
     from joins.lookup.spec import LookupSpec
 
     if not isinstance(job, WindowJob) or not isinstance(job.spec, LookupSpec):
@@ -171,11 +162,7 @@ def unjoined_of(job_file: Path, start: str | None) -> ExitCode:
         return ExitCode.BAD_JOB_FILE
     from deploy.unjoinedjob import run_unjoined
 
-    try:
-        return run_unjoined(job, begin, _say)
-    except SessionRefused as error:
-        typer.echo(f"{job_file}: {error}", err=True)
-        return ExitCode.BAD_JOB_FILE
+    return run_unjoined(job, begin, _say)
 
 
 def _load(job_file: Path) -> Job | None:

@@ -1,4 +1,4 @@
-"""A join job as plain, validated data: what a job file says, and what `deploy.run` carries out."""
+"""A join job as plain, validated data: what a job file says, and what `deploy.runner` carries out."""
 
 from __future__ import annotations
 

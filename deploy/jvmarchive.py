@@ -66,12 +66,11 @@ def write_archive() -> Path:
 
 
 def _run_and_write(written: Path, folder: Path) -> None:
-    from deploy.session import build_session
+    from deploy.session import Session
 
     options = f'"-XX:ArchiveClassesAtExit={written}" {_SILENT}'
-    spark = build_session(
-        "archive", {"master": "local[1]", "spark.driver.extraJavaOptions": options}, rows_in_jvm=False
-    )
+    session = Session("archive", {"master": "local[1]", "spark.driver.extraJavaOptions": options}, rows_in_jvm=False)
+    spark = session.spark
     spark.dataSource.register(_OneRow)
     rows = spark.readStream.format(_OneRow.name()).load().mapInArrow(lambda batches: batches, "value bigint")
     query = (
@@ -81,12 +80,7 @@ def _run_and_write(written: Path, folder: Path) -> None:
         .start()
     )
     query.awaitTermination(60)
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
-    spark.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM's signal to end
-    gateway.proc.wait(WRITE_DEADLINE_S)
+    session.close(WRITE_DEADLINE_S)  # the JVM writes as it ends
 
 
 class _OneRow(DataSource):

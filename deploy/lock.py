@@ -18,11 +18,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kafkaio.exitcode import ExitCode
+
 LOCK_FILE = "teacup.lock"
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(?://)?")
 
 
-class CheckpointInUse(Exception):
+class CheckpointUnusable(Exception):
+    """The checkpoint's folder cannot be written to."""
+
+    exit_code = ExitCode.CHECKPOINT
+
+
+class CheckpointInUse(CheckpointUnusable):
     """Another process runs on the same checkpoint."""
 
 
@@ -36,13 +44,20 @@ def local_folder(checkpoint: str) -> Path | None:
 
 @contextmanager
 def checkpoint_lock(checkpoint: str) -> Iterator[None]:
-    """Lock a local checkpoint; raises `CheckpointInUse`. The folder is created if it is missing."""
+    """Lock a local checkpoint; raises `CheckpointUnusable`. The folder is created if it is missing."""
     folder = local_folder(checkpoint)
     if folder is None:
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK_FILE).open("a+") as file:  # not inherited by the JVM, which may outlive us for a moment
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK_FILE).open("a+")  # not inherited by the JVM, which may outlive us for a moment
+    except OSError as error:
+        raise CheckpointUnusable(
+            f"checkpoint {checkpoint!r} cannot be written to ({error.strerror}: {error.filename}); give the job a "
+            "folder that its user may write to"
+        ) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -1,8 +1,4 @@
-"""What a running job reports: one line per batch for people, or one JSON object per line. Pure.
-
-The line names rates, outcomes, both frontiers, the partition that holds the join back, the window, and how far left
-is behind the clock.
-"""
+"""What a join reports of a batch, over all its buckets. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +10,9 @@ from typing import Any
 from datadelay.progress import UNKNOWN
 from deploy.accounts import check_whole
 from joins.spec import JoinSpec
-from kafkaio.times import iso
 
 Summary = Mapping[str, Any]
+_SIDE_OUTCOMES = ("unjoined", "dead_letter", "late")
 
 
 @dataclass(slots=True)
@@ -55,6 +51,57 @@ class BatchReport:
     def behind_ms(self) -> int | None:
         left = self.frontier_ms["left"]
         return None if left is None else max(self.at_ms - left, 0)
+
+    def usual(self) -> list[str]:
+        """The most important first."""
+        rate = self.records / self.seconds if self.seconds else 0.0
+        matched = "-" if self.match_rate is None else f"{self.match_rate:.1%}"
+        behind = "-" if self.behind_ms is None else f"{self.behind_ms / 1000:.1f} s"
+        return [
+            f"batch {self.number}",
+            f"left {self.read['left']:,}",
+            f"right {self.read['right']:,}",
+            f"{rate:,.0f}/s",
+            f"matched {matched}",
+            f"behind {behind}",
+            f"held by {self.held_by}",
+            f"window {self.window_records:,} ({self.window_bytes / 1e6:,.1f} MB)",
+        ]
+
+    def rare(self) -> list[str]:
+        """Side outputs, and what the deduplicator did."""
+        parts = [f"{outcome} {self.rows[outcome]:,}" for outcome in _SIDE_OUTCOMES if self.rows.get(outcome)]
+        parts += [f"dead letters ({reason}) {count:,}" for reason, count in self.refused.items()]
+        if self.deduplicator:
+            parts.append(f"duplicates dropped {self.deduplicator['dropped']:,}")
+            changes = {f"{one['state']} ({one['reason']})": None for one in self.deduplicator["changes"]}
+            parts += [f"deduplicator {change}" for change in changes]
+        return parts
+
+    def for_machines(self) -> dict[str, Any]:
+        """All of it."""
+        return {
+            "event": "batch",
+            "number": self.number,
+            "at_ms": self.at_ms,
+            "seconds": round(self.seconds, 6),
+            "read": self.read,
+            "rows": self.rows,
+            "reasons": self.reasons,
+            "late": self.late,
+            "disorder_ms": self.disorder_ms,
+            "frontier_ms": self.frontier_ms,
+            "held_by": self.held_by,
+            "match_rate": self.match_rate,
+            "behind_ms": self.behind_ms,
+            "window_records": self.window_records,
+            "window_bytes": self.window_bytes,
+            "sent": self.sent,
+            "restored": self.restored,
+            "refused": self.refused,
+            "deduplicator": self.deduplicator,
+            "warnings": self.warnings,
+        }
 
 
 def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: int) -> BatchReport:
@@ -105,62 +152,5 @@ def _deduplicator(summaries: Sequence[Summary]) -> dict[str, Any]:
     return {**counts, "changes": changes} if changes or any(counts.values()) else {}
 
 
-def for_people(report: BatchReport) -> str:
-    """One line."""
-    rate = report.records / report.seconds if report.seconds else 0.0
-    matched = "-" if report.match_rate is None else f"{report.match_rate:.1%}"
-    behind = "-" if report.behind_ms is None else f"{report.behind_ms / 1000:.1f} s"
-    parts = [
-        f"batch {report.number}",
-        f"left {report.read['left']:,}",
-        f"right {report.read['right']:,}",
-        f"{rate:,.0f}/s",
-        f"matched {matched}",
-        f"frontiers left {_time(report.frontier_ms['left'])} right {_time(report.frontier_ms['right'])}",
-        f"held by {report.held_by}",
-        f"window {report.window_records:,} ({report.window_bytes / 1e6:,.1f} MB)",
-        f"behind {behind}",
-    ]
-    for outcome in ("unjoined", "dead_letter", "late"):
-        if report.rows.get(outcome):
-            parts.append(f"{outcome} {report.rows[outcome]:,}")
-    parts += [f"dead letters ({reason}) {count:,}" for reason, count in report.refused.items()]
-    if report.deduplicator:
-        parts.append(f"duplicates dropped {report.deduplicator['dropped']:,}")
-        changes = {f"{one['state']} ({one['reason']})": None for one in report.deduplicator["changes"]}
-        parts += [f"deduplicator {change}" for change in changes]
-    return "  ".join(parts)
-
-
-def for_machines(report: BatchReport) -> dict[str, Any]:
-    """The same as a JSON object; times in milliseconds, unknown ones null."""
-    return {
-        "event": "batch",
-        "number": report.number,
-        "at_ms": report.at_ms,
-        "seconds": round(report.seconds, 6),
-        "read": report.read,
-        "rows": report.rows,
-        "reasons": report.reasons,
-        "late": report.late,
-        "disorder_ms": report.disorder_ms,
-        "frontier_ms": report.frontier_ms,
-        "held_by": report.held_by,
-        "match_rate": report.match_rate,
-        "behind_ms": report.behind_ms,
-        "window_records": report.window_records,
-        "window_bytes": report.window_bytes,
-        "sent": report.sent,
-        "restored": report.restored,
-        "refused": report.refused,
-        "deduplicator": report.deduplicator,
-        "warnings": report.warnings,
-    }
-
-
 def _known(time_ms: int) -> int | None:
     return None if time_ms <= UNKNOWN // 2 else time_ms
-
-
-def _time(time_ms: int | None) -> str:
-    return "-" if time_ms is None else iso(time_ms)

@@ -12,11 +12,13 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING
 
 from deploy import sparkconf
 from deploy.jvmarchive import archive_options
 from deploy.sparkhome import use_spark_home
+from kafkaio.exitcode import ExitCode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,20 +31,72 @@ LOG_CONFIG = Path(__file__).parent / "spark" / "log4j2.properties"
 # saves. Not used if rows pass through Spark's own expressions.
 _LIGHT_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JVM_ENDS_WITHIN_S = 10.0
 
 
 class SessionRefused(Exception):
     """A property of the session would break the join; the message names it, its value and what is allowed."""
 
+    exit_code = ExitCode.BAD_JOB_FILE
 
-def build_session(
-    name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = True, exactly_once: bool = False
-) -> SparkSession:
-    """A session for the job `name`; `spark` holds `master` and any `spark.*`. Raises `SessionRefused`.
 
-    rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
-    exactly_once  whether rows go out in transactions, so that `spark.speculation` is harmless
+class Session:
+    """A Spark session, and its JVM if that was started here: `close` leaves no process behind.
+
+    The JVM runs in a session of its own, so that Ctrl-C and `kill` of the job's process group do not reach it: the job
+    itself stops it, once the batch in progress is committed.
     """
+
+    def __init__(
+        self, name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = True, exactly_once: bool = False
+    ) -> None:
+        """For the job `name`; `spark` holds `master` and any `spark.*`. Raises `SessionRefused`.
+
+        rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
+        exactly_once  whether rows go out in transactions, so that `spark.speculation` is harmless
+        """
+        from pyspark import SparkContext
+
+        had_jvm = SparkContext._gateway is not None
+        self._jvm: Popen[bytes] | None = None
+        try:
+            self.spark = _session(name, spark, rows_in_jvm, exactly_once)
+        finally:
+            if not had_jvm and SparkContext._gateway is not None:
+                self._jvm = SparkContext._gateway.proc
+
+    def warm_up(self) -> None:
+        """Start one Python worker per core in the background while the query is being planned: both take seconds."""
+        workers = self.spark.sparkContext.defaultParallelism
+
+        def run() -> None:
+            try:
+                self.spark.range(0, workers, 1, workers).mapInArrow(lambda batches: batches, "id bigint").collect()
+            except Exception as error:  # noqa: BLE001 - nothing depends on it, and the first batch would report it
+                log.debug("workers were not started ahead: %s", error)
+
+        threading.Thread(target=run, name="warm-up", daemon=True).start()
+
+    def close(self, within_s: float = JVM_ENDS_WITHIN_S) -> None:
+        """Stop Spark; a JVM that was started here has ended when this returns: after `within_s` it is killed."""
+        self.spark.stop()
+        if self._jvm is None:
+            return
+        from pyspark import SparkContext
+
+        assert SparkContext._gateway is not None
+        assert self._jvm.stdin is not None
+        SparkContext._gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = None
+        self._jvm.stdin.close()  # it ends by itself when this pipe does
+        try:
+            self._jvm.wait(within_s)
+        except TimeoutExpired:
+            self._jvm.kill()
+            self._jvm.wait()
+
+
+def _session(name: str, spark: Mapping[str, str], rows_in_jvm: bool, exactly_once: bool) -> SparkSession:
     _refuse({key: str(value) for key, value in spark.items()}, exactly_once)
     submitted = _submitted()
     given = {**spark, **submitted}
@@ -55,6 +109,9 @@ def build_session(
     _use_this_interpreter(properties)
     if not submitted and sparkconf.is_one_machine(properties["spark.master"]):
         use_spark_home()
+    os.environ["PYTHONSAFEPATH"] = "1"  # a folder `deploy` or a file `grp.py` where the job was started is not ours
+    if not submitted:
+        _start_jvm(properties)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
@@ -65,17 +122,15 @@ def build_session(
     return session
 
 
-def warm_up(spark: SparkSession) -> None:
-    """Start one Python worker per core in the background while the query is being planned: both take seconds."""
-    workers = spark.sparkContext.defaultParallelism
+def _start_jvm(properties: Mapping[str, str]) -> None:
+    """Unless one runs in this process already."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
 
-    def run() -> None:
-        try:
-            spark.range(0, workers, 1, workers).mapInArrow(lambda batches: batches, "id bigint").collect()
-        except Exception as error:  # noqa: BLE001 - nothing depends on it, and the first batch would report it
-            log.debug("workers were not started ahead: %s", error)
-
-    threading.Thread(target=run, name="warm-up", daemon=True).start()
+    if SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False).setAll(list(properties.items()))
+        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _refuse(properties: Mapping[str, str], exactly_once: bool) -> None:

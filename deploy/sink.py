@@ -42,13 +42,13 @@ from joins.window.stage import SUMMARY, TICKET
 from kafkaio.delivery import AtLeastOnce, Delivery, ExactlyOnce
 from kafkaio.errors import RecordTooLarge
 from kafkaio.fenced import Bucket
-from kafkaio.finalerror import final_error
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.headers import BATCH, EXPRESSION, ID, LATE, LEFT, RIGHT
 from kafkaio.now import wall_ms
 from kafkaio.rangereader import HEADERS
 from kafkaio.receipt import Batch, Standing
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
+from sparkio.crossing import final
 
 Batches = Iterator[pa.RecordBatch]
 SUMMARY_SCHEMA = "summary string"
@@ -84,7 +84,7 @@ def deliver_stage(
             if bucket is not None:
                 bucket.abandon()
                 bucket = None
-            yield pa.record_batch({"summary": [json.dumps(final_error(error))]})
+            yield pa.record_batch({"summary": [json.dumps(final(error))]})
         finally:
             if bucket is not None:  # something failed, or nobody reads the rest
                 bucket.abandon()

@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from datadelay.errors import DelayError
 from datadelay.positions.checkpoint import SparkCheckpoint
 from datadelay.progress import UNKNOWN
 from deploy.job import WindowJob
-from deploy.lock import CheckpointInUse, checkpoint_lock
+from deploy.lock import checkpoint_lock
 from deploy.query import failed
-from deploy.session import build_session
+from deploy.session import Session
 from deploy.unjoinedstage import Work, carry_out, verdicts_name
 from deploy.unjoinedstate import folder_of, load, save
 from joins.errors import DataLoss, JoinError, SpecChanged
@@ -42,7 +41,6 @@ from joins.window.ticket import Ticket
 from kafkaio import settling
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
-from kafkaio.errors import KafkaIOError
 from kafkaio.eventtime import TimeOf
 from kafkaio.exitcode import ExitCode
 from kafkaio.fenced import Bucket
@@ -94,27 +92,25 @@ def run_unjoined(
     try:
         with checkpoint_lock(folder_of(job.checkpoint)), closing(Logs.of(job)) as logs:
             return _run(job, logs, start, say, at_once)
-    except CheckpointInUse as error:
-        log.error("%s", error)
-        return ExitCode.CHECKPOINT
-    except (JoinError, KafkaIOError, DelayError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever ended the run is logged and becomes an exit code
         return failed(error)
 
 
 def _run(job: WindowJob, logs: Logs, start: str | int | None, say: Callable[[str], None], at_once: int) -> ExitCode:
-    spark: SparkSession | None = None
+    session: Session | None = None
     check_compaction(job.spec, logs.right.topic, logs.right.config())
     _check_output(logs.output)
     try:
         while True:
             state = _next(job, logs, start, at_once)
             if state is None or state.under_way is None:
-                if spark is None:
+                if session is None:
                     say(_nothing(job, state))
                 return ExitCode.DONE
             began = time.monotonic()
-            spark = spark or build_session(f"{job.spec.name}.unjoined", job.spark, exactly_once=job.output.exactly_once)
-            summaries = _carried_out(spark, job, state)
+            name = f"{job.spec.name}.unjoined"
+            session = session or Session(name, job.spark, exactly_once=job.output.exactly_once)
+            summaries = _carried_out(session.spark, job, state)
             reached = {one["bucket"]: one["reached"] for one in summaries}
             save(job.checkpoint, carried_out(state, reached))
             report = gathered(summaries, state, time.monotonic() - began)
@@ -122,8 +118,8 @@ def _run(job: WindowJob, logs: Logs, start: str | int | None, say: Callable[[str
             if all(reached[p] == share.start for p, share in state.under_way.right.items()):
                 return ExitCode.DONE
     finally:
-        if spark is not None:
-            spark.stop()
+        if session is not None:
+            session.close()
 
 
 def _next(job: WindowJob, logs: Logs, start: str | int | None, at_once: int) -> Verdicts | None:

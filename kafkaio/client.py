@@ -126,15 +126,25 @@ def producer(
     return _make(Producer, kafka, {**_PRODUCER, **tuning}, fixed)
 
 
-def admin(kafka: Mapping[str, str], on_error: Callable[[KafkaError], None] = lambda _: None) -> AdminClient:
+def admin(
+    kafka: Mapping[str, str],
+    on_error: Callable[[KafkaError], None] = lambda _: None,
+    logger: logging.Logger | None = None,
+) -> AdminClient:
     """An admin client. Connection errors show in its answers; polled, it also passes them to `on_error`."""
-    return _make(AdminClient, kafka, {}, {"error_cb": on_error})
+    return _make(AdminClient, kafka, {}, {"error_cb": on_error}, logger)
 
 
-def _make(kind: Callable[..., T], kafka: Mapping[str, str], ours: Mapping[str, Any], fixed: Mapping[str, Any]) -> T:
+def _make(
+    kind: Callable[..., T],
+    kafka: Mapping[str, str],
+    ours: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    logger: logging.Logger | None = None,
+) -> T:
     validate(kafka)
     try:
-        return kind({**_COMMON, **ours, **kafka, **fixed}, logger=log)
+        return kind({**_COMMON, **ours, **kafka, **fixed}, logger=logger or log)
     except KafkaException as error:
         raise ConfigError(f"librdkafka refuses the properties {masked(kafka)}: {error.args[0].str()}") from error
 

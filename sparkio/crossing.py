@@ -4,6 +4,10 @@
     crossing()            at the edge adds a line to the exception's notes, which Python prints behind its message
     crossed(text)         finds the line in the text of Spark's error, which may repeat it, and may hold several
 
+A record that a topic refuses is refused in every attempt: if its task raised, Spark would run it three more times. So
+such a task returns a single summary that says why the job has to end (`final`), and the driver, which collects the
+summaries, ends the job before the batch is committed (`final_in`).
+
 Pure.
 """
 
@@ -11,15 +15,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from kafkaio.exitcode import ExitCode
 
 MARK = "teacup-error: "
+_ENDS = "ends"
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -44,6 +49,8 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> Failure | None:
         """None if the class of the error names no exit code: it is not one of ours."""
+        if isinstance(error, TaskEnded):
+            return error.failure
         code = getattr(error, "exit_code", None)
         return cls(code, f"{type(error).__name__}: {error}") if isinstance(code, ExitCode) else None
 
@@ -58,6 +65,17 @@ class Failure:
         if not (isinstance(found, list) and len(found) == 2 and isinstance(found[1], str)):
             raise ValueError(f"{text[:80]!r} is not an error of ours")
         return cls(ExitCode(found[0]), found[1])  # type: ignore[call-arg]  # the meaning is no argument
+
+
+class TaskEnded(Exception):
+    """A task met a record that no further attempt could deliver; the batch is not committed."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+    def __str__(self) -> str:
+        return self.failure.text
 
 
 @contextmanager
@@ -93,6 +111,19 @@ def crossed(text: str) -> Failure | None:
         except ValueError:
             continue  # part of a message, or cut off by Spark, which repeats it whole elsewhere
     return min(reversed(found), key=_severity, default=None)
+
+
+def final(error: Exception) -> dict[str, str]:
+    """The summary of a task that failed for good, with an error of ours."""
+    failure = Failure.of(error)
+    assert failure is not None, f"{type(error).__name__} has no exit code"
+    return {_ENDS: failure.to_json()}
+
+
+def final_in(summary: Mapping[str, Any]) -> Failure | None:
+    """The error that a task failed with for good; None if it did not."""
+    found = summary.get(_ENDS)
+    return None if found is None else Failure.from_json(found)
 
 
 def _severity(failure: Failure) -> int:

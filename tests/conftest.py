@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,7 @@ def topic_factory(admin: AdminClient) -> TopicFactory:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One Spark on two cores for all tests that need no process of their own."""
-    from deploy.session import build_session
+    from deploy.session import Session
 
-    session = build_session("tests", {"spark.master": "local[2,4]"})
-    yield session
-    session.stop()
+    with closing(Session("tests", {"spark.master": "local[2,4]"})) as session:
+        yield session.spark

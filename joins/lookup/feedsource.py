@@ -125,6 +125,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fed.check_belongs_to(self._spec)
         namespace = self._namespace_waited_for()
         fed.check_store(namespace.name, namespace.generation)
+        spans = {p: span for p, span in sorted(fed.spans.items()) if span.records}
         tickets = [
             FeedTicket(
                 partition=p,
@@ -132,12 +133,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end=span.end,
                 newest_ms=span.newest_ms,
                 number=fed.number,
+                parts=len(spans),
                 ceiling_ms=fed.listed_ms + self._spec.max_future_skew_ms,
                 retention_ms=_retention(namespace),
                 store_generation=fed.store_generation,
             )
-            for p, span in sorted(fed.spans.items())
-            if span.records
+            for p, span in spans.items()
         ]
         return [InputPartition(json.dumps(asdict(ticket))) for ticket in tickets]
 

@@ -29,7 +29,6 @@ from joins.window.passage import lags_of
 from joins.window.records import RECORD
 from kafkaio import failpoint
 from kafkaio.errors import KafkaIOError, RecordTooLarge
-from kafkaio.finalerror import final_error
 from kafkaio.headers import OUTCOME, REASON, RIGHT, TOPIC
 from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
@@ -37,6 +36,7 @@ from kafkaio.producible import restamped, shortened
 from kafkaio.rangereader import open_reader
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.writer import discard_writer, open_writer
+from sparkio.crossing import final
 from storage.client import StorageClient
 from storage.errors import ItemsUnsettled, RateLimited, ServerUnavailable
 from storage.model import Status
@@ -48,13 +48,14 @@ _PENDING = pl.Schema({**RECORD, "late": pl.Boolean()})
 
 @dataclass(frozen=True, slots=True)
 class FeedTicket:
-    """A task's input: the range, and what was known when it was admitted."""
+    """A task's input: the range, one of `parts` of its batch, and what was known when it was admitted."""
 
     partition: int
     start: int
     end: int
     newest_ms: int | None
     number: int
+    parts: int
     ceiling_ms: int
     retention_ms: int
     store_generation: str
@@ -66,6 +67,7 @@ class Summary:
 
     partition: int
     number: int
+    parts: int
     end: int
     read: int = 0
     stored: int = 0
@@ -86,7 +88,7 @@ class FeedTask:
 
     def __init__(self, spec: FeedSpec, ticket: FeedTicket) -> None:
         self._spec, self._ticket = spec, ticket
-        self._summary = Summary(ticket.partition, ticket.number, ticket.end, newest_ms=ticket.newest_ms)
+        self._summary = Summary(ticket.partition, ticket.number, ticket.parts, ticket.end, newest_ms=ticket.newest_ms)
         self._store = store_of(spec)
 
     def carry_out(self) -> Summary:
@@ -277,7 +279,7 @@ def feed(spec: FeedSpec, tickets: Iterable[Mapping[str, Any]]) -> Iterator[pa.Re
         try:
             summary = FeedTask(spec, FeedTicket(**ticket)).carry_out().to_json()
         except (NoDeadLetterTopic, RecordTooLarge) as error:
-            summary = final_error(error)
+            summary = final(error)
         yield pa.record_batch({"summary": [json.dumps(summary)]})
 
 

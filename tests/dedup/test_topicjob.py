@@ -22,9 +22,10 @@ from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.states import Attempt
 from dedup.topicjob import OutputWindow, TopicJob, topic_stage
 from dedup.topicsource import Span
-from kafkaio.finalerror import final_error_in
+from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter
+from sparkio.crossing import final_in
 from tests.deploy.jobprocess import records
 
 WINDOW_MS = 600_000
@@ -317,6 +318,8 @@ def test_a_record_above_the_outputs_limit_is_named(kafka, topic_factory, monkeyp
     list(topic_stage(job)(Span(1, 1, 0, 0, 100)))
     (refused,) = topic_stage(job)(Span(2, 1, 0, 100, 101))  # a summary, because Spark would retry an exception
 
-    error = final_error_in(json.loads(refused["summary"][0].as_py()))
-    assert re.match(rf"RecordTooLarge: record {source}-0:100 has 30,0.. bytes, above the 20,000", error or "")
+    error = final_in(json.loads(refused["summary"][0].as_py()))
+    assert error is not None
+    assert re.match(rf"RecordTooLarge: record {source}-0:100 has 30,0.. bytes, above the 20,000", error.text)
+    assert error.exit_code is ExitCode.REFUSED
     assert len(records(kafka, out)) == 100

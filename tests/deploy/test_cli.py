@@ -68,7 +68,7 @@ def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
 
 def test_help_loads_neither_spark_nor_polars() -> None:
     """Slow imports are left to the command that needs them."""
-    program = "import sys, deploy.cli; print(sorted({'pyspark', 'polars', 'deploy.run'} & set(sys.modules)))"
+    program = "import sys, deploy.cli; print(sorted({'pyspark', 'polars', 'deploy.runner'} & set(sys.modules)))"
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
@@ -126,16 +126,19 @@ def test_a_refused_checkpoint_is_exit_code_5_before_spark_starts(tmp_path: Path)
 def test_a_checkpoint_that_cannot_be_looked_into_is_one_line_before_spark_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str
 ) -> None:
-    """And before any broker is contacted; here a folder takes the place of a file of Spark's log."""
-    (tmp_path / "state" / "offsets" / "0").mkdir(parents=True)
+    """And before any broker is contacted; here no server of its kind listens."""
     path = tmp_path / "job.yaml"
-    path.write_text(f"name: x\nkafka: {{bootstrap.servers: 'localhost:1'}}\ncheckpoint: {tmp_path}/state\n{more}\n")
+    path.write_text(
+        f"name: x\nkafka: {{bootstrap.servers: 'localhost:1'}}\ncheckpoint: ftp://localhost:1/state\n{more}\n"
+    )
 
     result = CliRunner().invoke(app, ["run", str(path)])
 
     assert result.exit_code == ExitCode.FAILED
     (line,) = (record.getMessage() for record in caplog.records if record.name == "teacup")
-    assert line.startswith(f"DedupError: checkpoint '{tmp_path}/state' cannot be looked into: IsADirectoryError")
+    assert line.startswith(
+        "DedupError: checkpoint 'ftp://localhost:1/state' cannot be looked into: ConnectionRefusedError"
+    )
     assert "\n" not in line
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from dedup.errors import DataLoss, SpecChanged
+from dedup.errors import RecordsGone, SourceChanged
 from dedup.topicsource import Ranges, following
 from deploy.accounts import AccountsDiffer
 from deploy.cli import app
@@ -150,27 +150,32 @@ def summary(partition, parts):
     return {"partition": partition, "number": 7, "parts": parts, **counts}
 
 
-def test_summaries_are_put_together():
-    """A batch with nothing to read has none."""
-    whole = gathered([summary(0, 2), summary(3, 2)], 0.5)
+@pytest.fixture
+def parsed(job, tmp_path):
+    """The job of the module's file, as it is loaded."""
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump({**job(), "id": "positions"}))
+    return load_job(path)
 
-    assert (whole["number"], whole["read"], whole["known"]) == (7, 4, 4)
-    assert gathered([], 0.5)["read"] == 0
+
+def test_summaries_are_put_together(parsed):
+    """Over all partitions."""
+    whole = gathered(parsed, [summary(0, 2), summary(3, 2)], 0.5)
+
+    assert (whole.number, whole.records, whole.counts["known"]) == (7, 4, 4)
 
 
 @pytest.mark.parametrize("partitions", [[0], [0, 0], [0, 1, 2]])
-def test_a_summary_that_is_missing_or_too_many_fails_the_batch(partitions):
+def test_a_summary_that_is_missing_or_too_many_fails_the_batch(parsed, partitions):
     """For two ranges, whose records may be missing too."""
     with pytest.raises(AccountsDiffer, match=r"2 were expected"):
-        gathered([summary(partition, 2) for partition in partitions], 0.5)
+        gathered(parsed, [summary(partition, 2) for partition in partitions], 0.5)
 
 
 @pytest.mark.parametrize(("without_id", "told"), [(9, None), (10, "none of the 10 records of batch 7")])
-def test_a_topic_without_the_chosen_id_is_reported(job, tmp_path, without_id, told):
+def test_a_topic_without_the_chosen_id_is_reported(parsed, without_id, told):
     """Positions need a tag, which exactly-once output lacks: silently, nothing would be deduplicated."""
-    path = tmp_path / "job.yaml"
-    path.write_text(yaml.safe_dump({**job(), "id": "positions"}))
-    warning = without_any_id({"read": 10, "without_id": without_id, "number": 7}, load_job(path))
+    warning = without_any_id({"read": 10, "without_id": without_id}, 7, parsed)
 
     assert (warning is None) if told is None else (told in warning and "teacup.batch" in warning)
 
@@ -190,10 +195,10 @@ def test_the_next_offset_stays_within_the_limit_and_unchanged_if_nothing_is_new(
 @pytest.mark.parametrize(
     ("ends", "topic_id", "ranges", "error"),
     [
-        ({0: Ends(8, 9, 9)}, "t", RANGES, DataLoss),
-        ({0: Ends(0, 6, 6)}, "t", RANGES, DataLoss),
-        ({0: Ends(0, 9, 9)}, "other", RANGES, DataLoss),
-        ({0: Ends(0, 9, 9)}, "t", Ranges("elsewhere", {}, 10, "earliest", Path("none")), SpecChanged),
+        ({0: Ends(8, 9, 9)}, "t", RANGES, RecordsGone),
+        ({0: Ends(0, 6, 6)}, "t", RANGES, RecordsGone),
+        ({0: Ends(0, 9, 9)}, "other", RANGES, RecordsGone),
+        ({0: Ends(0, 9, 9)}, "t", Ranges("elsewhere", {}, 10, "earliest", Path("none")), SourceChanged),
     ],
 )
 def test_what_is_gone_or_another_topic_is_an_error(ends, topic_id, ranges, error):

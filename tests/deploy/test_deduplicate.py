@@ -16,7 +16,7 @@ from dedup.replayrange import ReplayRange
 from dedup.states import Attempt
 from deploy import sink
 from deploy.jobfile.load import load_job
-from deploy.run import deduplication
+from deploy.joinjob import deduplication
 from kafkaio.exitcode import ExitCode
 from settings.errors import SettingsInvalid
 from tests.deploy.jobprocess import JobProcess, forget_last_commit, records, uncommitted

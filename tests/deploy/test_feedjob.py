@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.feedjob import for_people, gathered
+from deploy.accounts import AccountsDiffer
+from deploy.feedjob import gathered
 from deploy.job import FeederJob
 from deploy.jobfile.load import load_job
 from kafkaio.exitcode import ExitCode
@@ -50,15 +51,32 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
 
 def test_the_line_adds_partitions_up_and_names_what_is_rare_only_where_it_happened() -> None:
     """One line per batch."""
-    one: dict[str, Any] = {"number": 4, "read": 10, "stored": 8, "conflict": 0, "null_key": 1, "expired": 0, "late": 0}
+    one: dict[str, Any] = {
+        "number": 4,
+        "partition": 0,
+        "parts": 2,
+        "read": 10,
+        "stored": 8,
+        "conflict": 0,
+        "null_key": 1,
+        "expired": 0,
+        "late": 0,
+    }
     one |= {"dead": {"rejected": 1}, "disorder_ms": 5, "newest_ms": 1_000}
-    report = gathered([one, {**one, "newest_ms": 3_000}], 0.5, 4_000)
+    report = gathered([one, {**one, "partition": 1, "newest_ms": 3_000}], 0.5, 4_000)
 
-    assert (report["read"], report["newest_ms"], report["behind_ms"]) == (20, 3_000, 3_000)
-    assert for_people(report) == (
-        "batch 4  read 20  40/s  stored 16  without key 2  dead letters (rejected) 2  "
-        "newest 1970-01-01T00:00:03.000Z, behind 3.0 s"
-    )
+    assert (report.records, report.newest_ms, report.behind_ms) == (20, 3_000, 3_000)
+    assert report.usual() == [
+        "batch 4",
+        "read 20",
+        "40/s",
+        "stored 16",
+        "newest 1970-01-01T00:00:03.000Z",
+        "behind 3.0 s",
+    ]
+    assert report.rare() == ["without key 2", "dead letters (rejected) 2"]
+    with pytest.raises(AccountsDiffer, match=r"\[0\], and 2 were expected"):
+        gathered([one], 0.5, 4_000)
 
 
 def test_a_feeder_runs_and_stops_cleanly_and_a_wiped_store_ends_it(

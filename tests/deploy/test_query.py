@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import logging
-from importlib import import_module
+import traceback
 from unittest.mock import Mock
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from deploy.accounts import AccountsDiffer
-from deploy.query import CODES, committed, failed, summaries_of
+from deploy.query import committed, failed, summaries_of
 from joins.errors import DelayUnreachable
+from kafkaio.errors import OffsetOutOfRange
 from kafkaio.exitcode import ExitCode
+from sparkio.crossing import crossing
 
-MODULES = (
-    "deploy.checkpoint",
-    "deploy.query",
-    "dedup.errors",
-    "joins.errors",
-    "kafkaio.errors",
-)
 SPARKS = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):
   File "clientserver.py", line 644, in _call_proxy
 pyspark.errors.PythonException: An exception was thrown from the Python worker:
@@ -38,7 +34,7 @@ Current Committed Offsets: {{}}
 def test_of_an_unknown_error_the_last_python_traceback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Neither the JVM's stacks nor the plan."""
     with caplog.at_level(logging.ERROR):
-        code = failed(RuntimeError(SPARKS.format(error="ZeroDivisionError: division by zero")))
+        code = failed(StreamingQueryException(SPARKS.format(error="ZeroDivisionError: division by zero")))
 
     assert code == ExitCode.FAILED
     assert caplog.messages == [
@@ -48,24 +44,17 @@ def test_of_an_unknown_error_the_last_python_traceback_is_logged(caplog: pytest.
     ]
 
 
-def test_of_an_error_of_ours_only_its_message_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever surrounds it."""
+def test_of_an_error_of_ours_its_message_is_logged_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever surrounds it; its class says with which exit code."""
+    with pytest.raises(OffsetOutOfRange) as raised, crossing():
+        raise OffsetOutOfRange("clicks", 3, 5, 8, 20)
+    text = "".join(traceback.format_exception(raised.value))
     with caplog.at_level(logging.ERROR):
-        code = failed(RuntimeError(SPARKS.format(error="kafkaio.errors.TopicMissing: Kafka has no topic 'out'")))
+        code = failed(StreamingQueryException(SPARKS.format(error=text)))
 
-    assert code == ExitCode.FAILED
-    assert caplog.messages == ["TopicMissing: Kafka has no topic 'out'"]
-
-
-def test_of_several_errors_of_ours_the_one_with_a_code_of_its_own_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """It caused the others, whichever comes first."""
-    both = ["dedup.errors.DataLoss: offsets 3 to 5 are gone", "dedup.errors.ResultsUnreadable: out: not read"]
-
-    with caplog.at_level(logging.ERROR):
-        codes = [failed(RuntimeError(SPARKS.format(error="\n".join(some)))) for some in (both, both[::-1])]
-
-    assert codes == [ExitCode.DATA_LOSS] * 2
-    assert caplog.messages == ["DataLoss: offsets 3 to 5 are gone"] * 2
+    assert code == ExitCode.DATA_LOSS
+    (message,) = caplog.messages
+    assert message.startswith("OffsetOutOfRange: offset 5 of clicks-3 is not in the log, which holds [8, 20)")
 
 
 def test_an_error_raised_before_the_query_starts_has_the_same_code() -> None:
@@ -73,13 +62,16 @@ def test_an_error_raised_before_the_query_starts_has_the_same_code() -> None:
     assert failed(DelayUnreachable("no answer")) == ExitCode.UNREACHABLE
 
 
-def test_every_named_error_is_one_of_ours() -> None:
-    """A class that is renamed would lose its exit code."""
-    found = {
-        one.__name__ for module in MODULES for one in vars(import_module(module)).values() if isinstance(one, type)
-    }
+def test_a_defect_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody has to find it."""
+    with pytest.raises(ZeroDivisionError) as raised:
+        1 / 0  # noqa: B018
 
-    assert set(CODES) <= found
+    with caplog.at_level(logging.ERROR):
+        assert failed(raised.value) == ExitCode.FAILED
+
+    assert "ZeroDivisionError" in caplog.text
+    assert "1 / 0" in caplog.text
 
 
 @pytest.mark.parametrize(

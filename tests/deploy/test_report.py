@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.report import BatchReport, for_machines, for_people, gather
+from deploy.report import BatchReport, gather
 from joins.spec import JoinSpec, Side
 
 SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka={})
@@ -50,7 +50,7 @@ def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
 
     batch = batch_of({**filtering, "changes": [CHANGE]}, {**filtering, "changes": [{**CHANGE, "at_ms": 5}]}, OFF)
 
-    told = for_machines(batch)
+    told = batch.for_machines()
     assert told["deduplicator"]["changes"] == [CHANGE, {**CHANGE, "at_ms": 5}]
     assert (told["deduplicator"]["filtering"], told["deduplicator"]["dropped"]) == (2, 8)
     assert told["warnings"] == []
@@ -60,10 +60,9 @@ def test_the_line_says_why_the_deduplicator_filters_and_what_it_dropped() -> Non
     """Once, however many workers did the same."""
     filtering = {**OFF, "filtering": True, "dropped": 4, "changes": [CHANGE]}
 
-    line = for_people(batch_of(filtering, filtering))
+    rare = batch_of(filtering, filtering).rare()
 
-    assert "duplicates dropped 8  deduplicator filtering (task_attempt)" in line
-    assert line.count("task_attempt") == 1
+    assert rare == ["duplicates dropped 8", "deduplicator filtering (task_attempt)"]
 
 
 def test_a_change_to_off_is_reported_as_well() -> None:
@@ -76,5 +75,5 @@ def test_a_change_to_off_is_reported_as_well() -> None:
 def test_nothing_is_said_about_a_deduplicator_that_is_off_or_not_there() -> None:
     """Neither for machines nor for people."""
     for batch in (batch_of(OFF, OFF), batch_of(None)):
-        assert for_machines(batch)["deduplicator"] == {}
-        assert "duplicates" not in for_people(batch)
+        assert batch.for_machines()["deduplicator"] == {}
+        assert batch.rare() == []

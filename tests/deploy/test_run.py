@@ -171,10 +171,13 @@ STOPPED = """
 import sys
 from pathlib import Path
 from deploy.jobfile.load import load_job
-from deploy.run import _run
-stop_file = Path(sys.argv[1]).with_name("stop")
-stop_file.touch()
-sys.exit(_run(load_job(Path(sys.argv[1])), stop_file, print))
+from deploy.kinds import kind_of
+from deploy.lines import Lines
+from deploy.runner import run
+from deploy.stopping import Stop
+with Stop() as stop:
+    stop.file.touch()
+    sys.exit(run(kind_of(load_job(Path(sys.argv[1]))), Lines(as_json=True), stop))
 """
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from deploy.session import SessionRefused, build_session
+from deploy.session import Session, SessionRefused
 from deploy.sparkconf import effective, problems, with_attempts
 
 
@@ -60,7 +60,7 @@ def test_what_would_break_the_join_is_refused(given: dict[str, str]) -> None:
     assert len(list(problems(given))) == 1
     if "driver.memory" not in given:
         with pytest.raises(SessionRefused, match=next(iter(problems(given)))[0]):
-            build_session("refused", given)
+            Session("refused", given)
 
 
 def test_speculation_is_refused_without_transactions() -> None:
@@ -69,14 +69,15 @@ def test_speculation_is_refused_without_transactions() -> None:
 
     assert list(problems(given)) == []
     with pytest.raises(SessionRefused, match="speculation='true': only false is allowed without transactions"):
-        build_session("refused", given)
+        Session("refused", given)
     assert effective(given)["spark.speculation.minTaskRuntime"] == "30s"
 
 
 _SESSION = """
 import json, sys
-from deploy.session import build_session
-spark = build_session("probe", {"master": "local[1]"}, rows_in_jvm=False)
+from deploy.session import Session
+session = Session("probe", {"master": "local[1]"}, rows_in_jvm=False)
+spark = session.spark
 def where(batches):
     import pyarrow, sys
     for _ in batches:
@@ -84,7 +85,7 @@ def where(batches):
 path = spark.range(1).mapInArrow(where, "path string").first().path
 conf = dict(spark.sparkContext.getConf().getAll())
 print(json.dumps({"path": path, "master": conf["spark.master"], "zone": spark.conf.get("spark.sql.session.timeZone")}))
-spark.stop()
+session.close()
 """
 
 
@@ -99,10 +100,10 @@ def test_workers_are_this_interpreter_and_the_log_is_quiet() -> None:
 
 _TOO_LATE = """
 from pyspark.sql import SparkSession
-from deploy.session import SessionRefused, build_session
+from deploy.session import Session, SessionRefused
 SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
-    build_session("probe", {})
+    Session("probe", {})
 except SessionRefused as refused:
     print(refused)
 """

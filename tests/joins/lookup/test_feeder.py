@@ -20,9 +20,9 @@ from joins.lookup.rightrow import decode_found
 from joins.spec import Side
 from joins.window.source import Gate
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.finalerror import final_error_in
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
+from sparkio.crossing import final_in
 from tests.deploy.jobprocess import records
 from tests.joins.spark import Put, produce
 from tests.storage.storage_process import TOKEN, server_process
@@ -179,9 +179,9 @@ def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spark: Any, s
 
     (summary,) = run(spark, spec, tmp_path / "c")  # a summary, because Spark would retry a task that raises
 
-    assert re.match(
-        r"NoDeadLetterTopic: right .*-0 offset 0 cannot be stored \(future_time\)", final_error_in(summary) or ""
-    )
+    error = final_in(summary)
+    assert error is not None
+    assert re.match(r"NoDeadLetterTopic: right .*-0 offset 0 cannot be stored \(future_time\)", error.text)
 
 
 def test_a_feeder_that_begins_later_tells_the_store_and_one_in_another_store_stops(

@@ -1,0 +1,125 @@
+"""What a job prints on standard output: lines for people, or JSON for machines.
+
+People get the time and what matters of a batch, at most a line a second and at most 100 columns wide; on a terminal the
+last line shows that the job is alive. Rare events always get a line. Machines get every batch, whole.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TextIO
+
+from rich.console import Console
+from rich.status import Status
+
+from kafkaio.now import wall_ms
+from kafkaio.times import iso
+
+log = logging.getLogger("teacup")
+
+WIDTH = 100
+EVERY_S = 1.0
+_INDENT = " " * 10
+
+
+class Report(Protocol):
+    """One batch, as a job reports it."""
+
+    @property
+    def records(self) -> int:
+        """How many records it read."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the operator should do something about."""
+        ...
+
+    def usual(self) -> Sequence[str]:
+        """What matters of every batch, most important first, for people."""
+        ...
+
+    def rare(self) -> Sequence[str]:
+        """What happened that does not happen in most batches."""
+        ...
+
+    def for_machines(self) -> dict[str, Any]:
+        """All of it; times in milliseconds, unknown ones null."""
+        ...
+
+
+class Lines:
+    """Prints what a job does."""
+
+    def __init__(
+        self, *, as_json: bool, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._json, self._out, self._clock = as_json, out or sys.stdout, clock
+        self._printed_at = -EVERY_S
+        self._status: Status | None = None
+        self._began_s = clock()
+        if not as_json and self._out.isatty():
+            self._status = Status("", console=Console(file=self._out), spinner="line")
+
+    def opening(self, line: str) -> None:
+        """What the job does; machines know it."""
+        if not self._json:
+            self._print([f"{line}; Spark starts, Ctrl-C stops"])
+
+    def batch(self, report: Report) -> None:
+        """One batch that was carried out."""
+        if self._json:
+            self._write(json.dumps(report.for_machines(), sort_keys=True))
+            return
+        rare = report.rare()
+        if rare or (report.records and self._clock() - self._printed_at >= EVERY_S):
+            self._printed_at = self._clock()
+            self._print([*report.usual(), *rare])
+        for warning in report.warnings:
+            log.warning("%s", warning)
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a terminal, whose last line changes."""
+        return self._status is not None
+
+    def tick(self, shown: str = "") -> None:
+        """To be called a few times a second: a terminal shows that the job runs, and what else is `shown`."""
+        if self._status is not None:
+            spent_s = int(self._clock() - self._began_s)
+            self._status.start()
+            running = f"running for {spent_s // 3600}:{spent_s // 60 % 60:02}:{spent_s % 60:02}"
+            self._status.update(f"{running}, {shown}" if shown else running)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._status is not None:
+            self._status.stop()
+
+    def _print(self, parts: Sequence[str]) -> None:
+        for line in fitted([f"{iso(wall_ms())[11:19]}Z", *parts]):
+            self._write(line)
+
+    def _write(self, line: str) -> None:
+        if self._status is not None:
+            self._status.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            return
+        self._out.write(f"{line}\n")  # at once, also into a pipe
+        self._out.flush()
+
+
+def fitted(parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
+    """Parts, two spaces apart, in lines of at most `width` columns unless a part alone is wider. Pure."""
+    line = ""
+    for part in parts:
+        if line and len(line) + 2 + len(part) > width:
+            yield line
+            line = _INDENT + part
+        else:
+            line = f"{line}  {part}" if line else part
+    if line:
+        yield line

@@ -1,0 +1,76 @@
+"""How a job is asked to stop: SIGINT or SIGTERM, from its first moment on.
+
+    first signal     a clean stop: nothing more is planned, the batch in progress is finished and committed, exit code
+                     0. While Spark starts there is no batch: the job ends as soon as Spark has started
+    second signal    stops at once: the batch in progress runs again at the next start
+
+A terminal, `timeout` and service managers signal a process and its group, so that one wish arrives several times: what
+comes within a second of the first signal is the same wish. Standard library only, so that handlers are in place before
+anything slow is imported.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+
+log = logging.getLogger("teacup")
+
+SAME_WISH_S = 1.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """Catches the signals as long as it is entered. `file` exists once a stop was asked for: planners look for it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._folder = tempfile.TemporaryDirectory(prefix="teacup-")
+        self.file = Path(self._folder.name) / "stop"
+        self._asked_at: float | None = None
+        self._at_once: Callable[[], None] | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    @property
+    def asked(self) -> bool:
+        """Whether a signal came."""
+        return self._asked_at is not None
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():  # only there can handlers be set
+            self._before = {number: signal.signal(number, self._signalled) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # what it was before
+        self._folder.cleanup()
+
+    def at_once(self, stop: Callable[[], None] | None) -> None:
+        """What a second signal calls, in a thread of its own; None: it interrupts the main thread."""
+        self._at_once = stop
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        now_s = self._clock()
+        if self._asked_at is None:
+            self._asked_at = now_s
+            self.file.touch()
+            _say("%s: finishes the batch and stops", signal.Signals(number).name)
+        elif now_s - self._asked_at > SAME_WISH_S:
+            _say("stops at once; the batch in progress runs again at the next start")
+            if self._at_once is None:
+                raise KeyboardInterrupt
+            threading.Thread(target=self._at_once, daemon=True).start()
+
+
+def _say(line: str, *values: str) -> None:
+    """From a thread: the signal may have interrupted a log line that is being written."""
+    threading.Thread(target=log.warning, args=(line, *values), daemon=True).start()

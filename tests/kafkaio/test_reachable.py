@@ -1,0 +1,30 @@
+"""Brokers that do not answer."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kafkaio.errors import KafkaUnavailable
+from kafkaio.reachable import wait_for_brokers
+
+
+def test_a_wrong_address_is_one_line_and_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Both name the address and the reason; what librdkafka says of each of hundreds of attempts is not repeated."""
+    with (
+        caplog.at_level(logging.DEBUG),
+        pytest.raises(KafkaUnavailable, match=r"'127.0.0.1:1' has answered for . s \(.*refused.*\): correct the"),
+    ):
+        wait_for_brokers({"bootstrap.servers": "127.0.0.1:1"}, give_up_after_s=4.0)
+
+    (line,) = caplog.messages
+    assert "'127.0.0.1:1' answers (" in line
+    assert "refused" in line
+
+
+def test_a_stop_ends_the_wait() -> None:
+    """A job whose broker is unreachable can still be stopped."""
+    asked = iter([False, False, True])
+
+    wait_for_brokers({"bootstrap.servers": "127.0.0.1:1"}, lambda: next(asked))
