@@ -168,8 +168,8 @@ class LookupParts:
         if not self.log(name).exists():
             return []
         lines = self.log(name).read_text(errors="replace").splitlines()
-        told = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-        return [one for one in told if one.get("event") == "batch"]  # the log has other lines too
+        found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+        return [one for one in found if one.get("event") == "batch"]  # the log has other lines too
 
     def collect(self) -> int:
         """Run the collector once; returns its exit code."""

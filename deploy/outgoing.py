@@ -86,8 +86,8 @@ class Outgoing:
             if passed is not None:
                 size, (name, limit) = record_bytes(self.keys[i], self.values[i], self.headers[i]), passed
                 why = f"{size:,} bytes, above the {limit:,} of {name}"
-                told: Headers = [(SIZE, str(size)), (LIMIT, f"{limit} ({name})")]
-                found.append(Refusal(i, "too_large", why, told))
+                headers: Headers = [(SIZE, str(size)), (LIMIT, f"{limit} ({name})")]
+                found.append(Refusal(i, "too_large", why, headers))
         return found
 
     def shortened(self, limits: TopicLimits, what: Callable[[int], str]) -> Outgoing:

@@ -50,14 +50,14 @@ def store_of(spec: LookupSpec) -> RightStore:
     return _stores.get((spec.name, spec.storage), lambda: RightStore(spec, storage_client(spec)))
 
 
-def _rows_of(spec: LookupSpec, windows: Path | None, told: dict[str, Any]) -> Batches:
-    ticket = Ticket.from_json(told)
+def _rows_of(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Batches:
+    ticket = Ticket.from_json(given)
     reader = open_reader(spec.left.topic, spec.kafka)
     for p, reading in ticket.bucket.left.items():
         if reading.records:
             reader.prepare(p, reading.start)
     yield from ticket_row(ticket, spec).to_arrow().to_batches()
-    generations = (told["store"], *spec.accepted_generations)
+    generations = (given["store"], *spec.accepted_generations)
 
     def look_up(keys: pl.Series) -> StoredRight:
         return store_of(spec).look_up(keys, generations)

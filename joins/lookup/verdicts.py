@@ -100,8 +100,7 @@ class PartitionVerdicts:
         summary.read += len(records) + len(dead)
         summary.joined += int(joined.sum())
         summary.before_start += int(early.sum())
-        for told, count in (("unjoined", len(rows)),):
-            summary.rows[told] = summary.rows.get(told, 0) + count
-        for told, count in reason.value_counts().iter_rows():
-            summary.reasons[told] = summary.reasons.get(told, 0) + count
+        summary.rows["unjoined"] = summary.rows.get("unjoined", 0) + len(rows)
+        for word, count in reason.value_counts().iter_rows():
+            summary.reasons[word] = summary.reasons.get(word, 0) + count
         return rows

@@ -1,4 +1,4 @@
-"""How bodies travel between client and server: their media type, and compressed if the client is told so."""
+"""How bodies travel between client and server: their media type, and compressed if the client is configured to."""
 
 from __future__ import annotations
 

@@ -176,9 +176,9 @@ def parsed(model: type[Body], body: bytes) -> Body:
         faults = error.errors(include_url=False, include_input=False)
         if faults[0]["type"] == "json_invalid":
             raise RequestMalformed(f"the body is not JSON: {faults[0]['msg']}") from None
-        told = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in faults[:_SHOWN_FAULTS])
+        named = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in faults[:_SHOWN_FAULTS])
         more = f"; and {len(faults) - _SHOWN_FAULTS} more" if len(faults) > _SHOWN_FAULTS else ""
-        raise RequestInvalid(told + more) from None
+        raise RequestInvalid(named + more) from None
 
 
 def _json(document: Any) -> bytes:

@@ -71,10 +71,10 @@ def other_copies(what: str, wanted: Iterable[str], found: Iterable[str]) -> str 
 def wrong_unjoined(found: Sequence[str], may: Set[str], must: Set[str]) -> str | None:
     """Right records that are reported twice, or appear in a row, or are missing though they can no longer match."""
     twice = [position for position, count in Counter(found).items() if count > 1]
-    told = set(found)
-    if not twice and told <= may and must <= told:
+    unjoined = set(found)
+    if not twice and unjoined <= may and must <= unjoined:
         return None
-    return f"unjoined: twice {twice[:5]}, joined {sorted(told - may)[:5]}, missing {sorted(must - told)[:5]}"
+    return f"unjoined: twice {twice[:5]}, joined {sorted(unjoined - may)[:5]}, missing {sorted(must - unjoined)[:5]}"
 
 
 def open_transaction(ends: Mapping[int, Ends]) -> str | None:

@@ -129,9 +129,9 @@ class Run:
 
     def _reached(self) -> int:
         """The pid of the process that is halted at the point."""
-        told = self.points / "reached"
-        self._until(told.exists, f"nobody came to the point of {self.done[-1]!r}")
-        return int(told.read_text())
+        reached = self.points / "reached"
+        self._until(reached.exists, f"nobody came to the point of {self.done[-1]!r}")
+        return int(reached.read_text())
 
     def _strike(self, scenario: Scenario, worker: int) -> None:
         number = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "stop": signal.SIGTERM}[scenario.kind]
@@ -250,12 +250,12 @@ class Run:
 
     def _standing(self) -> str:
         """How far reader and topics are, after a wait that was too long."""
-        told = [f"{self.job.missing(self._reader)} records are not out"]
-        told.append(f"the reader's last error: {self._reader.trouble}")
+        lines = [f"{self.job.missing(self._reader)} records are not out"]
+        lines.append(f"the reader's last error: {self._reader.trouble}")
         for topic in self._read:
             with closing(BrokerLog(topic, self.kafka)) as log:
-                told.append(f"{topic}: {log.ends()}")
-        return "\n".join(told)
+                lines.append(f"{topic}: {log.ends()}")
+        return "\n".join(lines)
 
     def _check(self) -> None:
         deadline = time.monotonic() + DEADLINE_S

@@ -61,10 +61,10 @@ def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(broker, tmp_path)
     """Exit code 0 says that nothing was lost, duplicated, wrong or early; the table says it to people."""
     demo = start(broker.bootstrap, tmp_path, "--flow", "2", "--pause", "4")
 
-    told, _ = demo.communicate(timeout=DEADLINE_S)
+    printed, _ = demo.communicate(timeout=DEADLINE_S)
 
-    assert demo.returncode == 0, told
-    assert "every click has left once" in told
+    assert demo.returncode == 0, printed
+    assert "every click has left once" in printed
     assert all_ended(tmp_path)
     assert not list(tmp_path.glob("teacup-demo-*"))
 
@@ -79,9 +79,9 @@ def test_ctrl_c_stops_everything(broker, tmp_path):
         time.sleep(0.05)
 
     demo.send_signal(signal.SIGINT)
-    told, _ = demo.communicate(timeout=DEADLINE_S)
+    printed, _ = demo.communicate(timeout=DEADLINE_S)
 
-    assert demo.returncode == 130, told
+    assert demo.returncode == 130, printed
     assert all_ended(tmp_path)
 
 
@@ -113,7 +113,7 @@ def test_what_is_right_breaks_no_promise():
 
 
 @pytest.mark.parametrize(
-    ("found", "clicks", "told"),
+    ("found", "clicks", "message"),
     [
         (rows(), 4, "1 of 4 clicks are lost"),
         (pl.concat([rows(), rows()[:1]]), 3, "1 rows are duplicates"),
@@ -125,6 +125,6 @@ def test_what_is_right_breaks_no_promise():
     ],
     ids=["lost", "duplicate", "false unmatched", "another's", "false match", "early", "pause not seen"],
 )
-def test_each_broken_promise_is_reported(found, clicks, told):
+def test_each_broken_promise_is_reported(found, clicks, message):
     """In words, which make the exit code 1."""
-    assert any(line.startswith(told) for line in verdict(found, clicks).broken)
+    assert any(line.startswith(message) for line in verdict(found, clicks).broken)

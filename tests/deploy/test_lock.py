@@ -34,8 +34,8 @@ def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -
     """The message names the holder; `kill -9` releases the lock, with nothing to clean up."""
     checkpoint = tmp_path / "new" / "checkpoint"
     with _holder(str(checkpoint)) as holder:
-        told = rf"in use by process {holder.pid}; stop that one first"
-        with pytest.raises(CheckpointInUse, match=told), checkpoint_lock(f"file://{checkpoint}"):
+        message = rf"in use by process {holder.pid}; stop that one first"
+        with pytest.raises(CheckpointInUse, match=message), checkpoint_lock(f"file://{checkpoint}"):
             pytest.fail("two processes hold the checkpoint")
 
         os.kill(holder.pid, signal.SIGKILL)

@@ -52,8 +52,8 @@ def ticket_with(
     about = {"bucket": 0, "number": number, "generation": generation, "digest": "d", "left_since_ms": left_since_ms}
     summary = {**about, "read": {"left": read, "right": 0}, "rows": {"unmatched": joined}}
     for outcome, reason in ((TICKET, about), (None, {}), (SUMMARY, summary)):
-        told = [{"outcome": outcome, "reason": json.dumps(reason), "late": False}]
-        frame = rows if outcome is None else pl.DataFrame(told, schema=ROW)
+        about = [{"outcome": outcome, "reason": json.dumps(reason), "late": False}]
+        frame = rows if outcome is None else pl.DataFrame(about, schema=ROW)
         yield from frame.to_arrow().to_batches()
 
 
@@ -67,8 +67,8 @@ def delivered(
 ) -> list[dict[str, object]]:
     """Delivers a ticket's rows, exactly once; returns the summaries. aside: topics for rows that are not results."""
     spec = JoinSpec(name=topic, left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka=kafka)
-    told = sink.deliver_stage(spec, Output(topic=topic, **aside))(batches)
-    return [json.loads(text) for batch in told for text in batch.column("summary").to_pylist()]
+    summaries = sink.deliver_stage(spec, Output(topic=topic, **aside))(batches)
+    return [json.loads(text) for batch in summaries for text in batch.column("summary").to_pylist()]
 
 
 def committed(kafka: dict[str, str], topic: str, of: str | None = None) -> list[dict[str, object]]:
@@ -301,8 +301,8 @@ def test_times_that_a_topic_refuses_go_into_a_header(kafka: dict[str, str], topi
     delivered(kafka, topic, ticket_with(rows, 4, 4), dead_letter=aside, unmatched=alone)
 
     found = {name: committed(kafka, name, topic) for name in (topic, alone, aside)}
-    told = {name: [one["headers"].get("teacup.time") for one in rows] for name, rows in found.items()}
+    kept = {name: [one["headers"].get("teacup.time") for one in rows] for name, rows in found.items()}
     original = "1700000000000"
-    assert told == {topic: [original], alone: [original], aside: [str(future_ms), "-5", None]}
+    assert kept == {topic: [original], alone: [original], aside: [str(future_ms), "-5", None]}
     now_ms = wall_ms()
     assert all(abs(one["time"] - now_ms) < 60_000 for rows in found.values() for one in rows)

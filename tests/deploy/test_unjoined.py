@@ -105,7 +105,7 @@ def publish(delays, topic):
         writer.submit(submission)
 
 
-def told(kafka, topic):
+def reported(kafka, topic):
     """The right positions in the topic of unjoined records, as often as they occur."""
     found = (record["headers"]["teacup.right"].partition(":") for record in records(kafka, topic))
     return sorted((int(p), int(offset)) for p, _, offset in found)
@@ -158,7 +158,7 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
         if f"{event.partition}:{event.offset}" not in rows
     ]
     assert 50 < len(missing) < 300
-    assert told(kafka, unjoined) == missing
+    assert reported(kafka, unjoined) == missing
     assert sum(line["unjoined"] for line in first.lines) == len(missing)
     one = next(r for r in records(kafka, unjoined) if r["headers"]["teacup.right"] == "0:0")
     assert (one["key"], one["value"]) == (None, b"r0")
@@ -238,7 +238,7 @@ def test_slices_are_delivered_once_however_often_they_run(spark, kafka, job, by_
     save(job.checkpoint, carried_out(second, {one["bucket"]: one["reached"] for one in rest}))
 
     expected = [(0, 0), (0, 2), (0, 3), (0, 4), (0, 5), (1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
-    assert told(kafka, job.output.unjoined) == expected
+    assert reported(kafka, job.output.unjoined) == expected
     assert [one["delivered_before"] for one in again] == [one["rows"]["unjoined"] for one in once]
     assert load(job.checkpoint).positions == {0: 6, 1: 6}
     assert planned(job).under_way is None
@@ -254,7 +254,7 @@ def test_a_row_of_somebody_else_ends_the_run_naming_it(spark, kafka, job, by_han
     with pytest.raises(Exception, match=r"ForeignRow: the record at out-.* offset 1 lacks the headers"):
         carry_out(spark, Work.of(job, planned(job)))
 
-    assert told(kafka, job.output.unjoined) == []
+    assert reported(kafka, job.output.unjoined) == []
 
 
 def test_an_open_transaction_in_the_output_is_waited_for(kafka, job, by_hand, monkeypatch):
@@ -331,13 +331,13 @@ def test_a_large_output_is_read_in_pieces():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"kind": "window-join", "storage": None, "delay": None}, "a window-join tells them itself"),
         ({"topics": {}}, "topics.unjoined: is missing"),
     ],
 )
-def test_a_job_file_that_is_not_meant_is_refused(content, tmp_path, change, told):
+def test_a_job_file_that_is_not_meant_is_refused(content, tmp_path, change, message):
     """Before anything is connected to."""
     changed = {key: value for key, value in {**content, **change}.items() if value is not None}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(changed))
@@ -345,7 +345,7 @@ def test_a_job_file_that_is_not_meant_is_refused(content, tmp_path, change, told
     result = CliRunner().invoke(app, ["unjoined", str(tmp_path / "job.yaml")])
 
     assert result.exit_code == ExitCode.BAD_JOB_FILE
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 def test_a_start_that_is_no_time_is_refused(content, tmp_path):

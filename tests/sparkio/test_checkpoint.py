@@ -36,10 +36,10 @@ def test_ends_are_read_from_both_versions(version: str) -> None:
     assert ends_in(plan(version, {"a:b": 1}, None, 3)) == ['{"a:b": 1}', None, "3"]
 
 
-@pytest.mark.parametrize(("text", "told"), [("v3\n{}\n{}", "version 'v3'"), ("", "unpack"), ("v1", "unpack")])
-def test_another_version_and_a_file_that_was_cut_off_are_errors(text: str, told: str) -> None:
+@pytest.mark.parametrize(("text", "message"), [("v3\n{}\n{}", "version 'v3'"), ("", "unpack"), ("v1", "unpack")])
+def test_another_version_and_a_file_that_was_cut_off_are_errors(text: str, message: str) -> None:
     """Never a guess."""
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         ends_in(text)
 
 

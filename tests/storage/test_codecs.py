@@ -158,7 +158,7 @@ GOOD = {"key": [b"k"], "version": [1], "tag": [b""], "value": [b"v"], "expires_a
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"key": None}, "expected: key, version, tag \\(optional\\)"),
         ({"more": [1]}, "more"),
@@ -170,11 +170,11 @@ GOOD = {"key": [b"k"], "version": [1], "tag": [b""], "value": [b"v"], "expires_a
         ({"version": [LARGEST + 1]}, "column version"),
     ],
 )
-def test_wrong_columns_are_named(change: dict[str, Any], told: str) -> None:
+def test_wrong_columns_are_named(change: dict[str, Any], message: str) -> None:
     """What is wrong, and what is expected."""
     columns = {name: value for name, value in {**GOOD, **change}.items() if value is not None}
 
-    with pytest.raises(RequestInvalid, match=told):
+    with pytest.raises(RequestInvalid, match=message):
         ArrowCodec().decode_items(stream(pa.table(columns)), 10)
 
 

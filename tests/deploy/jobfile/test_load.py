@@ -124,7 +124,7 @@ def test_a_trigger_interval_is_milliseconds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "where", "told"),
+    ("key", "value", "where", "message"),
     [
         ("name", DROPPED, "name", "is missing; it is: name of the job"),
         ("name", "a b", "name", "'a b' is not allowed: only letters, digits"),
@@ -186,7 +186,7 @@ def test_a_trigger_interval_is_milliseconds(tmp_path: Path) -> None:
     ],
 )
 def test_an_error_names_the_key_the_value_and_what_is_allowed(
-    tmp_path: Path, key: str, value: object, where: str, told: str
+    tmp_path: Path, key: str, value: object, where: str, message: str
 ) -> None:
     """One wrong key gives one problem, at its dotted path."""
     with pytest.raises(SettingsInvalid) as raised:
@@ -194,19 +194,19 @@ def test_an_error_names_the_key_the_value_and_what_is_allowed(
 
     (problem,) = raised.value.problems
     assert problem.startswith(f"{where}: ")
-    assert told in problem
+    assert message in problem
     assert str(tmp_path / "job.yaml") in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "told"),
+    ("checkpoint", "message"),
     [
         ("hdfs:/state/clicks", "'hdfs:/state/clicks' is not allowed: write it with two slashes"),
         ("carrier-pigeon://roof/clicks", "has no driver for it: Protocol not known: carrier-pigeon"),
     ],
 )
 def test_a_checkpoint_that_python_cannot_look_into_is_for_jobs_that_do_not_deduplicate(
-    tmp_path: Path, checkpoint: str, told: str
+    tmp_path: Path, checkpoint: str, message: str
 ) -> None:
     """Jobs that deduplicate would not notice their restarts; Spark itself may well support it."""
     plain = _with("checkpoint", checkpoint)
@@ -218,7 +218,7 @@ def test_a_checkpoint_that_python_cannot_look_into_is_for_jobs_that_do_not_dedup
             _load(tmp_path, document)
         (problem,) = raised.value.problems
         assert problem.startswith("checkpoint: ")
-        assert told in problem
+        assert message in problem
     assert _load(tmp_path, plain).checkpoint == checkpoint
 
 

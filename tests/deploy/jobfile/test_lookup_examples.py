@@ -69,7 +69,7 @@ def test_no_token_is_made_up() -> None:
 
 @pytest.mark.parametrize("kind", ["lookup", "feeder"])
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "message"),
     [
         ("url", "localhost:8720", "storage.url: 'localhost:8720' is not allowed: give http(s)://host:port"),
         ("url", "ftp://localhost", "storage.url: 'ftp://localhost' is not allowed: give http(s)://host:port"),
@@ -81,7 +81,7 @@ def test_no_token_is_made_up() -> None:
     ],
 )
 def test_a_wrong_address_of_the_store_is_reported_by_check(
-    tmp_path: Path, kind: str, key: str, value: object, told: str
+    tmp_path: Path, kind: str, key: str, value: object, message: str
 ) -> None:
     """And not by the job, once Spark has started."""
     document = yaml.safe_load((JOBS / f"{kind}.yaml").read_text())
@@ -92,11 +92,11 @@ def test_a_wrong_address_of_the_store_is_reported_by_check(
         load_job(tmp_path / "job.yaml", {})
 
     (problem,) = raised.value.problems
-    assert told in problem
+    assert message in problem
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (
             {"delay": {"url": "localhost:8710", "consumer": "c"}},
@@ -107,7 +107,7 @@ def test_a_wrong_address_of_the_store_is_reported_by_check(
     ],
 )
 def test_wrong_keys_of_a_lookup_join_are_reported_with_what_is_allowed(
-    tmp_path: Path, change: dict[str, object], told: str
+    tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
     """In words for people."""
     document = yaml.safe_load((JOBS / "lookup.yaml").read_text()) | change
@@ -117,4 +117,4 @@ def test_wrong_keys_of_a_lookup_join_are_reported_with_what_is_allowed(
         load_job(tmp_path / "job.yaml", {})
 
     (problem,) = raised.value.problems
-    assert told in problem
+    assert message in problem

@@ -63,7 +63,7 @@ class OutputLog:
 
 
 class Judging:
-    """What the job does, with its checkpoint in `saved` and its topic in `told`."""
+    """What the job does, with its checkpoint in `saved` and its topic in `reported`."""
 
     def __init__(self, run, start=None):
         self.run, self.spec, self.start = run, run.spec, start
@@ -73,7 +73,7 @@ class Judging:
         self.delivered = {}
 
     @property
-    def told(self):
+    def reported(self):
         return [position for rows in self.delivered.values() for position in rows]
 
     def look(self):
@@ -112,13 +112,13 @@ class Judging:
             joined.add(np.array([offset for partition, offset in rows if partition == p], dtype=np.int64))
             judged = PartitionVerdicts(self.spec, one, p, state.begin_ms, joined)
             batches = [self.run.right.fetch(p, at, min(at + 3, share.end)) for at in range(share.start, share.end, 3)]
-            told = [(p, at) for frame in judged.rows(batches) for at in frame["right_offset"]]
+            unjoined = [(p, at) for frame in judged.rows(batches) for at in frame["right_offset"]]
             summary = judged.summary
             assert summary.read == summary.joined + summary.before_start + sum(
                 (summary.dead | {"": sum(summary.rows.values())}).values()
             )
             key = state.generation, p, share.number
-            assert self.delivered.setdefault(key, told) == told, "a slice that runs again has the same rows"
+            assert self.delivered.setdefault(key, unjoined) == unjoined, "a slice that runs again has the same rows"
             reached[p] = summary.reached
         return reached
 
@@ -127,7 +127,7 @@ class Judging:
         self.looked = None
         while self.judge(7):
             pass
-        return sorted(self.told)
+        return sorted(self.reported)
 
 
 def late(spec):

@@ -128,14 +128,14 @@ def test_left_older_than_the_store_keeps_is_unmatched_by_choice(policy):
 
 
 @pytest.mark.parametrize(
-    ("changes", "store", "told"),
+    ("changes", "store", "message"),
     [
         ({"generation": "feeder-2"}, "store-1", "consumer 'f' in 'right' has generation feeder-2"),
         ({"store_generation": "store-2"}, "store-2", "the store has generation store-2"),
         ({"store_generation": "store-2"}, "store-1", "feeds a store of generation store-2"),
     ],
 )
-def test_another_generation_shuts_the_gate_until_it_is_accepted(changes, store, told):
+def test_another_generation_shuts_the_gate_until_it_is_accepted(changes, store, message):
     """What was known about right is no longer true; `max_wait` does not help, explicit acceptance does."""
     run = stored_and_published(lookup_spec(join_spec()), [(50, b"a")], [(50, b"a")])
     delay = replace(run.delay, **changes)
@@ -144,6 +144,6 @@ def test_another_generation_shuts_the_gate_until_it_is_accepted(changes, store, 
     accepted = judge(delay, store, GENERATIONS, ("feeder-2", "store-2"))
 
     assert verdict.shut
-    assert told in verdict.waits_for
+    assert message in verdict.waits_for
     assert not accepted.shut
     assert accepted.frontier_ms == delay.consumed_until_ms

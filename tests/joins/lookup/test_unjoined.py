@@ -123,11 +123,11 @@ def test_a_late_left_record_makes_no_verdict_false(judged_too, outcome):
     """If right is judged it finds only records that have not expired, as in the in-memory join."""
     run, judging = judged([(50, b"a"), (60, b"b"), (30, b"x", 200_000)], [(25, b"x")], right_is_judged=judged_too)
 
-    told = judging.drain()
+    reported = judging.drain()
     run.clock.advance(200_000)
     results = run.drain()
 
-    assert told == [(0, 0)]
+    assert reported == [(0, 0)]
     assert (results[2].outcome, results[2].left_offset) == (outcome, 2)
 
 
@@ -155,13 +155,13 @@ def event(offset, time_ms, value=b"v"):
     return Event(partition=0, offset=offset, time_ms=time_ms, key=b"k", value=value, appended_ms=90, readable_ms=90)
 
 
-@pytest.mark.parametrize(("start", "told"), [(None, [0, 1, 3]), (47, [3]), ("earliest", [0, 1, 3]), ("latest", [])])
-def test_verdicts_start_where_they_are_asked_to(start, told):
+@pytest.mark.parametrize(("start", "expected"), [(None, [0, 1, 3]), (47, [3]), ("earliest", [0, 1, 3]), ("latest", [])])
+def test_verdicts_start_where_they_are_asked_to(start, expected):
     """At a time: records below it have none. `latest`: records that can still match."""
     left, right = [(60, b"a"), (90, b"b")], [(40, b"x"), (45, b"x"), (55, b"a"), (56, b"x")]
     _, judging = judged(left, right, start)
 
-    assert judging.drain() == [(0, offset) for offset in told]
+    assert judging.drain() == [(0, offset) for offset in expected]
 
 
 def test_a_join_that_starts_at_a_time_judges_what_its_left_records_reach():
@@ -238,4 +238,4 @@ def test_snapshots_stay_few_and_old_ones_go():
 
     assert many <= SNAPSHOTS
     assert len(judging.saved["snapshots"]) <= 2
-    assert judging.told == [(0, 1)]
+    assert judging.reported == [(0, 1)]
