@@ -39,8 +39,8 @@ PARTITIONS = 100
 HISTORY = 100
 SERVE = """
 import sys
-from datadelay.api.serve import ServeConfig, serve
-serve(ServeConfig(database=sys.argv[1], port=int(sys.argv[2]), requests_per_s=10**6, burst=10**6))
+from datadelay.api.serve import DelayServeConfig, serve
+serve(DelayServeConfig(database=sys.argv[1], port=int(sys.argv[2]), requests_per_s=10**6, burst=10**6))
 """
 
 

@@ -47,10 +47,10 @@ KEYS = 1_000
 VALUE_BYTES = 150
 SERVE = """
 import sys
-from storage.api.serve import ServeConfig, serve
+from storage.api.serve import StorageServeConfig, serve
 store, port, workers = sys.argv[1:]
 namespace = {"name": "right", "keep": "all", "bound": 4}
-serve(ServeConfig(store=store, port=int(port), workers=int(workers), namespaces=[namespace]))
+serve(StorageServeConfig(store=store, port=int(port), workers=int(workers), namespaces=[namespace]))
 """
 
 

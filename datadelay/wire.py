@@ -1,15 +1,14 @@
 """The JSON of the Data Delay API, shared by its server and its client.
 
 Times are integers of epoch milliseconds (`..._ms`), for programs; where people read them, the same time is given beside
-it in ISO 8601. Unknown values are null. A server refuses unknown members (a typing error must not be taken for a
-value); a client ignores them (a newer server may send more).
+it in ISO 8601. Unknown values are null.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from datadelay.model import (
     NAME_MAX,
@@ -24,6 +23,7 @@ from datadelay.model import (
     Point,
     Submission,
 )
+from httpapi.body import AnsweredBody, SentBody
 from kafkaio.times import iso
 
 TimeMs = Annotated[int, Field(strict=True, ge=TIME_MIN_MS, le=TIME_MAX_MS, description="epoch milliseconds, UTC")]
@@ -34,15 +34,7 @@ NO_DELAY = "/problems/no-delay"
 """The type of the problem "nothing was ever submitted for this consumer and topic", unlike a wrong path."""
 
 
-class _Sent(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Answered(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class PartitionBody(_Sent):
+class PartitionBody(SentBody):
     """One partition of a submission. `reason` is given exactly when `progress_ms` is null."""
 
     partition: int = Field(strict=True, ge=0, lt=2**31)
@@ -51,7 +43,7 @@ class PartitionBody(_Sent):
     reason: Reason | None = None
 
 
-class SubmissionBody(_Sent):
+class SubmissionBody(SentBody):
     """The findings of one collector run. `consumed_until_ms` is the smallest progress, or null with a reason."""
 
     listed_ms: TimeMs = Field(description="the wall clock just before the end offsets were listed")
@@ -94,7 +86,7 @@ class SubmissionBody(_Sent):
         )
 
 
-class RewindBody(_Sent):
+class RewindBody(SentBody):
     """A rewind: the consumer went back on purpose."""
 
     note: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
@@ -102,7 +94,7 @@ class RewindBody(_Sent):
     )
 
 
-class DelayBody(_Answered):
+class DelayBody(AnsweredBody):
     """What is published of one consumer and topic at the moment `now_ms`."""
 
     consumer: str
@@ -174,7 +166,7 @@ class DelayBody(_Answered):
         )
 
 
-class DelayListBody(_Answered):
+class DelayListBody(AnsweredBody):
     """Every consumer and topic, ordered by name, at one moment."""
 
     now_ms: int
@@ -182,7 +174,7 @@ class DelayListBody(_Answered):
     delays: list[DelayBody]
 
 
-class PointBody(_Answered):
+class PointBody(AnsweredBody):
     """One step of a history: what was published from `at_ms` on."""
 
     sequence: int
@@ -221,7 +213,7 @@ class PointBody(_Answered):
         )
 
 
-class HistoryBody(_Answered):
+class HistoryBody(AnsweredBody):
     """A page of a history, newest first."""
 
     consumer: str

@@ -76,11 +76,11 @@ def collect_command(
 @delay_app.command("serve")
 def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) -> None:
     """Serve the Data Delay API and its page until SIGTERM."""
-    from datadelay.api.serve import ServeConfig, serve
+    from datadelay.api.serve import DelayServeConfig, serve
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        serve(ServeConfig.load(config))
+        serve(DelayServeConfig.load(config))
     except (DelayError, SettingsInvalid) as error:
         raise _failed(error) from error
 

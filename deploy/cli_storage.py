@@ -18,12 +18,12 @@ EXIT_USAGE = 2
 def serve_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) -> None:
     """Serve the storage API until SIGTERM; requests in progress are finished."""
     from settings.errors import SettingsInvalid
-    from storage.api.serve import ServeConfig, serve
+    from storage.api.serve import StorageServeConfig, serve
     from storage.errors import StorageError
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        serve(ServeConfig.load(config))
+        serve(StorageServeConfig.load(config))
     except (StorageError, SettingsInvalid) as error:
         typer.echo(f"{error}", err=True)
         raise typer.Exit(EXIT_USAGE if isinstance(error, ValueError) else EXIT_REFUSED) from error

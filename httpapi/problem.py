@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from httpapi.body import AnsweredBody
 
 
-class _Answered(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class ProblemPart(_Answered):
+class ProblemPart(AnsweredBody):
     """One invalid place in a request."""
 
     pointer: str = Field(description="where: a JSON pointer into the request, `/body/partitions/0/position`")
     detail: str
 
 
-class ProblemBody(_Answered):
+class ProblemBody(AnsweredBody):
     """RFC 9457 problem details."""
 
     type: str = Field(description="a URI reference that names the kind of problem")

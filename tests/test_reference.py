@@ -15,7 +15,10 @@ PAGE = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding=
 
 def test_every_metric_is_listed() -> None:
     """And none that does not exist."""
-    scraped = generate_latest(datadelay.api.metrics.Metrics(lambda: []).registry) + storage.api.metrics.Metrics().text()
+    scraped = (
+        generate_latest(datadelay.api.metrics.DelayMetrics(lambda: []).registry)
+        + storage.api.metrics.StorageMetrics().text()
+    )
     exposed = set(re.findall(r"^# TYPE (\w+) ", scraped.decode(), re.MULTILINE))
 
     listed = set(re.findall(r"^\| `(teacup_\w+)` \|", PAGE, re.MULTILINE))

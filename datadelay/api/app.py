@@ -24,8 +24,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from datadelay.api import page
 from datadelay.api.answers import HistoryAnswers
-from datadelay.api.config import ServeConfig
-from datadelay.api.metrics import Metrics
+from datadelay.api.config import DelayServeConfig
+from datadelay.api.metrics import DelayMetrics
 from datadelay.api.store import DelayStore
 from datadelay.errors import DelayNotFound, StoreUnavailable, SubmissionInvalid, SubmissionLate
 from datadelay.model import NAME_MAX, NAME_PATTERN, Delay
@@ -80,12 +80,12 @@ def _answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
 class Delays:
     """The routes of one server, around its store and its clock (milliseconds since the epoch)."""
 
-    def __init__(self, store: DelayStore, config: ServeConfig, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, store: DelayStore, config: DelayServeConfig, clock_ms: Callable[[], int]) -> None:
         self._store = store
         self._config = config
         self._clock_ms = clock_ms
         self._histories = HistoryAnswers()
-        self.metrics = Metrics(self.all)
+        self.metrics = DelayMetrics(self.all)
 
     def all(self) -> list[Delay]:
         """Everything that is published, as of now."""
@@ -199,7 +199,7 @@ class Delays:
         return body.model_dump_json().encode()
 
 
-def create_app(store: DelayStore, tokens: Tokens, config: ServeConfig, clock_ms: Callable[[], int]) -> Gate:
+def create_app(store: DelayStore, tokens: Tokens, config: DelayServeConfig, clock_ms: Callable[[], int]) -> Gate:
     """The application: routes, page, errors, limits."""
     delays = Delays(store, config, clock_ms)
     app = FastAPI(
@@ -223,7 +223,7 @@ def create_app(store: DelayStore, tokens: Tokens, config: ServeConfig, clock_ms:
     )
 
 
-def _operations(store: DelayStore, metrics: Metrics) -> APIRouter:
+def _operations(store: DelayStore, metrics: DelayMetrics) -> APIRouter:
     """Routes for operators."""
     router = APIRouter(tags=["operations"])
 

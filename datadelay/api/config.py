@@ -19,7 +19,7 @@ READ_TOKEN_VARIABLE = "TEACUP_DELAY_READ_TOKEN"
 WRITE_TOKEN_VARIABLE = "TEACUP_DELAY_WRITE_TOKEN"
 
 
-class ServeConfig(Keys):
+class DelayServeConfig(Keys):
     """A server's configuration.
 
     A value is stale if its newest submission is older than `stale_after_intervals` times the interval at which its
@@ -77,6 +77,6 @@ class ServeConfig(Keys):
         )
 
     @classmethod
-    def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> ServeConfig:
+    def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> DelayServeConfig:
         """The configuration of a YAML file. Raises `SettingsInvalid`."""
         return Document.read(path, environ).as_model(cls)

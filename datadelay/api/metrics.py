@@ -56,7 +56,7 @@ class DelayCollector(Collector):
         return [seconds, success, age, state]
 
 
-class Metrics:
+class DelayMetrics:
     """The registry of one server."""
 
     def __init__(self, delays: Callable[[], Iterable[Delay]]) -> None:

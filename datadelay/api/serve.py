@@ -8,17 +8,17 @@ import os
 import uvicorn
 
 from datadelay.api.app import create_app
-from datadelay.api.config import ServeConfig
+from datadelay.api.config import DelayServeConfig
 from datadelay.api.store import DelayStore
 from httpapi.server.listen import listen
 from kafkaio.now import wall_ms
 
-__all__ = ["ServeConfig", "serve"]
+__all__ = ["DelayServeConfig", "serve"]
 
 logger = logging.getLogger(__name__)
 
 
-def serve(config: ServeConfig) -> None:
+def serve(config: DelayServeConfig) -> None:
     """Serve until SIGTERM or SIGINT; requests in progress are completed.
 
     Raises `SettingsInvalid` and `StoreUnavailable` before anything is served.

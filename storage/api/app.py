@@ -49,8 +49,8 @@ from storage.api.bodies import (
     keys_request,
     value_request,
 )
-from storage.api.config import NAME_PATTERN, NamespaceSettings, ServeConfig
-from storage.api.metrics import Metrics
+from storage.api.config import NAME_PATTERN, NamespaceSettings, StorageServeConfig
+from storage.api.metrics import StorageMetrics
 from storage.codecs.codec import Codec
 from storage.codecs.encodings import compress, decompress
 from storage.codecs.jsoncodec import FoundBody, FoundsBody, OutcomeBody, OutcomesBody, ValueBody, found_document, parsed
@@ -117,14 +117,14 @@ def _answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
 class Storage:
     """The routes of one worker, around its back end and its clock (milliseconds since the epoch)."""
 
-    def __init__(self, backend: Backend, config: ServeConfig, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, backend: Backend, config: StorageServeConfig, clock_ms: Callable[[], int]) -> None:
         self._batches = Batches(backend, config.max_answer_bytes)
         self._config = config
         self._clock_ms = clock_ms
         self._namespaces = {one.name: one for one in config.namespaces}
         self._threads = anyio.CapacityLimiter(config.threads)
         self._count = 0
-        self.metrics = Metrics()
+        self.metrics = StorageMetrics()
 
     def router(self) -> APIRouter:
         """The routes below /v1."""
@@ -307,7 +307,7 @@ class Storage:
             raise NamespaceUnknown(f"namespace {namespace!r} is not in the server's configuration") from None
 
 
-def create_app(backend: Backend, tokens: Tokens, config: ServeConfig, clock_ms: Callable[[], int]) -> Gate:
+def create_app(backend: Backend, tokens: Tokens, config: StorageServeConfig, clock_ms: Callable[[], int]) -> Gate:
     """The application: routes, errors, limits. It closes the back end when the server stops."""
     storage = Storage(backend, config, clock_ms)
 

@@ -44,7 +44,7 @@ class NamespaceSettings(Keys):
         return Namespace(self.name, self.keep, self.bound, self.retention_ms)
 
 
-class ServeConfig(Keys):
+class StorageServeConfig(Keys):
     """A server's configuration."""
 
     store: str = Field(description="the back end's URL: lmdb:///var/lib/teacup/storage")
@@ -101,6 +101,6 @@ class ServeConfig(Keys):
         )
 
     @classmethod
-    def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> ServeConfig:
+    def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> StorageServeConfig:
         """The configuration from a YAML file. Raises `SettingsInvalid`."""
         return Document.read(path, environ).as_model(cls)

@@ -25,19 +25,19 @@ from httpapi.server.gate import Gate
 from httpapi.server.listen import listen
 from kafkaio.now import wall_ms
 from storage.api.app import create_app
-from storage.api.config import ServeConfig
+from storage.api.config import StorageServeConfig
 from storage.api.metrics import FOLDER_VARIABLE
 from storage.backends.opening import open_backend
 from storage.model import Backend
 
-__all__ = ["ServeConfig", "serve"]
+__all__ = ["StorageServeConfig", "serve"]
 
 logger = logging.getLogger(__name__)
 _HEALTH_S = 30
 _KEEP_ALIVE_S = 75  # clients pool their connections
 
 
-def serve(config: ServeConfig) -> None:
+def serve(config: StorageServeConfig) -> None:
     """Serve until SIGTERM or SIGINT; requests in progress are finished.
 
     Raises `SettingsInvalid`, `StorageConfigInvalid` and `StorageUnavailable` before anything is served.
@@ -66,7 +66,7 @@ def serve(config: ServeConfig) -> None:
             Multiprocess(_uvicorn(config, partial(_worker, config)), [listener]).run()
 
 
-def _uvicorn(config: ServeConfig, app: Gate | partial[Gate]) -> uvicorn.Config:
+def _uvicorn(config: StorageServeConfig, app: Gate | partial[Gate]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         factory=config.workers > 1,
@@ -82,7 +82,7 @@ def _uvicorn(config: ServeConfig, app: Gate | partial[Gate]) -> uvicorn.Config:
     )
 
 
-def _worker(config: ServeConfig) -> Gate:
+def _worker(config: StorageServeConfig) -> Gate:
     """The application of one worker, created in its process."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     _collect_garbage_seldom()
@@ -104,5 +104,5 @@ def _stop_when_orphaned() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _open(config: ServeConfig) -> Backend:
+def _open(config: StorageServeConfig) -> Backend:
     return open_backend(config.store, [one.namespace for one in config.namespaces])

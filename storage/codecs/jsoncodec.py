@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, WithJsonSchema
 from pydantic_core import to_json
 
+from httpapi.body import AnsweredBody, SentBody
 from storage.codecs.codec import LARGEST, check_count
 from storage.errors import RequestInvalid, RequestMalformed
 from storage.model import Item, ReadResult, Status, WriteResult
@@ -40,15 +41,7 @@ ExpiresAt = Annotated[
 Reason = Annotated[str | None, Field(description="for people; null where the status is `ok`")]
 
 
-class _Sent(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", val_json_bytes="base64", ser_json_bytes="base64")
-
-
-class _Answered(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", val_json_bytes="base64", ser_json_bytes="base64")
-
-
-class ValueBody(_Sent):
+class ValueBody(SentBody):
     """One item, without its key."""
 
     version: Version
@@ -63,32 +56,32 @@ class ItemBody(ValueBody):
     key: Base64
 
 
-class ItemsBody(_Sent):
+class ItemsBody(SentBody):
     """The body of items:write."""
 
     items: list[ItemBody]
 
 
-class KeysBody(_Sent):
+class KeysBody(SentBody):
     """The body of items:read and items:delete."""
 
     keys: list[Base64]
 
 
-class OutcomeBody(_Answered):
+class OutcomeBody(AnsweredBody):
     """What became of one item or key."""
 
     status: Status
     reason: Reason = None
 
 
-class OutcomesBody(_Answered):
+class OutcomesBody(AnsweredBody):
     """The answer to items:write and items:delete, in the order of the request."""
 
     results: list[OutcomeBody]
 
 
-class FoundItemBody(_Answered):
+class FoundItemBody(AnsweredBody):
     """A live item."""
 
     version: int
@@ -97,7 +90,7 @@ class FoundItemBody(_Answered):
     expires_at_ms: int
 
 
-class FoundBody(_Answered):
+class FoundBody(AnsweredBody):
     """The live items of one key, by (version, tag) ascending."""
 
     status: Status
@@ -105,7 +98,7 @@ class FoundBody(_Answered):
     items: list[FoundItemBody]
 
 
-class FoundsBody(_Answered):
+class FoundsBody(AnsweredBody):
     """The answer to items:read, in the order of the request."""
 
     results: list[FoundBody]

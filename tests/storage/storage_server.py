@@ -13,7 +13,7 @@ import uvicorn
 
 from httpapi.server.auth import Tokens, new_token
 from storage.api.app import create_app
-from storage.api.config import ServeConfig
+from storage.api.config import StorageServeConfig
 from storage.client import StorageClient
 from storage.model import Backend, Item
 
@@ -50,7 +50,7 @@ class RunningServer:
     url: str
     clock: Clock
     secrets: dict[str, str]
-    config: ServeConfig
+    config: StorageServeConfig
     backend: Backend
     clients: list[StorageClient] = field(default_factory=list)
 
@@ -70,10 +70,10 @@ def item(key: bytes = b"key", version: int = 1, tag: bytes = b"", value: bytes =
     return Item(key, version, tag, value, more.get("expires_at_ms", NOON_MS + 3_600_000))
 
 
-def config_of(**settings: Any) -> ServeConfig:
+def config_of(**settings: Any) -> StorageServeConfig:
     """A configuration with the namespaces of these tests."""
     values = {"store": "lmdb:///unused", "namespaces": NAMESPACES, **settings}
-    return ServeConfig.model_validate(values)
+    return StorageServeConfig.model_validate(values)
 
 
 @contextmanager

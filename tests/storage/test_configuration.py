@@ -10,22 +10,22 @@ import yaml
 
 from httpapi.server.auth import new_token
 from settings.errors import SettingsInvalid
-from storage.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, NamespaceSettings, ServeConfig
+from storage.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, NamespaceSettings, StorageServeConfig
 from storage.model import Keep, Namespace
 
 ROOT = Path(__file__).parents[2]
 GOOD = {"store": "lmdb:///somewhere", "namespaces": [{"name": "a"}, {"name": "b"}]}
 
 
-def loaded(folder: Path, **changes: Any) -> ServeConfig:
+def loaded(folder: Path, **changes: Any) -> StorageServeConfig:
     path = folder / "storage.yaml"
     path.write_text(yaml.safe_dump({**GOOD, **changes}))
-    return ServeConfig.load(path, {})
+    return StorageServeConfig.load(path, {})
 
 
 def test_the_example_is_valid() -> None:
     """As it is beside the others."""
-    config = ServeConfig.load(ROOT / "deploy" / "jobs" / "storage.yaml", {})
+    config = StorageServeConfig.load(ROOT / "deploy" / "jobs" / "storage.yaml", {})
 
     assert config.namespaces[0].namespace == Namespace("impressions", Keep.ALL, 32, 172_800_000)
 
@@ -34,7 +34,7 @@ def test_every_setting_is_documented() -> None:
     """In the table of the page for users."""
     page = (ROOT / "docs" / "storage-api.md").read_text()
 
-    for name in (*ServeConfig.model_fields, *NamespaceSettings.model_fields):
+    for name in (*StorageServeConfig.model_fields, *NamespaceSettings.model_fields):
         assert f"| `{name}` |" in page, name
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 
 from datadelay.api.app import create_app
-from datadelay.api.config import ServeConfig
+from datadelay.api.config import DelayServeConfig
 from datadelay.api.store import DelayStore
 from datadelay.client import DelayClient
 from httpapi.server.auth import Scope, Tokens, new_token
@@ -39,7 +39,7 @@ class RunningServer:
     url: str
     clock: Clock
     secrets: dict[str, str]
-    config: ServeConfig
+    config: DelayServeConfig
     clients: list[DelayClient] = field(default_factory=list)
 
     def client(self, who: str | None = "writer", **more: Any) -> DelayClient:
@@ -56,7 +56,7 @@ class RunningServer:
 @contextmanager
 def running_server(directory: Path, **settings: Any) -> Iterator[RunningServer]:
     """Start a server on a database in `directory`; stop it at the end."""
-    config = ServeConfig(database=f"sqlite:///{directory / 'delay.db'}", **settings)
+    config = DelayServeConfig(database=f"sqlite:///{directory / 'delay.db'}", **settings)
     reader_secret, reader = new_token("reader", [Scope.READ])
     writer_secret, writer = new_token("writer", [Scope.READ, Scope.WRITE])
     clock = Clock()

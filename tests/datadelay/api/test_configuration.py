@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from datadelay.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, ServeConfig
+from datadelay.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, DelayServeConfig
 from httpapi.server.auth import Scope
 from settings.errors import SettingsInvalid
 
@@ -18,8 +18,8 @@ def test_the_example_is_valid() -> None:
     """As shipped; the environment says where the database is."""
     example = Path(__file__).parents[3] / "deploy" / "jobs" / "delay.yaml"
 
-    assert ServeConfig.load(example, {}).database == "sqlite:///delay.db"
-    assert ServeConfig.load(example, {"TEACUP_DELAY_DATABASE": DATABASE}).database == DATABASE
+    assert DelayServeConfig.load(example, {}).database == "sqlite:///delay.db"
+    assert DelayServeConfig.load(example, {"TEACUP_DELAY_DATABASE": DATABASE}).database == DATABASE
 
 
 def test_the_documented_configuration_and_tokens_file_are_valid(tmp_path: Path) -> None:
@@ -31,13 +31,13 @@ def test_the_documented_configuration_and_tokens_file_are_valid(tmp_path: Path) 
     tokens = tmp_path / "delay-tokens"
     tokens.write_text(tokens_file)
 
-    config = ServeConfig.load(tmp_path / "delay.yaml", {})
+    config = DelayServeConfig.load(tmp_path / "delay.yaml", {})
 
-    assert {name for name in ServeConfig.model_fields if f"{name}:" not in delay_yaml} == set()
+    assert {name for name in DelayServeConfig.model_fields if f"{name}:" not in delay_yaml} == set()
     changed = {"database", "tokens_file", "tls_certificate", "tls_key", "anonymous", "intervals_s"}
     assert config.model_copy(update={"tokens_file": None, "intervals_s": {}}).model_dump(
         exclude=changed
-    ) == ServeConfig(database=DATABASE).model_dump(exclude=changed)
+    ) == DelayServeConfig(database=DATABASE).model_dump(exclude=changed)
     known = config.model_copy(update={"tokens_file": tokens}).load_tokens({})
     assert {token.name: set(token.scopes) for token in known.tokens} == {
         "collector": {Scope.READ, Scope.WRITE},
@@ -47,7 +47,9 @@ def test_the_documented_configuration_and_tokens_file_are_valid(tmp_path: Path) 
 
 def test_takes_tokens_from_the_environment() -> None:
     """One for reading, one for reading and writing."""
-    tokens = ServeConfig(database=DATABASE).load_tokens({READ_TOKEN_VARIABLE: "r" * 16, WRITE_TOKEN_VARIABLE: "w" * 16})
+    tokens = DelayServeConfig(database=DATABASE).load_tokens(
+        {READ_TOKEN_VARIABLE: "r" * 16, WRITE_TOKEN_VARIABLE: "w" * 16}
+    )
 
     assert [set(token.scopes) for token in tokens.tokens] == [{Scope.READ}, {Scope.READ, Scope.WRITE}]
 
@@ -57,7 +59,7 @@ def test_loads_yaml_with_the_environment(tmp_path: Path) -> None:
     path = tmp_path / "serve.yaml"
     path.write_text("database: sqlite:///${FOLDER}/d.db\nintervals_s: {hourly: 3600}\nanonymous: [read]\n")
 
-    config = ServeConfig.load(path, {"FOLDER": "/var/lib/teacup"})
+    config = DelayServeConfig.load(path, {"FOLDER": "/var/lib/teacup"})
 
     assert (config.database, config.anonymous) == ("sqlite:////var/lib/teacup/d.db", {Scope.READ})
     assert (config.stale_after_ms("hourly"), config.stale_after_ms("other")) == (10_800_000, 180_000)
@@ -84,5 +86,5 @@ def test_refuses_a_configuration_with_the_place_that_is_wrong(tmp_path: Path, te
     path.write_text(text)
 
     with pytest.raises(SettingsInvalid, match=message) as raised:
-        ServeConfig.load(path)
+        DelayServeConfig.load(path)
     assert str(raised.value).startswith(str(path))

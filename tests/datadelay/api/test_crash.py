@@ -25,8 +25,8 @@ TOKEN = "a-token-of-this-test-alone"
 WRITERS = 4
 SERVE = """
 import sys
-from datadelay.api.serve import ServeConfig, serve
-serve(ServeConfig(database=sys.argv[1], port=int(sys.argv[2])))
+from datadelay.api.serve import DelayServeConfig, serve
+serve(DelayServeConfig(database=sys.argv[1], port=int(sys.argv[2])))
 """
 
 

@@ -12,7 +12,7 @@ from deploy.job import FeederJob, WindowJob
 from deploy.jobfile.load import load_job
 from joins.lookup.spec import LookupSpec
 from settings.errors import SettingsInvalid
-from storage.api.config import ServeConfig
+from storage.api.config import StorageServeConfig
 
 JOBS = Path(__file__).parents[3] / "deploy" / "jobs"
 
@@ -41,7 +41,7 @@ def test_the_feeder_stores_what_the_join_looks_up() -> None:
 def test_the_namespace_keeps_right_longer_than_the_window() -> None:
     """Otherwise the join stops at its first batch."""
     join = example_join()
-    namespaces = {one.name: one for one in ServeConfig.load(JOBS / "storage.yaml", {}).namespaces}
+    namespaces = {one.name: one for one in StorageServeConfig.load(JOBS / "storage.yaml", {}).namespaces}
 
     retention_ms = namespaces[join.storage.namespace].retention_ms
     assert retention_ms is not None
