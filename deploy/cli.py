@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,6 +46,15 @@ def teacup(
 
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="the job file; examples are in deploy/jobs/")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="a key of the job file for this run, with dots between levels and the value in YAML, as "
+        "trigger=available_now or left.topic=clicks; may be given several times",
+    ),
+]
 _CODES = "Exit codes:\n\n\b\n" + listed()
 
 
@@ -59,9 +69,10 @@ def run(
             "never go on; rows from `start` on are written again",
         ),
     ] = False,
+    assignments: Assignments = None,
 ) -> None:
     """Run the job of a file until it is done, or stopped by Ctrl-C or SIGTERM."""
-    raise typer.Exit(run_file(job_file, take_over=take_over))
+    raise typer.Exit(run_file(job_file, take_over=take_over, assignments=assignments or ()))
 
 
 @app.command(epilog=_CODES)
@@ -74,15 +85,16 @@ def unjoined(
             help="where the first run begins: earliest, latest (what is not over yet) or an ISO-8601 time with a zone",
         ),
     ] = None,
+    assignments: Assignments = None,
 ) -> None:
     """Find right records of a lookup join that appear in no output row and never will; made for cron."""
-    raise typer.Exit(unjoined_of(job_file, start))
+    raise typer.Exit(unjoined_of(job_file, start, assignments or ()))
 
 
 @app.command(epilog=_CODES)
-def check(job_file: JobFile) -> None:
+def check(job_file: JobFile, assignments: Assignments = None) -> None:
     """Check a job file without connecting to anything; every error is reported."""
-    if _load(job_file) is None:
+    if _load(job_file, assignments or ()) is None:
         raise typer.Exit(ExitCode.BAD_JOB_FILE)
     typer.echo(f"{job_file} is valid")
 
@@ -122,12 +134,12 @@ def broker(
         raise typer.Exit(ExitCode.FAILED) from error
 
 
-def run_file(job_file: Path, *, take_over: bool = False) -> ExitCode:
+def run_file(job_file: Path, *, take_over: bool = False, assignments: Sequence[str] = ()) -> ExitCode:
     """Run the job in a file; errors are reported on standard error and determine the exit code."""
     from deploy.stopping import Stop
 
     with Stop() as stop:
-        job = _load(job_file)
+        job = _load(job_file, assignments)
         if job is None:
             return ExitCode.BAD_JOB_FILE
         _log()
@@ -139,9 +151,9 @@ def run_file(job_file: Path, *, take_over: bool = False) -> ExitCode:
             return run(kind_of(job, take_over=take_over), lines, stop)
 
 
-def unjoined_of(job_file: Path, start: str | None) -> ExitCode:
+def unjoined_of(job_file: Path, start: str | None, assignments: Sequence[str] = ()) -> ExitCode:
     """Report the unjoined right records of a lookup join; otherwise like `run_file`."""
-    job = _load(job_file)
+    job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
     _log()
@@ -165,12 +177,12 @@ def unjoined_of(job_file: Path, start: str | None) -> ExitCode:
     return run_unjoined(job, begin, _say)
 
 
-def _load(job_file: Path) -> Job | None:
+def _load(job_file: Path, assignments: Sequence[str] = ()) -> Job | None:
     from deploy.jobfile.load import load_job
     from settings.errors import SettingsInvalid
 
     try:
-        return load_job(job_file)
+        return load_job(job_file, assignments=assignments)
     except SettingsInvalid as error:
         typer.echo(str(error), err=True)
         return None

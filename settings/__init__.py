@@ -2,7 +2,9 @@
 
 keys.py       the base of the models that say which keys a file may have
 yamlfile.py   YAML text to plain values, `${NAME}` replaced from the environment
+assignments.py  `key=value` from the command line, in place of a value of the file
 document.py   a file, read and validated: what others call
+models.py     which keys a model allows at a place
 problems.py   what pydantic found, as `where: what, and what is allowed`
 errors.py     `SettingsInvalid`, the only error of this package                                   (pure)
 """

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from settings.assignments import ModelOf, assigned
 from settings.errors import SettingsInvalid
-from settings.problems import Problems, lines, problems_of, worded
+from settings.keys import Where
+from settings.problems import Problems, dotted, lines, problems_of, worded
 from settings.yamlfile import load_yaml, with_env
 
 M = TypeVar("M", bound=BaseModel)
@@ -21,30 +23,41 @@ M = TypeVar("M", bound=BaseModel)
 class Document:
     """A YAML file as data. It may hold secrets, so its repr shows only its source.
 
-    raw      the mapping as it is in the file
+    raw      the mapping as it is in the file, and on the command line
     values   the same with variables replaced
-    unset    variables that could not be replaced
+    faults   variables that could not be replaced, and assignments that could not be read
+    given    places that the command line set, not the file
     """
 
     source: Path
     raw: Mapping[str, Any]
     values: Mapping[str, Any]
-    unset: Problems
+    faults: Problems
+    given: tuple[Where, ...] = ()
 
     def __repr__(self) -> str:
         return f"Document({str(self.source)!r})"
 
     @classmethod
-    def read(cls, path: Path, environ: Mapping[str, str] = os.environ) -> Document:
-        """The document in a YAML file. Raises `SettingsInvalid` if it is not a mapping in YAML."""
-        raw = load_yaml(path)
+    def read(
+        cls,
+        path: Path,
+        environ: Mapping[str, str] = os.environ,
+        assignments: Sequence[str] = (),
+        model_of: ModelOf = lambda _: None,
+    ) -> Document:
+        """The document in a YAML file. Raises `SettingsInvalid` if it is not a mapping in YAML.
+
+        assignments   `key=value` from the command line, which override the file
+        """
+        raw, given, faults = assigned(load_yaml(path), assignments, model_of)
         values, unset = with_env(raw, environ)
-        return cls(path, raw, values, unset)
+        return cls(path, raw, values, [*faults, *unset], given)
 
     def mapping(self) -> dict[str, Any]:
         """Its values, whatever they are. Raises `SettingsInvalid` for variables that are not set."""
-        if self.unset:
-            raise self.refused(self.unset)
+        if self.faults:
+            raise self.refused(self.faults)
         return dict(self.values)
 
     def as_model(self, model: type[M], also: Problems | None = None) -> M:
@@ -53,7 +66,7 @@ class Document:
             keys, found = model.model_validate(self.values), []
         except ValidationError as error:
             keys, found = None, problems_of(model, self.raw, error)
-        problems = list(self.unset)
+        problems = list(self.faults)
         for more in (found, [(where, worded(self.raw, where, what)) for where, what in also or []]):
             known = {where for where, _ in problems}
             problems += [one for one in more if one[0] not in known]
@@ -63,4 +76,9 @@ class Document:
 
     def refused(self, problems: Problems) -> SettingsInvalid:
         """The error that reports these problems."""
-        return SettingsInvalid(self.source, lines(problems))
+        return SettingsInvalid(self.source, lines([(self._place(where), what) for where, what in problems]))
+
+    def _place(self, where: Where) -> Where:
+        """`--set left.topic` for what the command line gave."""
+        given = any(where[: len(one)] == one for one in self.given)
+        return (f"--set {dotted(where)}",) if given else where

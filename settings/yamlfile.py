@@ -41,6 +41,11 @@ def load_yaml(path: Path) -> dict[str, Any]:
     return document
 
 
+def value_of(text: str) -> Any:
+    """One value written in YAML. Raises `yaml.YAMLError`."""
+    return yaml.load(text, _StrictLoader)
+
+
 def with_env(document: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], Problems]:
     """The same document with variables replaced, and a problem for each one that cannot be."""
     problems: Problems = []

@@ -6,7 +6,7 @@ settings.document.Document -> the keys of its kind -> WindowJob, DedupJob or Fee
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from settings.keys import Where
 from settings.problems import Problems, shown
 
 Job = WindowJob | DedupJob | FeederJob
+Keys = WindowJoinKeys | LookupJoinKeys | DedupKeys | FeederKeys
 
-KINDS: Mapping[str, type[WindowJoinKeys] | type[LookupJoinKeys] | type[DedupKeys] | type[FeederKeys]] = {
+KINDS: Mapping[str, type[Keys]] = {
     "window-join": WindowJoinKeys,
     "lookup-join": LookupJoinKeys,
     "dedup": DedupKeys,
@@ -31,21 +32,29 @@ KINDS: Mapping[str, type[WindowJoinKeys] | type[LookupJoinKeys] | type[DedupKeys
 }
 
 
-def load_job(path: Path, environ: Mapping[str, str] = os.environ) -> Job:
-    """The job in a file. Raises `SettingsInvalid` with every problem. Connects to nothing."""
-    document = Document.read(path, environ)
-    kind = document.raw.get("kind")
-    model = KINDS.get(kind) if isinstance(kind, str) else None
+def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: Sequence[str] = ()) -> Job:
+    """The job in a file. Raises `SettingsInvalid` with every problem. Connects to nothing.
+
+    assignments   `key=value` from the command line, which override the file
+    """
+    document = Document.read(path, environ, assignments, _model_of)
+    model = _model_of(document.raw)
     if model is None:
         told = f"{shown(document.raw, ('kind',))} is not allowed" if "kind" in document.raw else "is missing"
         others = "" if "kind" in document.raw else " (servers and the collector check their files as they start)"
-        raise document.refused([(("kind",), f"{told}; give {' or '.join(KINDS)}{others}"), *document.unset])
+        raise document.refused([(("kind",), f"{told}; give {' or '.join(KINDS)}{others}"), *document.faults])
     also = [*_topic_clashes(document.values), *_kafka_problems(document.values)]
     keys = document.as_model(model, also=also)
     try:
         return keys.to_job()
     except SpecError as error:
         raise document.refused([((), str(error))]) from error
+
+
+def _model_of(document: Mapping[str, Any]) -> type[Keys] | None:
+    """The keys that a job of this kind may have."""
+    kind = document.get("kind")
+    return KINDS.get(kind) if isinstance(kind, str) else None
 
 
 def _topic_clashes(document: Mapping[str, Any]) -> Problems:
