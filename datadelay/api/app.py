@@ -15,12 +15,12 @@ Delays are read from memory on the event loop; everything that touches the datab
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse, PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from fastapi.responses import JSONResponse
 
 from datadelay.api import page
 from datadelay.api.answers import HistoryAnswers
@@ -41,9 +41,10 @@ from datadelay.wire import (
 )
 from httpapi.server import problems
 from httpapi.server.access import needs
+from httpapi.server.application import framework, gated, operations
 from httpapi.server.auth import Scope, Tokens
 from httpapi.server.gate import Gate
-from httpapi.server.limits import RateLimiter
+from httpapi.server.problems import RouteProblems
 from kafkaio.times import iso
 
 HISTORY_PAGE_MAX = 2_000
@@ -54,27 +55,20 @@ _NO_STORE = {"Cache-Control": "no-store"}
 PathName = Annotated[str, Path(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 _ERRORS: dict[type[Exception], tuple[int, str | None]] = {
     SubmissionInvalid: (422, None),
-    SubmissionLate: (409, None),
+    SubmissionLate: (409, "/problems/late"),
     DelayNotFound: (404, NO_DELAY),
     StoreUnavailable: (503, None),
 }
 
 
-def _answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problems that a route may answer with; `problems` fills in their content."""
-    meaning = {
+_answers = RouteProblems(
+    {
         400: "the body is not JSON",
-        401: "no token, or an unknown one",
-        403: "the token lacks the scope",
         404: "nothing was ever submitted for this consumer and topic",
         409: "a newer submission, or a rewind, was there first; nothing was changed",
-        413: "the body is too large",
-        422: "a value is not allowed",
-        429: "too many requests; see Retry-After",
-        500: "a defect of the server",
         503: "the database does not answer; see Retry-After",
     }
-    return {status: {"description": meaning[status]} for status in (*statuses, 413, 429, 500)}
+)
 
 
 class Delays:
@@ -202,53 +196,12 @@ class Delays:
 def create_app(store: DelayStore, tokens: Tokens, config: DelayServeConfig, clock_ms: Callable[[], int]) -> Gate:
     """The application: routes, page, errors, limits."""
     delays = Delays(store, config, clock_ms)
-    app = FastAPI(
-        title="Teacup Data Delay",
-        version="1",
-        description="How far has a consumer come in event time?",
-        docs_url=None,  # these pages would load scripts from elsewhere
-        redoc_url=None,
-        redirect_slashes=False,
-    )
+    app = framework("Teacup Data Delay", "How far has a consumer come in event time?")
     problems.install(app, _ERRORS)
     app.include_router(delays.router())
-    app.include_router(_operations(store, delays.metrics))
+    app.include_router(operations(_REALM, partial(run_in_threadpool, store.check), delays.metrics.text, _answers))
     app.include_router(page.router())
-    return Gate(
-        app,
-        tokens=tokens,
-        limiter=RateLimiter(config.requests_per_s, config.burst),
-        requests=delays.metrics.requests,
-        max_body_bytes=config.max_body_bytes,
-    )
-
-
-def _operations(store: DelayStore, metrics: DelayMetrics) -> APIRouter:
-    """Routes for operators."""
-    router = APIRouter(tags=["operations"])
-
-    @router.get("/livez", response_class=PlainTextResponse, responses=_answers())
-    async def livez() -> str:
-        """Whether the process answers."""
-        return "ok\n"
-
-    @router.get("/readyz", response_class=PlainTextResponse, responses=_answers(503))
-    def readyz() -> str:
-        """Whether the database answers as well."""
-        store.check()
-        return "ok\n"
-
-    @router.get(
-        "/metrics",
-        response_class=PlainTextResponse,
-        dependencies=[needs(Scope.READ, _REALM)],
-        responses=_answers(401, 403),
-    )
-    async def metrics_text() -> Response:
-        """Metrics in Prometheus' text format."""
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    return router
+    return gated(app, config, tokens, delays.metrics.requests)
 
 
 def _json(body: DelayBody | DelayListBody) -> Response:

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from datadelay.publish import SkewLimits
-from httpapi.server.auth import Scope, Tokens, load_tokens
-from settings.document import Document
-from settings.keys import Keys
+from httpapi.server.keys import ServerKeys
 
 READ_TOKEN_VARIABLE = "TEACUP_DELAY_READ_TOKEN"
 WRITE_TOKEN_VARIABLE = "TEACUP_DELAY_WRITE_TOKEN"
 
 
-class DelayServeConfig(Keys):
+class DelayServeConfig(ServerKeys):
     """A server's configuration.
 
     A value is stale if its newest submission is older than `stale_after_intervals` times the interval at which its
     consumer is collected: `intervals_s` by consumer, otherwise `interval_s`.
     """
 
-    database: str = Field(description="SQLAlchemy URL of a SQLite file: sqlite:////var/lib/teacup/delay.db")
-    host: str = "127.0.0.1"
-    port: int = Field(default=8710, ge=0, le=65535, description="0: any free port, which the log names")
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
+    token_variables: ClassVar = (READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE)
 
-    tokens_file: Path | None = None
-    anonymous: frozenset[Scope] = frozenset()
+    database: str = Field(description="SQLAlchemy URL of a SQLite file: sqlite:////var/lib/teacup/delay.db")
+    port: int = Field(default=8710, ge=0, le=65535, description="0: any free port, which the log names")
 
     interval_s: PositiveFloat = 60.0
     intervals_s: dict[str, PositiveFloat] = Field(default_factory=dict)
@@ -69,14 +61,3 @@ class DelayServeConfig(Keys):
         """The age from which a value of `consumer` is stale."""
         interval_s = self.intervals_s.get(consumer, self.interval_s)
         return round(interval_s * self.stale_after_intervals * 1000)
-
-    def load_tokens(self, environ: Mapping[str, str]) -> Tokens:
-        """The tokens of the file and of the environment. Raises `SettingsInvalid`."""
-        return load_tokens(
-            self.tokens_file, environ, self.anonymous, variables=(READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE)
-        )
-
-    @classmethod
-    def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> DelayServeConfig:
-        """The configuration of a YAML file. Raises `SettingsInvalid`."""
-        return Document.read(path, environ).as_model(cls)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -74,3 +74,7 @@ class DelayMetrics:
             ["reason"],
             registry=self.registry,
         )
+
+    def text(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self.registry)

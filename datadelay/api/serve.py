@@ -10,7 +10,7 @@ import uvicorn
 from datadelay.api.app import create_app
 from datadelay.api.config import DelayServeConfig
 from datadelay.api.store import DelayStore
-from httpapi.server.listen import listen
+from httpapi.server.serving import listen, url, uvicorn_config
 from kafkaio.now import wall_ms
 
 __all__ = ["DelayServeConfig", "serve"]
@@ -30,20 +30,8 @@ def serve(config: DelayServeConfig) -> None:
             retention_ms=round(config.history_retention_s * 1000),
             max_points=config.history_max_points,
         ) as store,
-        listen(config.host, config.port) as listener,
+        listen(config) as listener,
     ):
         app = create_app(store, tokens, config, wall_ms)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                access_log=False,  # it would have a line for each of a thousand reads per second; /metrics counts them
-                log_config=None,
-                server_header=False,
-                ssl_certfile=config.tls_certificate,
-                ssl_keyfile=config.tls_key,
-                timeout_graceful_shutdown=10,
-            )
-        )
-        scheme = "https" if config.tls_certificate else "http"
-        logger.info("the Data Delay API listens on %s://%s:%s", scheme, *listener.getsockname()[:2])
-        server.run(sockets=[listener])
+        logger.info("the Data Delay API listens on %s", url(config, listener))
+        uvicorn.Server(uvicorn_config(config, app, timeout_graceful_shutdown=10)).run(sockets=[listener])

@@ -4,18 +4,18 @@ status  type                       raised by
 400     /problems/malformed        a body that is not JSON
 401     /problems/unauthenticated  no token although one is needed, or an unknown token
 403     /problems/forbidden        a token without the scope
-404     /problems/not-found        an unknown path, or an unknown consumer and topic
+404     /problems/not-found        an unknown path
 405     /problems/method           an unsupported method; `Allow` names the supported ones
 406     /problems/not-acceptable   none of the media types in `Accept` is offered
-409     /problems/late             a newer submission or a rewind came first
 413     /problems/too-large        the body is beyond the limit
 415     /problems/media-type       a body with an unsupported media type or encoding
 422     /problems/invalid          a value is not allowed; `errors` points at it
 429     /problems/too-many         beyond the rate limit; `Retry-After` says how long to wait
 500     /problems/defect           a defect of the server; its log has the trace
-503     /problems/unavailable      the database does not answer
+503     /problems/unavailable      what the server stands on does not answer
 
-A server passes to `install` the status of each of its own errors, and the type where it differs from this table.
+A server passes to `install` the status of each of its own errors, and the type where it differs from this table. What
+its routes may answer is described by `RouteProblems`; 413, 429 and 500 may come from any.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ _KINDS = {
     404: "not-found",
     405: "method",
     406: "not-acceptable",
-    409: "late",
     413: "too-large",
     415: "media-type",
     422: "invalid",
@@ -54,6 +53,26 @@ _KINDS = {
     500: "defect",
     503: "unavailable",
 }
+
+
+_MEANINGS = {
+    401: "no token, or an unknown one",
+    403: "the token lacks the scope",
+    413: "the body is too large",
+    422: "a value is not allowed",
+    429: "too many requests; see Retry-After",
+    500: "a defect of the server",
+}
+
+
+class RouteProblems:
+    """Called with statuses: the problems that a route may answer with, for its OpenAPI description."""
+
+    def __init__(self, meanings: Mapping[int, str]) -> None:
+        self._meanings = {**_MEANINGS, **meanings}
+
+    def __call__(self, *statuses: int) -> dict[int | str, dict[str, Any]]:
+        return {status: {"description": self._meanings[status]} for status in (*statuses, 413, 429, 500)}
 
 
 def problem(

@@ -29,17 +29,17 @@ from typing import Annotated, Any, TypeVar
 import anyio
 import anyio.to_thread
 from fastapi import APIRouter, FastAPI, Path, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST
+from fastapi.responses import JSONResponse
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from httpapi.server import problems
 from httpapi.server.access import needs
+from httpapi.server.application import framework, gated, operations
 from httpapi.server.auth import Scope, Tokens
 from httpapi.server.gate import Gate
-from httpapi.server.limits import RateLimiter
+from httpapi.server.problems import RouteProblems
 from storage.api import content
 from storage.api.batches import Batches
 from storage.api.bodies import (
@@ -67,6 +67,7 @@ from storage.wire import NO_ITEM, NO_NAMESPACE, NamespaceBody, NamespacesBody
 logger = logging.getLogger(__name__)
 
 _PURGED_AT_ONCE = 1_024  # keys: a few milliseconds of a thread
+_REALM = "storage"
 _NO_STORE = {"Cache-Control": "no-store"}
 _RETRY_AFTER_S = "1"
 _KEY_PATTERN = r"^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-][AQgw](==)?|[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]=?)?$"
@@ -92,26 +93,20 @@ Result = TypeVar("Result")
 
 
 def _needs(scope: Scope) -> Any:
-    return needs(scope, "storage", lambda request: f"{request.path_params['namespace']}:{scope}")
+    return needs(scope, _REALM, lambda request: f"{request.path_params['namespace']}:{scope}")
 
 
-def _answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problems that a route may answer with; `problems` fills in their content."""
-    meaning = {
+_answers = RouteProblems(
+    {
         400: "the body cannot be read",
-        401: "no token, or an unknown one",
-        403: "the token lacks the scope",
         404: "no such namespace, or no item",
         406: "no media type that Accept names is offered",
         409: "a newer version is kept",
         413: "too many items or bytes",
         415: "a media type or an encoding that is not understood",
-        422: "a value is not allowed",
-        429: "too many requests; see Retry-After",
-        500: "a defect of the server",
         503: "the back end does not answer; see Retry-After",
     }
-    return {status: {"description": meaning[status]} for status in (*statuses, 413, 429, 500)}
+)
 
 
 class Storage:
@@ -137,7 +132,7 @@ class Storage:
         def route(method: str, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
             router.add_api_route(path, endpoint, methods=[method], operation_id=endpoint.__name__, **more)
 
-        route("GET", "", self.list_namespaces, dependencies=[needs(Scope.READ, "storage")],
+        route("GET", "", self.list_namespaces, dependencies=[needs(Scope.READ, _REALM)],
               response_model=NamespacesBody, responses=_answers(401, 403, 503))  # fmt: skip
         route("GET", "/{namespace}", self.read_namespace, dependencies=read, response_model=NamespaceBody,
               responses=single)  # fmt: skip
@@ -319,53 +314,12 @@ def create_app(backend: Backend, tokens: Tokens, config: StorageServeConfig, clo
             background.cancel_scope.cancel()
         backend.close()
 
-    app = FastAPI(
-        title="Teacup Storage",
-        version="1",
-        description="Arbitrary bytes by key in namespaces, many items a request.",
-        docs_url=None,  # the pages would load scripts from elsewhere
-        redoc_url=None,
-        redirect_slashes=False,
-        lifespan=lifespan,
-    )
+    description = "Arbitrary bytes by key in namespaces, many items per request."
+    app = framework("Teacup Storage", description, lifespan=lifespan)
     problems.install(app, _ERRORS, int(_RETRY_AFTER_S))
     app.include_router(storage.router())
-    app.include_router(_operations(storage))
-    return Gate(
-        app,
-        tokens=tokens,
-        limiter=RateLimiter(config.requests_per_s, config.burst),
-        requests=storage.metrics.requests,
-        max_body_bytes=config.max_body_bytes,
-    )
-
-
-def _operations(storage: Storage) -> APIRouter:
-    """Routes for those who run the server."""
-    router = APIRouter(tags=["operations"])
-
-    @router.get("/livez", response_class=PlainTextResponse, responses=_answers())
-    async def livez() -> str:
-        """The process answers."""
-        return "ok\n"
-
-    @router.get("/readyz", response_class=PlainTextResponse, responses=_answers(503))
-    async def readyz() -> str:
-        """The back end answers as well."""
-        await storage.check()
-        return "ok\n"
-
-    @router.get(
-        "/metrics",
-        response_class=PlainTextResponse,
-        dependencies=[needs(Scope.READ, "storage")],
-        responses=_answers(401, 403),
-    )
-    async def metrics_text() -> Response:
-        """Prometheus' text format."""
-        return Response(storage.metrics.text(), media_type=CONTENT_TYPE_LATEST)
-
-    return router
+    app.include_router(operations(_REALM, storage.check, storage.metrics.text, _answers))
+    return gated(app, config, tokens, storage.metrics.requests)
 
 
 async def _body(request: Request) -> bytes:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from httpapi.server.auth import Scope, Tokens, load_tokens
-from settings.document import Document
+from httpapi.server.auth import Scope
+from httpapi.server.keys import ServerKeys
 from settings.keys import Keys
 from storage.model import Keep, Namespace
 
@@ -44,20 +41,16 @@ class NamespaceSettings(Keys):
         return Namespace(self.name, self.keep, self.bound, self.retention_ms)
 
 
-class StorageServeConfig(Keys):
+class StorageServeConfig(ServerKeys):
     """A server's configuration."""
+
+    token_variables: ClassVar = (READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE)
 
     store: str = Field(description="the back end's URL: lmdb:///var/lib/teacup/storage")
     namespaces: tuple[NamespaceSettings, ...] = Field(min_length=1)
 
-    host: str = "127.0.0.1"
     port: int = Field(default=8720, ge=0, le=65535, description="0: any free port, which the log names")
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
     workers: PositiveInt = Field(default=1, description="processes that share the socket and the store")
-
-    tokens_file: Path | None = None
-    anonymous: frozenset[str] = Field(default=frozenset(), description="scopes that nobody needs a token for")
 
     max_items: PositiveInt = Field(default=10_000, description="items or keys in one request")
     max_body_bytes: PositiveInt = Field(default=32 << 20, description="of a body, also when it is unfolded")
@@ -74,14 +67,11 @@ class StorageServeConfig(Keys):
     stop_within_s: PositiveInt = Field(default=20, description="for requests under way when it is stopped")
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _each_once(self) -> Self:
         names = [one.name for one in self.namespaces]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"namespaces: names must differ, {twice} stand more than once")
-        wrong = sorted(self.anonymous - set(self.scopes))
-        if wrong:
-            raise ValueError(f"anonymous: scopes {wrong} must be of {self.scopes}")
         return self
 
     @property
@@ -89,18 +79,3 @@ class StorageServeConfig(Keys):
         """Every scope that a token may have: for all namespaces, or for one."""
         words = [scope.value for scope in Scope]
         return sorted([*words, *(f"{one.name}:{word}" for one in self.namespaces for word in words)])
-
-    def load_tokens(self, environ: Mapping[str, str]) -> Tokens:
-        """The tokens from the file and the environment. Raises `SettingsInvalid`."""
-        return load_tokens(
-            self.tokens_file,
-            environ,
-            self.anonymous,
-            variables=(READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE),
-            allowed=self.scopes,
-        )
-
-    @classmethod
-    def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> StorageServeConfig:
-        """The configuration from a YAML file. Raises `SettingsInvalid`."""
-        return Document.read(path, environ).as_model(cls)

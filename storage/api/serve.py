@@ -22,7 +22,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from httpapi.server.gate import Gate
-from httpapi.server.listen import listen
+from httpapi.server.serving import listen, url, uvicorn_config
 from kafkaio.now import wall_ms
 from storage.api.app import create_app
 from storage.api.config import StorageServeConfig
@@ -47,14 +47,12 @@ def serve(config: StorageServeConfig) -> None:
     try:
         for settings in config.namespaces:
             backend.state(settings.namespace, wall_ms())
-        listener = listen(config.host, config.port)
+        listener = listen(config)
     except BaseException:
         backend.close()
         raise
-    scheme = "https" if config.tls_certificate else "http"
     with listener:
-        where = f"{scheme}://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
-        logger.info("the storage API listens on %s, workers: %s", where, config.workers)
+        logger.info("the storage API listens on %s, workers: %s", url(config, listener), config.workers)
         if config.workers == 1:
             _collect_garbage_seldom()
             app = create_app(backend, tokens, config, wall_ms)
@@ -67,15 +65,11 @@ def serve(config: StorageServeConfig) -> None:
 
 
 def _uvicorn(config: StorageServeConfig, app: Gate | partial[Gate]) -> uvicorn.Config:
-    return uvicorn.Config(
+    return uvicorn_config(
+        config,
         app,
         factory=config.workers > 1,
         workers=config.workers,
-        access_log=False,  # /metrics counts requests
-        log_config=None,
-        server_header=False,
-        ssl_certfile=config.tls_certificate,
-        ssl_keyfile=config.tls_key,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=config.stop_within_s,
         timeout_worker_healthcheck=_HEALTH_S,

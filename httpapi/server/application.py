@@ -1,0 +1,71 @@
+"""What is around the routes of a server: the framework's settings, routes for operators, the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, Counter
+
+from httpapi.server.access import needs
+from httpapi.server.auth import Scope, Tokens
+from httpapi.server.gate import Gate
+from httpapi.server.keys import ServerKeys
+from httpapi.server.limits import RateLimiter
+from httpapi.server.problems import RouteProblems
+
+
+def framework(title: str, description: str, **more: Any) -> FastAPI:
+    """An application without routes. Its OpenAPI document is served, the pages that show it are not."""
+    return FastAPI(
+        title=title,
+        version="1",
+        description=description,
+        docs_url=None,  # these pages would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        **more,
+    )
+
+
+def gated(app: FastAPI, keys: ServerKeys, tokens: Tokens, requests: Counter) -> Gate:
+    """The application behind the gate that every request passes; `requests` counts them."""
+    return Gate(
+        app,
+        tokens=tokens,
+        limiter=RateLimiter(keys.requests_per_s, keys.burst),
+        requests=requests,
+        max_body_bytes=keys.max_body_bytes,
+    )
+
+
+def operations(
+    realm: str, ready: Callable[[], Awaitable[None]], metrics: Callable[[], bytes], answers: RouteProblems
+) -> APIRouter:
+    """Routes for operators. `ready` raises if the server cannot serve; `metrics`: Prometheus' text format."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/livez", response_class=PlainTextResponse, responses=answers())
+    async def livez() -> str:
+        """Whether the process answers."""
+        return "ok\n"
+
+    @router.get("/readyz", response_class=PlainTextResponse, responses=answers(503))
+    async def readyz() -> str:
+        """Whether what it stands on answers as well."""
+        await ready()
+        return "ok\n"
+
+    @router.get(
+        "/metrics",
+        response_class=PlainTextResponse,
+        dependencies=[needs(Scope.READ, realm)],
+        responses=answers(401, 403),
+    )
+    async def metrics_text() -> Response:
+        """Metrics in Prometheus' text format."""
+        return Response(metrics(), media_type=CONTENT_TYPE_LATEST)
+
+    return router

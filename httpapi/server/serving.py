@@ -1,0 +1,44 @@
+"""The socket of a server, bound before anything else is opened, and the process around its application."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import uvicorn
+
+from httpapi.server.keys import ServerKeys
+from settings.errors import SettingsInvalid
+
+_BACKLOG = 2048
+
+
+def listen(keys: ServerKeys) -> socket.socket:
+    """A listening socket; port 0: any free one. Raises `SettingsInvalid`."""
+    host, port = keys.host, keys.port
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise SettingsInvalid("host, port", [f"cannot listen on host {host!r}, port {port}: {error}"]) from error
+    listener.setblocking(False)
+    return listener
+
+
+def url(keys: ServerKeys, listener: socket.socket) -> str:
+    """Where the server listens, for the log."""
+    host, port = listener.getsockname()[:2]
+    return f"{'https' if keys.tls_certificate else 'http'}://{host}:{port}"
+
+
+def uvicorn_config(keys: ServerKeys, app: Any, **more: Any) -> uvicorn.Config:
+    """How the process serves an application: quietly, as /metrics counts the requests. `more`: uvicorn's settings."""
+    return uvicorn.Config(
+        app,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        ssl_certfile=keys.tls_certificate,
+        ssl_keyfile=keys.tls_key,
+        **more,
+    )
