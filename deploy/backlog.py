@@ -24,7 +24,7 @@ Positions = Mapping[tuple[str, int], int]
 
 
 class Pace:
-    """How fast what is left becomes less, over the last minute. Pure."""
+    """How fast what is left becomes less, over the last minute."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
@@ -93,7 +93,7 @@ class Backlog:
 
 
 def shown_s(seconds: float) -> str:
-    """A duration for people: `42 s`, `3 min 5 s`, `2 h 10 min`. Pure."""
+    """A duration for people: `42 s`, `3 min 5 s`, `2 h 10 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

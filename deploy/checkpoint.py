@@ -10,7 +10,7 @@ import json
 import uuid
 
 from deploy import durable
-from deploy.lock import local_folder
+from deploy.localfolder import local_folder
 from joins.errors import JoinError
 from joins.spec import JoinSpec
 from joins.window.state import Admission

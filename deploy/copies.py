@@ -1,4 +1,4 @@
-"""Copies of records for side topics: dead letters, late and unjoined records, as they were read.
+"""Copies of records for side topics: dead letters, late and unjoined records, as they were read. Pure.
 
 Headers say where a record was (`teacup.topic`, `teacup.left` or `teacup.right`) and why it is here (`teacup.outcome`,
 `teacup.reason`, `teacup.late`). A row that its topic refuses becomes a dead letter about its left record, with what was

@@ -1,4 +1,4 @@
-"""A join job as plain, validated data: what a job file says, and what `deploy.runner` carries out."""
+"""A join job as plain, validated data: what a job file says, and what `deploy.runner` carries out. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dedup.identity import Identity
 from dedup.replayrange import DedupConfig
-from deploy.lock import local_folder
+from deploy.localfolder import local_folder
 from joins.lookup.feed import FeedSpec
 from joins.spec import JoinSpec
 

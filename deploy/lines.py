@@ -113,7 +113,7 @@ class Lines:
 
 
 def fitted(parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
-    """Parts, two spaces apart, in lines of at most `width` columns unless a part alone is wider. Pure."""
+    """Parts, two spaces apart, in lines of at most `width` columns unless a part alone is wider."""
     line = ""
     for part in parts:
         if line and len(line) + 2 + len(part) > width:

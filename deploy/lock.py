@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
+from deploy.localfolder import local_folder
 from kafkaio.exitcode import ExitCode
 
 LOCK_FILE = "teacup.lock"
-_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(?://)?")
 
 
 class CheckpointUnusable(Exception):
@@ -32,14 +30,6 @@ class CheckpointUnusable(Exception):
 
 class CheckpointInUse(CheckpointUnusable):
     """Another process runs on the same checkpoint."""
-
-
-def local_folder(checkpoint: str) -> Path | None:
-    """The folder of a checkpoint given as a path or a `file:` URL; None for every other URL. Pure."""
-    scheme = _SCHEME.match(checkpoint)
-    if scheme is None:
-        return Path(checkpoint)
-    return Path(checkpoint[scheme.end() :]) if scheme[1].lower() == "file" else None
 
 
 @contextmanager

@@ -201,7 +201,7 @@ def _carried_out(spark: SparkSession, job: WindowJob, state: Verdicts) -> list[d
 
 
 def gathered(summaries: Sequence[Mapping[str, Any]], state: Verdicts, seconds: float) -> dict[str, Any]:
-    """One slice over all right partitions. Pure."""
+    """One slice over all right partitions."""
     assert state.under_way is not None
     counts: dict[str, Counter[str]] = {name: Counter() for name in ("reasons", "dead")}
     for one in summaries:
@@ -220,7 +220,7 @@ def gathered(summaries: Sequence[Mapping[str, Any]], state: Verdicts, seconds: f
 
 
 def for_people(report: Mapping[str, Any]) -> str:
-    """One line; rare events are named only if they happened. Pure."""
+    """One line; rare events are named only if they happened."""
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in report["reasons"].items())
     parts = [
         f"slice {report['number']}",

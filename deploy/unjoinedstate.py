@@ -10,7 +10,7 @@ import json
 import fsspec
 
 from deploy import durable
-from deploy.lock import local_folder
+from deploy.localfolder import local_folder
 from joins.errors import SpecChanged
 from joins.lookup.unjoined import REMEDY, Verdicts
 

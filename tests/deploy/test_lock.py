@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.lock import CheckpointInUse, checkpoint_lock, local_folder
+from deploy.lock import CheckpointInUse, checkpoint_lock
 
 _HOLD = """
 import sys
@@ -52,20 +52,3 @@ def test_a_job_that_ended_frees_its_checkpoint(tmp_path: Path) -> None:
 
     with checkpoint_lock(str(tmp_path)):
         pass
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "folder"),
-    [
-        ("/state/x", Path("/state/x")),
-        ("state/x", Path("state/x")),
-        ("file:///state/x", Path("/state/x")),
-        ("file:/state/x", Path("/state/x")),
-        ("s3a://bucket/x", None),
-        ("hdfs://name:8020/x", None),
-        ("dbfs:/x", None),
-    ],
-)
-def test_only_a_path_or_a_file_url_is_local(checkpoint: str, folder: Path | None) -> None:
-    """Remote storage has no lock."""
-    assert local_folder(checkpoint) == folder
