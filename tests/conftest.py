@@ -16,7 +16,7 @@ from deploy.broker import Broker
 
 TopicFactory = Callable[..., str]
 
-SLOW = ("crash", "deploy")  # folders whose tests start jobs as processes of their own
+SLOW = ("crash", "deploy", "test_tutorial.py")  # their tests start jobs as processes of their own
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

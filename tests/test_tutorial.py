@@ -1,17 +1,70 @@
-"""The job file of the tutorial is valid, and its folder and port are those that tests replace."""
+"""The tutorial works: its commands, run in order by one shell on a broker, print what the page shows."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from deploy.broker import free_port
 from deploy.jobfile.load import load_job
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 FOLDER, PORT = "/tmp/teacup-tutorial", "9092"
+END_OF_BLOCK = "---- end of block ----"
+
+
+class Block(NamedTuple):
+    """Commands of the page, and the output shown right after them; None where none is shown."""
+
+    commands: str
+    shown: str | None
+
+
+def blocks(page: str) -> list[Block]:
+    """The `sh` blocks of a page, each with the `text` block that follows it, if one comes before the next `sh`."""
+    found: list[Block] = []
+    for language, text in re.findall(r"^```(sh|text)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
+        if language == "sh":
+            found.append(Block(text, None))
+        else:
+            found[-1] = found[-1]._replace(shown=text)
+    return found
+
+
+def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
+    """Only folder and port are others."""
+    port = str(free_port())
+    page = PAGE.replace(FOLDER, f"{tmp_path}/tutorial").replace(PORT, port)
+    (start_broker, address), *others, (clean_up, _) = blocks(page)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+
+    command = ["bash", "-c", f"exec {start_broker}"]
+    broker = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert broker.stdout is not None
+        assert broker.stdout.readline() == address
+        script = "".join(f"{one.commands}echo '{END_OF_BLOCK}'\n" for one in others)
+        done = subprocess.run(["bash", "-e", "-c", script], env=environment, capture_output=True, text=True)
+    finally:
+        broker.send_signal(signal.SIGINT)
+        broker.communicate(timeout=60)
+    cleaned = subprocess.run(["bash", "-e", "-c", clean_up], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = done.stdout.split(f"{END_OF_BLOCK}\n")
+    for block, output in zip(others, printed, strict=False):
+        assert block.shown is None or output.strip() == block.shown.strip(), f"{block.commands}\n{done.stdout}"
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert not (tmp_path / "tutorial").exists()
 
 
 def test_the_job_file_is_valid(tmp_path: Path) -> None:
