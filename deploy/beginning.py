@@ -14,7 +14,7 @@ from joins.window.stage import ticket_digest
 from joins.window.ticket import Ticket
 from kafkaio import settling
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.fenced import Bucket
+from kafkaio.fenced import OutputBucket
 from kafkaio.receipt import Batch
 
 
@@ -38,6 +38,6 @@ def take_output(job: WindowJob, *, take_over: bool) -> str:
     kafka = {**job.spec.kafka, **job.output.kafka}
     with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:
         count = left.partition_count()  # one bucket per partition of left; their number never falls
-    buckets = [Bucket(job.spec.name, number, job.output.topic) for number in range(count)]
+    buckets = [OutputBucket(job.spec.name, number, job.output.topic) for number in range(count)]
     settling.begin(kafka, buckets, generation, planned, take_over=take_over)
     return generation

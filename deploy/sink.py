@@ -41,7 +41,7 @@ from joins.window.chunks import in_chunks
 from joins.window.stage import SUMMARY, TICKET
 from kafkaio.delivery import AtLeastOnce, Delivery, ExactlyOnce
 from kafkaio.errors import RecordTooLarge
-from kafkaio.fenced import Bucket
+from kafkaio.fenced import OutputBucket
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.headers import BATCH, EXPRESSION, ID, LATE, LEFT, RIGHT
 from kafkaio.now import wall_ms
@@ -113,7 +113,7 @@ class BucketSink:
         topics = (output.topic, output.dead_letter, output.late, output.unmatched, output.unjoined)
         self._limits = limits_of(self._kafka, topics)
         kafka = within_limits(self._kafka, self._limits)
-        bucket = Bucket(spec.name, ticket["bucket"], output.topic)
+        bucket = OutputBucket(spec.name, ticket["bucket"], output.topic)
         batch = Batch(ticket["generation"], ticket["number"], ticket["digest"])
         self._delivery: Delivery = (
             ExactlyOnce(kafka, bucket, batch, in_parts=_repeats(spec)) if output.exactly_once else AtLeastOnce(kafka)

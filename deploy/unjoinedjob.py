@@ -43,7 +43,7 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.eventtime import TimeOf
 from kafkaio.exitcode import ExitCode
-from kafkaio.fenced import Bucket
+from kafkaio.fenced import OutputBucket
 from kafkaio.now import wall_ms
 from kafkaio.opentransaction import wait_until_readable
 from kafkaio.rangereader import open_reader
@@ -143,7 +143,7 @@ def _claim(job: WindowJob, state: Verdicts) -> None:
     """New verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
     assert job.output.unjoined is not None
     kafka = {**committed_only(job.spec.kafka), **job.output.kafka}
-    buckets = [Bucket(verdicts_name(job.spec), p, job.output.unjoined) for p in state.positions]
+    buckets = [OutputBucket(verdicts_name(job.spec), p, job.output.unjoined) for p in state.positions]
     settling.begin(kafka, buckets, state.generation, {}, take_over=True)
 
 

@@ -31,7 +31,7 @@ from confluent_kafka import TopicPartition
 from kafkaio import client, failpoint
 from kafkaio.clients import Clients
 from kafkaio.errors import DeliveryFailed
-from kafkaio.fenced import Bucket, FencedProducer
+from kafkaio.fenced import FencedProducer, OutputBucket
 from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
 from kafkaio.receipt import NOTHING_IN, Batch, Receipt, Standing, needed, standing
@@ -118,7 +118,7 @@ class ExactlyOnce:
     def __init__(
         self,
         kafka: Mapping[str, str],
-        bucket: Bucket,
+        bucket: OutputBucket,
         batch: Batch,
         now_ms: Callable[[], int] = wall_ms,
         *,
@@ -207,7 +207,7 @@ class TransactionalWriter(FencedProducer):
     Raises `KafkaUnavailable`, `Fenced`, `ReceiptRefused`, `KafkaIOError`. After any error it must be closed.
     """
 
-    def __init__(self, kafka: Mapping[str, str], bucket: Bucket, clients: Clients = client) -> None:
+    def __init__(self, kafka: Mapping[str, str], bucket: OutputBucket, clients: Clients = client) -> None:
         super().__init__(kafka, bucket, clients)
         self.used = False
         self.handled: tuple[str, int] | None = None
@@ -261,16 +261,16 @@ class Producers:
 
     def __init__(self, clients: Clients = client) -> None:
         self._clients = clients
-        self._open: PerProcess[tuple[frozenset[tuple[str, str]], Bucket], TransactionalWriter] = PerProcess(
+        self._open: PerProcess[tuple[frozenset[tuple[str, str]], OutputBucket], TransactionalWriter] = PerProcess(
             OPEN_PRODUCERS, TransactionalWriter.close
         )
 
-    def get(self, kafka: Mapping[str, str], bucket: Bucket, defaults: Mapping[str, str]) -> TransactionalWriter:
+    def get(self, kafka: Mapping[str, str], bucket: OutputBucket, defaults: Mapping[str, str]) -> TransactionalWriter:
         """The bucket's producer. A new one gets the properties `kafka`, which override `defaults`."""
         key = (frozenset(kafka.items()), bucket)
         return self._open.get(key, lambda: TransactionalWriter({**defaults, **kafka}, bucket, self._clients))
 
-    def discard(self, kafka: Mapping[str, str], bucket: Bucket) -> None:
+    def discard(self, kafka: Mapping[str, str], bucket: OutputBucket) -> None:
         """Close the bucket's producer, if there is one; the next `get` opens a new one."""
         self._open.discard((frozenset(kafka.items()), bucket))
 

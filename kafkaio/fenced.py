@@ -38,7 +38,7 @@ PREFIX = "teacup."
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class OutputBucket:
     """Whose rows are delivered: a job's bucket, with the topic that its receipt is about.
 
     Its transactional id, which is also the name of its receipt's group, contains neither generation nor batch: it must
@@ -71,7 +71,7 @@ class FencedProducer:
     Raises `KafkaUnavailable`, `KafkaIOError`. After any error it must be closed.
     """
 
-    def __init__(self, kafka: Mapping[str, str], bucket: Bucket, clients: Clients = client) -> None:
+    def __init__(self, kafka: Mapping[str, str], bucket: OutputBucket, clients: Clients = client) -> None:
         self._kafka, self._bucket, self._clients = kafka, bucket, clients
         self._stuck = False
         properties = transactional(kafka)
@@ -164,7 +164,7 @@ class FencedProducer:
             raise TopicMissing(topic)
 
 
-def access_refused(bucket: Bucket, error: KafkaError) -> KafkaIOError | None:
+def access_refused(bucket: OutputBucket, error: KafkaError) -> KafkaIOError | None:
     """The error that names the missing ACL; None if the broker refused something else, or nothing."""
     needed = {
         KafkaError.GROUP_AUTHORIZATION_FAILED: f"Read on group {bucket.group!r}, which holds the receipt",
@@ -178,7 +178,7 @@ def access_refused(bucket: Bucket, error: KafkaError) -> KafkaIOError | None:
     )
 
 
-def settle(kafka: Mapping[str, str], buckets: Sequence[Bucket], clients: Clients = client) -> None:
+def settle(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients = client) -> None:
     """Fence every earlier writer of these buckets and abort its open transaction, as a job does before it begins.
 
     Readers of committed records wait for an open transaction; without this they would wait until it times out.

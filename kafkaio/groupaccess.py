@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from confluent_kafka import KafkaError, KafkaException
 
 from kafkaio import client
-from kafkaio.fenced import Bucket, access_refused
+from kafkaio.fenced import OutputBucket, access_refused
 
 log = logging.getLogger("kafkaio.groupaccess")
 
@@ -24,7 +24,7 @@ ANSWERED_WITHIN_S = 10.0
 _STARTED_WITHIN_S = 20.0
 
 
-def check_access(kafka: Mapping[str, str], buckets: Sequence[Bucket]) -> None:
+def check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket]) -> None:
     """Raises the `KafkaIOError` that names group and ACL if the broker refuses one; returns if nobody answers."""
     by_group = {bucket.group: bucket for bucket in buckets}
     pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))

@@ -14,11 +14,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from kafkaio import client
 from kafkaio.clients import Clients
 from kafkaio.errors import KafkaIOError
-from kafkaio.fenced import Bucket, access_refused
+from kafkaio.fenced import OutputBucket, access_refused
 from kafkaio.receipt import Receipt
 
 
-def read_receipt(kafka: Mapping[str, str], bucket: Bucket, clients: Clients = client) -> tuple[Receipt | None, Any]:
+def read_receipt(
+    kafka: Mapping[str, str], bucket: OutputBucket, clients: Clients = client
+) -> tuple[Receipt | None, Any]:
     """The current receipt, and what a transaction needs to commit the next one.
 
     Raises `KafkaUnavailable`, `ReceiptRefused`, `KafkaIOError`.
@@ -43,5 +45,5 @@ def read_receipt(kafka: Mapping[str, str], bucket: Bucket, clients: Clients = cl
         consumer.close()
 
 
-def _translated(error: KafkaError, bucket: Bucket) -> KafkaIOError:
+def _translated(error: KafkaError, bucket: OutputBucket) -> KafkaIOError:
     return access_refused(bucket, error) or client.translate(error, "look-up of the receipt", bucket.topic)

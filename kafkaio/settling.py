@@ -23,7 +23,7 @@ from kafkaio.bounded import within
 from kafkaio.clients import Clients
 from kafkaio.delivery import TransactionalWriter
 from kafkaio.errors import Fenced
-from kafkaio.fenced import Bucket, settle
+from kafkaio.fenced import OutputBucket, settle
 from kafkaio.groupaccess import check_access
 from kafkaio.now import wall_ms
 from kafkaio.receipt import Batch, Receipt, check_start
@@ -37,7 +37,7 @@ ASK_AFTER_S = 3.0
 
 def begin(
     kafka: Mapping[str, str],
-    buckets: Sequence[Bucket],
+    buckets: Sequence[OutputBucket],
     generation: str,
     planned: Mapping[int, Batch],
     *,
@@ -64,7 +64,7 @@ def begin(
         settle(kafka, buckets, clients)
 
 
-def _check_access(kafka: Mapping[str, str], buckets: Sequence[Bucket], clients: Clients) -> None:
+def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients) -> None:
     """If the first receipt does not arrive, find out why; the read itself only learns that nobody answers."""
     try:
         within(ASK_AFTER_S, lambda: read_receipt(kafka, buckets[0], clients))
@@ -73,8 +73,8 @@ def _check_access(kafka: Mapping[str, str], buckets: Sequence[Bucket], clients: 
 
 
 def _claim(
-    opened: Callable[[Bucket], TransactionalWriter],
-    bucket: Bucket,
+    opened: Callable[[OutputBucket], TransactionalWriter],
+    bucket: OutputBucket,
     generation: str,
     now_ms: Callable[[], int],
     *,

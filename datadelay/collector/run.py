@@ -64,7 +64,7 @@ SUBMIT_RESERVE_S = 10.0
 _STORE_TIMEOUT_S = (2.0, 5.0)
 
 
-class ExitCode(IntEnum):
+class CollectorExit(IntEnum):
     """The exit code for cron; see the module's docstring."""
 
     OK = 0
@@ -76,17 +76,17 @@ class ExitCode(IntEnum):
 
 
 def collect(path: Path) -> int:
-    """Run once as configured by `path` (YAML); returns an `ExitCode`. All failures are logged."""
+    """Run once as configured by `path` (YAML); returns a `CollectorExit`. All failures are logged."""
     try:
         config = CollectorConfig.load(path)
         with _locked(config.lock_file) as locked:
             if not locked:
                 logger.error("%s is locked: the run before has not ended; nothing was done", config.lock_file)
-                return ExitCode.LOCKED
+                return CollectorExit.LOCKED
             return run(config)
     except (ConfigInvalid, SettingsInvalid) as error:
         logger.error("%s", error)
-        return ExitCode.CONFIG
+        return CollectorExit.CONFIG
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class TaskOutcome:
     failure: str | None = None
 
 
-def run(config: CollectorConfig) -> ExitCode:
+def run(config: CollectorConfig) -> CollectorExit:
     """Collect and submit. Raises `ConfigInvalid` before anything is read."""
     started, begun_ms = time.monotonic(), wall_ms()
     look_until = started + config.deadline_s - min(SUBMIT_RESERVE_S, config.deadline_s / 2)
@@ -119,7 +119,7 @@ def run(config: CollectorConfig) -> ExitCode:
     tasks = _tasks(config)
     with DelayClient(config.api.url, config.api.token, retries=1, read_timeout_s=3.0, verify=verify) as api:
         outcomes = _start(config, tasks)
-        codes = {ExitCode.OK}
+        codes = {CollectorExit.OK}
         waiting = {task.name: task for task in tasks}
         while waiting:
             try:
@@ -128,17 +128,17 @@ def run(config: CollectorConfig) -> ExitCode:
                 break
             del waiting[outcome.task.name]
             codes.add(_submit(api, outcome, begun_ms))
-            if ExitCode.API in codes:
-                return ExitCode.API
+            if CollectorExit.API in codes:
+                return CollectorExit.API
         for task in waiting.values():
             brokers = config.kafka_of(task.consumer).get("bootstrap.servers", "its brokers")
             reason = (
                 f"not done within the collector's deadline of {config.deadline_s:g} s; slow or not reachable: Kafka at "
                 f"{brokers}, or where the positions are kept ({task.consumer.positions.kind})"
             )
-            codes |= {ExitCode.DEADLINE, _submit(api, TaskOutcome(task, None, reason), begun_ms)}
-            if ExitCode.API in codes:
-                return ExitCode.API
+            codes |= {CollectorExit.DEADLINE, _submit(api, TaskOutcome(task, None, reason), begun_ms)}
+            if CollectorExit.API in codes:
+                return CollectorExit.API
     if not waiting:
         for positions in {id(task.positions): task.positions for task in tasks}.values():
             positions.close()
@@ -248,19 +248,19 @@ def _store_generation(store: StoreSettings | None) -> str | None:
         ) from error
 
 
-def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> ExitCode:
+def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> CollectorExit:
     """Submit one topic and log what readers now see."""
     task = outcome.task
     try:
         delay = api.submit(outcome.found or _failure(api, outcome, begun_ms))
     except (SubmissionInvalid, SubmissionLate, CallFailed) as error:
         logger.error("%s: not submitted: %s", task.name, error)
-        return ExitCode.API
+        return CollectorExit.API
     if delay.state is DelayState.UNKNOWN or delay.consumed_until_ms is None:
         logger.warning("%s: unknown: %s", task.name, delay.reason)
-        return ExitCode.UNKNOWN
+        return CollectorExit.UNKNOWN
     logger.info("%s: %s, consumed until %s", task.name, delay.state, iso(delay.consumed_until_ms))
-    return ExitCode.OK
+    return CollectorExit.OK
 
 
 def _failure(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> Submission:

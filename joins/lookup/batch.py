@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from joins.errors import DataLoss
 from joins.lookup.spec import LookupSpec
-from joins.window.batch import BatchReader, GiveBack, Newest, Summary
+from joins.window.batch import BatchReader, BucketSummary, GiveBack, Newest
 from joins.window.facts import BucketFacts
 from joins.window.intake import Intake
 from joins.window.slices import Slice
@@ -65,7 +65,7 @@ def at_once(look_up: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
 
 
 @dataclass(slots=True)
-class LookupSummary(Summary):
+class LookupSummary(BucketSummary):
     """looked_up: unique keys requested; found: right records returned; held_by: whose delay bounds left."""
 
     looked_up: int = 0

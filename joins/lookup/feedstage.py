@@ -62,7 +62,7 @@ class FeedTicket:
 
 
 @dataclass(slots=True)
-class Summary:
+class FeedSummary:
     """Counts of one task's records. read = stored + conflict + null_key + dead (rejected ones are dead)."""
 
     partition: int
@@ -88,10 +88,12 @@ class FeedTask:
 
     def __init__(self, spec: FeedSpec, ticket: FeedTicket) -> None:
         self._spec, self._ticket = spec, ticket
-        self._summary = Summary(ticket.partition, ticket.number, ticket.parts, ticket.end, newest_ms=ticket.newest_ms)
+        self._summary = FeedSummary(
+            ticket.partition, ticket.number, ticket.parts, ticket.end, newest_ms=ticket.newest_ms
+        )
         self._store = store_of(spec)
 
-    def carry_out(self) -> Summary:
+    def carry_out(self) -> FeedSummary:
         spec, ticket, summary = self._spec, self._ticket, self._summary
         reader = open_reader(spec.right.topic, spec.kafka)
         under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []

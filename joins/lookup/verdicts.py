@@ -43,7 +43,7 @@ class JoinedOffsets:
 
 
 @dataclass(slots=True)
-class Summary:
+class SliceSummary:
     """read = joined + rows (by outcome) + dead + before_start; the slice ended at `reached`."""
 
     bucket: int
@@ -66,7 +66,7 @@ class PartitionVerdicts:
     def __init__(self, spec: JoinSpec, one: RightSlice, partition: int, begin_ms: int, joined: JoinedOffsets) -> None:
         self._spec, self._slice, self._begin_ms, self._joined = spec, one, begin_ms, joined
         share = one.right[partition]
-        self.summary = Summary(partition, share.number, share.end)
+        self.summary = SliceSummary(partition, share.number, share.end)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
         """The unjoined records (`records.ROW`) among the readable records of the share, in offset order."""

@@ -18,7 +18,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """What is at an offset. Only data is ever read; everything except gaps has a time in the broker's index."""
 
     DATA = "data"
@@ -41,7 +41,7 @@ class Event:
     value: bytes | None
     appended_ms: int
     readable_ms: int
-    kind: Kind = Kind.DATA
+    kind: EventKind = EventKind.DATA
     lies: bool = False
 
     def is_future(self, max_future_skew_ms: int) -> bool:
@@ -81,14 +81,14 @@ class TopicHistory:
         return TopicHistory(
             self.topic,
             tuple(
-                tuple(replace(event, kind=Kind.GAP) if event.lies else event for event in events)
+                tuple(replace(event, kind=EventKind.GAP) if event.lies else event for event in events)
                 for events in self.partitions
             ),
         )
 
     def records(self) -> Iterator[Event]:
         """Everything that is ever readable, including records from the future: by partition, then by offset."""
-        return (event for events in self.partitions for event in events if event.kind is Kind.DATA)
+        return (event for events in self.partitions for event in events if event.kind is EventKind.DATA)
 
     def events(self) -> Iterator[Event]:
         """What is at every offset, by partition, then by offset."""
@@ -145,7 +145,9 @@ class History:
 
 def _data(events: tuple[Event, ...], ceiling_ms: int | None) -> Iterator[Event]:
     return (
-        event for event in events if event.kind is Kind.DATA and (ceiling_ms is None or event.time_ms <= ceiling_ms)
+        event
+        for event in events
+        if event.kind is EventKind.DATA and (ceiling_ms is None or event.time_ms <= ceiling_ms)
     )
 
 

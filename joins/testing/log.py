@@ -25,7 +25,7 @@ from itertools import islice
 
 import pyarrow as pa
 
-from joins.testing.history import Event, Kind, TopicHistory
+from joins.testing.history import Event, EventKind, TopicHistory
 from kafkaio.blocksearch import Timed, block_size, borne_out, search
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
 from kafkaio.eventtime import LOG_APPEND_TIME, OUTLIERS, typical
@@ -145,7 +145,7 @@ class SimulatedLog:
                 f"end: {end} is above the last stable offset {ends.stable} of {self.topic}-{partition}; "
                 "read what was readable when the ends were listed"
             )
-        events = [event for event in self.history.partitions[partition][start:end] if event.kind is Kind.DATA]
+        events = [event for event in self.history.partitions[partition][start:end] if event.kind is EventKind.DATA]
         stamp = CREATE_TIME if self.exact_index else LOG_APPEND_TIME
         columns: list[list[object]] = [
             [event.partition for event in events],
@@ -167,7 +167,7 @@ class SimulatedLog:
             raise KafkaUnavailable(f"{self.topic}: set to fail; {self._failures} more calls will")
 
     def _timestamp_ms(self, event: Event) -> int:
-        return event.time_ms if self.exact_index or event.kind is Kind.MARKER else event.appended_ms
+        return event.time_ms if self.exact_index or event.kind is EventKind.MARKER else event.appended_ms
 
     def _start(self, partition: int) -> int:
         return self._starts.get(partition, 0)
@@ -185,7 +185,7 @@ class SimulatedLog:
     def _indexed(self, partition: int) -> list[Event]:
         ends = self._ends(partition)
         events = self.history.partitions[partition][ends.start : ends.high]
-        return [event for event in events if event.kind is not Kind.GAP]
+        return [event for event in events if event.kind is not EventKind.GAP]
 
     def _index(self, partition: int, time_ms: int) -> int:
         hits = (event.offset for event in self._indexed(partition) if self._timestamp_ms(event) >= time_ms)
@@ -199,7 +199,7 @@ class SimulatedLog:
         event = self.history.partitions[partition][offset]
         if not self.exact_index:
             ceiling_ms = min(ceiling_ms, event.appended_ms + self.max_future_skew_ms)
-        return event.time_ms if event.kind is Kind.DATA and 0 <= event.time_ms <= ceiling_ms else None
+        return event.time_ms if event.kind is EventKind.DATA and 0 <= event.time_ms <= ceiling_ms else None
 
     def _by_index(self, partition: int, query: TimeQuery, ceiling_ms: int) -> TimeAnswer | None:
         """What the index says; None if it cannot be trusted."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from joins.spec import Format, Side
-from joins.testing.history import Event, Kind
+from joins.testing.history import Event, EventKind
 
 LIARS_KEY = b"liar"
 NULL_KEY = -1
@@ -108,7 +108,7 @@ class Stage:
 @dataclass(slots=True)
 class _Append:
     step: Step
-    kind: Kind
+    kind: EventKind
     appended_ms: int
     readable_ms: int
 
@@ -119,7 +119,7 @@ def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ..
     for offset, append in enumerate(_appends(_believable(steps, stage.outliers), stage)):
         _, _, who, what = append.step
         time_ms = _time_ms(append, stage)
-        carries = append.kind in (Kind.DATA, Kind.ABORTED)
+        carries = append.kind in (EventKind.DATA, EventKind.ABORTED)
         lies = carries and what in LIES
         events.append(
             Event(
@@ -157,35 +157,35 @@ def _appends(steps: Sequence[Step], stage: Stage) -> list[_Append]:
     now_ms = stage.first_ms + stage.shift_ms
     opened: int | None = None
 
-    def close(first: int, at_ms: int, kind: Kind, step: Step) -> None:
+    def close(first: int, at_ms: int, kind: EventKind, step: Step) -> None:
         for append in appends[first:]:
             append.readable_ms = at_ms
             if append.step[3] is What.IN_TRANSACTION:
                 append.kind = kind
-        appends.append(_Append(step, Kind.MARKER, at_ms, at_ms))
+        appends.append(_Append(step, EventKind.MARKER, at_ms, at_ms))
 
     for step in steps:
         gap_ms, _, _, what = step
         now_ms += gap_ms
         if opened is not None and now_ms > (end_ms := appends[opened].appended_ms + stage.open_ms):
-            close(opened, end_ms, Kind.DATA, step)
+            close(opened, end_ms, EventKind.DATA, step)
             opened = None
         if what in (What.COMMIT, What.ABORT):
             if opened is not None:
-                close(opened, now_ms, Kind.DATA if what is What.COMMIT else Kind.ABORTED, step)
+                close(opened, now_ms, EventKind.DATA if what is What.COMMIT else EventKind.ABORTED, step)
                 opened = None
             continue
         if what is What.IN_TRANSACTION and opened is None:
             opened = len(appends)
-        appends.append(_Append(step, Kind.GAP if what is What.GAP else Kind.DATA, now_ms, now_ms))
+        appends.append(_Append(step, EventKind.GAP if what is What.GAP else EventKind.DATA, now_ms, now_ms))
     if opened is not None:
-        close(opened, appends[opened].appended_ms + stage.open_ms, Kind.DATA, steps[-1])
+        close(opened, appends[opened].appended_ms + stage.open_ms, EventKind.DATA, steps[-1])
     return appends
 
 
 def _time_ms(append: _Append, stage: Stage) -> int:
     _, lag, _, what = append.step
-    if append.kind is Kind.MARKER:
+    if append.kind is EventKind.MARKER:
         return append.appended_ms
     if what is What.FUTURE:
         return append.appended_ms + stage.future_ms

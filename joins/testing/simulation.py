@@ -23,7 +23,7 @@ from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Position, Result
 from joins.testing.strategies import Admit, Advance, Cut, Restart, Retry, WrongClock
 from joins.window.admission import Planned, Watch, admit
-from joins.window.batch import Summary, find_facts
+from joins.window.batch import BucketSummary, find_facts
 from joins.window.bolt import JoinBolt
 from joins.window.facts import BucketFacts
 from joins.window.guard import check_ends, check_topics
@@ -258,7 +258,7 @@ class Simulation:
     def _carry_out(self, state: Admission) -> Iterator[pl.DataFrame]:
         window = 0
         for ticket in self._tickets(state).values():
-            summaries: list[Summary] = []
+            summaries: list[BucketSummary] = []
             yield from self._bolt.carry_out(ticket, summaries.append)
             window += summaries[0].window_records
             self.run.restored[summaries[0].restored] += 1

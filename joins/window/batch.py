@@ -43,7 +43,7 @@ Newest = dict[tuple[str, int], int]
 
 
 @dataclass(slots=True)
-class Summary:
+class BucketSummary:
     """What a bucket's batch did; one goes back to the driver per bucket and batch.
 
     rows        by outcome; `late` counts copies of late right records
@@ -221,7 +221,7 @@ class BatchJoin:
         self._bucket, self._window = ticket.bucket, window
         self._reader = BatchReader(spec, ticket, read, give_back)
         self._newest = {} if newest is None else newest
-        self.summary = Summary.of(ticket)
+        self.summary = BucketSummary.of(ticket)
         self.slice: Slice | None = None
         self.joined: dict[int, dict[int, I64]] = {}
         self.facts = BucketFacts()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import polars as pl
 
 from joins.spec import JoinSpec
-from joins.window.batch import BatchJoin, GiveBack, Read, Summary
+from joins.window.batch import BatchJoin, BucketSummary, GiveBack, Read
 from joins.window.bounds import low_end
 from joins.window.restore import Kept, SliceStore, restore
 from joins.window.slices import Slice
@@ -41,7 +41,7 @@ class JoinBolt:
         self._buckets_kept = buckets_kept
         self._windows: OrderedDict[tuple[str, int], Kept] = OrderedDict()
 
-    def carry_out(self, ticket: Ticket, done: Callable[[Summary], None]) -> Iterator[pl.DataFrame]:
+    def carry_out(self, ticket: Ticket, done: Callable[[BucketSummary], None]) -> Iterator[pl.DataFrame]:
         """The rows of a ticket (`records.ROW`); `done` is called with the summary after the last of them."""
         spec, bucket = self._spec, ticket.bucket
         key = (ticket.generation, bucket.number)

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from joins.spec import JoinSpec
-from joins.window.batch import Summary
+from joins.window.batch import BucketSummary
 from joins.window.bolt import JoinBolt
 from joins.window.chunks import in_chunks
 from joins.window.folders import bucket_folder, own_folder
@@ -25,7 +25,7 @@ from kafkaio.rangereader import open_reader
 from kafkaio.receipt import digest_of
 
 SUMMARY = "summary"
-"""The outcome of the one row per ticket that reports on it: its reason holds the bucket's `Summary` as JSON."""
+"""The outcome of the one row per ticket that reports on it: its reason holds the bucket's `BucketSummary` as JSON."""
 
 TICKET = "ticket"
 """The outcome of the row before a ticket's rows: its reason holds as JSON what delivery needs of the ticket."""
@@ -52,7 +52,7 @@ def join_stage(spec: JoinSpec, windows: Path | None = None) -> Callable[[Iterabl
 def _rows_of(spec: JoinSpec, windows: Path | None, ticket: Ticket) -> Batches:
     _prefetch(spec, ticket)
     windows = windows or own_folder()
-    summaries: list[Summary] = []
+    summaries: list[BucketSummary] = []
     yield from ticket_row(ticket, spec).to_arrow().to_batches()
     bolt = _bolts.get((spec.name, ticket.generation, windows), lambda: _bolt(spec, ticket.generation, windows))
     for rows in bolt.carry_out(ticket, summaries.append):
@@ -78,7 +78,7 @@ def ticket_row(ticket: Ticket, spec: JoinSpec) -> pl.DataFrame:
     return pl.DataFrame([{"outcome": TICKET, "reason": json.dumps(about), "late": False}], schema=ROW)
 
 
-def summary_row(summary: Summary) -> pl.DataFrame:
+def summary_row(summary: BucketSummary) -> pl.DataFrame:
     values = {"outcome": SUMMARY, "reason": json.dumps(summary.to_json()), "late": False}
     return pl.DataFrame([values], schema=ROW)
 

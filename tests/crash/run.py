@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.exitcode import ExitCode
-from kafkaio.fenced import Bucket
+from kafkaio.fenced import OutputBucket
 from kafkaio.groups import GroupOffsets
 from tests.crash.checks import open_transaction
 from tests.crash.jobs import ROLES, job_of
@@ -275,7 +275,7 @@ class Run:
             return  # no receipts
         receipts = []
         for number in range(PARTITIONS):
-            with closing(GroupOffsets(Bucket(self._name, number, self._out).group, self.kafka)) as group:
+            with closing(GroupOffsets(OutputBucket(self._name, number, self._out).group, self.kafka)) as group:
                 receipts.append(group.read([(self._out, 0)]))
         if not all(all(one.values()) for one in receipts):
             raise self._violation(f"a receipt is missing: {receipts}")

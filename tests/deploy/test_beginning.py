@@ -21,7 +21,7 @@ from joins.window.ticket import Ticket
 from kafkaio.delivery import TransactionalWriter
 from kafkaio.errors import Fenced
 from kafkaio.exitcode import ExitCode
-from kafkaio.fenced import Bucket
+from kafkaio.fenced import OutputBucket
 from kafkaio.receipt import Receipt
 from kafkaio.receiptgroup import read_receipt
 from sparkio.checkpoint import ends_in
@@ -85,7 +85,7 @@ def newest(checkpoint):
 
 def delivered(kafka, job):
     """The newest batch that has a receipt; batches without rows leave none."""
-    buckets = [Bucket(job["name"], number, job["output"]["topic"]) for number in (0, 1)]
+    buckets = [OutputBucket(job["name"], number, job["output"]["topic"]) for number in (0, 1)]
     return max(read_receipt(kafka, bucket)[0].number for bucket in buckets)
 
 
@@ -223,7 +223,7 @@ def test_the_driver_and_the_tasks_agree_on_the_digest(kafka, job, tmp_path):
 
     delivered = []
     for ticket in Ticket.all_of(admission):
-        bucket = Bucket(content["name"], ticket.bucket.number, content["output"]["topic"])
+        bucket = OutputBucket(content["name"], ticket.bucket.number, content["output"]["topic"])
         receipt, _ = read_receipt(kafka, bucket)
         if receipt.number == admission.number:
             delivered.append(receipt.digest == ticket_digest(ticket, made.spec))
@@ -238,7 +238,7 @@ def test_an_attempt_of_an_old_checkpoint_finds_the_claim_of_the_new_one(kafka, j
     content = job()
     fill(kafka, content, 0, 20)
     assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
-    bucket = Bucket(content["name"], 0, content["output"]["topic"])
+    bucket = OutputBucket(content["name"], 0, content["output"]["topic"])
 
     with closing(TransactionalWriter(kafka, bucket)) as old:
         old.write(bucket.topic, None, [b"late"], None, [0])

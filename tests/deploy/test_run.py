@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import workload
 from kafkaio.exitcode import ExitCode
-from kafkaio.fenced import Bucket
+from kafkaio.fenced import OutputBucket
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from tests.deploy.jobprocess import JobProcess, records, uncommitted
@@ -253,7 +253,7 @@ def test_topics_that_differ_in_partitions_are_refused_before_the_output_is_claim
 
     assert refused.ended() == ExitCode.NOT_CO_PARTITIONED
     assert "has 5: a key must be in the same partition of both" in refused.told()
-    with closing(GroupOffsets(Bucket(content["name"], 0, content["output"]["topic"]).group, kafka)) as receipts:
+    with closing(GroupOffsets(OutputBucket(content["name"], 0, content["output"]["topic"]).group, kafka)) as receipts:
         assert receipts.read([(content["output"]["topic"], 0)]) == {(content["output"]["topic"], 0): None}
 
 

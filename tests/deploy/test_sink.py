@@ -21,7 +21,7 @@ from joins.window.records import ROW
 from joins.window.stage import SUMMARY, TICKET
 from kafkaio import delivery
 from kafkaio.errors import ReceiptRefused
-from kafkaio.fenced import Bucket, settle
+from kafkaio.fenced import OutputBucket, settle
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.deploy.jobprocess import records
@@ -76,7 +76,7 @@ def committed(kafka: dict[str, str], topic: str, of: str | None = None) -> list[
 
     of   the job's output topic, if it is another one
     """
-    settle(kafka, [Bucket(of or topic, 0, of or topic)])
+    settle(kafka, [OutputBucket(of or topic, 0, of or topic)])
     return records(kafka, topic)
 
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 from deploy.broker import Broker, free_port
 from kafkaio import settling
 from kafkaio.errors import KafkaIOError
-from kafkaio.fenced import Bucket
+from kafkaio.fenced import OutputBucket
 from kafkaio.receiptgroup import read_receipt
 
 
@@ -59,7 +59,7 @@ def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
     """Group, then transactional id, until all are granted. Nobody waits a minute for a broker that has answered."""
     kafka, admin = guarded
     admin.create_topics([NewTopic("out", 1, 1)])["out"].result(60)
-    bucket = Bucket("job", 0, "out")
+    bucket = OutputBucket("job", 0, "out")
 
     def grant(kind: ResourceType, name: str, operation: AclOperation, pattern: ResourcePatternType) -> None:
         binding = AclBinding(kind, name, pattern, "User:teacup", "*", operation, AclPermissionType.ALLOW)

@@ -13,7 +13,7 @@ from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery import PART_BYTES, AtLeastOnce, ExactlyOnce, TransactionalWriter
 from kafkaio.errors import BatchDiffers, DeliveryFailed, Fenced, KafkaIOError, ReceiptRefused, TopicMissing
-from kafkaio.fenced import Bucket, settle
+from kafkaio.fenced import OutputBucket, settle
 from kafkaio.rangereader import RangeReader
 from kafkaio.receipt import Batch, Receipt, standing
 
@@ -28,7 +28,7 @@ def kafka(broker):
 @pytest.fixture
 def bucket(topic_factory):
     topic = topic_factory(1, prefix="out")
-    return Bucket(f"job-{topic}", 0, topic)
+    return OutputBucket(f"job-{topic}", 0, topic)
 
 
 def committed(kafka, topic):
@@ -322,7 +322,7 @@ def test_a_batch_that_was_planned_again_is_not_taken_for_the_one_that_is_in(kafk
 
 def test_jobs_of_one_name_with_other_outputs_leave_each_other_alone(kafka, bucket, topic_factory):
     """They used to fence each other for ever."""
-    other = Bucket(bucket.job, bucket.number, topic_factory(1, prefix="other"))
+    other = OutputBucket(bucket.job, bucket.number, topic_factory(1, prefix="other"))
     mine = TransactionalWriter(kafka, bucket)
     mine.write(bucket.topic, None, [b"mine"], None, [0])
 
@@ -407,7 +407,7 @@ def test_a_producer_is_let_go_of_though_no_broker_answers():
         kafka = {"bootstrap.servers": broker.bootstrap}
         admin = AdminClient(kafka)
         admin.create_topics([NewTopic("out", 1, 1)])["out"].result(30)
-        bucket = Bucket("job", 0, "out")
+        bucket = OutputBucket("job", 0, "out")
         writer = TransactionalWriter({**kafka, "transaction.timeout.ms": "60000"}, bucket)
         writer.write("out", None, [b"half"], None, [0])
         writer.writer.flush()

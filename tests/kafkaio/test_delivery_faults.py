@@ -18,7 +18,7 @@ from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery import AtLeastOnce, ExactlyOnce
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
-from kafkaio.fenced import Bucket
+from kafkaio.fenced import OutputBucket
 from kafkaio.receipt import Batch
 from tests.kafkaio.test_delivery import committed
 from tests.support.wireproxy import Action, Api, Fault, Side, WireProxy
@@ -43,11 +43,11 @@ class Wire:
             "delivery.timeout.ms": "4000",
         }
 
-    def bucket(self) -> Bucket:
+    def bucket(self) -> OutputBucket:
         """A bucket with its own output topic."""
         topic = f"out-{uuid.uuid4().hex[:8]}"
         self._admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(60)
-        return Bucket(f"job-{topic}", 0, topic)
+        return OutputBucket(f"job-{topic}", 0, topic)
 
 
 def settled(wire: Wire, topic: str) -> list[bytes]:
@@ -77,7 +77,7 @@ def wire(parts: Wire) -> Iterator[Wire]:
 class Attempt:
     """One attempt at a batch, step by step, as a task makes it."""
 
-    def __init__(self, wire: Wire, bucket: Bucket, number: int = 1) -> None:
+    def __init__(self, wire: Wire, bucket: OutputBucket, number: int = 1) -> None:
         self.delivery = ExactlyOnce(wire.faulty, bucket, Batch("g", number, "d"))
         self._topic = bucket.topic
         self._written = 0
@@ -96,7 +96,7 @@ class Attempt:
             self.commit()
 
 
-def delivered(wire: Wire, bucket: Bucket, attempts: int = 6) -> list[BaseException]:
+def delivered(wire: Wire, bucket: OutputBucket, attempts: int = 6) -> list[BaseException]:
     """Tries the batch until it is delivered, as Spark does; returns the errors of the failed attempts."""
     failures: list[BaseException] = []
     for _ in range(attempts):
@@ -169,7 +169,7 @@ def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_part(wire
     assert settled(wire, bucket.topic) == VALUES
 
 
-def _released_amid(wire: Wire, bucket: Bucket, held: Fault, attempt: Attempt) -> list[bytes]:
+def _released_amid(wire: Wire, bucket: OutputBucket, held: Fault, attempt: Attempt) -> list[bytes]:
     """Release a commit while the attempt's transaction is open and has rows; returns what readers see then."""
     attempt.delivery._transactions.writer.producer.flush(10)
     answered = wire.proxy.inject(Api.END_TXN, Side.RESPONSE, Action.DELAY)

@@ -26,12 +26,12 @@ from hypothesis import strategies as st
 from kafkaio import delivery, fenced, receipt, settling, writer
 from kafkaio.delivery import ExactlyOnce, TransactionalWriter
 from kafkaio.errors import KafkaIOError, OutputTaken, ReceiptRefused
-from kafkaio.fenced import Bucket, FencedProducer
+from kafkaio.fenced import FencedProducer, OutputBucket
 from kafkaio.receipt import NOTHING_IN, Batch, Receipt
 from kafkaio.receiptgroup import read_receipt
 from tests.kafkaio.simulatedcluster import Cluster, Fate, Worker
 
-BUCKET = Bucket("job", 0, "out")
+BUCKET = OutputBucket("job", 0, "out")
 KAFKA = {"bootstrap.servers": "simulated", "retry.backoff.ms": "1000000"}  # only drawn faults repeat requests
 BATCHES = 3
 WORKERS = 3

@@ -16,7 +16,7 @@ from kafkaio import client
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery import ExactlyOnce
 from kafkaio.errors import KafkaIOError
-from kafkaio.fenced import Bucket, settle
+from kafkaio.fenced import OutputBucket, settle
 from kafkaio.groups import GroupOffsets
 from kafkaio.rangereader import RangeReader
 from kafkaio.receipt import Batch
@@ -71,7 +71,7 @@ def test_every_client_takes_tls_and_sasl(secured: dict[str, str], caplog: pytest
     writer.write("safe", [b"k"], [b"at least once"], timestamps=[1])
     writer.flush()
     writer.close()
-    bucket = Bucket("job", 0, "safe")
+    bucket = OutputBucket("job", 0, "safe")
     settle(secured, [bucket])
     delivery = ExactlyOnce(secured, bucket, Batch("g", 1, "d"))
     delivery.standing()

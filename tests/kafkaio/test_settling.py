@@ -9,7 +9,7 @@ import pytest
 from kafkaio import settling
 from kafkaio.delivery import TransactionalWriter
 from kafkaio.errors import OutputTaken, ReceiptRefused
-from kafkaio.fenced import Bucket
+from kafkaio.fenced import OutputBucket
 from kafkaio.receipt import Batch, Receipt
 from kafkaio.receiptgroup import read_receipt
 from tests.kafkaio.test_delivery import attempt, committed
@@ -18,7 +18,7 @@ from tests.kafkaio.test_delivery import attempt, committed
 @pytest.fixture
 def buckets(topic_factory):
     topic = topic_factory(1, prefix="out")
-    return [Bucket(f"job-{topic}", number, topic) for number in (0, 1)]
+    return [OutputBucket(f"job-{topic}", number, topic) for number in (0, 1)]
 
 
 def generations(kafka, buckets):

@@ -19,7 +19,7 @@ from datadelay.model import Submission
 from datadelay.positions import Committed
 from datadelay.progress import Idle
 from joins.spec import JoinSpec
-from joins.testing.history import Kind, TopicHistory
+from joins.testing.history import EventKind, TopicHistory
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
 from kafkaio.blocksearch import block_size
@@ -79,7 +79,7 @@ class Case:
         return [
             record.time_ms
             for record in self.history.partitions[partition][self.positions[partition] :]
-            if record.kind is Kind.DATA and not record.is_future(self.spec.max_future_skew_ms)
+            if record.kind is EventKind.DATA and not record.is_future(self.spec.max_future_skew_ms)
         ]
 
 
@@ -140,7 +140,7 @@ def test_a_value_is_known_unless_something_hides_it(case: Case) -> None:
     for report in found.partitions:
         end = case.log().ends()[report.partition]
         readable = case.history.partitions[report.partition][: end.stable]
-        usable = [one for one in readable if one.kind is Kind.DATA and one.time_ms <= ceiling_ms]
+        usable = [one for one in readable if one.kind is EventKind.DATA and one.time_ms <= ceiling_ms]
         if len(usable) > case.spec.outliers or (end.settled and case.spec.idle is Idle.ADVANCE):
             assert report.progress_ms is not None, report
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from datadelay.offsets.search import OffsetKind, offsets_at
 from joins.spec import JoinSpec, Side
-from joins.testing.history import Event, Kind, TopicHistory
+from joins.testing.history import Event, EventKind, TopicHistory
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import BASE_MS, histories, specs
 from kafkaio.topiclog import TimeAnswer, TimeQuery
@@ -135,7 +135,7 @@ def test_no_readable_record_of_the_time_lies_before_the_offset(case: tuple[JoinS
         readable = [
             record
             for record in history.partitions[one.partition][: one.ends.stable]
-            if record.kind is Kind.DATA and record.time_ms <= ceiling_ms
+            if record.kind is EventKind.DATA and record.time_ms <= ceiling_ms
         ]
         assert all(record.time_ms < time_ms for record in readable if record.offset < one.offset)
         assert one.verified

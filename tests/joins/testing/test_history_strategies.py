@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from datadelay.progress import Idle
 from joins.spec import JoinSpec, Side
-from joins.testing.history import Event, History, Kind, TopicHistory
+from joins.testing.history import Event, EventKind, History, TopicHistory
 from joins.testing.oracle import join, unjoined
 from joins.testing.strategies import FUTURE_MS, Admit, Advance, Restart, Retry, WrongClock, cuts, histories, specs
 
@@ -95,8 +95,8 @@ CORNERS = {
     "the whole producer delay used": lambda h: 100 in h.right.producer_delay_ms(ceiling_ms(h)),
     "a null value": lambda h: any(event.value is None for event in records(h)),
     "a record from the future": lambda h: any(event.time_ms > ceiling_ms(h) for event in records(h)),
-    "an aborted record": lambda h: any(event.kind is Kind.ABORTED for event in h.right.events()),
-    "a compaction gap": lambda h: any(event.kind is Kind.GAP for event in h.left.events()),
+    "an aborted record": lambda h: any(event.kind is EventKind.ABORTED for event in h.right.events()),
+    "a compaction gap": lambda h: any(event.kind is EventKind.GAP for event in h.left.events()),
     "a record hidden by an open transaction": lambda h: any(e.readable_ms > e.appended_ms for e in records(h)),
     "an empty partition beside a full one": lambda h: () in h.left.partitions and max(map(len, h.left.partitions)) > 5,
     "an empty topic beside a full one": lambda h: not any(h.right.partitions) and any(h.left.partitions),

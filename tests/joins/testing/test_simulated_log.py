@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.spec import JoinSpec, Side
-from joins.testing.history import Event, Kind, TopicHistory
+from joins.testing.history import Event, EventKind, TopicHistory
 from joins.testing.log import RECORDS, Clock, SimulatedLog
 from joins.testing.strategies import FUTURE_MS, histories, specs
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
@@ -21,7 +21,9 @@ from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery, TopicLog
 CEILING_MS = 1_000_000
 
 
-def event(offset: int, time_ms: int, kind: Kind = Kind.DATA, at_ms: int = 0, readable_ms: int | None = None) -> Event:
+def event(
+    offset: int, time_ms: int, kind: EventKind = EventKind.DATA, at_ms: int = 0, readable_ms: int | None = None
+) -> Event:
     return Event(
         partition=0,
         offset=offset,
@@ -63,7 +65,7 @@ def readable(log: SimulatedLog, partition: int) -> list[Event]:
         e
         for e in log.history.partitions[partition]
         if e.offset >= start
-        and e.kind is Kind.DATA
+        and e.kind is EventKind.DATA
         and e.readable_ms <= log.clock.now_ms
         and e.time_ms <= ceiling_ms(log)
     ]
@@ -125,7 +127,7 @@ def test_an_exact_answer_is_the_first_record_of_all(
     plain = TopicHistory(
         "t",
         tuple(
-            tuple(replace(e, kind=Kind.DATA, time_ms=min(e.time_ms, ceiling_ms(log))) for e in events)
+            tuple(replace(e, kind=EventKind.DATA, time_ms=min(e.time_ms, ceiling_ms(log))) for e in events)
             for events in log.history.partitions
         ),
     )
@@ -176,7 +178,7 @@ def test_fetch_gives_every_readable_record(drawn: tuple[JoinSpec, Side, Simulate
     for partition, ends in log.ends().items():
         batch = log.fetch(partition, ends.start, ends.stable)
 
-        events = [e for e in log.history.partitions[partition][ends.start : ends.stable] if e.kind is Kind.DATA]
+        events = [e for e in log.history.partitions[partition][ends.start : ends.stable] if e.kind is EventKind.DATA]
         assert batch.schema == RECORDS
         assert batch["offset"].to_pylist() == [e.offset for e in events]
         assert batch["key"].to_pylist() == [e.key for e in events]
@@ -205,8 +207,8 @@ def test_the_index_does_not_look_below_what_retention_has_left() -> None:
     "poison",
     [
         event(1, CEILING_MS + 1),
-        event(1, 500, Kind.MARKER),
-        event(1, 500, Kind.ABORTED),
+        event(1, 500, EventKind.MARKER),
+        event(1, 500, EventKind.ABORTED),
     ],
     ids=["future", "marker", "aborted"],
 )
@@ -223,7 +225,7 @@ def test_a_poisoned_index_answers_wrongly_and_is_not_believed(poison: Event) -> 
 
 def test_a_gap_does_not_answer() -> None:
     """Compaction removed the offset, from the index as well."""
-    log = log_of(event(0, 10), event(1, 30, Kind.GAP), event(2, 30))
+    log = log_of(event(0, 10), event(1, 30, EventKind.GAP), event(2, 30))
 
     assert log.estimate({0: 20}) == {0: 2}
 
@@ -262,7 +264,7 @@ def test_an_open_transaction_hides_what_follows_until_its_marker() -> None:
         event(0, 10),
         event(1, 20, at_ms=1, readable_ms=9),
         event(2, 30, at_ms=2, readable_ms=9),
-        event(3, 9, Kind.MARKER, at_ms=9),
+        event(3, 9, EventKind.MARKER, at_ms=9),
         now_ms=2,
     )
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joins.window import factsfolder
-from joins.window.batch import Summary
+from joins.window.batch import BucketSummary
 from joins.window.facts import BucketFacts, PartitionFacts
 from joins.window.factsfolder import KEPT, FactsFolder, keep_facts, known_facts
 from joins.window.folders import bucket_folder
@@ -125,7 +125,7 @@ def test_only_the_last_facts_are_kept(tmp_path: Path):
 
 def summaries_of(admission: Admission, facts: dict[int, BucketFacts]) -> list[dict[str, Any]]:
     """What the tasks of a batch report."""
-    summaries = [Summary.of(ticket) for ticket in Ticket.all_of(admission)]
+    summaries = [BucketSummary.of(ticket) for ticket in Ticket.all_of(admission)]
     for summary in summaries:
         summary.note(facts[summary.bucket])
     return [asdict(summary) for summary in summaries]
@@ -175,7 +175,7 @@ def test_the_driver_keeps_the_last_batches(tmp_path: Path):
 
 def test_a_summary_tells_the_slowest_partition_of_each_side():
     """And up to when it has been read."""
-    summary = Summary(0, 1, 1)
+    summary = BucketSummary(0, 1, 1)
 
     summary.note(BucketFacts({0: PartitionFacts(1, 9), 2: PartitionFacts(1, 5)}, {}, 7, 3))
 
