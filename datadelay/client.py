@@ -6,16 +6,13 @@ pauses, or after the server's Retry-After up to 10 s:
 
     reads, submissions (an identical one changes nothing)      any lost or incomplete answer, 429, 5xx
     rewinds and forgets (they could undo a later submission)   429, 503, no connection: nothing was done
-
-A client may be used by many threads at once; after a fork, make a new one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel
@@ -33,6 +30,7 @@ from datadelay.errors import (
 )
 from datadelay.model import Delay, Point, Submission
 from datadelay.wire import NO_DELAY, DelayBody, DelayListBody, HistoryBody, RewindBody, SubmissionBody
+from httpapi.client.apiclient import ApiClient
 from httpapi.client.patience import Patience
 from httpapi.client.refusals import ApiErrors
 from httpapi.client.transport import Transport
@@ -64,7 +62,7 @@ class HistoryPage:
     next_before: int | None
 
 
-class DelayClient:
+class DelayClient(ApiClient):
     """Calls one Data Delay API. Close it, or use it in a `with`.
 
     url                 `https://delay.example:8710`
@@ -85,22 +83,10 @@ class DelayClient:
         retries: int = 3,
         verify: bool | str = True,
     ) -> None:
-        self._transport = Transport(
+        transport = Transport(
             url, token, _ERRORS, connect_timeout_s=connect_timeout_s, read_timeout_s=read_timeout_s, verify=verify
         )
-        self._patience = Patience(1 + retries)
-
-    def close(self) -> None:
-        """Close the pooled connections."""
-        self._transport.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().__init__(transport, Patience(1 + retries))
 
     def submit(self, submission: Submission) -> Delay:
         """Submit; returns what is published now. Raises `SubmissionLate`, `SubmissionInvalid`, `CallFailed`."""

@@ -10,8 +10,6 @@ Requests beyond `items_per_request` or `bytes_per_request` are split. What is re
     reads, writes (the same item again changes nothing), states   any lost or incomplete answer, 429, 5xx
     deletes (they could remove what was written meanwhile)        429, 503, no connection: nothing was done
     items that are `retryable` or `in_doubt`                      by themselves, without the rest of their request
-
-A client may be used by many threads at once; after a fork, create a new one.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -30,6 +27,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from httpapi.client.apiclient import ApiClient
 from httpapi.client.patience import Again, Patience
 from httpapi.client.refusals import ApiErrors
 from httpapi.client.transport import Reply, Transport
@@ -97,7 +95,7 @@ class Answered:
     rejected: pa.Table
 
 
-class StorageClient:
+class StorageClient(ApiClient):
     """Calls one storage API.
 
     url                 `https://storage.example:8720`
@@ -128,7 +126,7 @@ class StorageClient:
         verify: bool | str = True,
         codec: Codec | None = None,
     ) -> None:
-        self._transport = Transport(
+        transport = Transport(
             url,
             token,
             _ERRORS,
@@ -136,23 +134,11 @@ class StorageClient:
             read_timeout_s=read_timeout_s,
             verify=verify,
         )
+        super().__init__(transport, Patience(attempts, give_up_after_s))
         self._coding = Coding(compression)
-        self._patience = Patience(attempts, give_up_after_s)
         self._items_per_request = items_per_request
         self._bytes_per_request = bytes_per_request
         self._codec = codec or ArrowCodec()
-
-    def close(self) -> None:
-        """Close the pooled connections."""
-        self._transport.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def write(self, namespace: str, items: Sequence[Item]) -> list[WriteResult]:
         """Write items. Raises `CallFailed`, `NamespaceUnknown`, `RequestInvalid`."""
