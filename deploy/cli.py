@@ -13,12 +13,14 @@ import typer
 
 from deploy.cli_delay import delay_app, offsets_app
 from deploy.cli_storage import storage_app
+from deploy.extras import Commands
 from kafkaio.exitcode import ExitCode, listed
 
 if TYPE_CHECKING:
     from deploy.jobfile.load import Job
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # they hold secrets
     rich_markup_mode=None,
