@@ -14,7 +14,6 @@ from deploy.jobfile.joinkeys import WindowJoinKeys
 from settings.models import models_in
 
 _FIRST = ("name", "kind", "kafka")
-START, END = "<!-- config:start -->", "<!-- config:end -->"
 
 
 def json_schema(model: type[BaseModel] = WindowJoinKeys) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import yaml
 from datadelay.progress import Idle
 from deploy.job import Select, WindowJob
 from deploy.jobfile.load import load_job
-from deploy.jobfile.reference import END, START, json_schema, markdown_table
+from deploy.jobfile.reference import json_schema, markdown_table
 from joins.spec import Format, JoinSpec, Policy, Side
 from settings.errors import SettingsInvalid
 
@@ -330,10 +330,3 @@ def test_the_schema_describes_every_key() -> None:
         for name, key in model["properties"].items():
             assert key.get("description"), name
     assert schema["title"] == "Teacup job file"
-
-
-def test_the_reference_has_the_table_of_today() -> None:
-    """Written by `teacup schema --table`, between the two marks."""
-    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-
-    assert page.split(START)[1].split(END)[0].strip() == markdown_table().strip()

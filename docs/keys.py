@@ -1,0 +1,34 @@
+"""Writes the tables of keys into docs/reference.md, from the models of job files: `python -m docs.keys`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from deploy.jobfile.load import KINDS
+from deploy.jobfile.reference import markdown_table
+
+PAGE = Path(__file__).with_name("reference.md")
+
+
+def table(kind: str) -> str:
+    """The keys of a kind of job; of a lookup join only those that differ from an in-memory join's."""
+    rows = markdown_table(KINDS[kind]).splitlines()
+    if kind == "lookup-join":
+        known = set(markdown_table(KINDS["window-join"]).splitlines()[2:])
+        rows = [row for row in rows if row not in known]
+    return "\n".join(rows)
+
+
+def with_tables(page: str) -> str:
+    """The page with the present tables, each between `<!-- keys of KIND:start -->` and its `end`."""
+
+    def block(match: re.Match[str]) -> str:
+        start, kind, end = match.groups()
+        return f"{start}\n{table(kind)}\n{end}"
+
+    return re.sub(r"(<!-- keys of ([\w-]+):start -->).*?(<!-- keys of \2:end -->)", block, page, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
