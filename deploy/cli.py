@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import typer
 from deploy.cli_delay import delay_app, offsets_app
 from deploy.cli_storage import storage_app
 from deploy.extras import Commands
+from deploy.stopping import Stop
 from kafkaio.exitcode import ExitCode, listed
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ _CODES = "Exit codes:\n\n\b\n" + listed()
 
 @app.command(epilog=_CODES)
 def run(
+    context: typer.Context,
     job_file: JobFile,
     take_over: Annotated[
         bool,
@@ -74,7 +77,7 @@ def run(
     assignments: Assignments = None,
 ) -> None:
     """Run the job of a file until it is done, or stopped by Ctrl-C or SIGTERM."""
-    raise typer.Exit(run_file(job_file, take_over=take_over, assignments=assignments or ()))
+    raise typer.Exit(run_file(job_file, take_over=take_over, assignments=assignments or (), stop=context.obj))
 
 
 @app.command(epilog=_CODES)
@@ -107,8 +110,6 @@ def schema(
     kind: Annotated[str, typer.Option("--kind", help="window-join, lookup-join, feeder or dedup")] = "window-join",
 ) -> None:
     """Print the JSON schema of job files."""
-    import json
-
     from deploy.jobfile.load import KINDS
     from deploy.jobfile.reference import json_schema, markdown_table
 
@@ -136,21 +137,27 @@ def broker(
         raise typer.Exit(ExitCode.FAILED) from error
 
 
-def run_file(job_file: Path, *, take_over: bool = False, assignments: Sequence[str] = ()) -> ExitCode:
-    """Run the job in a file; errors are reported on standard error and determine the exit code."""
-    from deploy.stopping import Stop
+def run_file(
+    job_file: Path, *, take_over: bool = False, assignments: Sequence[str] = (), stop: Stop | None = None
+) -> ExitCode:
+    """Run the job in a file; errors are reported on standard error and determine the exit code.
 
-    with Stop() as stop:
-        job = _load(job_file, assignments)
-        if job is None:
-            return ExitCode.BAD_JOB_FILE
-        _log()
-        from deploy.kinds import kind_of
-        from deploy.lines import Lines
-        from deploy.runner import run
+    assignments  `key=value`, over what the file says
+    stop         catches signals since the process began; None: they are caught from now on
+    """
+    if stop is None:
+        with Stop() as own:
+            return run_file(job_file, take_over=take_over, assignments=assignments, stop=own)
+    job = _load(job_file, assignments)
+    if job is None:
+        return ExitCode.BAD_JOB_FILE
+    _log(as_json=job.json_log)
+    from deploy.kinds import kind_of
+    from deploy.lines import Lines
+    from deploy.runner import run
 
-        with closing(Lines(as_json=job.json_log)) as lines:
-            return run(kind_of(job, take_over=take_over), lines, stop)
+    with closing(Lines(as_json=job.json_log)) as lines:
+        return run(kind_of(job, take_over=take_over), lines, stop)
 
 
 def unjoined_of(job_file: Path, start: str | None, assignments: Sequence[str] = ()) -> ExitCode:
@@ -158,7 +165,7 @@ def unjoined_of(job_file: Path, start: str | None, assignments: Sequence[str] = 
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    _log()
+    _log(as_json=job.json_log)
     from deploy.job import WindowJob
     from deploy.jobfile.values import start_at
     from joins.lookup.spec import LookupSpec
@@ -190,9 +197,22 @@ def _load(job_file: Path, assignments: Sequence[str] = ()) -> Job | None:
         return None
 
 
-def _log() -> None:
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+def _log(*, as_json: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
+
+
+class JsonLines(logging.Formatter):
+    """A log line as a JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"event": "log", "at_ms": round(record.created * 1000), "level": record.levelname.lower()}
+        line |= {"logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, sort_keys=True)
 
 
 def _say(line: str) -> None:

@@ -43,8 +43,8 @@ class SessionRefused(Exception):
 class Session:
     """A Spark session, and its JVM if that was started here: `close` leaves no process behind.
 
-    The JVM runs in a session of its own, so that Ctrl-C and `kill` of the job's process group do not reach it: the job
-    itself stops it, once the batch in progress is committed.
+    The JVM has a process group of its own, so that Ctrl-C and signals to the job's group do not reach it: the job stops
+    it, once the batch in progress is committed.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ def _start_jvm(properties: Mapping[str, str]) -> None:
 
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(properties.items()))
-        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
 
 
