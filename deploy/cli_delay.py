@@ -22,6 +22,7 @@ from datadelay.offsets.rewriting import PositionPlan, carry_out, plan, undo, und
 from datadelay.offsets.search import OffsetAt, OffsetKind, offsets_at
 from datadelay.positions import WritablePositions
 from kafkaio.errors import KafkaIOError
+from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.sparselog import Sparse
 from kafkaio.times import iso
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 delay_app = typer.Typer(help="How far has a consumer come in event time?", no_args_is_help=True)
 offsets_app = typer.Typer(help="The offsets of a time, and setting a consumer to them.", no_args_is_help=True)
 
-EXIT_REFUSED = 1
-EXIT_USAGE = 2
 
 Topic = Annotated[str, typer.Option("--topic", help="the topic")]
 Time = Annotated[str, typer.Option("--time", help="ISO 8601 with a zone, as 2026-11-20T10:00Z")]
@@ -64,8 +63,8 @@ def collect_command(
 ) -> None:
     """Look at every consumer and topic once, and submit their delays; made for cron.
 
-    Exit codes: 0 every topic has a value, 2 wrong configuration, 3 some topic is unknown, 4 the API cannot be reached
-    or refuses, 5 another run holds the lock, 6 the deadline passed.
+    Exit codes: 0 every topic has a value, 2 wrong configuration, 4 the API cannot be reached or refuses, 9 some topic
+    is unknown, 10 another run holds the lock, 11 the deadline passed.
     """
     from datadelay.collector.run import collect
 
@@ -96,7 +95,7 @@ def at_command(
 ) -> None:
     """Print each partition's offset at a time; past the end of a partition that is its end.
 
-    Exit code 1 if the records around an answer contradict it. With --payload-time answers start --disorder-ms
+    Exit code 9 if the records around an answer contradict it. With --payload-time answers start --disorder-ms
     earlier, because a record may lie that far below a time before it.
     """
     _log(logging.WARNING)
@@ -107,7 +106,7 @@ def at_command(
         raise _failed(error) from error
     Console(width=120).print(_found_table(topic, found))
     if not all(one.verified for one in found):
-        raise typer.Exit(EXIT_REFUSED)
+        raise typer.Exit(ExitCode.UNKNOWN)
 
 
 @offsets_app.command("set")
@@ -304,4 +303,4 @@ def _plan_table(wanted: PositionPlan) -> Table:
 
 def _failed(error: Exception) -> typer.Exit:
     typer.echo(f"{error}", err=True)
-    return typer.Exit(EXIT_USAGE if isinstance(error, ValueError) else EXIT_REFUSED)
+    return typer.Exit(ExitCode.BAD_JOB_FILE if isinstance(error, ValueError) else ExitCode.FAILED)

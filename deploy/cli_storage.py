@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-storage_app = typer.Typer(help="Bytes by key in namespaces, over REST.", no_args_is_help=True)
+from kafkaio.exitcode import ExitCode
 
-EXIT_REFUSED = 1
-EXIT_USAGE = 2
+storage_app = typer.Typer(help="Bytes by key in namespaces, over REST.", no_args_is_help=True)
 
 
 @storage_app.command("serve")
@@ -26,4 +25,4 @@ def serve_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) 
         serve(StorageServeConfig.load(config))
     except (StorageError, SettingsInvalid) as error:
         typer.echo(f"{error}", err=True)
-        raise typer.Exit(EXIT_USAGE if isinstance(error, ValueError) else EXIT_REFUSED) from error
+        raise typer.Exit(ExitCode.BAD_JOB_FILE if isinstance(error, ValueError) else ExitCode.FAILED) from error

@@ -30,6 +30,8 @@ class ExitCode(IntEnum):
     OUTPUT_TAKEN = 7, "a job of this name on another checkpoint writes to the output; the message says how to go on"
     REFUSED = 8, "a record can be neither joined nor written, and no dead-letter topic is named; the message says which"
     UNKNOWN = 9, "the delay of some topic is not known, or the answer is contradicted by the records around it"
+    LOCKED = 10, "another run of the collector holds the lock; nothing was done"
+    DEADLINE = 11, "the deadline passed; what was not done by then was submitted as unknown"
 
 
 def listed() -> str:

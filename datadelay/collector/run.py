@@ -1,11 +1,11 @@
 """One run of the collector, made for cron: look at every consumer and topic, submit, exit with a code.
 
-    0  every topic has a value
-    2  the configuration is wrong; nothing was done
-    3  some topic is unknown; its reason was submitted and logged
-    4  the Data Delay API is unreachable, or refuses: readers see `stale` after a while
-    5  another run holds the lock; nothing was done
-    6  the deadline passed; topics not done by then were submitted as unknown
+    0   every topic has a value
+    2   the configuration is wrong; nothing was done
+    4   the Data Delay API is unreachable, or refuses: readers see `stale` after a while
+    9   some topic is unknown; its reason was submitted and logged
+    10  another run holds the lock; nothing was done
+    11  the deadline passed; topics not done by then were submitted as unknown
 
 Several threads look at topics, because most of the time is spent waiting. Only the main thread submits, so a thread
 that hangs in a call beyond the deadline can do no harm (the threads are daemons). The last part of the deadline is
@@ -22,7 +22,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 
 import requests
@@ -54,6 +53,7 @@ from datadelay.positions.group import ConsumerGroup
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError
 from kafkaio.eventtime import TimeOf
+from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.times import iso
 from settings.errors import SettingsInvalid
@@ -64,29 +64,18 @@ SUBMIT_RESERVE_S = 10.0
 _STORE_TIMEOUT_S = (2.0, 5.0)
 
 
-class CollectorExit(IntEnum):
-    """The exit code for cron; see the module's docstring."""
-
-    OK = 0
-    CONFIG = 2
-    UNKNOWN = 3
-    API = 4
-    LOCKED = 5
-    DEADLINE = 6
-
-
 def collect(path: Path) -> int:
-    """Run once as configured by `path` (YAML); returns a `CollectorExit`. All failures are logged."""
+    """Run once as configured by `path` (YAML); returns a `ExitCode`. All failures are logged."""
     try:
         config = CollectorConfig.load(path)
         with _locked(config.lock_file) as locked:
             if not locked:
                 logger.error("%s is locked: the run before has not ended; nothing was done", config.lock_file)
-                return CollectorExit.LOCKED
+                return ExitCode.LOCKED
             return run(config)
     except (ConfigInvalid, SettingsInvalid) as error:
         logger.error("%s", error)
-        return CollectorExit.CONFIG
+        return ExitCode.BAD_JOB_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +100,7 @@ class TaskOutcome:
     failure: str | None = None
 
 
-def run(config: CollectorConfig) -> CollectorExit:
+def run(config: CollectorConfig) -> ExitCode:
     """Collect and submit. Raises `ConfigInvalid` before anything is read."""
     started, begun_ms = time.monotonic(), wall_ms()
     look_until = started + config.deadline_s - min(SUBMIT_RESERVE_S, config.deadline_s / 2)
@@ -119,7 +108,7 @@ def run(config: CollectorConfig) -> CollectorExit:
     tasks = _tasks(config)
     with DelayClient(config.api.url, config.api.token, retries=1, read_timeout_s=3.0, verify=verify) as api:
         outcomes = _start(config, tasks)
-        codes = {CollectorExit.OK}
+        codes = {ExitCode.DONE}
         waiting = {task.name: task for task in tasks}
         while waiting:
             try:
@@ -128,17 +117,17 @@ def run(config: CollectorConfig) -> CollectorExit:
                 break
             del waiting[outcome.task.name]
             codes.add(_submit(api, outcome, begun_ms))
-            if CollectorExit.API in codes:
-                return CollectorExit.API
+            if ExitCode.UNREACHABLE in codes:
+                return ExitCode.UNREACHABLE
         for task in waiting.values():
             brokers = config.kafka_of(task.consumer).get("bootstrap.servers", "its brokers")
             reason = (
                 f"not done within the collector's deadline of {config.deadline_s:g} s; slow or not reachable: Kafka at "
                 f"{brokers}, or where the positions are kept ({task.consumer.positions.kind})"
             )
-            codes |= {CollectorExit.DEADLINE, _submit(api, TaskOutcome(task, None, reason), begun_ms)}
-            if CollectorExit.API in codes:
-                return CollectorExit.API
+            codes |= {ExitCode.DEADLINE, _submit(api, TaskOutcome(task, None, reason), begun_ms)}
+            if ExitCode.UNREACHABLE in codes:
+                return ExitCode.UNREACHABLE
     if not waiting:
         for positions in {id(task.positions): task.positions for task in tasks}.values():
             positions.close()
@@ -248,19 +237,19 @@ def _store_generation(store: StoreSettings | None) -> str | None:
         ) from error
 
 
-def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> CollectorExit:
+def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> ExitCode:
     """Submit one topic and log what readers now see."""
     task = outcome.task
     try:
         delay = api.submit(outcome.found or _failure(api, outcome, begun_ms))
     except (SubmissionInvalid, SubmissionLate, CallFailed) as error:
         logger.error("%s: not submitted: %s", task.name, error)
-        return CollectorExit.API
+        return ExitCode.UNREACHABLE
     if delay.state is DelayState.UNKNOWN or delay.consumed_until_ms is None:
         logger.warning("%s: unknown: %s", task.name, delay.reason)
-        return CollectorExit.UNKNOWN
+        return ExitCode.UNKNOWN
     logger.info("%s: %s, consumed until %s", task.name, delay.state, iso(delay.consumed_until_ms))
-    return CollectorExit.OK
+    return ExitCode.DONE
 
 
 def _failure(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> Submission:

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from datadelay.collector.config import CollectorConfig, GroupSettings
-from datadelay.collector.run import CollectorExit, collect
+from datadelay.collector.run import collect
+from kafkaio.exitcode import ExitCode
 from settings.errors import SettingsInvalid
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "jobs" / "collector.yaml"
@@ -144,7 +145,7 @@ def test_a_wrong_file_ends_with_its_code(tmp_path: Path, caplog: pytest.LogCaptu
     with caplog.at_level(logging.ERROR):
         code = collect(write(tmp_path, content))
 
-    assert code == CollectorExit.CONFIG
+    assert code == ExitCode.BAD_JOB_FILE
     assert "deadline_s: 'soon' is not allowed" in caplog.text
 
 
@@ -153,4 +154,4 @@ def test_a_lock_in_a_folder_that_does_not_exist_is_a_wrong_configuration(tmp_pat
     content = document(tmp_path)
     put(content, "lock_file", str(tmp_path / "nowhere" / "lock"))
 
-    assert collect(write(tmp_path, content)) == CollectorExit.CONFIG
+    assert collect(write(tmp_path, content)) == ExitCode.BAD_JOB_FILE

@@ -19,8 +19,9 @@ import pytest
 import yaml
 from kazoo.client import KazooClient
 
-from datadelay.collector.run import CollectorExit, collect
+from datadelay.collector.run import collect
 from datadelay.model import Delay, DelayState
+from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.datadelay.api.delay_server import RunningServer, running_server
@@ -176,7 +177,7 @@ def test_positions_of_all_kinds_give_the_same_value(
         },
     )
 
-    assert code == CollectorExit.OK
+    assert code == ExitCode.DONE
     found = {name: read(server, topic, name) for name in ("group", "spark", "storm")}
     assert {one.consumed_until_ms for one in found.values()} == {BASE_MS + 6_000}
     assert len({one.generation for one in found.values()}) == 3
@@ -196,7 +197,7 @@ def test_a_topic_that_fails_is_unknown_and_hides_no_other(
 
     code = run(of_group(consumer, "no-such-topic", topic))
 
-    assert code == CollectorExit.UNKNOWN
+    assert code == ExitCode.UNKNOWN
     assert read(server, topic).state is DelayState.CAUGHT_UP
     missing = read(server, "no-such-topic")
     assert missing.state is DelayState.UNKNOWN
@@ -222,7 +223,7 @@ def test_an_outage_is_unknown_and_over_with_the_next_run(
     unknown = read(server, topic)
     after = run(of_group(consumer, topic))
 
-    assert (before, during, after) == (CollectorExit.OK, CollectorExit.UNKNOWN, CollectorExit.OK)
+    assert (before, during, after) == (ExitCode.DONE, ExitCode.UNKNOWN, ExitCode.DONE)
     assert unknown.state is DelayState.UNKNOWN
     assert unknown.reason is not None
     assert "/no/such/folder" in unknown.reason
@@ -251,7 +252,7 @@ def test_a_store_of_a_new_generation_is_unknown(
         codes.append(run(fed))
     codes.append(run(fed))
 
-    assert codes == [CollectorExit.OK, CollectorExit.UNKNOWN, CollectorExit.OK, CollectorExit.UNKNOWN]
+    assert codes == [ExitCode.DONE, ExitCode.UNKNOWN, ExitCode.DONE, ExitCode.UNKNOWN]
     assert wiped.reason is not None
     assert "new generation of the store (first -> second)" in wiped.reason
     gone = read(server, topic).reason
@@ -299,7 +300,7 @@ def test_an_api_that_does_not_take_it_has_its_code(
     """Unreachable, or refusing: nothing can be published, readers will see stale."""
     topic = topic_factory()
 
-    assert run(of_group(stepped(topic), topic), api={**settings["api"], **broken}) == CollectorExit.API
+    assert run(of_group(stepped(topic), topic), api={**settings["api"], **broken}) == ExitCode.UNREACHABLE
 
 
 def test_a_second_run_does_nothing_while_the_first_holds_the_lock(
@@ -318,9 +319,9 @@ def test_a_second_run_does_nothing_while_the_first_holds_the_lock(
         code = run(of_group(consumer, topic))
         published = server.client("reader").list()
 
-    assert code == CollectorExit.LOCKED
+    assert code == ExitCode.LOCKED
     assert published == ()
-    assert run(of_group(consumer, topic)) == CollectorExit.OK
+    assert run(of_group(consumer, topic)) == ExitCode.DONE
 
 
 def test_a_broker_that_never_answers_ends_with_the_deadline(
@@ -353,7 +354,7 @@ def test_a_broker_that_never_answers_ends_with_the_deadline(
             check=False,
         )
 
-    assert done.returncode == CollectorExit.DEADLINE
+    assert done.returncode == ExitCode.DEADLINE
     assert read(server, topic).state is DelayState.CAUGHT_UP
     far = read(server, "far", "far")
     assert far.reason is not None
