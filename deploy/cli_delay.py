@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import RootModel
 from rich.console import Console
 from rich.table import Table
 
@@ -28,6 +29,7 @@ from kafkaio.sparselog import Sparse
 from kafkaio.times import iso
 from settings.document import Document
 from settings.errors import SettingsInvalid
+from settings.values import Properties
 
 if TYPE_CHECKING:
     from kafkaio.brokerlog import BrokerLog
@@ -255,10 +257,8 @@ def _positions(
 
 
 def _kafka(bootstrap_servers: str, kafka_config: Path | None) -> dict[str, str]:
-    properties = {} if kafka_config is None else Document.read(kafka_config).mapping()
-    if bootstrap_servers:
-        properties["bootstrap.servers"] = bootstrap_servers
-    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in properties.items()}
+    given = {} if kafka_config is None else Document.read(kafka_config).as_model(RootModel[Properties]).root
+    return given | ({"bootstrap.servers": bootstrap_servers} if bootstrap_servers else {})
 
 
 def _time_ms(text: str) -> int:

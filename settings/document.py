@@ -54,12 +54,6 @@ class Document:
         values, unset = with_env(raw, environ)
         return cls(path, raw, values, [*faults, *unset], given)
 
-    def mapping(self) -> dict[str, Any]:
-        """Its values, whatever they are. Raises `SettingsInvalid` for variables that are not set."""
-        if self.faults:
-            raise self.refused(self.faults)
-        return dict(self.values)
-
     def as_model(self, model: type[M], also: Problems | None = None) -> M:
         """Its values as a model. Raises `SettingsInvalid` with every problem; `also`: what the caller found."""
         try:

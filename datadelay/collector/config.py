@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BeforeValidator,
     Field,
     HttpUrl,
     PositiveFloat,
@@ -23,19 +22,10 @@ from kafkaio.errors import ConfigError
 from kafkaio.eventtime import KAFKA, TimeOf
 from settings.document import Document
 from settings.keys import Keys
+from settings.values import ApiUrl, Properties, Text
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 Ms = Annotated[int, Field(ge=0, le=3_650 * 86_400_000)]  # ten years: more is a mistake
-
-
-def _as_text(given: object) -> object:
-    """librdkafka takes text; people write numbers and `true` as YAML allows."""
-    if not isinstance(given, dict):
-        return given
-    return {key: str(value).lower() if isinstance(value, bool | int | float) else value for key, value in given.items()}
-
-
-KafkaProperties = Annotated[dict[str, str], BeforeValidator(_as_text)]
 
 
 class TopicSettings(Keys):
@@ -74,14 +64,14 @@ class GroupSettings(Keys):
     """Positions of a Kafka consumer group."""
 
     kind: Literal["group"] = Field(alias="from")
-    group: str = Field(min_length=1)
+    group: Text
 
 
 class CheckpointSettings(Keys):
     """Positions in a Spark checkpoint: a folder, or any URL that fsspec knows with its options."""
 
     kind: Literal["checkpoint"] = Field(alias="from")
-    location: str = Field(min_length=1)
+    location: Text
     storage_options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -101,7 +91,7 @@ class StoreSettings(Keys):
 
     url: HttpUrl
     key: str = "generation"
-    token: str | None = Field(default=None, min_length=1)
+    token: Text | None = None
 
 
 class ConsumerSettings(Keys):
@@ -110,15 +100,15 @@ class ConsumerSettings(Keys):
     consumer: Name
     positions: Annotated[GroupSettings | CheckpointSettings | ZooKeeperSettings, Field(discriminator="kind")]
     topics: tuple[TopicSettings, ...] = Field(min_length=1)
-    kafka: KafkaProperties = Field(default_factory=dict)
+    kafka: Properties = Field(default_factory=dict)
     store: StoreSettings | None = None
 
 
 class ApiSettings(Keys):
     """The Data Delay API that the collector submits to."""
 
-    url: str = Field(pattern="^https?://[^/]")
-    token: str | None = Field(default=None, min_length=1)
+    url: ApiUrl
+    token: Text | None = None
     ca_bundle: Path | None = None
 
 
@@ -131,7 +121,7 @@ class CollectorConfig(Keys):
     """
 
     api: ApiSettings
-    kafka: KafkaProperties = Field(default_factory=dict)
+    kafka: Properties = Field(default_factory=dict)
     consumers: tuple[ConsumerSettings, ...] = Field(min_length=1)
     deadline_s: PositiveFloat = 50.0
     lock_file: Path

@@ -11,9 +11,10 @@ from dedup.identity import Identity, Within
 from dedup.replayrange import DedupConfig
 from deploy.job import DedupJob
 from deploy.jobfile.jobkeys import JobKeys, arguments, patient
-from deploy.jobfile.values import Duration, ProducerProperties, Topic
+from deploy.jobfile.values import Duration, Topic
 from kafkaio.headers import LEFT, RIGHT
 from settings.keys import Keys, as_written
+from settings.values import Properties
 
 _ID = r"^(positions|key|header:.+)$"
 
@@ -44,9 +45,7 @@ class DedupOutputKeys(Keys):
     """Where records go, unchanged, to the partition that they came from."""
 
     topic: Topic = Field(description="Kafka topic to write; it needs as many partitions as the source")
-    kafka: ProducerProperties = Field(
-        default={}, description="librdkafka properties of the producer, over those of `kafka`"
-    )
+    kafka: Properties = Field(default={}, description="librdkafka properties of the producer, over those of `kafka`")
 
 
 class DedupKeys(JobKeys):

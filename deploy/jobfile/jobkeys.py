@@ -20,7 +20,6 @@ from dedup.replayrange import DedupConfig
 from dedup.spark import location_problem
 from deploy.job import CommonJob
 from deploy.jobfile.values import (
-    ApiUrl,
     Duration,
     KafkaProperties,
     Name,
@@ -28,13 +27,13 @@ from deploy.jobfile.values import (
     Seconds,
     SparkProperties,
     Start,
-    Text,
     TimePath,
     Topic,
 )
 from deploy.sparkconf import DEFAULT_MASTER, speculation_problems
 from joins.spec import Format, Side
 from settings.keys import Keys, Where, as_written, at_keys
+from settings.values import ApiUrl, Text
 
 
 @runtime_checkable

@@ -12,12 +12,13 @@ from datadelay.progress import Idle
 from dedup.replayrange import DedupConfig
 from deploy.job import Deduplicate, Output, Select, WindowJob
 from deploy.jobfile.jobkeys import ApiKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
-from deploy.jobfile.values import Duration, ProducerProperties, Seconds, Text, Topic
+from deploy.jobfile.values import Duration, Seconds, Topic
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
 from joins.spec import JoinSpec, Policy
 from kafkaio.eventtime import OUTLIERS
 from kafkaio.headers import PREFIX
 from settings.keys import Keys, as_written, at_keys
+from settings.values import Properties, Text
 
 
 class MatchKeys(Keys):
@@ -110,9 +111,7 @@ class OutputKeys(Keys):
     """Where joined rows go."""
 
     topic: Topic = Field(description="Kafka topic for the rows")
-    kafka: ProducerProperties = Field(
-        default={}, description="librdkafka properties of the producer, over those of `kafka`"
-    )
+    kafka: Properties = Field(default={}, description="librdkafka properties of the producer, over those of `kafka`")
     delivery: Literal["exactly-once", "at-least-once"] = Field(
         default="exactly-once",
         description="exactly-once writes in transactions: readers with `isolation.level=read_committed` see every row "

@@ -15,11 +15,11 @@ from deploy.jobfile.dedupkeys import DedupKeys
 from deploy.jobfile.feederkeys import FeederKeys
 from deploy.jobfile.joinkeys import LookupJoinKeys, WindowJoinKeys
 from deploy.jobfile.librdkafka import problems
-from deploy.jobfile.values import texts
 from joins.errors import SpecError
 from settings.document import Document
 from settings.keys import Where
 from settings.problems import Problems, shown
+from settings.values import texts
 
 Job = WindowJob | DedupJob | FeederJob
 Keys = WindowJoinKeys | LookupJoinKeys | DedupKeys | FeederKeys

@@ -6,20 +6,19 @@ Each function is a pydantic validator: it returns the value, or raises with what
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from deploy import sparkconf
 from joins.spec import LONGEST_MS
 from settings.keys import at_keys
+from settings.values import Properties
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART = r"\d+(?:\.\d+)?\s*(?:ms|s|m|h|d)"
 _DURATION = rf"^\s*{_PART}(?:\s+{_PART})*\s*$|^0$"
-_API_URL = r"^https?://([^/?#@\s]*@)?(\[[0-9a-fA-F:.]+\]|[^/?#:@\[\]\s]+)(:\d+)?(/[^?#\s]*)?$"
 _HOW_LONG = "give a duration with its unit: 250ms, 10s, 1m 30s, 2h, 7d"
 
 
@@ -67,28 +66,6 @@ def time_path(value: str) -> str:
     return value
 
 
-def api_url(value: str) -> str:
-    """The address of an API; a path is allowed, because a proxy may put it anywhere."""
-    if not re.match(_API_URL, value):
-        raise ValueError("give http(s)://host:port")
-    return value
-
-
-def as_texts(given: object) -> object:
-    """Properties as the text that Kafka and Spark take: also YAML's numbers and `true`."""
-    if not isinstance(given, dict):
-        return given  # the field itself reports the wrong type
-    found = texts(given)
-    if len(found) < len(given):
-        raise at_keys((str(key), "give one value") for key in given if str(key) not in found)
-    return found
-
-
-def texts(given: Mapping[Any, object]) -> dict[str, str]:
-    """The properties that have one value, as text."""
-    return {str(key): _text(value) for key, value in given.items() if isinstance(value, str | int | float)}
-
-
 def with_brokers(given: dict[str, str]) -> dict[str, str]:
     """Properties with which a broker can be found."""
     if not given.get("bootstrap.servers"):
@@ -101,10 +78,6 @@ def spark_properties(given: dict[str, str]) -> dict[str, str]:
     if problems := list(sparkconf.problems(given)):
         raise at_keys(problems)
     return given
-
-
-def _text(value: str | float) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 Duration = Annotated[
@@ -122,13 +95,9 @@ Start = Annotated[
     BeforeValidator(start_at),
     WithJsonSchema({"type": "string", "examples": ["earliest", "latest", "2026-01-31T12:00:00Z"]}),
 ]
-Text = Annotated[str, Field(min_length=1)]
 Topic = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$")]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
 Namespace = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
-ApiUrl = Annotated[Text, AfterValidator(api_url)]
 TimePath = Annotated[str, AfterValidator(time_path)]
-Properties = Annotated[dict[str, str], BeforeValidator(as_texts)]
 KafkaProperties = Annotated[Properties, AfterValidator(with_brokers)]
-ProducerProperties = Properties
 SparkProperties = Annotated[Properties, AfterValidator(spark_properties)]

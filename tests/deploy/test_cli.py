@@ -170,3 +170,16 @@ def test_schema_prints_json_or_a_table() -> None:
 def test_the_version_is_that_of_the_distribution() -> None:
     """Its name is not the command's: `teacup` on PyPI is another project."""
     assert CliRunner().invoke(app, ["--version"]).stdout == f"teacup {version('teacup-joins')}\n"
+
+
+def test_kafka_properties_in_a_file_of_their_own_have_one_value_each(tmp_path: Path) -> None:
+    """As in every other file; nothing is connected to."""
+    path = tmp_path / "kafka.yaml"
+    path.write_text("bootstrap.servers: 'localhost:1'\nsasl: {password: hunter2}\n")
+
+    result = CliRunner().invoke(
+        app, ["offsets", "at", "--topic", "t", "--time", "2026-01-01T00:00Z", "--kafka-config", str(path)]
+    )
+
+    assert result.exit_code == ExitCode.BAD_JOB_FILE
+    assert result.stderr == f"{path}: 1 error\n  sasl: give one value\n"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import RootModel
 
 from settings.document import Document
 from settings.errors import SettingsInvalid
@@ -16,11 +18,15 @@ def _file(folder: Path, text: str) -> Path:
     return path
 
 
+def _settings(path: Path, environ: dict[str, str]) -> dict[str, Any]:
+    return Document.read(path, environ).as_model(RootModel[dict[str, Any]]).root
+
+
 def test_variables_are_replaced_in_text_values_only(tmp_path: Path) -> None:
     """A value that looks like YAML stays text: the environment cannot change the structure."""
     path = _file(tmp_path, "a: x-${NAME}-${OTHER:-d}\nlist: ['${NAME}']\nn: 3\nempty: ${NONE:-}\n")
 
-    settings = Document.read(path, {"NAME": "[1, 2]"}).mapping()
+    settings = _settings(path, {"NAME": "[1, 2]"})
 
     assert settings == {"a": "x-[1, 2]-d", "list": ["[1, 2]"], "n": 3, "empty": ""}
 
@@ -30,7 +36,7 @@ def test_every_missing_variable_is_named_with_its_key(tmp_path: Path) -> None:
     path = _file(tmp_path, "kafka: {sasl.password: '${PASSWORD}'}\nlist: ['${HOST}', '${no name}']\n")
 
     with pytest.raises(SettingsInvalid) as raised:
-        Document.read(path, {}).mapping()
+        _settings(path, {})
 
     message = str(raised.value)
     assert "kafka.sasl.password: the environment has no PASSWORD" in message
@@ -43,14 +49,14 @@ def test_a_key_that_is_given_twice_is_refused(tmp_path: Path) -> None:
     path = _file(tmp_path, "a: 1\nb: 2\na: 3\n")
 
     with pytest.raises(SettingsInvalid, match=r"line 3, column 1: not YAML: the key 'a' stands twice"):
-        Document.read(path, {}).mapping()
+        _settings(path, {})
 
 
 def test_a_time_stays_the_text_that_was_written(tmp_path: Path) -> None:
     """A time without a zone must be recognisable as such."""
     path = _file(tmp_path, "start: 2026-01-02T03:04:05\n")
 
-    assert Document.read(path, {}).mapping() == {"start": "2026-01-02T03:04:05"}
+    assert _settings(path, {}) == {"start": "2026-01-02T03:04:05"}
 
 
 @pytest.mark.parametrize("text", ["password: 'hunter2\n", "password: hunter2: x\n", "- hunter2\n", "hunter2\n"])
@@ -59,7 +65,7 @@ def test_a_file_that_is_no_mapping_is_refused_without_quoting_it(tmp_path: Path,
     path = _file(tmp_path, text)
 
     with pytest.raises(SettingsInvalid) as raised:
-        Document.read(path, {}).mapping()
+        _settings(path, {})
 
     assert str(path) in str(raised.value)
     assert "hunter2" not in str(raised.value)
@@ -68,4 +74,4 @@ def test_a_file_that_is_no_mapping_is_refused_without_quoting_it(tmp_path: Path,
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """The path, and that it cannot be read."""
     with pytest.raises(SettingsInvalid, match=r"missing\.yaml cannot be read"):
-        Document.read(tmp_path / "missing.yaml", {}).mapping()
+        _settings(tmp_path / "missing.yaml", {})

@@ -1,0 +1,44 @@
+"""Values that several kinds of files have: texts, addresses of APIs, properties of Kafka and Spark. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from settings.keys import at_keys
+
+_API_URL = r"^https?://([^/?#@\s]*@)?(\[[0-9a-fA-F:.]+\]|[^/?#:@\[\]\s]+)(:\d+)?(/[^?#\s]*)?$"
+
+
+def api_url(value: str) -> str:
+    """The address of an API; a path is allowed, because a proxy may put it anywhere."""
+    if not re.match(_API_URL, value):
+        raise ValueError("give http(s)://host:port")
+    return value
+
+
+def as_texts(given: object) -> object:
+    """Properties as the text that Kafka and Spark take: also YAML's numbers and `true`."""
+    if not isinstance(given, dict):
+        return given  # the field itself reports the wrong type
+    found = texts(given)
+    if len(found) < len(given):
+        raise at_keys((str(key), "give one value") for key in given if str(key) not in found)
+    return found
+
+
+def texts(given: Mapping[Any, object]) -> dict[str, str]:
+    """The properties that have one value, as text."""
+    return {str(key): _text(value) for key, value in given.items() if isinstance(value, str | int | float)}
+
+
+def _text(value: str | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+Text = Annotated[str, Field(min_length=1)]
+ApiUrl = Annotated[Text, AfterValidator(api_url)]
+Properties = Annotated[dict[str, str], BeforeValidator(as_texts)]
