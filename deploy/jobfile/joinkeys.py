@@ -187,7 +187,6 @@ class JoinKeys(TimedJobKeys):
     )
     output: OutputKeys = Field(description="where rows go")
     topics: TopicsKeys = Field(default=TopicsKeys(), description="side outputs")
-
     window_folder: Path | None = Field(
         default=None,
         description="where the window's slices are cached on each machine; null: a folder of the user in the "
