@@ -162,3 +162,14 @@ def test_only_kafkaio_talks_to_kafka():
     knowing = {name for name in MODULES if any(one.split(".")[0] == "confluent_kafka" for one in imports(name))}
 
     assert not {name for name in knowing if not name.startswith(("kafkaio", "deploy"))}
+
+
+def test_the_page_of_the_architecture_has_the_table_of_packages():
+    """From top to bottom, with what each may import; its picture shows all of them."""
+    docs = ROOT / "docs"
+    page, picture = (docs / "architecture.md").read_text(), (docs / "pictures" / "packages.svg").read_text()
+
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| (.*) \|$", page.split("## Packages")[1].split("\n## ")[0], re.MULTILINE)
+
+    assert {package: set(re.findall(r"`(\w+)`", imported)) for package, imported in rows} == MAY_IMPORT
+    assert all(f">{package}</text>" in picture for package in MAY_IMPORT)

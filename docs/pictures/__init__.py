@@ -6,6 +6,7 @@ lookup      the lookup join with its feeder, storage API, collector and Data Del
 admission   two batches over event time: what left waits for, and what expires
 deadlock    the join without progress reports, and with them
 receipt     a crash after a commit and one before it
+packages    the packages in layers
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from docs.pictures.canvas import Canvas
 from docs.pictures.deadlock import deadlock
 from docs.pictures.flow import flow
 from docs.pictures.lookup import lookup
+from docs.pictures.packages import packages
 from docs.pictures.receipt import receipt
 
 
 def pictures() -> dict[str, Canvas]:
     """Every picture, by the name of its file."""
-    return {f"{draw.__name__}.svg": draw() for draw in (flow, lookup, admission, deadlock, receipt)}
+    return {f"{draw.__name__}.svg": draw() for draw in (flow, lookup, admission, deadlock, receipt, packages)}

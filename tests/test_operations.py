@@ -1,0 +1,63 @@
+"""The page for operators names messages, errors and exit codes that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkaio.exitcode import ExitCode
+from tests.test_architecture import MODULES
+
+PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def quoted_messages() -> list[str]:
+    """What stands between backquotes in the first column of the tables headed by `it says`; `…` is any text."""
+    tables = re.findall(r"^\| it says .*\n\|---.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    cells = [row.split("|")[1] for table in tables for row in table.splitlines()]
+    return [
+        message
+        for cell in cells
+        for message in re.findall(r"``(.+?)``|`([^`]+)`", cell)
+        for message in message
+        if message
+    ]
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """Every string of a module, with `…` for what an f-string or the logging module puts in, and every class name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = [str(one.value) if isinstance(one, ast.Constant) else "…" for one in node.values]
+            yield "".join(parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield re.sub(r"%(s|d|r)", "…", node.value)
+        elif isinstance(node, ast.ClassDef):
+            yield f"class {node.name}"
+
+
+SOURCES = [text for path in MODULES.values() for text in texts(ast.parse(path.read_text(encoding="utf-8")))]
+
+
+@pytest.mark.parametrize("message", quoted_messages())
+def test_a_message_that_the_page_quotes_exists(message: str) -> None:
+    """Its class, if it starts with one, and the longest piece of its text."""
+    name, _, rest = message.partition(": ")
+    is_class = re.fullmatch(r"[A-Z]\w+", name) is not None
+    piece = max((rest if is_class else message).split("…"), key=len).strip()
+
+    assert not is_class or f"class {name}" in SOURCES
+    assert any(piece in source for source in SOURCES), piece
+
+
+def test_every_exit_code_has_a_row() -> None:
+    """In the order of their numbers."""
+    section = PAGE.split("## Exit codes")[1].split("\n## ")[0]
+
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)] == [
+        code.value for code in ExitCode
+    ]
