@@ -33,7 +33,7 @@ from datadelay.collector.config import CollectorConfig
 from datadelay.collector.observe import observe
 from datadelay.collector.reports import Rules
 from datadelay.collector.run import run
-from datadelay.errors import CallFailed
+from datadelay.errors import DelayCallFailed
 from datadelay.positions.group import ConsumerGroup
 from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog
@@ -134,7 +134,7 @@ def start_api(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
         while True:
             try:
                 client.list()
-            except CallFailed:
+            except DelayCallFailed:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)

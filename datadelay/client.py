@@ -1,8 +1,8 @@
 """The Data Delay API for programs: a collector submits through it, and the gate of a join reads through it.
 
-Every call has time-outs and a bounded number of attempts. It either returns the server's answer or raises `CallFailed`
-(or the server's own refusal): a gate that gets an exception knows nothing and stays shut. What is retried, with growing
-pauses, or after the server's Retry-After up to 10 s:
+Every call has time-outs and a bounded number of attempts. It either returns the server's answer or raises
+`DelayCallFailed` (or the server's own refusal): a gate that gets an exception knows nothing and stays shut. What is
+retried, with growing pauses, or after the server's Retry-After up to 10 s:
 
     reads, submissions (an identical one changes nothing)      any lost or incomplete answer, 429, 5xx
     rewinds and forgets (they could undo a later submission)   429, 503, no connection: nothing was done
@@ -18,13 +18,13 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from datadelay.errors import (
-    AccessDenied,
-    AnswerNotUnderstood,
-    CallFailed,
     ConfigInvalid,
+    DelayAccessDenied,
+    DelayAnswerNotUnderstood,
+    DelayCallFailed,
     DelayNotFound,
-    RateLimited,
-    ServerUnavailable,
+    DelayRateLimited,
+    DelayServerUnavailable,
     SubmissionInvalid,
     SubmissionLate,
 )
@@ -44,12 +44,12 @@ _JSON = "application/json"
 _ERRORS = ApiErrors(
     api="Data Delay API",
     misconfigured=ConfigInvalid,
-    unreachable=ServerUnavailable,
-    not_understood=AnswerNotUnderstood,
-    rate_limited=RateLimited,
-    refused=CallFailed,
+    unreachable=DelayServerUnavailable,
+    not_understood=DelayAnswerNotUnderstood,
+    rate_limited=DelayRateLimited,
+    refused=DelayCallFailed,
     not_found=NO_DELAY,
-    by_status={401: AccessDenied, 403: AccessDenied, 404: DelayNotFound, 409: SubmissionLate},
+    by_status={401: DelayAccessDenied, 403: DelayAccessDenied, 404: DelayNotFound, 409: SubmissionLate},
 )
 _SUBMISSION_REFUSED = {400: SubmissionInvalid, 413: SubmissionInvalid, 422: SubmissionInvalid}
 
@@ -89,18 +89,18 @@ class DelayClient(ApiClient):
         super().__init__(transport, Patience(1 + retries))
 
     def submit(self, submission: Submission) -> Delay:
-        """Submit; returns what is published now. Raises `SubmissionLate`, `SubmissionInvalid`, `CallFailed`."""
+        """Submit; returns what is published now. Raises `SubmissionLate`, `SubmissionInvalid`, `DelayCallFailed`."""
         path = _path(submission.consumer, submission.topic)
         body = SubmissionBody.of(submission)
         return self._call("PUT", path, _delay, body=body, refusals=_SUBMISSION_REFUSED)
 
     def read(self, consumer: str, topic: str, *, partitions: bool = False) -> Delay:
-        """How far `consumer` has come in `topic`. Raises `DelayNotFound`, `CallFailed`."""
+        """How far `consumer` has come in `topic`. Raises `DelayNotFound`, `DelayCallFailed`."""
         query = {"partitions": "true"} if partitions else None
         return self._call("GET", _path(consumer, topic), _delay, query=query)
 
     def list(self) -> tuple[Delay, ...]:
-        """Every consumer and topic, by name. Raises `CallFailed`."""
+        """Every consumer and topic, by name. Raises `DelayCallFailed`."""
         return self._call("GET", "/v1/delays", _delays)
 
     def history(
@@ -112,7 +112,7 @@ class DelayClient(ApiClient):
         before: int | None = None,
         since_ms: int | None = None,
     ) -> HistoryPage:
-        """What was published when, newest first. Raises `DelayNotFound`, `CallFailed`."""
+        """What was published when, newest first. Raises `DelayNotFound`, `DelayCallFailed`."""
         wanted = {"limit": limit, "before": before, "since_ms": since_ms}
         query = {name: str(value) for name, value in wanted.items() if value is not None}
         return self._call("GET", _path(consumer, topic) + "/history", _page, query=query)
@@ -123,7 +123,7 @@ class DelayClient(ApiClient):
         return self._call("POST", path, _delay, body=RewindBody(note=note), repeatable=False)
 
     def forget(self, consumer: str, topic: str) -> None:
-        """Delete a retired consumer and topic with its history. Raises `DelayNotFound`, `CallFailed`."""
+        """Delete a retired consumer and topic with its history. Raises `DelayNotFound`, `DelayCallFailed`."""
         self._call("DELETE", _path(consumer, topic), lambda content: None, repeatable=False)
 
     def _call(

@@ -8,11 +8,11 @@
       +- StoreUnavailable     the database cannot be opened, read or written
       +- PositionsUnreadable  a consumer's positions are unreachable or cannot be understood
       +- PositionsRefused     positions are not written: the consumer is active, or they would be wrong
-      +- CallFailed           the client's call got no usable answer
-           +- AccessDenied    the token is missing, unknown, or lacks the scope
-           +- RateLimited     too many requests, and the bounded retries did not help
-           +- ServerUnavailable   no connection, a time-out, or an error of the server
-           +- AnswerNotUnderstood  the answer does not come from this API
+      +- DelayCallFailed      the client's call got no usable answer
+           +- DelayAccessDenied          the token is missing, unknown, or lacks the scope
+           +- DelayRateLimited           too many requests, and the bounded retries did not help
+           +- DelayServerUnavailable     no connection, a time-out, or an error of the server
+           +- DelayAnswerNotUnderstood   the answer does not come from this API
 
 Every message says which value was wrong, where it came from, and what to do.
 """
@@ -52,21 +52,21 @@ class PositionsRefused(DelayError):
     """Positions are not written: the consumer is active, they changed meanwhile, or they would be wrong."""
 
 
-class CallFailed(DelayError):
+class DelayCallFailed(DelayError):
     """A call of the client got no usable answer; the delay is unknown."""
 
 
-class AccessDenied(CallFailed):
+class DelayAccessDenied(DelayCallFailed):
     """The token is missing, unknown, or lacks the scope that the call needs."""
 
 
-class RateLimited(CallFailed):
+class DelayRateLimited(DelayCallFailed):
     """Too many requests; the bounded retries waited as requested and were refused again."""
 
 
-class ServerUnavailable(CallFailed):
+class DelayServerUnavailable(DelayCallFailed):
     """No connection, a time-out, or an error of the server, after the bounded retries."""
 
 
-class AnswerNotUnderstood(CallFailed):
+class DelayAnswerNotUnderstood(DelayCallFailed):
     """The answer does not come from this API: a wrong URL, a proxy, or another version."""

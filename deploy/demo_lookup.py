@@ -26,7 +26,7 @@ import polars as pl
 from rich.table import Table
 
 from datadelay.client import DelayClient
-from datadelay.errors import CallFailed, DelayNotFound
+from datadelay.errors import DelayCallFailed, DelayNotFound
 from deploy.broker import BrokerFailed
 from deploy.demoparts import broker_at, console, topics_of
 from deploy.demotraffic import NOWHERE, Traffic
@@ -158,7 +158,7 @@ class _Watch:
     def _delay(self) -> str:
         try:
             delay = self._delays.read(self._parts.plan.namespace, self._parts.plan.right)
-        except (DelayNotFound, CallFailed):
+        except (DelayNotFound, DelayCallFailed):
             return "the delay of right is not known yet"
         if delay.consumed_until_ms is None:
             return f"the delay of right is {delay.state}"

@@ -35,7 +35,7 @@ class Trust(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """One look. `reason` is for people; None if the clock agreed."""
 
     wall_ms: int
@@ -55,7 +55,7 @@ class WallClock:
         self._offset_ms, self._monotonic_ms = anchor[0] - anchor[1], anchor[1]
         self._jumped: tuple[int, int] | None = None  # offset and monotonic time of the first look that agrees with now
 
-    def look(self, wall_ms: int, monotonic_ms: int) -> Reading:
+    def look(self, wall_ms: int, monotonic_ms: int) -> ClockReading:
         """Whether the clock agrees. Raises ValueError if the monotonic clock goes back."""
         if monotonic_ms < self._monotonic_ms:
             raise ValueError(f"monotonic_ms: {monotonic_ms} is below {self._monotonic_ms}; it never goes back")
@@ -64,18 +64,18 @@ class WallClock:
         jump_ms = offset_ms - self._offset_ms
         if abs(jump_ms) <= TOLERANCE_MS:
             self._offset_ms, self._jumped = offset_ms, None
-            return Reading(wall_ms, Trust.AGREED)
+            return ClockReading(wall_ms, Trust.AGREED)
         if self._jumped is None or abs(offset_ms - self._jumped[0]) > TOLERANCE_MS:
             self._jumped = offset_ms, monotonic_ms
         steady_ms = monotonic_ms - self._jumped[1]
         jumped = f"the wall clock has jumped by {_difference(jump_ms)} against the monotonic clock"
         if steady_ms >= self._steady_ms:
             self._offset_ms, self._jumped = offset_ms, None
-            return Reading(
+            return ClockReading(
                 wall_ms, Trust.ACCEPTED, f"{jumped}, and has run steadily for {steady_ms / 1000:g} s: accepted"
             )
         wait_s = (self._steady_ms - steady_ms) / 1000
-        return Reading(
+        return ClockReading(
             wall_ms,
             Trust.UNCONFIRMED,
             f"{jumped}: it is not trusted until it is set back, or has run steadily for {wait_s:g} s more",

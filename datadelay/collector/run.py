@@ -38,8 +38,8 @@ from datadelay.collector.config import (
 from datadelay.collector.observe import Observation, observe
 from datadelay.collector.reports import failed_submission, submission
 from datadelay.errors import (
-    CallFailed,
     ConfigInvalid,
+    DelayCallFailed,
     DelayError,
     DelayNotFound,
     PositionsUnreadable,
@@ -242,7 +242,7 @@ def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> ExitCode:
     task = outcome.task
     try:
         delay = api.submit(outcome.found or _failure(api, outcome, begun_ms))
-    except (SubmissionInvalid, SubmissionLate, CallFailed) as error:
+    except (SubmissionInvalid, SubmissionLate, DelayCallFailed) as error:
         logger.error("%s: not submitted: %s", task.name, error)
         return ExitCode.UNREACHABLE
     if delay.state is DelayState.UNKNOWN or delay.consumed_until_ms is None:

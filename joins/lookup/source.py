@@ -17,9 +17,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from datadelay.client import DelayClient
-from datadelay.errors import AccessDenied as DelayAccessDenied
-from datadelay.errors import CallFailed as DelayCallFailed
-from datadelay.errors import DelayNotFound
+from datadelay.errors import DelayAccessDenied, DelayCallFailed, DelayNotFound
 from datadelay.model import Delay
 from joins.errors import CallRefused
 from joins.lookup.gate import CONSUMER, STORE, Verdict, judge

@@ -13,13 +13,13 @@ import pytest
 
 from datadelay.client import DelayClient
 from datadelay.errors import (
-    AccessDenied,
-    AnswerNotUnderstood,
-    CallFailed,
     ConfigInvalid,
+    DelayAccessDenied,
+    DelayAnswerNotUnderstood,
+    DelayCallFailed,
     DelayNotFound,
-    RateLimited,
-    ServerUnavailable,
+    DelayRateLimited,
+    DelayServerUnavailable,
     SubmissionInvalid,
     SubmissionLate,
 )
@@ -96,11 +96,11 @@ def test_raises_what_the_server_refused(server: RunningServer, submission: Make)
         client.submit(submission(listed_ms=NOON_MS - 1))
     with pytest.raises(SubmissionInvalid, match="set the collector's clock"):
         client.submit(submission(listed_ms=NOON_MS + 3_600_000))
-    with pytest.raises(AccessDenied, match="lacks the scope write"):
+    with pytest.raises(DelayAccessDenied, match="lacks the scope write"):
         server.client("reader").submit(submission())
-    with pytest.raises(AccessDenied, match="bearer token with scope read"):
+    with pytest.raises(DelayAccessDenied, match="bearer token with scope read"):
         server.client(None).list()
-    with pytest.raises(CallFailed, match="/query/limit"):
+    with pytest.raises(DelayCallFailed, match="/query/limit"):
         client.history("feeder", "impressions", limit=0)
 
 
@@ -170,9 +170,10 @@ def test_repeats_reads_until_they_succeed(failure: Answer | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "error"), [(None, ServerUnavailable), ((502, {}, b"<html>"), ServerUnavailable), (BUSY, RateLimited)]
+    ("failure", "error"),
+    [(None, DelayServerUnavailable), ((502, {}, b"<html>"), DelayServerUnavailable), (BUSY, DelayRateLimited)],
 )
-def test_gives_up_after_its_retries(failure: Answer | None, error: type[CallFailed], submission: Make) -> None:
+def test_gives_up_after_its_retries(failure: Answer | None, error: type[DelayCallFailed], submission: Make) -> None:
     """Reads and submissions alike: the first attempt and the retries."""
     with scripted(failure) as (url, seen), DelayClient(url, retries=1) as client:
         with pytest.raises(error):
@@ -186,7 +187,7 @@ def test_never_repeats_a_rewind_or_a_forget() -> None:
     """The first may have succeeded: a second one would undo a submission in between."""
     with scripted(None) as (url, seen), DelayClient(url, retries=3) as client:
         for act in (client.rewind, client.forget):
-            with pytest.raises(ServerUnavailable):
+            with pytest.raises(DelayServerUnavailable):
                 act("feeder", "impressions")
         assert seen == ["POST None", "DELETE None"]
 
@@ -195,7 +196,7 @@ def test_never_repeats_a_rewind_or_a_forget() -> None:
 def test_repeats_a_rewind_that_was_not_done(failure: Answer) -> None:
     """The answer says so."""
     with scripted(failure, (404, {}, b"not here")) as (url, seen), DelayClient(url) as client:
-        with pytest.raises(AnswerNotUnderstood):
+        with pytest.raises(DelayAnswerNotUnderstood):
             client.rewind("feeder", "impressions")
         assert seen == ["POST None", "POST None"]
 
@@ -213,7 +214,7 @@ def test_repeats_a_rewind_that_was_not_done(failure: Answer) -> None:
 def test_does_not_take_another_answer_for_a_delay(answer: Answer, attempts: int) -> None:
     """A wrong URL or a proxy does not mean "nothing was submitted"; a redirect would send the token elsewhere."""
     with scripted(answer) as (url, seen), DelayClient(url, "t", retries=1) as client:
-        with pytest.raises(AnswerNotUnderstood, match="GET http"):
+        with pytest.raises(DelayAnswerNotUnderstood, match="GET http"):
             client.list()
         assert len(seen) == attempts
 
@@ -222,7 +223,7 @@ def test_gives_up_on_a_server_that_accepts_and_says_nothing() -> None:
     """The read time-out applies; nobody hangs for ever."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with DelayClient(url, retries=1, read_timeout_s=0.05) as client, pytest.raises(ServerUnavailable):
+        with DelayClient(url, retries=1, read_timeout_s=0.05) as client, pytest.raises(DelayServerUnavailable):
             client.list()
 
 

@@ -17,7 +17,7 @@ import requests
 
 from datadelay.api.config import WRITE_TOKEN_VARIABLE
 from datadelay.client import DelayClient
-from datadelay.errors import ServerUnavailable
+from datadelay.errors import DelayServerUnavailable
 from datadelay.model import PartitionReport, Submission
 from kafkaio.now import wall_ms
 
@@ -77,7 +77,7 @@ class Writer:
                 self.sent += 1
                 try:
                     client.submit(self.submission(self.sent))
-                except ServerUnavailable:
+                except DelayServerUnavailable:
                     if server.poll() is None:
                         continue
                     return

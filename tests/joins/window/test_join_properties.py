@@ -16,7 +16,7 @@ from joins.testing.simulation import Simulation
 from joins.testing.strategies import BASE_MS, LONG_AFTER_MS, cuts, histories, specs
 from joins.window import passage, restore
 from joins.window.evidence import Evidence
-from kafkaio.clock import Reading, Trust, WallClock
+from kafkaio.clock import ClockReading, Trust, WallClock
 
 advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)
 
@@ -208,7 +208,7 @@ def test_canary_without_a_fix_honest_rows_are_spoiled(broken, monkeypatch):
     elif broken == "cut":  # left goes as far as was planned
         monkeypatch.setattr(passage.Passage, "admit", let_everything_go)
     elif broken == "clock":  # each look at it counts
-        monkeypatch.setattr(WallClock, "look", lambda self, wall_ms, _: Reading(wall_ms, Trust.AGREED))
+        monkeypatch.setattr(WallClock, "look", lambda self, wall_ms, _: ClockReading(wall_ms, Trust.AGREED))
     else:  # a lost window is read again from where the last record seemed to be
         monkeypatch.setattr(restore, "low_end", lambda bounds, time_ms: bounds[-1].offset)
 
