@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import requests
 import yaml
 
 from storage.api.config import WRITE_TOKEN_VARIABLE
 from storage.client import StorageClient
+from tests.support.api import ready_process
 
 TOKEN = "a-token-of-this-test-alone"
 
@@ -37,31 +35,10 @@ def server_process(
     namespaces = [{"name": "latest"}, {"name": "all", "keep": "all", "bound": 8}]
     config = {"store": f"lmdb://{folder / 'store'}", "port": port, "namespaces": namespaces, **settings}
     (folder / "storage.yaml").write_text(yaml.safe_dump(config))
-    with (folder / "server.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "deploy.cli", "storage", "serve", str(folder / "storage.yaml")],
-            env={**os.environ, WRITE_TOKEN_VARIABLE: TOKEN},
-            stdout=log,
-            stderr=log,
-        )
+    command = [sys.executable, "-m", "deploy.cli", "storage", "serve", str(folder / "storage.yaml")]
     url = f"http://127.0.0.1:{port}"
-    try:
-        deadline_s = time.monotonic() + 60
-        while not is_ready(url):
-            assert process.poll() is None, (folder / "server.log").read_text()
-            assert time.monotonic() < deadline_s, "the server did not become ready"
-            time.sleep(0.05)
-        yield process, url
-    finally:
-        process.kill()
-        process.wait(10)
-
-
-def is_ready(url: str) -> bool:
-    try:
-        return requests.get(f"{url}/readyz", timeout=1).ok
-    except (requests.ConnectionError, requests.Timeout):
-        return False
+    with ready_process(command, {WRITE_TOKEN_VARIABLE: TOKEN}, folder / "server.log", url) as running:
+        yield running, url
 
 
 def client(url: str, **more: Any) -> StorageClient:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-
-import uvicorn
 
 from httpapi.server.auth import Tokens, new_token
 from storage.api.app import create_app
 from storage.api.config import StorageServeConfig
 from storage.client import StorageClient
 from storage.model import Backend, Item
-
-NOON_MS = 1_795_176_000_000
-"""2026-11-20T12:00:00Z."""
+from tests.support.api import NOON_MS, RunningApi, SetClock, served
 
 NAMESPACES = (
     {"name": "latest"},
@@ -34,22 +28,9 @@ SCOPES = {
 
 
 @dataclass
-class Clock:
-    """A clock that moves only on demand."""
+class RunningServer(RunningApi):
+    """Also what it stands on, and clients that are closed with it."""
 
-    now_ms: int = NOON_MS
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
-@dataclass
-class RunningServer:
-    """Where the server listens, and how to get in."""
-
-    url: str
-    clock: Clock
-    secrets: dict[str, str]
     config: StorageServeConfig
     backend: Backend
     clients: list[StorageClient] = field(default_factory=list)
@@ -59,10 +40,6 @@ class RunningServer:
         made = StorageClient(self.url, None if who is None else self.secrets[who], **more)
         self.clients.append(made)
         return made
-
-    def headers(self, who: str = "writer") -> dict[str, str]:
-        """The header of somebody's token."""
-        return {"Authorization": f"Bearer {self.secrets[who]}"}
 
 
 def item(key: bytes = b"key", version: int = 1, tag: bytes = b"", value: bytes = b"value", **more: Any) -> Item:
@@ -81,25 +58,12 @@ def running_server(backend: Backend, **settings: Any) -> Iterator[RunningServer]
     """Start a server on a back end, which it closes; stop it in the end."""
     config = config_of(**settings)
     made = {name: new_token(name, scopes) for name, scopes in SCOPES.items()}
-    clock = Clock()
+    clock = SetClock()
     tokens = Tokens(tuple(token for _, token in made.values()), config.anonymous)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        app = create_app(backend, tokens, config, clock)
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        running = RunningServer(
-            f"http://127.0.0.1:{listener.getsockname()[1]}",
-            clock,
-            {name: secret for name, (secret, _) in made.items()},
-            config,
-            backend,
-        )
+    with served(create_app(backend, tokens, config, clock)) as url:
+        running = RunningServer(url, clock, {name: secret for name, (secret, _) in made.items()}, config, backend)
         try:
             yield running
         finally:
             for client in running.clients:
                 client.close()
-            server.should_exit = True
-            thread.join(20)
-            assert not thread.is_alive(), "the server did not stop"

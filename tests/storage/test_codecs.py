@@ -21,7 +21,8 @@ from storage.codecs.encodings import ENCODINGS, compress, decompress
 from storage.codecs.jsoncodec import JsonCodec
 from storage.errors import RequestInvalid, RequestMalformed, RequestTooLarge
 from storage.model import Item, ReadResult, Status, WriteResult
-from tests.storage.storage_server import NAMESPACES, NOON_MS, RunningServer, item, running_server
+from tests.storage.storage_server import NAMESPACES, RunningServer, item, running_server
+from tests.support.api import NOON_MS
 
 CODECS: list[Codec] = [JsonCodec(), ArrowCodec()]
 INT64 = st.integers(-LARGEST, LARGEST)

@@ -21,7 +21,8 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 from storage.codecs.arrowcodec import ArrowCodec
 from storage.codecs.jsoncodec import JsonCodec
 from tests.storage.dictbackend import DictBackend
-from tests.storage.storage_server import NOON_MS, RunningServer, item, running_server
+from tests.storage.storage_server import RunningServer, item, running_server
+from tests.support.api import NOON_MS, error_types
 
 MANY = 10**9
 ONE = "/v1/namespaces/{namespace}"
@@ -117,14 +118,7 @@ def test_describes_every_route_with_its_security(fuzzed: RunningServer, descript
         for name in BATCHES
         for part in (operations[name]["requestBody"], operations[name]["responses"]["200"])
     }
-    error_types = {
-        media_type
-        for operation in operations.values()
-        for status, answer in operation["responses"].items()
-        if int(status) >= 400
-        for media_type in answer["content"]
-    }
     assert {name for name, each in operations.items() if "security" not in each} == {"GET /livez", "GET /readyz"}
     assert media_types == {(JsonCodec.media_type, ArrowCodec.media_type)}
-    assert error_types == {"application/problem+json"}
+    assert error_types(paths) == {"application/problem+json"}
     assert set(operations) == {*OPERATIONS, *PROBES}

@@ -22,7 +22,8 @@ from storage.api.config import WRITE_TOKEN_VARIABLE
 from storage.codecs.arrowcodec import ArrowCodec
 from storage.errors import StorageError
 from storage.model import Item, Status, WriteResult
-from tests.storage.storage_process import TOKEN, client, free_port, is_ready, server_process
+from tests.storage.storage_process import TOKEN, client, free_port, server_process
+from tests.support.api import is_ready
 
 WRITERS = 3
 BATCH = 50

@@ -5,28 +5,22 @@ from __future__ import annotations
 import base64
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pyarrow as pa
 import pytest
 import requests
-from prometheus_client.parser import text_string_to_metric_families
 
 from storage.codecs.arrowcodec import ArrowCodec
 from storage.codecs.encodings import compress
 from storage.codecs.jsoncodec import JsonCodec
 from storage.model import Status
 from tests.storage.dictbackend import DictBackend, unavailable
-from tests.storage.storage_server import NOON_MS, RunningServer, item, running_server
+from tests.storage.storage_server import RunningServer, item, running_server
+from tests.support.api import NOON_MS, assert_problem, call, samples
 
 JSON, ARROW = JsonCodec.media_type, ArrowCodec.media_type
 ALL = "/v1/namespaces/all"
 VALUE = {"version": 1, "tag": "dA==", "value": "AAEC", "expires_at_ms": NOON_MS + 1_000}
-
-
-def call(server: RunningServer, method: str, path: str, who: str | None = "writer", **more: Any) -> requests.Response:
-    headers = {} if who is None else server.headers(who)
-    return requests.request(method, server.url + path, headers=headers | more.pop("headers", {}), timeout=10, **more)
 
 
 def batch(
@@ -35,27 +29,6 @@ def batch(
     """A batch on the namespace `all`."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return call(server, "POST", f"{ALL}/items:{operation}", data=body, headers={"Content-Type": media_type, **names})
-
-
-def assert_problem(response: requests.Response, status: int, kind: str) -> dict[str, Any]:
-    """Every error has the one shape of RFC 9457."""
-    assert response.status_code == status, response.text
-    assert response.headers["Content-Type"] == "application/problem+json"
-    document: dict[str, Any] = response.json()
-    assert document["status"] == status
-    assert document["type"] == f"/problems/{kind}"
-    assert document["detail"]
-    return document
-
-
-def samples(server: RunningServer) -> dict[tuple[str, ...], float]:
-    """The samples of /metrics: (name, label values in the order of their names) -> value."""
-    text = call(server, "GET", "/metrics", "reader").text
-    return {
-        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
 
 
 def test_answers_each_item_in_the_order_of_the_request(server: RunningServer) -> None:

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from datadelay.api.app import create_app
 from datadelay.api.config import DelayServeConfig
 from datadelay.api.store import DelayStore
 from datadelay.client import DelayClient
 from httpapi.server.auth import Scope, Tokens, new_token
-
-NOON_MS = 1_795_176_000_000
-"""2026-11-20T12:00:00Z."""
+from tests.support.api import RunningApi, SetClock, served
 
 
 @dataclass
-class Clock:
-    """A clock that moves only when set."""
+class RunningServer(RunningApi):
+    """Also its configuration, and clients that are closed with it."""
 
-    now_ms: int = NOON_MS
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
-@dataclass
-class RunningServer:
-    """Where the server listens, and the tokens for it."""
-
-    url: str
-    clock: Clock
-    secrets: dict[str, str]
     config: DelayServeConfig
     clients: list[DelayClient] = field(default_factory=list)
 
@@ -48,10 +29,6 @@ class RunningServer:
         self.clients.append(made)
         return made
 
-    def headers(self, who: str = "writer") -> dict[str, str]:
-        """The authorization header with somebody's token."""
-        return {"Authorization": f"Bearer {self.secrets[who]}"}
-
 
 @contextmanager
 def running_server(directory: Path, **settings: Any) -> Iterator[RunningServer]:
@@ -59,28 +36,18 @@ def running_server(directory: Path, **settings: Any) -> Iterator[RunningServer]:
     config = DelayServeConfig(database=f"sqlite:///{directory / 'delay.db'}", **settings)
     reader_secret, reader = new_token("reader", [Scope.READ])
     writer_secret, writer = new_token("writer", [Scope.READ, Scope.WRITE])
-    clock = Clock()
+    clock = SetClock()
     store = DelayStore.open(
         config.database,
         retention_ms=round(config.history_retention_s * 1000),
         max_points=config.history_max_points,
     )
-    with store, socket.create_server(("127.0.0.1", 0)) as listener:
+    with store:
         app = create_app(store, Tokens((reader, writer), config.anonymous), config, clock)
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        running = RunningServer(
-            f"http://127.0.0.1:{listener.getsockname()[1]}",
-            clock,
-            {"reader": reader_secret, "writer": writer_secret},
-            config,
-        )
-        try:
-            yield running
-        finally:
-            for client in running.clients:
-                client.close()
-            server.should_exit = True
-            thread.join(20)
-            assert not thread.is_alive(), "the server did not stop"
+        with served(app) as url:
+            running = RunningServer(url, clock, {"reader": reader_secret, "writer": writer_secret}, config)
+            try:
+                yield running
+            finally:
+                for client in running.clients:
+                    client.close()

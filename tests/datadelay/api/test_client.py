@@ -24,7 +24,8 @@ from datadelay.errors import (
     SubmissionLate,
 )
 from datadelay.model import DelayState, PartitionReport, Submission
-from tests.datadelay.api.delay_server import NOON_MS, RunningServer
+from tests.datadelay.api.delay_server import RunningServer
+from tests.support.api import NOON_MS
 
 Make = Callable[..., Submission]
 Answer = tuple[int, dict[str, str], bytes]

@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import requests
-
 from datadelay.api.config import WRITE_TOKEN_VARIABLE
 from datadelay.client import DelayClient
 from datadelay.errors import DelayServerUnavailable
 from datadelay.model import PartitionReport, Submission
 from kafkaio.now import wall_ms
+from tests.support.api import ready_process
 
 TOKEN = "a-token-of-this-test-alone"
 WRITERS = 4
@@ -35,30 +34,10 @@ def server_process(database: Path) -> Iterator[tuple[subprocess.Popen[bytes], st
     """The server as users run it, ready to answer."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with (database.parent / "server.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, f"sqlite:///{database}", str(port)],
-            env={WRITE_TOKEN_VARIABLE: TOKEN},
-            stderr=log,
-        )
+    command = [sys.executable, "-c", SERVE, f"sqlite:///{database}", str(port)]
     url = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + 120
-        while not is_ready(url):
-            assert process.poll() is None, (database.parent / "server.log").read_text()
-            assert time.monotonic() < deadline, "the server did not become ready"
-            time.sleep(0.05)
+    with ready_process(command, {WRITE_TOKEN_VARIABLE: TOKEN}, database.parent / "server.log", url) as process:
         yield process, url
-    finally:
-        process.kill()
-        process.wait(10)
-
-
-def is_ready(url: str) -> bool:
-    try:
-        return requests.get(f"{url}/readyz", timeout=1).ok
-    except (requests.ConnectionError, requests.Timeout):
-        return False
 
 
 @dataclass

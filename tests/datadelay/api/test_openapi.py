@@ -18,7 +18,8 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from datadelay.model import PartitionReport, Submission
 from datadelay.wire import SubmissionBody
-from tests.datadelay.api.delay_server import NOON_MS, RunningServer, running_server
+from tests.datadelay.api.delay_server import RunningServer, running_server
+from tests.support.api import NOON_MS, error_types
 
 MANY = 10**9
 PROBES = ["GET /livez", "GET /readyz", "GET /metrics"]
@@ -117,14 +118,6 @@ def test_describes_every_route_with_its_security(fuzzed: RunningServer, descript
     open_ones = {
         f"{method} {path}" for path, item in paths.items() for method, each in item.items() if "security" not in each
     }
-    error_types = {
-        media_type
-        for item in paths.values()
-        for operation in item.values()
-        for status, answer in operation["responses"].items()
-        if int(status) >= 400
-        for media_type in answer["content"]
-    }
     assert open_ones == {"get /livez", "get /readyz"}
-    assert error_types == {"application/problem+json"}
+    assert error_types(paths) == {"application/problem+json"}
     assert {f"{method.upper()} {path}" for path, item in paths.items() for method in item} == {*OPERATIONS, *PROBES}

@@ -10,46 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
-from prometheus_client.parser import text_string_to_metric_families
 
 from datadelay.model import PartitionReport, Submission
 from datadelay.wire import SubmissionBody
-from tests.datadelay.api.delay_server import NOON_MS, RunningServer, running_server
+from tests.datadelay.api.delay_server import RunningServer, running_server
+from tests.support.api import NOON_MS, assert_problem, call, samples
 
 Make = Callable[..., Submission]
 ONE = "/v1/delays/feeder/impressions"
 
 
-def call(server: RunningServer, method: str, path: str, who: str | None = "writer", **more: Any) -> requests.Response:
-    headers = {} if who is None else server.headers(who)
-    return requests.request(method, server.url + path, headers=headers | more.pop("headers", {}), timeout=10, **more)
-
-
 def body(submission: Submission) -> dict[str, Any]:
     document: dict[str, Any] = SubmissionBody.of(submission).model_dump(mode="json")
     return document
-
-
-def assert_problem(response: requests.Response, status: int, kind: str) -> dict[str, Any]:
-    """Every error has the form of RFC 9457."""
-    assert response.status_code == status, response.text
-    assert response.headers["Content-Type"] == "application/problem+json"
-    document: dict[str, Any] = response.json()
-    assert document["status"] == status
-    assert document["type"] == f"/problems/{kind}"
-    assert document["detail"]
-    return document
-
-
-def samples(server: RunningServer) -> dict[tuple[str, ...], float]:
-    """The samples of /metrics: (name, label values in the order of their names) -> value."""
-    text = call(server, "GET", "/metrics", "reader").text
-    return {
-        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
 
 
 def test_answers_a_submission_with_what_is_published(server: RunningServer, submission: Make) -> None:

@@ -16,7 +16,7 @@ from datadelay.api.store import DelayStore, migrate
 from datadelay.errors import StoreUnavailable
 from datadelay.model import Submission
 from datadelay.publish import Published, accept, rewind
-from tests.datadelay.api.delay_server import NOON_MS
+from tests.support.api import NOON_MS
 
 Make = Callable[..., Submission]
 
