@@ -3,28 +3,27 @@
 offset      {"number", "topic", "id", "ranges": {partition: [start, end]}}: what a batch reads, and nothing else
 latest      up to the last stable offsets, at most `max_records` more; `start` itself if there is nothing to do
 read        on an executor: one range goes through the stage, which gives Arrow batches of `summary`
+
+What it shares with other readers, and how a new partition is read: `sparkio.reader`.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSource, InputPartition
 
 from dedup.errors import RecordsGone, SourceChanged
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.errors import KafkaUnavailable
 from kafkaio.fairshare import fair_shares
 from kafkaio.topiclog import Ends
+from sparkio.control import ReaderControl
+from sparkio.reader import StreamReader
+from sparkio.source import pickled, stream_source
 
 FORMAT = 1
 
@@ -42,69 +41,37 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What is read, and how it is controlled.
-
-    stop_file   while it exists, nothing more is read: the way to a clean stop
-    start       "earliest" or "latest", in a new checkpoint
-    """
+    """What is read. start: "earliest" or "latest", in a new checkpoint."""
 
     topic: str
     kafka: Mapping[str, str]
     max_records: int
     start: str
-    stop_file: Path
-    unreachable_for_s: float = 300.0
 
 
 Stage = Callable[[Span], Iterator[pa.RecordBatch]]
 
 
-def range_source(name: str, ranges: Ranges, stage: Stage) -> type[DataSource]:
+def range_source(name: str, ranges: Ranges, stage: Stage, control: ReaderControl) -> type[DataSource]:
     """A data source class whose rows (`summary string`) are what the stage gives for each range."""
-    pickled = cloudpickle.dumps(stage)  # type: ignore[no-untyped-call]
-
-    class TopicRanges(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "teacup_ranges_" + "".join(c if c.isalnum() else "_" for c in name).lower()
-
-        def schema(self) -> str:
-            return "summary string"
-
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return RangesReader(ranges, pickled)
-
-    return TopicRanges
+    of_range = pickled(lambda value: stage(Span(*value)))
+    return stream_source("ranges", name, "summary string", lambda: RangesReader(name, ranges, control, of_range))
 
 
-class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in its own process beside the driver. It is also sent to executors, so it connects only when first used."""
+class RangesReader(StreamReader):
+    """Plans ranges of one topic."""
 
-    def __init__(self, ranges: Ranges, stage: bytes) -> None:
-        self._ranges, self._stage = ranges, stage
+    def __init__(self, name: str, ranges: Ranges, control: ReaderControl, stage: bytes) -> None:
+        super().__init__(name, control, stage)
+        self._ranges = ranges
         self._log: BrokerLog | None = None
-        self._until_now = False
-        self._target: dict[int, int] | None = None
 
-    def initialOffset(self) -> dict[str, Any]:
-        return {}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._until_now = True
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        since = time.monotonic()
-        while not self._ranges.stop_file.exists():
-            try:
-                return self._next(start)
-            except KafkaUnavailable:
-                if time.monotonic() - since > self._ranges.unreachable_for_s:
-                    raise
-                time.sleep(1.0)
-        return start
+    def plan(self, start: dict[str, Any]) -> dict[str, Any]:
+        if self._log is None:
+            self._log = BrokerLog(self._ranges.topic, self._ranges.kafka)
+        topic_id = self._log.topic_id()
+        self._log.partition_count()
+        return following(start, topic_id, self.within_run(self._log.ends()), self._ranges)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if not end:
@@ -112,30 +79,10 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spans = [(int(p), a, b) for p, (a, b) in end["ranges"].items() if b > a]
         return [InputPartition((end["number"], len(spans), *span)) for span in spans]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        stage: Stage = cloudpickle.loads(self._stage)
-        return stage(Span(*partition.value))
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """The checkpoint is the truth."""
-
-    def stop(self) -> None:
+    def disconnect(self) -> None:
         if self._log is not None:
             self._log.close()
-
-    def _next(self, start: dict[str, Any]) -> dict[str, Any]:
-        self._log = self._log or BrokerLog(self._ranges.topic, self._ranges.kafka)
-        topic_id = self._log.topic_id()
-        self._log.partition_count()
-        return following(start, topic_id, self._frozen(self._log.ends()), self._ranges)
-
-    def _frozen(self, ends: dict[int, Ends]) -> dict[int, Ends]:
-        if not self._until_now:
-            return ends
-        self._target = self._target or {p: one.stable for p, one in ends.items()}
-        return {
-            p: Ends(one.start, min(one.stable, self._target.get(p, one.stable)), one.high) for p, one in ends.items()
-        }
+            self._log = None
 
 
 def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], ranges: Ranges) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from deploy.accounts import check_whole
 from deploy.job import DedupJob
 from deploy.runner import Kind
 from kafkaio.headers import BATCH
+from sparkio.control import ReaderControl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,8 +57,8 @@ class DedupKind(Kind):
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         job = self._job
         assert self._topics is not None
-        ranges = Ranges(job.source, job.kafka, job.max_records, job.start, stop_file)
-        source = range_source(self.name, ranges, topic_stage(self._topics))
+        ranges = Ranges(job.source, job.kafka, job.max_records, job.start)
+        source = range_source(self.name, ranges, topic_stage(self._topics), ReaderControl(stop_file=stop_file))
         spark.dataSource.register(source)
         return spark.readStream.format(source.name()).load()
 

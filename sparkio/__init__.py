@@ -1,7 +1,11 @@
 """The edge to Spark that `joins` and `dedup` share; it knows nothing of them.
 
-checkpoint.py  what a query's checkpoint says: planned and committed batches, and where each of them ends
-crossing.py    how an error of ours crosses Spark, with the exit code of its class
+reader.py      `StreamReader`: what every streaming reader does, whatever it plans
+control.py     `ReaderControl`: how one is controlled from outside
+listedends.py  `ListedEnds`: up to where a run under `availableNow` reads          (pure)
+source.py      the data source class of a reader, and the stage that it carries to the executors
+checkpoint.py  `SparkLogs`: which batches a checkpoint has planned and committed, and where each of them ends
+crossing.py    how an error of ours crosses Spark, with the exit code of its class                (pure)
 
 Nothing is imported here: whoever reads a checkpoint needs no Spark.
 """

@@ -180,7 +180,7 @@ def test_a_topic_without_the_chosen_id_is_reported(parsed, without_id, told):
     assert (warning is None) if told is None else (told in warning and "teacup.batch" in warning)
 
 
-RANGES = Ranges("in", {}, 10, "earliest", Path("none"))
+RANGES = Ranges("in", {}, 10, "earliest")
 BEGUN = {"format": 1, "id": "t", "number": 4, "ranges": {"0": [0, 7]}, "topic": "in"}
 
 
@@ -198,7 +198,7 @@ def test_the_next_offset_stays_within_the_limit_and_unchanged_if_nothing_is_new(
         ({0: Ends(8, 9, 9)}, "t", RANGES, RecordsGone),
         ({0: Ends(0, 6, 6)}, "t", RANGES, RecordsGone),
         ({0: Ends(0, 9, 9)}, "other", RANGES, RecordsGone),
-        ({0: Ends(0, 9, 9)}, "t", Ranges("elsewhere", {}, 10, "earliest", Path("none")), SourceChanged),
+        ({0: Ends(0, 9, 9)}, "t", Ranges("elsewhere", {}, 10, "earliest"), SourceChanged),
     ],
 )
 def test_what_is_gone_or_another_topic_is_an_error(ends, topic_id, ranges, error):

@@ -1,0 +1,132 @@
+"""What every streaming reader does, whatever it plans.
+
+    initialOffset   {}: nothing is planned yet. Spark calls it twice, and again when it replays batch 0, so it must be
+                    a constant
+    latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do or the stop file exists
+    read            on an executor: what the stage makes of a partition's value
+    stop            closes connections
+
+A planning error that may pass *holds* the reader: it plans again every second, says why every ten, with for how long
+and when it gives up, and then lets the error end the query. An unreachable broker is such an error. The next attempt
+opens new connections, because librdkafka may never reconnect by itself.
+
+Under `availableNow` a run reads up to the ends that its first look found (`sparkio.listedends`). A partition that was
+not listed then is not read by this run.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from kafkaio.errors import KafkaUnavailable
+from kafkaio.topiclog import Ends
+from sparkio.control import ReaderControl
+from sparkio.listedends import ListedEnds
+from sparkio.source import PartitionStage
+
+log = logging.getLogger("sparkio")
+
+SAY_EVERY_S = 10.0
+HOLD_S = 1.0
+WAIT_S = 0.05
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in a process of its own beside the driver. Connects on first use, because it is also sent to executors.
+
+    A kind gives `plan`, `partitions`, `disconnect`; and `commit`, `waits`, `holds_for_s` where it differs.
+    """
+
+    def __init__(self, name: str, control: ReaderControl, stage: bytes) -> None:
+        """name: of the job, in the log; stage: pickled (`sparkio.source.pickled`)."""
+        self._name, self._stage, self.control = name, stage, control
+        self.listed: ListedEnds | None = None  # under `availableNow`
+        self._held_since_s: float | None = None
+        self._said_at_s = -math.inf
+
+    @abstractmethod
+    def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        """The offset after `start`; None when there is nothing to do. Connects if it has to."""
+
+    @abstractmethod
+    def disconnect(self) -> None:
+        """Close what is open; the next plan opens it anew."""
+
+    def waits(self, start: dict[str, Any]) -> bool:
+        """With nothing to do now: whether the reader plans again at once, instead of returning `start`."""
+        return False
+
+    def holds_for_s(self, error: Exception) -> float | None:
+        """For how long an error from planning only holds the reader; None: it ends the query at once."""
+        return self.control.unreachable_for_s if isinstance(error, KafkaUnavailable) else None
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """The checkpoint is the source of truth."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.listed = ListedEnds()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        while not self.control.stopping:
+            try:
+                end = self.plan(start)
+                done = end is not None or not self.waits(start)
+            except Exception as error:
+                if not self._holds(error):
+                    raise
+                continue
+            self._held_since_s = None
+            if done:
+                return start if end is None else end
+            time.sleep(WAIT_S)
+        return start
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]:
+        stage: PartitionStage = cloudpickle.loads(self._stage)
+        return stage(partition.value)
+
+    def stop(self) -> None:
+        self.disconnect()
+
+    def within_run(self, ends: Mapping[int, Ends]) -> Mapping[int, Ends]:
+        """The ends of the topic that a run under `availableNow` reads to its current end: cut where that run ends."""
+        return ends if self.listed is None else self.listed.cut(ends)
+
+    def say(self, line: str) -> None:
+        """Log a line about waiting, unless one was logged within the last ten seconds."""
+        if time.monotonic() - self._said_at_s > SAY_EVERY_S:
+            self._said_at_s = time.monotonic()
+            log.warning("%s %s", self._name, line)
+
+    def _holds(self, error: Exception) -> bool:
+        """Wait a second, if the error may still pass."""
+        gives_up_s, now_s = self.holds_for_s(error), time.monotonic()
+        if gives_up_s is None:
+            return False
+        if self._held_since_s is None:
+            self._held_since_s = now_s
+        waited_s = now_s - self._held_since_s
+        if waited_s > gives_up_s:
+            log.error("%s gives up after %.0f s", self._name, waited_s)
+            return False
+        self.say(f"holds: {error} (for {waited_s:.0f} s now; gives up after {gives_up_s:.0f} s)")
+        if isinstance(error, KafkaUnavailable):
+            self.disconnect()
+        time.sleep(HOLD_S)
+        return True

@@ -1,0 +1,41 @@
+"""The data source class of a streaming reader, and the stage that it carries to the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+PartitionStage = Callable[[Any], Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]]
+"""The value of an input partition -> its rows, on an executor."""
+
+
+def pickled(stage: PartitionStage) -> bytes:
+    """A stage as bytes: only the executors' workers need what it imports, not the processes in which Spark plans."""
+    return bytes(cloudpickle.dumps(stage))  # type: ignore[no-untyped-call]
+
+
+def stream_source(kind: str, name: str, schema: str, reader: Callable[[], DataSourceStreamReader]) -> type[DataSource]:
+    """A data source class for one job. What the reader is made of travels in it, so it appears in no plan or log.
+
+    kind, name   together the name of the source in Spark
+    schema       of the rows
+    """
+    columns = schema
+
+    class StreamSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return f"teacup_{kind}_" + "".join(c if c.isalnum() else "_" for c in name).lower()
+
+        def schema(self) -> str:
+            return columns
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+            return reader()
+
+    return StreamSource

@@ -1,0 +1,132 @@
+"""What every streaming reader does: holds, says why, reconnects, gives up, stops. The kind here plans given steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from kafkaio.errors import KafkaUnavailable, TopicMissing
+from sparkio.control import ReaderControl
+from sparkio.reader import StreamReader
+from sparkio.source import pickled, stream_source
+
+START = {"at": 1}
+
+
+class Planning(StreamReader):
+    """Plans the next of the given steps: an offset, None, or an error."""
+
+    def __init__(self, steps: Sequence[Any], control: ReaderControl, waits: Callable[[], bool] = lambda: False) -> None:
+        super().__init__("job", control, pickled(lambda value: iter([(value,)])))
+        self._steps, self._waits = list(steps), waits
+        self.disconnected = 0
+
+    def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
+        if isinstance(step, Exception):
+            raise step
+        return step  # type: ignore[no-any-return]
+
+    def waits(self, start: dict[str, Any]) -> bool:
+        return self._waits()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [InputPartition(end["at"])]
+
+    def disconnect(self) -> None:
+        self.disconnected += 1
+
+
+def look(reader: StreamReader) -> dict[str, Any]:
+    return reader.latestOffset(START, ReadAllAvailable())
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts follow each other at once, and each of them is logged."""
+    monkeypatch.setattr("sparkio.reader.HOLD_S", 0.001)
+    monkeypatch.setattr("sparkio.reader.SAY_EVERY_S", -1.0)
+
+
+def test_the_plan_is_the_offset_and_none_leaves_it_where_it_is() -> None:
+    """Spark starts no batch for the same offset."""
+    assert look(Planning([{"at": 2}], ReaderControl())) == {"at": 2}
+    assert look(Planning([None], ReaderControl())) == START
+
+
+def test_an_unreachable_broker_holds_reconnects_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """With the name of the job, why, for how long, and when it gives up."""
+    reader = Planning([KafkaUnavailable("no broker"), KafkaUnavailable("no broker"), {"at": 2}], ReaderControl())
+
+    assert look(reader) == {"at": 2}
+    assert reader.disconnected == 2
+    assert caplog.messages == ["job holds: no broker (for 0 s now; gives up after 300 s)"] * 2
+
+
+def test_it_gives_up_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """The error ends the query then."""
+    with pytest.raises(KafkaUnavailable, match="no broker"):
+        look(Planning([KafkaUnavailable("no broker")], ReaderControl(unreachable_for_s=0.05)))
+
+    assert "gives up after" in caplog.messages[-1]
+
+
+def test_time_counts_from_the_last_success() -> None:
+    """Two short outages are not a long one."""
+    began = time.monotonic()
+    waits = iter([True, False])
+    away = KafkaUnavailable("no broker")
+    reader = Planning([away, None, away, {"at": 2}], ReaderControl(unreachable_for_s=0.1), lambda: next(waits))
+    reader.plan = slowly(reader.plan, 0.08)  # type: ignore[method-assign]
+
+    assert look(reader) == {"at": 2}
+    assert time.monotonic() - began > 0.3
+
+
+def slowly(plan: Callable[[dict[str, Any]], Any], seconds: float) -> Callable[[dict[str, Any]], Any]:
+    def planned(start: dict[str, Any]) -> Any:
+        time.sleep(seconds)
+        return plan(start)
+
+    return planned
+
+
+def test_other_errors_end_the_query_at_once() -> None:
+    """Waiting does not help against them."""
+    reader = Planning([TopicMissing("clicks")], ReaderControl())
+
+    with pytest.raises(TopicMissing):
+        look(reader)
+    assert reader.disconnected == 0
+
+
+def test_the_stop_file_ends_planning_and_waiting(tmp_path: Path) -> None:
+    """Also while the broker is unreachable."""
+    control = ReaderControl(stop_file=tmp_path / "stop")
+    (tmp_path / "stop").touch()
+
+    assert look(Planning([{"at": 2}], control)) == START
+    (tmp_path / "stop").unlink()
+
+    def stop() -> bool:
+        (tmp_path / "stop").touch()
+        return True
+
+    assert look(Planning([None], control, stop)) == START
+
+
+def test_a_source_carries_its_reader_and_the_reader_its_stage() -> None:
+    """The name has only what Spark takes in a name."""
+    source = stream_source("kind", "My job-1", "n int", lambda: Planning([{"at": 2}], ReaderControl()))
+    reader = source({}).streamReader(None)  # type: ignore[arg-type]
+    (partition,) = reader.partitions({}, {"at": 2})
+
+    assert source.name() == "teacup_kind_my_job_1"
+    assert source({}).schema() == "n int"
+    assert list(reader.read(partition)) == [(2,)]
