@@ -35,7 +35,7 @@ from deploy.session import Session
 from deploy.stopping import Stop
 from joins.spec import Format, JoinSpec, Side
 from joins.window import carried_out
-from joins.window.source import Gate
+from joins.window.control import JoinControl
 from joins.window.stage import SUMMARY, Batches, join_stage
 
 SUMMARY_SCHEMA = "summary string"
@@ -89,10 +89,10 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[di
     def gather(frame: Any, batch_id: int) -> None:
         summaries.extend(json.loads(row.summary) for row in frame.collect())
 
-    gate = Gate(windows=windows)
+    control = JoinControl(windows=windows)
     with closing(Session(spec.name, {"spark.ui.enabled": "false"}, rows_in_jvm=False)) as session:
         session.warm_up()
-        writer = carried_out(session.spark, spec, encode, SUMMARY_SCHEMA, gate).writeStream.foreachBatch(gather)
+        writer = carried_out(session.spark, spec, encode, SUMMARY_SCHEMA, control).writeStream.foreachBatch(gather)
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()
     return summaries

@@ -13,8 +13,8 @@ from deploy.job import FeederJob
 from deploy.runner import Kind
 from joins.lookup.feed import Fed
 from joins.lookup.feedsource import commit_fed, feed_source
-from joins.window.source import Gate
 from kafkaio.times import iso
+from sparkio.control import ReaderControl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +35,7 @@ class FeederKind(Kind):
         return f"{self.name}: feeds {self._spec.right.topic} into namespace {self._spec.storage.namespace}"
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
-        source = feed_source(self._spec, Gate(stop_file=stop_file, commit_group=self.name))
+        source = feed_source(self._spec, ReaderControl(stop_file=stop_file, commit_group=self.name))
         spark.dataSource.register(source)
         return spark.readStream.format(source.name()).load()
 

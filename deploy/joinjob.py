@@ -30,8 +30,9 @@ from joins import lookup
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import lookup_stage
 from joins.window import carried_out, tickets
+from joins.window.committed import commit_positions, positions_of
+from joins.window.control import JoinControl
 from joins.window.factsfolder import keep_facts, known_facts
-from joins.window.source import Gate, commit_positions, positions_of
 from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
 from joins.window.state import Admission
 from kafkaio.headers import ID
@@ -69,7 +70,7 @@ class JoinKind(Kind):
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-        gate = Gate(
+        control = JoinControl(
             stop_file=stop_file,
             commit_group=self.name,
             generation=self._generation,
@@ -77,7 +78,7 @@ class JoinKind(Kind):
             facts=self._job.facts_folder,
         )
         try:
-            return job_rows(spark, self._job, gate, self._setup)
+            return job_rows(spark, self._job, control, self._setup)
         except AnalysisException as error:
             what = str(error).split("\n", 1)[0]
             raise SessionRefused(f"output.select: Spark refuses an expression: {what}") from error
@@ -97,7 +98,7 @@ class JoinKind(Kind):
         commit_positions(self._job.spec, self.name, Admission.from_json(end), self._job.facts_folders)
 
 
-def job_rows(spark: SparkSession, job: WindowJob, gate: Gate, setup: Setup | None) -> DataFrame:
+def job_rows(spark: SparkSession, job: WindowJob, control: JoinControl, setup: Setup | None) -> DataFrame:
     """The streaming DataFrame of a job: one summary (JSON) per bucket and batch; its rows are delivered on the way."""
     deliver = deliver_stage(job.spec, job.output, setup)
     spec = job.spec
@@ -110,15 +111,15 @@ def job_rows(spark: SparkSession, job: WindowJob, gate: Gate, setup: Setup | Non
             return deliver(join(batches))
 
         if isinstance(spec, LookupSpec):
-            return lookup.carried_out(spark, spec, both, SUMMARY_SCHEMA, gate)
-        return carried_out(spark, spec, both, SUMMARY_SCHEMA, gate)
+            return lookup.carried_out(spark, spec, both, SUMMARY_SCHEMA, control)
+        return carried_out(spark, spec, both, SUMMARY_SCHEMA, control)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
         return for_spark(join(batches))
 
     asked = job.output.deduplicate
     added = {} if asked is None or asked.expression is None else {ID: asked.expression}
-    source = lookup.tickets(spark, spec, gate) if isinstance(spec, LookupSpec) else tickets(spark, spec, gate)
+    source = lookup.tickets(spark, spec, control) if isinstance(spec, LookupSpec) else tickets(spark, spec, control)
     chosen = with_selected(source.mapInArrow(crossing_rows(rows), SPARK_SCHEMA), select, added)
     return chosen.mapInArrow(crossing_rows(deliver), SUMMARY_SCHEMA)
 

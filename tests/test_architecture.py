@@ -145,11 +145,14 @@ def test_spark_is_known_only_at_the_edges():
     knowing = {name for name in MODULES if any(one.split(".")[0] == "pyspark" for one in imports(name))}
 
     assert {name for name in knowing if not name.startswith("deploy")} <= {
+        "sparkio.reader",
+        "sparkio.source",
         "joins.lookup",
         "joins.lookup.feedsource",
         "joins.lookup.frame",
         "joins.lookup.source",
         "joins.window",
+        "joins.window.admissionreader",
         "joins.window.source",
         "joins.window.stage",
         "dedup.spark",

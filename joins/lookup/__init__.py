@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from joins.lookup.spec import LookupSpec
-    from joins.window.source import Gate
+    from joins.window.control import JoinControl
     from joins.window.stage import Batches
 
 
-def tickets(spark: SparkSession, spec: LookupSpec, gate: Gate | None = None) -> DataFrame:
+def tickets(spark: SparkSession, spec: LookupSpec, control: JoinControl | None = None) -> DataFrame:
     """The streaming DataFrame of tickets (one column, `ticket`); a stage is mapped over it."""
     from joins.lookup.source import LookupReader
     from joins.window import load
-    from joins.window.source import Gate, ticket_source
+    from joins.window.control import JoinControl
+    from joins.window.source import ticket_source
 
-    return load(spark, ticket_source(spec, gate or Gate(), reader=LookupReader))
+    return load(spark, ticket_source(spec, control or JoinControl(), reader=LookupReader))
 
 
 def carried_out(
@@ -42,17 +43,18 @@ def carried_out(
     spec: LookupSpec,
     stage: Callable[[Iterable[pa.RecordBatch]], Batches],
     schema: str,
-    gate: Gate | None = None,
+    control: JoinControl | None = None,
 ) -> DataFrame:
     """The streaming DataFrame of the rows of `schema` that `stage` makes of the tickets, inside the source."""
     from joins.lookup.source import LookupReader
     from joins.window import load
-    from joins.window.source import Gate, ticket_source
+    from joins.window.control import JoinControl
+    from joins.window.source import ticket_source
 
-    return load(spark, ticket_source(spec, gate or Gate(), stage, schema, LookupReader))
+    return load(spark, ticket_source(spec, control or JoinControl(), stage, schema, LookupReader))
 
 
-def lookup_join(spark: SparkSession, spec: LookupSpec, *, gate: Gate | None = None) -> DataFrame:
+def lookup_join(spark: SparkSession, spec: LookupSpec, *, control: JoinControl | None = None) -> DataFrame:
     """The join as a streaming DataFrame: the columns of `joins.window_join`, one row per result.
 
     outcome is matched, unmatched (reason no_candidate, null_key, right_stalled or no_longer_stored) or dead_letter.
@@ -61,7 +63,7 @@ def lookup_join(spark: SparkSession, spec: LookupSpec, *, gate: Gate | None = No
     """
     from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET
 
-    joined = tickets(spark, spec, gate).mapInArrow(lookup_stage_rows(spec), SPARK_SCHEMA)
+    joined = tickets(spark, spec, control).mapInArrow(lookup_stage_rows(spec), SPARK_SCHEMA)
     return joined.where(~joined.outcome.isin([TICKET, SUMMARY]))
 
 

@@ -5,8 +5,8 @@
     read           on an executor: the range goes to the store, one summary row comes back
     commit         the positions of a committed batch go to the consumer group that the collector watches
 
-An unreachable broker or store holds the feeder, with a line in the log; so does a clock that is behind the records,
-which would turn most of them into dead letters. After `unreachable_for` the feeder fails.
+An unreachable broker or store holds the feeder (`sparkio.reader`); so does a clock that is behind the records, which
+would turn most of them into dead letters.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSource, InputPartition
 
 from datadelay.positions.group import note_of_store
 from joins.errors import ClockBehind, NoRetention, StoreUnreachable
@@ -30,15 +27,17 @@ from joins.lookup.feedstage import AWAY, SUMMARY_SCHEMA, FeedTicket, feed, feed_
 from joins.lookup.refusal import REFUSED, refused
 from joins.window.clockcheck import look_at_clock
 from joins.window.guard import LONGEST_DOWNTIME_MS, refuse_compaction
-from joins.window.source import SAY_EVERY_S, Gate
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.clock import not_before
-from kafkaio.errors import KafkaIOError, KafkaUnavailable
+from kafkaio.errors import KafkaIOError
 from kafkaio.eventtime import TimeOf
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
+from sparkio.control import ReaderControl
+from sparkio.reader import StreamReader
+from sparkio.source import pickled, stream_source
 from storage.client import StorageClient
 from storage.errors import AnswerNotUnderstood
 from storage.wire import NamespaceBody
@@ -49,74 +48,36 @@ STORE_LOOK_EVERY_S = 1.0
 ONE_TRY_S = 2.0
 
 
-def feed_source(spec: FeedSpec, gate: Gate) -> type[DataSource]:
-    """A data source class for one feeder. The spec travels in the class, so it appears in no plan or log."""
-
-    class Feeder(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "teacup_feeder_" + "".join(c if c.isalnum() else "_" for c in spec.name).lower()
-
-        def schema(self) -> str:
-            return SUMMARY_SCHEMA
-
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return FeedReader(spec, gate)
-
-    return Feeder
+def feed_source(spec: FeedSpec, control: ReaderControl) -> type[DataSource]:
+    """A data source class for one feeder; its rows are summaries."""
+    return stream_source("feeder", spec.name, SUMMARY_SCHEMA, lambda: FeedReader(spec, control))
 
 
-class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in a process of its own beside the driver. Connects on first use, because it is also sent to executors."""
+class FeedReader(StreamReader):
+    """Plans batches of right records for the pinned store."""
 
-    def __init__(self, spec: FeedSpec, gate: Gate) -> None:
-        self._spec, self._gate = spec, gate
+    def __init__(self, spec: FeedSpec, control: ReaderControl) -> None:
+        super().__init__(spec.name, control, pickled(lambda ticket: feed(spec, [json.loads(ticket)])))
+        self._spec = spec
         self._log: BrokerLog | None = None
         self._client: StorageClient | None = None
         self._store: NamespaceBody | None = None
         self._looked_at_s = 0.0
-        self._said_at = 0.0
-        self._until_now = False
-        self._target: dict[int, int] | None = None
 
-    def initialOffset(self) -> dict[str, Any]:
-        return {}
+    def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        try:
+            fed = self._next(start)
+        except (AnswerNotUnderstood, *AWAY) as error:  # a load balancer's page is not an answer either
+            raise StoreUnreachable(f"the storage API is unreachable: {error}") from error
+        except REFUSED as error:
+            raise refused(self._spec.name, error) from error
+        return None if fed is None else fed.to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._until_now = True
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        away_since_s: float | None = None
-        while self._gate.stop_file is None or not self._gate.stop_file.exists():
-            try:
-                planned = self._plan(start)
-            except (
-                KafkaUnavailable,
-                ClockBehind,
-                AnswerNotUnderstood,
-                *AWAY,
-            ) as error:  # a load balancer's page is not an answer either
-                away_since_s = away_since_s or time.monotonic()
-                waited_s = time.monotonic() - away_since_s
-                gives_up_s = self._gate.unreachable_for_s
-                if not isinstance(error, KafkaUnavailable | ClockBehind):
-                    gives_up_s = self._spec.storage.unreachable_for_s
-                if waited_s > gives_up_s:
-                    if isinstance(error, KafkaUnavailable | ClockBehind):
-                        raise
-                    raise StoreUnreachable(f"the storage API was unreachable for {waited_s:.0f} s: {error}") from error
-                self._say(f"holds: {error} (for {waited_s:.0f} s now; gives up after {gives_up_s:.0f} s)")
-                if isinstance(error, KafkaUnavailable):
-                    self._disconnect()  # the next attempt opens a new connection: librdkafka may never reconnect
-                time.sleep(0.5)
-                continue
-            except REFUSED as error:
-                raise refused(self._spec.name, error) from error
-            return start if planned is None else planned.to_json()
-        return start
+    def holds_for_s(self, error: Exception) -> float | None:
+        """An unreachable store, and a clock that is behind the records, may pass too."""
+        if isinstance(error, StoreUnreachable):
+            return self._spec.storage.unreachable_for_s
+        return self.control.unreachable_for_s if isinstance(error, ClockBehind) else super().holds_for_s(error)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if not end:
@@ -142,27 +103,20 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         return [InputPartition(json.dumps(asdict(ticket))) for ticket in tickets]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return feed(self._spec, [json.loads(partition.value)])
-
     def commit(self, end: dict[str, Any]) -> None:
         """Publish positions for the collector. The checkpoint is the source of truth; a failure here is only logged."""
-        if self._gate.commit_group is None or not end:
+        if self.control.commit_group is None or not end:
             return
         try:
-            commit_fed(self._spec, self._gate.commit_group, Fed.from_json(end))
+            commit_fed(self._spec, self.control.commit_group, Fed.from_json(end))
         except KafkaIOError as error:
-            log.warning("positions were not committed to group %r: %s", self._gate.commit_group, error)
+            log.warning("positions were not committed to group %r: %s", self.control.commit_group, error)
 
-    def stop(self) -> None:
-        self._disconnect()
-        if self._client is not None:
-            self._client.close()
-
-    def _disconnect(self) -> None:
-        if self._log is not None:
-            self._log.close()
-            self._log = None
+    def disconnect(self) -> None:
+        for one in (self._log, self._client):
+            if one is not None:
+                one.close()
+        self._log = self._client = None
 
     def _connected(self) -> BrokerLog:
         spec = self._spec
@@ -173,7 +127,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 refuse_compaction(spec.right.topic, config, LONGEST_DOWNTIME_MS, "the feeder", what)
         return self._log
 
-    def _plan(self, start: Mapping[str, Any]) -> Fed | None:
+    def _next(self, start: Mapping[str, Any]) -> Fed | None:
         """The batch after `start`; None when there is nothing to do."""
         spec = self._spec
         right = self._connected()
@@ -181,7 +135,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         listed_ms = wall_ms()
         if not start:
             right.partition_count()
-            ends = self._frozen(right.ends())
+            ends = self.within_run(right.ends())
             begun = begin(spec, namespace.generation, ends, right, listed_ms)
             self._tell_the_start({p: span.end for p, span in begun.spans.items()}, ends, right, listed_ms)
             # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
@@ -193,7 +147,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if (reason := not_before(listed_ms, state.listed_ms)) is not None:
             raise ClockBehind(reason)
         right.partition_count()
-        ends = self._frozen(right.ends())
+        ends = self.within_run(right.ends())
         after = state.after(spec, ends, listed_ms)
         if after is None:
             return None
@@ -229,7 +183,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _namespace(self) -> NamespaceBody:
         """The namespace as it was at most a second ago."""
         if self._client is None:
-            self._client = feed_client(self._spec, ONE_TRY_S)  # `latestOffset` itself logs and limits the waiting
+            self._client = feed_client(self._spec, ONE_TRY_S)  # the reader itself logs and limits the waiting
         if self._store is None or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
             self._store = self._client.namespace(self._spec.storage.namespace)
             self._looked_at_s = time.monotonic()
@@ -252,20 +206,6 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise refused(self._spec.name, error) from error
         _retention(namespace)
         return namespace
-
-    def _frozen(self, ends: Mapping[int, Ends]) -> Mapping[int, Ends]:
-        """Under `availableNow` the topic keeps its first listed ends."""
-        if not self._until_now:
-            return ends
-        if self._target is None:
-            self._target = {p: end.stable for p, end in ends.items()}
-        target = self._target
-        return {p: replace(end, stable=min(end.stable, target.get(p, 0))) for p, end in ends.items()}
-
-    def _say(self, line: str) -> None:
-        if time.monotonic() - self._said_at > SAY_EVERY_S:
-            self._said_at = time.monotonic()
-            log.warning("%s %s", self._spec.name, line)
 
 
 def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: TopicLog, listed_ms: int) -> Fed:

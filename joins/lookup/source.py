@@ -1,9 +1,9 @@
-"""The Spark edge of the gate: the ticket source of the in-memory join, with the Data Delay API as right's frontier.
+"""The Spark edge of the gate: a source of tickets, with what the Data Delay API publishes as right's frontier.
 
 Each time, the delay is read *before* left is admitted, and left is looked up after that: what `consumed_until` says is
-stored is there when it is looked up. Whatever keeps left waiting (no answer, unknown, stale, another generation, a
-feeder that stands still) is logged every ten seconds, with since when. An API that refuses the join (its token, its
-namespace) ends the query: waiting does not help.
+stored is there when it is looked up. Whatever keeps left waiting is logged every ten seconds, with since when: no
+answer, unknown, stale, another generation, a feeder that makes no progress. An API that refuses the join (its token,
+its namespace) ends the query: waiting does not help.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
@@ -26,22 +26,25 @@ from joins.lookup.spec import LookupSpec
 from joins.lookup.start import begin
 from joins.lookup.stored import retained_from
 from joins.window.admission import Planned, admit_by_frontier
+from joins.window.admissionreader import AdmissionReader, inside_the_clock, open_log
+from joins.window.control import JoinControl
 from joins.window.guard import check_ends, check_topics
+from joins.window.holding import Cause, Held, LeftWaits, unread_left
 from joins.window.listing import Listing
-from joins.window.source import Gate, TicketReader, open_log
 from joins.window.state import Admission
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.times import iso
 from storage.client import StorageClient
 from storage.errors import StorageError
 
 STORE_LOOK_EVERY_S = 1.0
-STANDS_STILL_MS = 90_000
-"""If right's stored time has not advanced for this long, a line is logged: collectors run once a minute."""
 
 
 class NotKnown(Exception):
     """It is not known how far right is stored; the message says why. Handled within `joins.lookup`."""
+
+
+Known = tuple[Delay, str] | NotKnown
+"""The delay and the store's generation, or why they are not known."""
 
 
 @dataclass(slots=True)
@@ -116,15 +119,14 @@ def storage_client(spec: LookupSpec) -> StorageClient:
     )
 
 
-class LookupReader(TicketReader):
-    """Like its base, for left alone; right's frontier comes from outside."""
+class LookupReader(AdmissionReader):
+    """Admits left alone, by how far the Data Delay API says that right is stored."""
 
-    def __init__(self, spec: LookupSpec, gate: Gate, stage: bytes | None = None) -> None:
-        super().__init__(spec, gate, stage)
+    def __init__(self, spec: LookupSpec, control: JoinControl, stage: bytes | None = None) -> None:
+        super().__init__(spec, control, stage)
         self._lookup = spec
         self._left: BrokerLog | None = None
         self._outside: Outside | None = None
-        self._waits: tuple[str, int] | None = None
         self._first_left: Listing | None = None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -135,83 +137,73 @@ class LookupReader(TicketReader):
             for part in super().partitions(start, end)
         ]
 
-    def stop(self) -> None:
-        """Also called between two attempts: the next one opens new connections."""
+    def disconnect(self) -> None:
         for one in (self._left, self._outside):
             if one is not None:
                 one.close()
         self._left = self._outside = None
 
-    def _admit(self, start: Mapping[str, Any]) -> Planned | None:
-        spec, left = self._lookup, self._connected_left()
-        state = self._state_after(Admission.from_json(start)) if start else None
-        now_ms = self._now_ms(state)
+    def waits(self, start: dict[str, Any]) -> bool:
+        """Under `availableNow` a join that could not even start is not done."""
+        return super().waits(start) if start else self.listed is not None
+
+    def admit(self, start: Mapping[str, Any]) -> Planned | Held:
+        spec = self._lookup
+        self._left = left = self._left or open_log(spec, spec.left)
+        state = self.state_after(Admission.from_json(start)) if start else None
+        now_ms = self.now_ms(state)
         self._outside = self._outside or Outside.connected(spec)
+        known: Known
         try:
-            delay, store = self._outside.ask()
+            known = self._outside.ask()  # before left's ends are listed
         except NotKnown as error:
-            if state is None:  # nothing is pinned yet, but `latest` keeps the ends of the first look
-                self._first_left = self._first_left or self._frozen(Listing(now_ms, left.ends(), {}))
-                self._held(Verdict(waits_for=str(error)), now_ms)
-                return None
-            return self._onward(state, left, Verdict(waits_for=str(error)), now_ms)
-        if state is None:
-            listing = self._frozen(Listing(now_ms, left.ends(), {}))
-            if spec.start == "latest":
-                self._first_left = listing = self._first_left or listing
-            begun = begin(spec, listing, left, {CONSUMER: delay.generation, STORE: store})
-            verdict = judge(delay, store, begun.identity, spec.accepted_generations)
-            self._held(verdict, now_ms)
+            known = error
+        return self._first(left, known, now_ms) if state is None else self._next(state, left, known, now_ms)
+
+    def _first(self, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:
+        """Once the generations that it is pinned to are known; `start: latest` keeps the ends of the first look."""
+        spec = self._lookup
+        listing = self.left_within_run(Listing(now_ms, left.ends(), {}))
+        if spec.start == "latest":
+            self._first_left = listing = self._first_left or listing
+        if isinstance(known, NotKnown):
+            return _unknown(str(known), now_ms)
+        delay, store = known
+        begun = begin(spec, listing, left, {CONSUMER: delay.generation, STORE: store})
+        verdict = judge(delay, store, begun.identity, spec.accepted_generations)
+        if verdict.waits_for is not None:
+            held = _unknown(verdict.waits_for, now_ms)
             if verdict.shut:
-                return None
-            first = admit_by_frontier(spec, begun, listing, left, verdict.frontier_ms, self._watching(now_ms))
-            return self._inside_the_clock(first or Planned.nothing(begun), {"left": left})
-        return self._onward(state, left, judge(delay, store, state.identity, spec.accepted_generations), now_ms)
+                return held
+            self.say_why(held)  # it begins all the same, with nothing admitted: `max_wait` counts from now on
+        found = admit_by_frontier(spec, begun, listing, left, verdict.frontier_ms, self.watch(now_ms))
+        planned = found if isinstance(found, Planned) else Planned.nothing(begun)
+        return inside_the_clock(planned, {"left": left})
 
-    def _plan_ahead(self, planned: Planned) -> None:
-        """Nothing is planned ahead: how far right is stored is read just before left is admitted."""
-
-    def _onward(self, state: Admission, left: BrokerLog, verdict: Verdict, now_ms: int) -> Planned | None:
-        """The admission after `state`, as far as the verdict allows left to go; None when there is nothing to do."""
+    def _next(self, state: Admission, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:
+        """The admission after `state`, as far as left may go."""
         spec = self._lookup
         check_topics(spec, state, {"left": (left.topic_id(), left.partition_count())})
-        self._held(verdict, now_ms)
-        if verdict.shut:
-            return None
-        listing = self._frozen(Listing(now_ms, left.ends(), {}))
+        if isinstance(known, NotKnown):
+            verdict = Verdict(waits_for=str(known))
+        else:
+            verdict = judge(*known, state.identity, spec.accepted_generations)
+        listing = self.left_within_run(Listing(now_ms, left.ends(), {}))
         state = check_ends(spec, state, listing)
-        planned = admit_by_frontier(spec, state, listing, left, verdict.frontier_ms, self._watching(now_ms))
-        if planned is None and verdict.waits_for is None:
-            self._stands_still(state, listing, verdict.frontier_ms)
-        return self._inside_the_clock(planned, {"left": left}) if planned else None
+        held = None if verdict.waits_for is None else _unknown(verdict.waits_for, now_ms, state, listing)
+        if held is not None and verdict.shut:
+            return held
+        found = admit_by_frontier(spec, state, listing, left, verdict.frontier_ms, self.watch(now_ms))
+        if isinstance(found, Held):
+            by = spec.delay.consumer
+            return held or replace(found, waits=tuple(replace(one, detail=by) for one in found.waits))
+        if held is not None:
+            self.say_why(held)  # left goes only as far as was known before
+        return inside_the_clock(found, {"left": left})
 
-    def _stands_still(self, state: Admission, listing: Listing, frontier_ms: int) -> None:
-        """Log it when left waits and right's stored time has long stood still: the feeder may be down."""
-        assert self._watch is not None
-        readings = {p: reading for bucket in state.buckets.values() for p, reading in bucket.left.items()}
-        waiting = sum(max(ends.stable - readings[p].end, 0) for p, ends in listing.left.items() if p in readings)
-        since_ms = max(self._watch.since_ms(number) for number in state.buckets)
-        if waiting and listing.listed_ms - since_ms >= STANDS_STILL_MS:
-            self._say(
-                f"holds since {iso(since_ms)}: {waiting} left records wait, as {self._lookup.delay.consumer!r} has "
-                f"stored {self._lookup.right.topic!r} only up to {iso(frontier_ms)}: does the feeder run?"
-            )
 
-    def _waits_for_left(self, start: Mapping[str, Any]) -> bool:
-        """Under `availableNow` a join that could not even start is not done."""
-        return self._until_now if not start else super()._waits_for_left(start)
-
-    def _held(self, verdict: Verdict, now_ms: int) -> None:
-        """Log what left waits for, and since when this process has seen it."""
-        if verdict.waits_for is None:
-            self._waits = None
-            return
-        kind = verdict.waits_for[:40]
-        if self._waits is None or self._waits[0] != kind:
-            self._waits = (kind, now_ms)
-        self._say(f"holds since {iso(self._waits[1])}: {verdict.waits_for}")
-
-    def _connected_left(self) -> BrokerLog:
-        if self._left is None:
-            self._left = open_log(self._spec, self._spec.left)
-        return self._left
+def _unknown(why: str, now_ms: int, state: Admission | None = None, listing: Listing | None = None) -> Held:
+    """Left waits because it is not known how far right is stored."""
+    buckets = state.buckets.values() if state is not None else ()
+    waiting = {p: n for one in buckets if listing for p, n in unread_left(one, listing).items()}
+    return Held(now_ms, (LeftWaits(Cause.DELAY_UNKNOWN, waiting=waiting, detail=why),))

@@ -182,7 +182,8 @@ class Simulation:
         topics["right"] = (self.right.topic_id(), self.right.partition_count())
         check_topics(spec, self.state, topics)
         before = check_ends(spec, self.between(), listing)
-        return admit(spec, before, listing, self.left, self.right, self._watch)
+        found = admit(spec, before, listing, self.left, self.right, self._watch)
+        return found if isinstance(found, Planned) else None
 
     def between(self) -> Admission:
         """What the last batch left: its facts as they were kept, or found again from the log if they are lost."""

@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
     from joins.spec import JoinSpec
-    from joins.window.source import Gate
+    from joins.window.control import JoinControl
     from joins.window.stage import Batches
 
 
-def tickets(spark: SparkSession, spec: JoinSpec, gate: Gate | None = None) -> DataFrame:
+def tickets(spark: SparkSession, spec: JoinSpec, control: JoinControl | None = None) -> DataFrame:
     """The streaming DataFrame of tickets (one column, `ticket`); a stage is mapped over it."""
-    from joins.window.source import Gate, ticket_source
+    from joins.window.control import JoinControl
+    from joins.window.source import ticket_source
 
-    return load(spark, ticket_source(spec, gate or Gate()))
+    return load(spark, ticket_source(spec, control or JoinControl()))
 
 
 def carried_out(
@@ -40,15 +41,16 @@ def carried_out(
     spec: JoinSpec,
     stage: Callable[[Iterable[pa.RecordBatch]], Batches],
     schema: str,
-    gate: Gate | None = None,
+    control: JoinControl | None = None,
 ) -> DataFrame:
     """The streaming DataFrame of the rows of `schema` that `stage` makes of the tickets, inside the source.
 
     The same as `tickets(…).mapInArrow(stage, schema)`, with one Python worker per task instead of two.
     """
-    from joins.window.source import Gate, ticket_source
+    from joins.window.control import JoinControl
+    from joins.window.source import ticket_source
 
-    return load(spark, ticket_source(spec, gate or Gate(), stage, schema))
+    return load(spark, ticket_source(spec, control or JoinControl(), stage, schema))
 
 
 def load(spark: SparkSession, source: type[DataSource]) -> DataFrame:
@@ -62,7 +64,7 @@ def window_join(
     spec: JoinSpec,
     *,
     unjoined: bool = False,
-    gate: Gate | None = None,
+    control: JoinControl | None = None,
     windows: Path | None = None,
 ) -> DataFrame:
     """The join as a streaming DataFrame, one row per result (`joins.window.records.ROW`):
@@ -81,15 +83,15 @@ def window_join(
     Every left record leaves with exactly one outcome. Give the query a checkpoint location of its own: it holds the
     positions and the spec. The caller writes the rows out, with the guarantees of the Spark sink that is used.
     """
-    from joins.window.source import Gate
+    from joins.window.control import JoinControl
     from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark, join_stage
 
     stage = join_stage(spec, windows)
-    gate = replace(gate or Gate(), windows=windows)
+    control = replace(control or JoinControl(), windows=windows)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
         return for_spark(stage(batches))
 
-    joined = tickets(spark, spec, gate).mapInArrow(rows, SPARK_SCHEMA)
+    joined = tickets(spark, spec, control).mapInArrow(rows, SPARK_SCHEMA)
     hidden = [TICKET, SUMMARY, "late", *(() if unjoined else ("unjoined",))]
     return joined.where(~joined.outcome.isin(hidden))

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from datadelay.progress import UNKNOWN
 from joins.spec import JoinSpec
 from joins.window.facts import BucketFacts
+from joins.window.holding import Held, why_left_waits
 from joins.window.listing import Listing
 from joins.window.lockstep import Asking, in_lockstep
 from joins.window.plan import Plan, plan_bucket, plan_left, rebased
@@ -88,8 +89,8 @@ def admit(
     left: TopicLog,
     right: TopicLog,
     watch: Watch | None = None,
-) -> Planned | None:
-    """The admission after `state`; None when there is nothing to read and nothing to expire.
+) -> Planned | Held:
+    """The admission after `state`; with nothing to read and nothing to expire, what left waits for.
 
     state  as the previous batch left it (`Admission.after`)
     watch  remembers looks that led to no admission; without it, `max_wait` counts from the last admission
@@ -105,7 +106,7 @@ def admit(
 
 def admit_by_frontier(
     spec: JoinSpec, state: Admission, listing: Listing, left: TopicLog, frontier_ms: int, watch: Watch
-) -> Planned | None:
+) -> Planned | Held:
     """Like `admit`, for a right topic that the feeder reads: `frontier_ms` says how far, `UNKNOWN` if not known."""
     shares = _shares(spec, state, listing)
     plans = {
@@ -122,8 +123,8 @@ def _next_admission(
     plans: Mapping[int, Asking[Plan]],
     logs: Mapping[str, TopicLog],
     watch: Watch,
-) -> Planned | None:
-    """Make the plans with the logs' answers; None when they read nothing and expire nothing.
+) -> Planned | Held:
+    """Make the plans with the logs' answers; with nothing to read and nothing to expire, what left waits for.
 
     A join that has started still runs a batch once a day: this renews receipts and positions, which Kafka expires.
     """
@@ -134,7 +135,8 @@ def _next_admission(
     expires = waited_ms >= spec.frontier_every_ms and any(plan.expires() for plan in made.values())
     renews = state.number > 0 and waited_ms >= RENEW_EVERY_MS
     if not (reads or expires or renews):
-        return None
+        waits = (why_left_waits(spec, plan.bucket, plan.expected, listing) for plan in made.values())
+        return Held(listing.listed_ms, tuple(one for one in waits if one is not None))
     admission = replace(
         state,
         number=state.number + 1,

@@ -16,7 +16,7 @@ from joins.spec import JoinSpec
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from joins.window import tickets
-from joins.window.source import Gate
+from joins.window.control import JoinControl
 from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark, join_stage
 from kafkaio.writer import TopicWriter
 
@@ -138,7 +138,7 @@ def drained(joined: DataFrame, folder: Path) -> Running:
 def running(spark: Any, spec: JoinSpec, folder: Path, **trigger: Any):
     """Run the join with a checkpoint and slices below `folder`; stopped in the end."""
     stage = join_stage(spec, folder / "windows")
-    frame = tickets(spark, spec, Gate(windows=folder / "windows")).mapInArrow(
+    frame = tickets(spark, spec, JoinControl(windows=folder / "windows")).mapInArrow(
         lambda batches: for_spark(stage(batches)), SPARK_SCHEMA
     )
     run = Running(None)

@@ -23,6 +23,7 @@ from joins.testing.oracle import Result
 from joins.window.admission import Watch, admit_by_frontier
 from joins.window.batch import find_facts
 from joins.window.guard import check_ends
+from joins.window.holding import Held
 from joins.window.intake import take_in
 from joins.window.listing import Listing
 from joins.window.records import RECORD
@@ -124,7 +125,7 @@ class Simulated:
         listing = Listing(self.clock.now_ms, self.left.ends(), {})
         before = check_ends(spec, self.between(), listing)
         planned = admit_by_frontier(spec, before, listing, self.left, verdict.frontier_ms, self.watch)
-        if planned is None:
+        if isinstance(planned, Held):
             return False
         self.state, self.facts = Admission.from_json(json.loads(json.dumps(planned.admission.to_json()))), {}
         for row in self.carry_out():

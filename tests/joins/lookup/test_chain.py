@@ -18,12 +18,14 @@ from joins.lookup.feedsource import FeedReader
 from joins.lookup.source import LookupReader
 from joins.spec import Side
 from joins.window.batch import find_facts
-from joins.window.source import Gate
+from joins.window.control import JoinControl
+from joins.window.holding import USUAL_MS, Cause
 from joins.window.state import Admission
 from joins.window.ticket import Ticket
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from kafkaio.rangereader import open_reader
+from sparkio.control import ReaderControl
 from tests.joins.spark import Put, produce
 from tests.storage.storage_process import TOKEN, client
 
@@ -34,7 +36,7 @@ class Feeding:
     """A feeder with a checkpoint in memory."""
 
     def __init__(self, spec):
-        self.reader, self.at = FeedReader(spec, Gate(commit_group="feeder-group")), {}
+        self.reader, self.at = FeedReader(spec, ReaderControl(commit_group="feeder-group")), {}
 
     def feed(self):
         """Feed everything there is."""
@@ -81,7 +83,7 @@ class Chain:
 
     def look(self, caplog, start=None):
         """What a join admits after `start`, and what it says."""
-        reader = LookupReader(self.join, Gate())
+        reader = LookupReader(self.join, JoinControl())
         caplog.clear()
         try:
             return reader.latestOffset(start or {}, ReadAllAvailable()), "\n".join(caplog.messages)
@@ -164,7 +166,7 @@ def test_a_feeder_that_was_rewound_holds_left_until_it_is_back_where_it_was(worl
 
 def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(world, chain, caplog, monkeypatch):
     """Left goes up to where the feeder got; right records that came since then, unread by it, are waited for."""
-    monkeypatch.setattr("joins.lookup.source.STANDS_STILL_MS", 0)
+    monkeypatch.setitem(USUAL_MS, Cause.DATA_DELAY, 0)
     at_ms = wall_ms() - MINUTE_MS
     chain.put(b"k", at_ms)
     produce(chain.kafka, chain.join.left.topic, [Put(0, b"k", at_ms)])
@@ -191,5 +193,5 @@ def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(
 
     assert gone == [1, 1, 2]
     assert held == still_held
-    assert "1 left records wait, as 'feeder' has stored" in told
+    assert "1 left records in partitions [0] wait; 'feeder' has stored" in told
     assert "does the feeder run?" in told

@@ -18,10 +18,10 @@ from joins.lookup.feed import FeedSpec, FeedStorage
 from joins.lookup.feedsource import FeedReader, feed_source
 from joins.lookup.rightrow import decode_found
 from joins.spec import Side
-from joins.window.source import Gate
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
+from sparkio.control import ReaderControl
 from sparkio.crossing import final_in
 from tests.deploy.jobprocess import records
 from tests.joins.spark import Put, produce
@@ -56,7 +56,7 @@ def spec(broker: Any, topic_factory: Any, storage: str, request: pytest.FixtureR
 def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[dict[str, Any]]:
     """Feed everything there is; returns the summaries of all tasks."""
     found: list[dict[str, Any]] = []
-    source = feed_source(spec, Gate(commit_group=spec.name))
+    source = feed_source(spec, ReaderControl(commit_group=spec.name))
     spark.dataSource.register(source)
 
     def take(frame: Any, _: int) -> None:
@@ -158,7 +158,7 @@ def test_dead_letters_that_their_topic_refuses_as_they_are(
 def test_a_clock_behind_the_records_holds_the_feeder(spark: Any, spec: FeedSpec) -> None:
     """All of them would be dead letters; a few that are from the future are."""
     now_ms, ahead_ms = wall_ms(), 50 * 60_000
-    reader = FeedReader(spec, Gate(unreachable_for_s=1.0))
+    reader = FeedReader(spec, ReaderControl(unreachable_for_s=1.0))
     start = reader.latestOffset({}, ReadAllAvailable())
     few = [Put(0, b"k", now_ms + (ahead_ms if i % 4 == 0 else 0)) for i in range(40)]
     produce(dict(spec.kafka), spec.right.topic, few)

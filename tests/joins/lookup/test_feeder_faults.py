@@ -15,9 +15,9 @@ from joins.errors import CallRefused, NoRetention
 from joins.lookup.feed import FeedSpec, FeedStorage
 from joins.lookup.feedsource import FeedReader
 from joins.spec import Format, Side
-from joins.window.source import Gate
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
+from sparkio.control import ReaderControl
 from tests.deploy.jobprocess import JobProcess, records
 from tests.joins.lookup.test_feeder import HOUR_MS, run, stored
 from tests.joins.spark import Put, produce
@@ -185,7 +185,7 @@ def test_a_compacted_topic_is_refused_unless_configured_to_continue(
     patient = topic_factory(1, {"cleanup.policy": "compact", "min.compaction.lag.ms": str(24 * HOUR_MS)})
 
     def look(topic: str, **more: Any) -> str:
-        reader = FeedReader(FeedSpec(right=Side(topic=topic), **made, **more), Gate())
+        reader = FeedReader(FeedSpec(right=Side(topic=topic), **made, **more), ReaderControl())
         with pytest.raises(Exception) as raised:  # noqa: PT011 - only the unreachable store is reported
             reader.latestOffset({}, ReadAllAvailable())
         reader.stop()
@@ -203,7 +203,7 @@ def test_a_page_of_something_else_is_waited_out_before_the_first_batch(
 ) -> None:
     """A load balancer that has no API behind it for a moment answers 404, in HTML."""
     proxy.only, proxy.faults = "namespaces", [status(404), nonsense, status(502)]
-    reader = FeedReader(spec, Gate())
+    reader = FeedReader(spec, ReaderControl())
 
     with server_process(tmp_path / "store", port, namespaces=NAMESPACES):
         begun = reader.latestOffset({}, ReadAllAvailable())
@@ -216,7 +216,7 @@ def test_a_page_of_something_else_is_waited_out_before_the_first_batch(
 def test_a_wrong_token_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_path: Path) -> None:
     """Nobody waits five minutes for it."""
     wrong = replace(spec, storage=replace(spec.storage, token="wrong"))
-    reader = FeedReader(wrong, Gate())
+    reader = FeedReader(wrong, ReaderControl())
 
     with server_process(tmp_path / "store", port, namespaces=NAMESPACES), pytest.raises(CallRefused, match=r" 401 "):
         reader.latestOffset({}, ReadAllAvailable())
@@ -225,7 +225,7 @@ def test_a_wrong_token_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_pa
 
 def test_a_namespace_without_retention_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_path: Path) -> None:
     """With a remedy that the store accepts: the retention of an existing namespace cannot be raised."""
-    reader = FeedReader(spec, Gate())
+    reader = FeedReader(spec, ReaderControl())
 
     with (
         server_process(tmp_path / "store", port, namespaces=[{"name": "right"}]),

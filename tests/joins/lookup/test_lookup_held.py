@@ -19,9 +19,11 @@ from joins.lookup.feedsource import FeedReader
 from joins.lookup.rightrow import to_items
 from joins.lookup.source import LookupReader, storage_client
 from joins.lookup.stored import RightStore
+from joins.window.control import JoinControl
+from joins.window.holding import USUAL_MS, Cause
 from joins.window.records import RECORD
-from joins.window.source import Gate
 from kafkaio.now import wall_ms
+from sparkio.control import ReaderControl
 from storage.model import Namespace
 from tests.joins.lookup.test_lookup_on_broker import put_left
 from tests.joins.spark import DEADLINE_S, Put
@@ -63,14 +65,13 @@ def spec(join, server):
 @pytest.fixture
 def look(caplog, monkeypatch):
     """`look(spec, start)`: what the source admits after `start`, and what it says at that look."""
-    monkeypatch.setattr("joins.window.source.SAY_EVERY_S", -1.0)
-    monkeypatch.setattr("joins.lookup.feedsource.SAY_EVERY_S", -1.0)
+    monkeypatch.setattr("sparkio.reader.SAY_EVERY_S", -1.0)
     monkeypatch.setattr("joins.lookup.source.STORE_LOOK_EVERY_S", -1.0)
     readers = {}
 
     def once(spec, start):
         caplog.clear()
-        reader = readers.setdefault(id(spec), LookupReader(spec, Gate()))
+        reader = readers.setdefault(id(spec), LookupReader(spec, JoinControl()))
         after = reader.latestOffset(start, ReadAllAvailable())
         return after, "\n".join(caplog.messages)
 
@@ -115,14 +116,14 @@ def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, l
 
 def test_a_feeder_that_stands_still_is_reported_if_left_waits_for_it(world, spec, look, monkeypatch):
     """The collector runs and the delay is known, so nothing else would report it."""
-    monkeypatch.setattr("joins.lookup.source.STANDS_STILL_MS", 0)
+    monkeypatch.setitem(USUAL_MS, Cause.DATA_DELAY, 0)
     world.publish("stored", wall_ms() - 5 * MINUTE_MS)
 
     begun, _ = look(spec, {})
     after, told = look(spec, begun)
 
     assert after == begun
-    assert "1 left records wait, as 'feeder' has stored 'stored' only up to 20" in told
+    assert "1 left records in partitions [0] wait; 'feeder' has stored 'stored' only up to 20" in told
     assert "does the feeder run?" in told
 
 
@@ -224,7 +225,7 @@ def test_an_unreachable_broker_is_waited_for_and_reconnected_to(world, spec, loo
         admin.create_topics([NewTopic(spec.left.topic, 1)])[spec.left.topic].result(30)
         spec = replace(spec, kafka=kafka)
         at = FeedStorage(url=spec.storage.url, namespace="kept", token=spec.storage.token)
-        feeder = FeedReader(FeedSpec(name="feeder", right=spec.left, storage=at, kafka=kafka), Gate())
+        feeder = FeedReader(FeedSpec(name="feeder", right=spec.left, storage=at, kafka=kafka), ReaderControl())
         begun, _ = look(spec, {})
         fed = feeder.latestOffset({}, ReadAllAvailable())
         put_left(spec, [Put(0, b"k", wall_ms() - MINUTE_MS)])

@@ -16,12 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.spec import JoinSpec
+from joins.window.admissionreader import ticket_stage
+from joins.window.control import JoinControl
 from joins.window.factsfolder import keep_facts
-from joins.window.source import Gate, TicketReader
+from joins.window.source import TicketReader
 from joins.window.stage import SUMMARY, TICKET, join_stage
 from kafkaio.now import wall_ms
 from tests.joins.spark import Running
@@ -123,9 +124,9 @@ class Driven(Running):
                 yield from batch.to_pylist()
 
     def _opened(self) -> TicketReader:
-        gate = Gate(windows=self.windows, stop_file=self._stop_file, facts=self._facts or self.windows)
+        control = JoinControl(windows=self.windows, stop_file=self._stop_file, facts=self._facts or self.windows)
         stage = join_stage(self.spec, self.windows)
-        return TicketReader(self.spec, gate, cloudpickle.dumps(stage))
+        return TicketReader(self.spec, control, ticket_stage(stage))
 
 
 def results_of(rows: Sequence[Row]) -> list[Row]:
@@ -140,8 +141,8 @@ class StoppedClock:
         self.now_ms = wall_ms()
         self._passed_ms = 0
         self._wrong: deque[tuple[int, Callable[[], None]]] = deque()
-        monkeypatch.setattr("joins.window.source.wall_ms", self._wall_ms)
-        monkeypatch.setattr("joins.window.source.monotonic_ms", lambda: self._passed_ms)
+        monkeypatch.setattr("joins.window.planclock.wall_ms", self._wall_ms)
+        monkeypatch.setattr("joins.window.planclock.monotonic_ms", lambda: self._passed_ms)
 
     def go_on(self, ms: int) -> None:
         """Time passes, and both clocks agree on it."""

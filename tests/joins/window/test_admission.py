@@ -16,8 +16,9 @@ from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts, histories, specs
-from joins.window.admission import admit
+from joins.window.admission import Planned, admit
 from joins.window.batch import find_facts
+from joins.window.holding import Held
 from joins.window.listing import list_ends
 from joins.window.readable import BLOCKS_AHEAD
 from kafkaio.blocksearch import block_size
@@ -379,7 +380,10 @@ def test_nothing_to_do_is_no_admission():
 
     listing = list_ends(run.left, run.right, run.clock.now_ms + 500)
 
-    assert admit(run.spec, run.between(), listing, run.left, run.right) is None
+    found = admit(run.spec, run.between(), listing, run.left, run.right)
+
+    assert isinstance(found, Held)
+    assert not found.left_waits
 
 
 def test_two_empty_topics_admit_nothing_ever():
@@ -516,7 +520,8 @@ class PlannedAhead(Simulation):
         if planned is not None:
             listing = list_ends(self.left, self.right, self.clock.now_ms)
             state = planned.admission.after(planned.expected, spec)
-            self.ahead = admit(spec, state, listing, self.left, self.right, self._watch)
+            found = admit(spec, state, listing, self.left, self.right, self._watch)
+            self.ahead = found if isinstance(found, Planned) else None
         return planned
 
 
