@@ -10,12 +10,12 @@ What it shares with other readers, and how a new partition is read: `sparkio.rea
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.datasource import DataSource
 
 from dedup.errors import RecordsGone, SourceChanged
 from kafkaio.brokerlog import BrokerLog
@@ -73,11 +73,9 @@ class RangesReader(StreamReader):
         self._log.partition_count()
         return following(start, topic_id, self.within_run(self._log.ends()), self._ranges)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        if not end:
-            return []
+    def tasks(self, end: dict[str, Any]) -> list[tuple[int, ...]]:
         spans = [(int(p), a, b) for p, (a, b) in end["ranges"].items() if b > a]
-        return [InputPartition((end["number"], len(spans), *span)) for span in spans]
+        return [(end["number"], len(spans), *span) for span in spans]
 
     def disconnect(self) -> None:
         if self._log is not None:

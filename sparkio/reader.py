@@ -3,8 +3,11 @@
     initialOffset   {}: nothing is planned yet. Spark calls it twice, and again when it replays batch 0, so it must be
                     a constant
     latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do or the stop file exists
+    partitions      one per task that `tasks` gives for a batch
     read            on an executor: what the stage makes of a partition's value
     stop            closes connections
+
+Errors of ours leave it with their mark (`sparkio.crossing`).
 
 A planning error that may pass *holds* the reader: it plans again every second, says why every ten, with for how long
 and when it gives up, and then lets the error end the query. An unreachable broker is such an error. The next attempt
@@ -20,7 +23,7 @@ import logging
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +34,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.topiclog import Ends
 from sparkio.control import ReaderControl
+from sparkio.crossing import crossing, crossing_rows
 from sparkio.listedends import ListedEnds
 from sparkio.source import PartitionStage
 
@@ -44,7 +48,7 @@ WAIT_S = 0.05
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a process of its own beside the driver. Connects on first use, because it is also sent to executors.
 
-    A kind gives `plan`, `partitions`, `disconnect`; and `commit`, `waits`, `holds_for_s` where it differs.
+    A kind gives `plan`, `tasks`, `disconnect`; and `commit`, `waits`, `holds_for_s` where it differs.
     """
 
     def __init__(self, name: str, control: ReaderControl, stage: bytes) -> None:
@@ -57,6 +61,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @abstractmethod
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
         """The offset after `start`; None when there is nothing to do. Connects if it has to."""
+
+    @abstractmethod
+    def tasks(self, end: dict[str, Any]) -> Iterable[Any]:
+        """What the stage gets for each task of the batch that ends at `end`."""
 
     @abstractmethod
     def disconnect(self) -> None:
@@ -83,23 +91,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.listed = ListedEnds()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        while not self.control.stopping:
-            try:
-                end = self.plan(start)
-                done = end is not None or not self.waits(start)
-            except Exception as error:
-                if not self._holds(error):
-                    raise
-                continue
-            self._held_since_s = None
-            if done:
-                return start if end is None else end
-            time.sleep(WAIT_S)
-        return start
+        with crossing():
+            return self._latest(start)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with crossing():
+            return [InputPartition(task) for task in self.tasks(end)] if end else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]:
         stage: PartitionStage = cloudpickle.loads(self._stage)
-        return stage(partition.value)
+        return crossing_rows(stage)(partition.value)
 
     def stop(self) -> None:
         self.disconnect()
@@ -113,6 +114,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if time.monotonic() - self._said_at_s > SAY_EVERY_S:
             self._said_at_s = time.monotonic()
             log.warning("%s %s", self._name, line)
+
+    def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
+        while not self.control.stopping:
+            try:
+                end = self.plan(start)
+                done = end is not None or not self.waits(start)
+            except Exception as error:
+                if not self._holds(error):
+                    raise
+                continue
+            self._held_since_s = None
+            if done:
+                return start if end is None else end
+            time.sleep(WAIT_S)
+        return start
 
     def _holds(self, error: Exception) -> bool:
         """Wait a second, if the error may still pass."""

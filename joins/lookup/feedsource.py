@@ -14,11 +14,11 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.datasource import DataSource
 
 from datadelay.positions.group import note_of_store
 from joins.errors import ClockBehind, NoRetention, StoreUnreachable
@@ -79,9 +79,7 @@ class FeedReader(StreamReader):
             return self._spec.storage.unreachable_for_s
         return self.control.unreachable_for_s if isinstance(error, ClockBehind) else super().holds_for_s(error)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        if not end:
-            return []
+    def tasks(self, end: dict[str, Any]) -> list[str]:
         fed = Fed.from_json(end)
         fed.check_belongs_to(self._spec)
         namespace = self._namespace_waited_for()
@@ -101,7 +99,7 @@ class FeedReader(StreamReader):
             )
             for p, span in spans.items()
         ]
-        return [InputPartition(json.dumps(asdict(ticket))) for ticket in tickets]
+        return [json.dumps(asdict(ticket)) for ticket in tickets]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish positions for the collector. The checkpoint is the source of truth; a failure here is only logged."""

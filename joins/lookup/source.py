@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-
-from pyspark.sql.datasource import InputPartition
 
 from datadelay.client import DelayClient
 from datadelay.errors import DelayAccessDenied, DelayCallFailed, DelayNotFound
@@ -129,13 +127,10 @@ class LookupReader(AdmissionReader):
         self._outside: Outside | None = None
         self._first_left: Listing | None = None
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def tasks(self, end: dict[str, Any]) -> list[str]:
         """Each ticket also names the store that its admission relies on."""
-        store = end["identity"][STORE] if end else None
-        return [
-            InputPartition(json.dumps({**json.loads(part.value), "store": store}))
-            for part in super().partitions(start, end)
-        ]
+        store = end["identity"][STORE]
+        return [json.dumps({**json.loads(ticket), "store": store}) for ticket in super().tasks(end)]
 
     def disconnect(self) -> None:
         for one in (self._left, self._outside):

@@ -1,7 +1,8 @@
 """The in-memory join: SyncBolt (`admission`) admits left in step with right, JoinBolt (`window`) keeps right's window.
 
-source.py     Spark: a data source whose offsets are admissions and whose rows are tickets
-admission.py  how far a batch may read: a hint              (pure)
+source.py     Spark: a data source whose offsets are admissions and whose rows are tickets; admissionreader.py: what it
+              shares with that of the lookup join; control.py, planclock.py, planahead.py, committed.py: its parts
+admission.py  how far a batch may read: a hint; holding.py: why it may read nothing              (pure)
 plan.py       one bucket's part of it; readable.py: one side; target.py: how far; lockstep.py: their look-ups
 stage.py      Spark: tickets -> fetch, join -> rows, in one Python task
 bolt.py       a worker's windows; batch.py: one batch       (pure)

@@ -2,7 +2,7 @@
 
     latestOffset   the next admission after `start`; `start` itself when there is nothing to do. What left waits for is
                    logged once it has lasted longer than usual (`joins.window.holding`)
-    partitions     one per bucket; `start` is ignored: an admission itself says from where to where it reads
+    tasks          one ticket per bucket: an admission itself says from where to where it reads
     commit         the positions of a committed batch go to a consumer group, for lag tools
 
 An admission is the offset that Spark logs, so the checkpoint holds everything: positions, reports, the window's low
@@ -14,12 +14,11 @@ from __future__ import annotations
 import json
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from joins.errors import ClockBehind
 from joins.spec import JoinSpec, Side
@@ -97,12 +96,10 @@ class AdmissionReader(StreamReader):
         """A clock that is wrong may be set right."""
         return self.control.unreachable_for_s if isinstance(error, ClockBehind) else super().holds_for_s(error)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        if not end:
-            return []
+    def tasks(self, end: dict[str, Any]) -> list[str]:
         admission = Admission.from_json(end)
         admission.check_belongs_to(self._spec)
-        return [InputPartition(json.dumps(ticket.to_json())) for ticket in Ticket.all_of(admission)]
+        return [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(admission)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish positions for lag tools. The checkpoint remains the source of truth, so nothing waits for this."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kafkaio.errors import KafkaUnavailable, TopicMissing
+from kafkaio.exitcode import ExitCode
 from sparkio.control import ReaderControl
+from sparkio.crossing import Failure, crossed
 from sparkio.reader import StreamReader
 from sparkio.source import pickled, stream_source
 
@@ -36,8 +39,8 @@ class Planning(StreamReader):
     def waits(self, start: dict[str, Any]) -> bool:
         return self._waits()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [InputPartition(end["at"])]
+    def tasks(self, end: dict[str, Any]) -> list[int]:
+        return [end["at"]]
 
     def disconnect(self) -> None:
         self.disconnected += 1
@@ -119,6 +122,32 @@ def test_the_stop_file_ends_planning_and_waiting(tmp_path: Path) -> None:
         return True
 
     assert look(Planning([None], control, stop)) == START
+
+
+class Refused(Exception):
+    """One of ours: it has an exit code."""
+
+    exit_code = ExitCode.REFUSED
+
+
+def refusing(value: int) -> Iterator[tuple[int, ...]]:
+    """A stage that gives a row, and then fails."""
+    yield (value,)
+    raise Refused("no more")
+
+
+def test_errors_of_ours_leave_with_their_mark() -> None:
+    """From planning and from a task; Spark hands on only the text of the traceback, and the driver finds it there."""
+    reader = Planning([Refused("not this")], ReaderControl())
+    reader._stage = pickled(refusing)
+
+    with pytest.raises(Refused) as planning:
+        look(reader)
+    with pytest.raises(Refused) as task:
+        list(reader.read(InputPartition(1)))
+
+    for raised, told in ((planning, "Refused: not this"), (task, "Refused: no more")):
+        assert crossed("".join(traceback.format_exception(raised.value))) == Failure(ExitCode.REFUSED, told)
 
 
 def test_a_source_carries_its_reader_and_the_reader_its_stage() -> None:

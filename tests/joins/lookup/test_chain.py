@@ -193,5 +193,5 @@ def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(
 
     assert gone == [1, 1, 2]
     assert held == still_held
-    assert "1 left records in partitions [0] wait; 'feeder' has stored" in told
+    assert "1 left records in partitions [0] wait for right; 'feeder' has stored" in told
     assert "does the feeder run?" in told

@@ -123,7 +123,7 @@ def test_a_feeder_that_stands_still_is_reported_if_left_waits_for_it(world, spec
     after, told = look(spec, begun)
 
     assert after == begun
-    assert "1 left records in partitions [0] wait; 'feeder' has stored 'stored' only up to 20" in told
+    assert "1 left records in partitions [0] wait for right; 'feeder' has stored 'stored' only up to 20" in told
     assert "does the feeder run?" in told
 
 
