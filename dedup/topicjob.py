@@ -36,7 +36,7 @@ from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.seen import SeenIds, fresh_rows
 from dedup.spark import current_attempt
 from dedup.states import Attempt
-from dedup.topicsource import Span, Stage, summary_batch
+from dedup.topicsource import BatchPart, Stage, summary_batch
 from dedup.window import I64, SeenWindow, with_valid_times
 from dedup.worker import wait_until_settled
 from kafkaio import failpoint
@@ -150,7 +150,7 @@ _windows: PerProcess[tuple[str, str, int], OutputWindow] = PerProcess(OPEN_WINDO
 def topic_stage(job: TopicJob) -> Stage:
     """A range -> one summary."""
 
-    def carry_out(span: Span) -> Iterator[pa.RecordBatch]:
+    def carry_out(span: BatchPart) -> Iterator[pa.RecordBatch]:
         try:
             yield _carry_out(job, span)
         except RecordTooLarge as error:
@@ -159,7 +159,7 @@ def topic_stage(job: TopicJob) -> Stage:
     return carry_out
 
 
-def _carry_out(job: TopicJob, span: Span) -> pa.RecordBatch:
+def _carry_out(job: TopicJob, span: BatchPart) -> pa.RecordBatch:
     key = (job.name, job.replay.run, span.partition)
     try:
         settled_ms = _settled_at_ms(job, current_attempt())
@@ -173,7 +173,7 @@ def _carry_out(job: TopicJob, span: Span) -> pa.RecordBatch:
         raise
 
 
-def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBatch:
+def _carried_out(job: TopicJob, span: BatchPart, window: OutputWindow) -> pa.RecordBatch:
     loaded = window.catch_up()
     limits = limits_of(job.to_output, [job.output])
     producer = within_limits(job.to_output, limits)
@@ -186,7 +186,7 @@ def _carried_out(job: TopicJob, span: Span, window: OutputWindow) -> pa.RecordBa
 
 
 def _written(
-    job: TopicJob, span: Span, window: OutputWindow, writer: TopicWriter, limits: TopicLimits, loaded: int
+    job: TopicJob, span: BatchPart, window: OutputWindow, writer: TopicWriter, limits: TopicLimits, loaded: int
 ) -> pa.RecordBatch:
     under_way = SeenIds()
     failpoint.reach("before_produce")
@@ -246,7 +246,7 @@ def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
     return job.config.settled_at_ms(job.replay.started_ms) if job.replay.covers(attempt.batch) else None
 
 
-def _first_ms(job: TopicJob, span: Span) -> int | None:
+def _first_ms(job: TopicJob, span: BatchPart) -> int | None:
     """The smallest time in a range, valid or not: from there on an earlier attempt may have written."""
     batches = open_reader(job.source, job.kafka).read(span.partition, span.start, span.end)
     return min((int(pc.min(batch.column("timestamp")).as_py()) for batch in batches), default=None)

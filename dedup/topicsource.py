@@ -29,7 +29,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class BatchPart:
     """Records in [start, end) of one partition: the part of a batch that one task does, one of `parts`."""
 
     number: int
@@ -49,12 +49,12 @@ class Ranges:
     start: str
 
 
-Stage = Callable[[Span], Iterator[pa.RecordBatch]]
+Stage = Callable[[BatchPart], Iterator[pa.RecordBatch]]
 
 
 def range_source(name: str, ranges: Ranges, stage: Stage, control: ReaderControl) -> type[DataSource]:
     """A data source class whose rows (`summary string`) are what the stage gives for each range."""
-    of_range = pickled(lambda value: stage(Span(*value)))
+    of_range = pickled(lambda value: stage(BatchPart(*value)))
     return stream_source("ranges", name, "summary string", lambda: RangesReader(name, ranges, control, of_range))
 
 

@@ -101,7 +101,7 @@ class DedupReport:
 
 
 def gathered(job: DedupJob, summaries: Sequence[Mapping[str, Any]], seconds: float) -> DedupReport:
-    """One batch over all its partitions. Pure. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
+    """One batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
     check_whole([one["partition"] for one in summaries], summaries[0]["parts"], "partitions")
     counts = {name: sum(one[name] for one in summaries) for name in _COUNTS}
     number = summaries[0]["number"]
@@ -110,7 +110,7 @@ def gathered(job: DedupJob, summaries: Sequence[Mapping[str, Any]], seconds: flo
 
 
 def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:
-    """A warning if `limit` is too small for `window`. Pure."""
+    """A warning if `limit` is too small for `window`."""
     if not counts["forgotten"]:
         return None
     return (
@@ -120,7 +120,7 @@ def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:
 
 
 def without_any_id(counts: Mapping[str, int], number: int, job: DedupJob) -> str | None:
-    """A warning if the configured id is missing everywhere, so that nothing is deduplicated. Pure."""
+    """A warning if the configured id is missing everywhere, so that nothing is deduplicated."""
     if not counts["read"] or counts["without_id"] < counts["read"]:
         return None
     what = "has the id that `id` names"

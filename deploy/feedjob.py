@@ -93,7 +93,7 @@ class FeedReport:
 
 
 def gathered(summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> FeedReport:
-    """One batch over all its partitions. Pure. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
+    """One batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
     check_whole([one["partition"] for one in summaries], summaries[0]["parts"], "partitions")
     dead: Counter[str] = Counter()
     for one in summaries:

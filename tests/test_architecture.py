@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -40,6 +41,10 @@ OUTSIDE = {
     *("random", "secrets", "time"),
 }
 """Parts of the standard library with which a pure module would reach out of itself, or look at a clock."""
+
+
+FILES = {"open", "print", "input", "mkdir", "unlink", "read_text", "write_text", "read_bytes", "write_bytes"}
+"""Calls that do so without an import."""
 
 
 def modules() -> dict[str, Path]:
@@ -114,13 +119,19 @@ def test_what_is_pure_imports_only_what_is_pure(name: str):
     found = imports(name)
     ours = {one for one in found if is_ours(one)}
     others = {one.split(".")[0] for one in found - ours}
-    called = {
-        node.func.id for node in ast.walk(tree(name)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
+    called = {ast.unparse(node.func).split(".")[-1] for node in ast.walk(tree(name)) if isinstance(node, ast.Call)}
 
     assert ours <= set(PURE)
     assert others <= allowed | set(sys.stdlib_module_names) - OUTSIDE
-    assert not called & {"open", "print", "input"}
+    assert not called & FILES
+
+
+@pytest.mark.parametrize("name", sorted(set(MODULES) - set(PURE)))
+def test_only_modules_are_called_pure(name: str):
+    """A function in a module that is not pure cannot be held to it."""
+    defined = [node for node in ast.walk(tree(name)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+
+    assert not [node.name for node in defined if "Pure." in (ast.get_docstring(node) or "")]
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if "(pure)" in docstring(name)])
@@ -176,3 +187,11 @@ def test_the_page_of_the_architecture_has_the_table_of_packages():
 
     assert {package: set(re.findall(r"`(\w+)`", imported)) for package, imported in rows} == MAY_IMPORT
     assert all(f">{package}</text>" in picture for package in MAY_IMPORT)
+
+
+def test_the_name_of_a_class_means_one_thing():
+    """Whoever reads it, in a message or in an import, knows which class it is."""
+    defined = [(node.name, name) for name in MODULES for node in ast.walk(tree(name)) if isinstance(node, ast.ClassDef)]
+    often = {one for one, times in Counter(one for one, _ in defined).items() if times > 1}
+
+    assert {(one, name) for one, name in defined if one in often} == set()

@@ -1,8 +1,8 @@
 """What a feeder is, and its batches as data. Pure.
 
-    FeedSpec   right topic -> namespace of a storage API, and the limits
-    Fed        one batch, as it is in Spark's offset log: ranges of all partitions, the store's generation
-      Span     [start, end) of a partition, and the largest time known below `start`
+    FeedSpec      right topic -> namespace of a storage API, and the limits
+    Fed           one batch, as it is in Spark's offset log: ranges of all partitions, the store's generation
+      FedRange    [start, end) of a partition, and the largest time known below `start`
 
 A batch reads from where the last one ended, up to the last stable offset, at most `max_records` in all; partitions
 share what others leave unused. Carrying it out again writes the same items, which changes nothing.
@@ -98,7 +98,7 @@ class FeedSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class FedRange:
     """newest_ms: the largest time known below `start`; None: none is known."""
 
     start: int
@@ -119,7 +119,7 @@ class Fed:
     identity: Mapping[str, Any]
     topic_id: str
     store_generation: str
-    spans: Mapping[int, Span]
+    spans: Mapping[int, FedRange]
     skipped: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Fed:
             identity=data["identity"],
             topic_id=data["topic_id"],
             store_generation=data["store_generation"],
-            spans={p: Span(start, end, newest) for p, start, end, newest in rows},
+            spans={p: FedRange(start, end, newest) for p, start, end, newest in rows},
             skipped=data["skipped"],
         )
 
@@ -210,7 +210,7 @@ class Fed:
         taken = fair_shares({p: max(ends[p].stable - at[p], 0) for p in at}, spec.max_records)
         if not any(taken.values()):
             return None
-        spans = {p: Span(at[p], at[p] + taken[p]) for p in at}
+        spans = {p: FedRange(at[p], at[p] + taken[p]) for p in at}
         return replace(self, number=self.number + 1, listed_ms=listed_ms, spans=spans, skipped=skipped)
 
 

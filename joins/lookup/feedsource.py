@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSource
 
 from datadelay.positions.group import note_of_store
 from joins.errors import ClockBehind, NoRetention, StoreUnreachable
-from joins.lookup.feed import Fed, FeedSpec, Span, never_fed_below, proven_by
+from joins.lookup.feed import Fed, FedRange, FeedSpec, never_fed_below, proven_by
 from joins.lookup.feedstage import AWAY, SUMMARY_SCHEMA, FeedTicket, feed, feed_client
 from joins.lookup.refusal import REFUSED, refused
 from joins.window.clockcheck import look_at_clock
@@ -223,7 +223,7 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
         identity=spec.identity(),
         topic_id=right.topic_id(),
         store_generation=generation,
-        spans={p: Span(offset, offset) for p, offset in at.items()},
+        spans={p: FedRange(offset, offset) for p, offset in at.items()},
     )
 
 

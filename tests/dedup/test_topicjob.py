@@ -21,7 +21,7 @@ from dedup.identity import Identity, Within
 from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.states import Attempt
 from dedup.topicjob import OutputWindow, TopicJob, topic_stage
-from dedup.topicsource import Span
+from dedup.topicsource import BatchPart
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter
@@ -125,7 +125,7 @@ def test_a_record_that_is_not_written_fails_the_batch(kafka, topic_factory, monk
     )
 
     with pytest.raises(RowsLost, match=r"3 records read, 1 dropped, 1 sent, 1 acknowledged"):
-        list(topic_stage(job)(Span(1, 1, 0, 0, 3)))
+        list(topic_stage(job)(BatchPart(1, 1, 0, 0, 3)))
 
 
 def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_factory, monkeypatch):
@@ -137,7 +137,7 @@ def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_
 
     def dropped(attempt, *span):
         monkeypatch.setattr(topicjob, "current_attempt", lambda: attempt)
-        (batch,) = topic_stage(job)(Span(1, 1, 0, *span))
+        (batch,) = topic_stage(job)(BatchPart(1, 1, 0, *span))
         return json.loads(batch.column("summary")[0].as_py())["dropped"]
 
     first = dropped(Attempt(0), 0, 20)
@@ -268,7 +268,7 @@ def test_positions_of_another_generation_are_other_results(kafka, topic_factory,
 
     def written(attempt, *span):
         monkeypatch.setattr(topicjob, "current_attempt", lambda: attempt)
-        (batch,) = topic_stage(job)(Span(1, 1, 0, *span))
+        (batch,) = topic_stage(job)(BatchPart(1, 1, 0, *span))
         summary = json.loads(batch.column("summary")[0].as_py())
         return summary["written"], summary["without_id"]
 
@@ -300,7 +300,7 @@ def test_times_that_the_output_does_not_take_are_kept_in_a_header(kafka, topic_f
     job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
     monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
 
-    list(topic_stage(job)(Span(1, 1, 0, 0, 2)))
+    list(topic_stage(job)(BatchPart(1, 1, 0, 0, 2)))
 
     old, new = records(kafka, out)
     assert (old["key"], old["headers"]) == (b"old", {"teacup.time": "12345"})
@@ -315,8 +315,8 @@ def test_a_record_above_the_outputs_limit_is_named(kafka, topic_factory, monkeyp
     job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
     monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
 
-    list(topic_stage(job)(Span(1, 1, 0, 0, 100)))
-    (refused,) = topic_stage(job)(Span(2, 1, 0, 100, 101))  # a summary, because Spark would retry an exception
+    list(topic_stage(job)(BatchPart(1, 1, 0, 0, 100)))
+    (refused,) = topic_stage(job)(BatchPart(2, 1, 0, 100, 101))  # a summary, because Spark would retry an exception
 
     error = final_in(json.loads(refused["summary"][0].as_py()))
     assert error is not None

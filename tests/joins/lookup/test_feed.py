@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from datadelay.positions.checkpoint import positions_in
 from joins.errors import ClockBehind, DataLoss, SpecChanged, StoreWiped
-from joins.lookup.feed import Fed, FeedSpec, FeedStorage, Span, never_fed_below, proven_by
+from joins.lookup.feed import Fed, FedRange, FeedSpec, FeedStorage, never_fed_below, proven_by
 from joins.spec import Side
 from joins.window.clockcheck import check_clock
 from kafkaio.topiclog import Ends
@@ -22,7 +22,7 @@ FED = Fed(
     identity=SPEC.identity(),
     topic_id="id",
     store_generation="g1",
-    spans={0: Span(5, 10), 1: Span(0, 0)},
+    spans={0: FedRange(5, 10), 1: FedRange(0, 0)},
 )
 
 
@@ -32,7 +32,7 @@ def test_a_batch_goes_on_where_the_last_one_ended() -> None:
 
     assert after is not None
     assert (after.number, after.listed_ms) == (4, 2_000)
-    assert after.spans == {0: Span(10, 12), 1: Span(0, 3)}
+    assert after.spans == {0: FedRange(10, 12), 1: FedRange(0, 3)}
 
 
 def test_nothing_to_read_is_no_batch() -> None:
@@ -70,7 +70,7 @@ def test_what_retention_deleted_can_be_gone_on_without_and_is_counted() -> None:
 
     assert after is not None
     assert after.skipped == 5
-    assert after.spans[0] == Span(15, 20)
+    assert after.spans[0] == FedRange(15, 20)
 
 
 def test_another_store_another_topic_and_another_feeder_are_refused() -> None:
