@@ -8,4 +8,6 @@ values.py        values that several kinds of files have: addresses, properties 
 models.py        which keys a model allows at a place
 problems.py      what pydantic found, as `where: what, and what is allowed`
 errors.py        `SettingsInvalid`, the only error of this package                   (pure)
+
+Public: nothing; users meet the files and their messages.
 """

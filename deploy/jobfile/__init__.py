@@ -1,4 +1,4 @@
-"""Job files: which keys they may have, and the job that they become. `load.load_job` is what others call.
+"""Job files: which keys they may have, and the job that they become.
 
 load.py         a file -> a job; which kinds there are
 jobkeys.py      the keys that all jobs have, and how keys become data
@@ -7,5 +7,7 @@ dedupkeys.py    the keys of a deduplication
 feederkeys.py   the keys of a feeder
 values.py       values as people write them: durations, starts, names, properties      (pure)
 librdkafka.py   whether librdkafka accepts a property
-reference.py    the keys for readers: JSON schema, and the table of docs/reference.md
+reference.py    the keys for readers: JSON schema, and the tables of docs/reference.md
+
+Public: `deploy.jobfile.load.load_job`. The rest is internal.
 """
