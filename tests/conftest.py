@@ -1,4 +1,4 @@
-"""What all tests share: one real broker for the whole session, and topics on it."""
+"""What all tests share: one real broker for the whole session, topics and transactions on it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.broker import Broker
+from tests.support.transactions import Transactions
 
 TopicFactory = Callable[..., str]
 
@@ -30,6 +31,18 @@ def broker() -> Iterator[Broker]:
     """One single-node Kafka for the whole test session. Tests that kill or pause one start their own."""
     with Broker() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def kafka(broker: Broker) -> dict[str, str]:
+    """The properties to reach the session's broker."""
+    return {"bootstrap.servers": broker.bootstrap}
+
+
+@pytest.fixture(scope="session")
+def transactions(kafka: dict[str, str]) -> Transactions:
+    """Committed, aborted and open transactions."""
+    return Transactions(kafka)
 
 
 @pytest.fixture(scope="session")

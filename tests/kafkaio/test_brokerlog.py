@@ -22,7 +22,7 @@ from kafkaio.times import LATEST_MS
 from kafkaio.topiclog import TimeAnswer, TimeQuery
 from kafkaio.writer import TopicWriter, open_writer
 from tests.conftest import TopicFactory
-from tests.kafkaio.conftest import BASE_MS, Transactions
+from tests.support.transactions import BASE_MS, Transactions
 
 CEILING_MS = BASE_MS + 10_000_000
 FUTURE_MS = CEILING_MS + 5_000

@@ -21,11 +21,6 @@ BATCH = Batch("g", 1, "d")
 
 
 @pytest.fixture
-def kafka(broker):
-    return {"bootstrap.servers": broker.bootstrap}
-
-
-@pytest.fixture
 def bucket(topic_factory):
     topic = topic_factory(1, prefix="out")
     return OutputBucket(f"job-{topic}", 0, topic)

@@ -12,7 +12,7 @@ import pytest
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.opentransaction import wait_until_readable
-from tests.kafkaio.conftest import Transactions
+from tests.support.transactions import Transactions
 
 
 def test_only_a_transaction_in_the_way_is_waited_for(

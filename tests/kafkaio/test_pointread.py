@@ -10,7 +10,7 @@ from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
 from kafkaio.pointread import PointReader
 from kafkaio.writer import TopicWriter
 from tests.conftest import TopicFactory
-from tests.kafkaio.conftest import BASE_MS, Transactions
+from tests.support.transactions import BASE_MS, Transactions
 
 
 def test_the_record_at_or_after_each_position_is_given(

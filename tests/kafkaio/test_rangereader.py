@@ -19,7 +19,7 @@ from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
 from kafkaio.rangereader import HEADERS, SCHEMA, RangeReader
 from kafkaio.writer import TopicWriter
 from tests.conftest import TopicFactory
-from tests.kafkaio.conftest import BASE_MS, Transactions
+from tests.support.transactions import BASE_MS, Transactions
 
 
 def fill(kafka: dict[str, str], topic: str, count: int, partition: int = 0) -> None:

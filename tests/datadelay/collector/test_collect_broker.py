@@ -18,7 +18,7 @@ from kafkaio.now import wall_ms
 from kafkaio.pointread import PointReader
 from tests.conftest import TopicFactory
 from tests.datadelay.collector.stepped import DEADLINE_S, Stepped, produce
-from tests.kafkaio.conftest import BASE_MS, Transactions
+from tests.support.transactions import BASE_MS, Transactions
 
 D = 1_000
 RULES = Rules(disorder_ms=D, producer_delay_ms=10_000)

@@ -26,7 +26,7 @@ from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.datadelay.api.delay_server import RunningServer, running_server
 from tests.datadelay.collector.stepped import Stepped, produce
-from tests.kafkaio.conftest import BASE_MS
+from tests.support.transactions import BASE_MS
 
 REPOSITORY = Path(__file__).parents[3]
 Run = Callable[..., int]

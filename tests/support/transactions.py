@@ -1,4 +1,4 @@
-"""What the tests of `kafkaio` share: properties of the session's broker, and transactions on it."""
+"""Transactions on a broker: committed, aborted, open."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import pytest
 from confluent_kafka import Producer
 
-from deploy.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 
 BASE_MS = 1_700_000_000_000
@@ -44,15 +42,3 @@ class Transactions:
         while not all(at.settled for at in log.ends().values()):  # markers are written after the answer
             assert time.monotonic() < deadline, f"the transaction on {topic} was not ended"
         log.close()
-
-
-@pytest.fixture(scope="session")
-def kafka(broker: Broker) -> dict[str, str]:
-    """The properties to reach the session's broker."""
-    return {"bootstrap.servers": broker.bootstrap}
-
-
-@pytest.fixture(scope="session")
-def transactions(kafka: dict[str, str]) -> Transactions:
-    """Committed, aborted and open transactions."""
-    return Transactions(kafka)
