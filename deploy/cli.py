@@ -114,7 +114,7 @@ def schema(
     from deploy.jobfile.reference import json_schema, markdown_table
 
     if kind not in KINDS:
-        raise typer.BadParameter(f"{kind!r} is no kind of job; give {' or '.join(KINDS)}", param_hint="--kind")
+        raise typer.BadParameter(f"{kind!r} is not a kind of job; give {' or '.join(KINDS)}", param_hint="--kind")
     model = KINDS[kind]
     typer.echo(markdown_table(model) if table else json.dumps(json_schema(model), indent=2), nl=not table)
 
@@ -171,7 +171,7 @@ def unjoined_of(job_file: Path, start: str | None, assignments: Sequence[str] = 
     from joins.lookup.spec import LookupSpec
 
     if not isinstance(job, WindowJob) or not isinstance(job.spec, LookupSpec):
-        typer.echo(f"{job_file}: kind: give the job file of a lookup-join; a window-join tells them itself", err=True)
+        typer.echo(f"{job_file}: kind: give the job file of a lookup-join; a window-join reports them itself", err=True)
         return ExitCode.BAD_JOB_FILE
     if job.output.unjoined is None:
         typer.echo(f"{job_file}: topics.unjoined: is missing; name the topic for them, and restart the join", err=True)

@@ -43,8 +43,8 @@ def archive_file() -> Path:
     """Where the archive is, or would be. Raises `MissingTool` without Java, which Spark needs too."""
     java = find_java()
     spark = importlib.metadata.distribution("pyspark")
-    told = f"{Path(java).resolve()} {spark.locate_file('pyspark')} {SOURCE_OF_CLASSES}"
-    digest = hashlib.sha256(told.encode()).hexdigest()[:12]
+    source = f"{Path(java).resolve()} {spark.locate_file('pyspark')} {SOURCE_OF_CLASSES}"
+    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
     return _folder() / f"spark-{spark.version}-{digest}.jsa"
 
 

@@ -145,10 +145,10 @@ def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: 
 def _deduplicator(summaries: Sequence[Summary]) -> dict[str, Any]:
     """Buckets that filter, loads, calls of the filter, ids loaded, results dropped, results without an id, records of
     other jobs, and the changes of state in any worker; {} while off."""
-    told = [s["deduplicator"] for s in summaries if "deduplicator" in s]
+    given = [s["deduplicator"] for s in summaries if "deduplicator" in s]
     names = ("filtering", "loads", "filter_calls", "loaded", "dropped", "without_id", "foreign")
-    counts = {name: sum(int(one[name]) for one in told) for name in names}
-    changes = [change for one in told for change in one["changes"]]
+    counts = {name: sum(int(one[name]) for one in given) for name in names}
+    changes = [change for one in given for change in one["changes"]]
     return {**counts, "changes": changes} if changes or any(counts.values()) else {}
 
 

@@ -230,12 +230,14 @@ def for_people(report: Mapping[str, Any]) -> str:
     ]
     parts += [f"dead letters ({reason}) {count:,}" for reason, count in report["dead"].items()]
     rare = {"before the start": "before_start", "deleted unread": "skipped"}
-    parts += [f"{told} {report[name]:,}" for told, name in rare.items() if report[name]]
+    parts += [f"{shown} {report[name]:,}" for shown, name in rare.items() if report[name]]
     return "  ".join([*parts, f"{report['seconds']:.1f} s"])
 
 
 def _nothing(job: WindowJob, state: Verdicts | None) -> str:
     over_ms = over_until(_left_behind(job, committed_admission(job)))
     begun = state is not None and over_ms > UNKNOWN
-    told = f"up to {iso(over_ms)} every right record has its verdict" if begun else "the join has not come so far"
-    return json.dumps({"event": "nothing", "over_ms": over_ms if begun else None}) if job.json_log else told
+    line = "the join has not reached any right record yet"
+    if begun:
+        line = f"up to {iso(over_ms)} every right record has its verdict"
+    return json.dumps({"event": "nothing", "over_ms": over_ms if begun else None}) if job.json_log else line

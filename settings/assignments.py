@@ -36,8 +36,8 @@ def assigned(
         try:
             pairs.append((key, value_of(value)))
         except yaml.YAMLError as error:
-            told = getattr(error, "problem", None) or "it cannot be read"
-            problems.append(((f"--set {key}",), f"not YAML: {told}"))
+            problem = getattr(error, "problem", None) or "it cannot be read"
+            problems.append(((f"--set {key}",), f"not YAML: {problem}"))
     changed = copy.deepcopy(dict(document))
     model = model_of(changed | dict(pairs))
     places = tuple(_put(changed, (key,) if model is None else split(model, key), value) for key, value in pairs)

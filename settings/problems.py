@@ -58,8 +58,8 @@ def problems_of(model: type[BaseModel], raw: Mapping[str, Any], error: Validatio
     """
     parts = error.errors(include_url=False)
     # A list whose items were refused is also reported as too short.
-    told = [part for part in parts if not (part["type"] == "too_short" and _has_inner(part, parts))]
-    return [_problem(model, raw, part) for part in told]
+    relevant = [part for part in parts if not (part["type"] == "too_short" and _has_inner(part, parts))]
+    return [_problem(model, raw, part) for part in relevant]
 
 
 def lines(problems: Problems) -> list[str]:
@@ -89,8 +89,8 @@ def _problem(model: type[BaseModel], raw: Mapping[str, Any], error: ErrorDetails
     kind = error["type"]
     if kind == "missing":
         meaning = {} if outer is None else meanings(outer)
-        told = meaning.get(str(where[-1]))
-        return where, "is missing" + (f"; it is: {told}" if told else "")
+        text = meaning.get(str(where[-1]))
+        return where, "is missing" + (f"; it is: {text}" if text else "")
     if kind == "extra_forbidden":
         allowed = [] if outer is None else list(meanings(outer))
         close = difflib.get_close_matches(str(where[-1]), allowed, 1)

@@ -152,7 +152,7 @@ class OutputKeys(Keys):
         if asked.expression is not None and self.select is None:
             raise at_keys([("deduplicate", "an expression needs select; the envelope is identified by positions")])
         if asked.header is not None and asked.header not in (self.select.headers if self.select else {}):
-            raise at_keys([("deduplicate", f"{asked.header!r} is none of select.headers; results would have no id")])
+            raise at_keys([("deduplicate", f"{asked.header!r} is not one of select.headers; results would have no id")])
         return self
 
 

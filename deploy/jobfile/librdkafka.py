@@ -47,9 +47,9 @@ def _refusal(key: str, value: str) -> str | None:
     try:
         Producer({key: value}, logger=_silent)
     except KafkaException as error:
-        told = error.args[0].str()
-        limits = re.search(r"allowed range (\S+)", told)
+        message = error.args[0].str()
+        limits = re.search(r"allowed range (\S+)", message)
         for sign, problem in _MEANINGS.items():
-            if sign in told:
+            if sign in message:
                 return problem.format(range=limits[1] if limits else "a smaller range")
     return None

@@ -182,11 +182,11 @@ class FeedTask:
             )
         ]
         limits = limits_of(spec.kafka, [spec.dead_letter])[spec.dead_letter]
-        times, told = restamped(records["time"].to_list(), headers, limits, wall_ms())
+        times, annotated = restamped(records["time"].to_list(), headers, limits, wall_ms())
         copies = [
             shortened(key, value, own or [], limits, f"the dead letter of {topic}-{partition} offset {offset}")
             for key, value, own, partition, offset in zip(
-                records["key"], records["value"], told, records["partition"], records["offset"], strict=True
+                records["key"], records["value"], annotated, records["partition"], records["offset"], strict=True
             )
         ]
         keys, values, own_headers = (list(column) for column in zip(*copies, strict=True))

@@ -153,8 +153,8 @@ def read(body: bytes, schema: pa.Schema, optional: Sequence[str] = ()) -> pa.Tab
 def _check_columns(found: pa.Schema, wanted: pa.Schema, optional: Sequence[str]) -> None:
     names = found.names
     if len(set(names)) != len(names) or not set(wanted.names) - set(optional) <= set(names) <= set(wanted.names):
-        told = ", ".join(f"{one.name}{' (optional)' if one.name in optional else ''}" for one in wanted)
-        raise RequestInvalid(f"columns {names}, expected: {told}")
+        listed = ", ".join(f"{one.name}{' (optional)' if one.name in optional else ''}" for one in wanted)
+        raise RequestInvalid(f"columns {names}, expected: {listed}")
     for one in wanted:
         if one.name in names and not _fits(found.field(one.name).type, one.type):
             raise RequestInvalid(f"column {one.name} is of type {found.field(one.name).type}, expected: {one.type}")

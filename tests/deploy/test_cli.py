@@ -59,10 +59,10 @@ def test_every_command_has_help_and_is_documented(path: str) -> None:
 
 def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
     """An operator's scripts depend on them."""
-    told = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).stdout
+    help_text = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).stdout
 
     for code in ExitCode:
-        assert re.search(rf"^\s*{code.value}  {re.escape(code.meaning)}$", told, re.MULTILINE), code
+        assert re.search(rf"^\s*{code.value}  {re.escape(code.meaning)}$", help_text, re.MULTILINE), code
         assert f"| {code.value} | {code.meaning} |" in DOCUMENTS
 
 

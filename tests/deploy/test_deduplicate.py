@@ -192,9 +192,9 @@ def test_only_rows_of_the_batch_itself_are_duplicates(kafka, job, tmp_path, monk
 
     deduplicated(rows, **{**mine, **other})
     deduplicated(rows[:4], **mine)  # as far as it got before its driver was killed
-    told = deduplicated(rows, **mine, last_batch=2)
+    summary = deduplicated(rows, **mine, last_batch=2)
 
-    assert (told["loaded"], told["foreign"], told["dropped"]) == (4, 10, 4)
+    assert (summary["loaded"], summary["foreign"], summary["dropped"]) == (4, 10, 4)
     tags = Counter(record["headers"]["teacup.batch"] for record in records(kafka, content["output"]["topic"]))
     assert list(tags.values()) == [10, 10]
 
@@ -218,16 +218,16 @@ def test_a_late_retry_loads_what_its_batch_can_have_written(
     retry = sink.deliver_stage(made.spec, made.output, deduplication(made))
     (batch,) = retry(ticket_with(rows, 1, 1, left_since_ms))
 
-    told = json.loads(batch.column("summary")[0].as_py())["deduplicator"]
-    assert (told["loaded"], told["dropped"]) == (loaded, 1)  # all three are of one batch here
+    summary = json.loads(batch.column("summary")[0].as_py())["deduplicator"]
+    assert (summary["loaded"], summary["dropped"]) == (loaded, 1)  # all three are of one batch here
     assert f"recent results of {made.output.topic}: {loaded} records" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("output", "told"),
+    ("output", "message"),
     [
         ({"delivery": "exactly-once"}, "output.deduplicate: is for delivery: at-least-once"),
-        ({"deduplicate": {"header": "id"}}, "output.deduplicate: 'id' is none of select.headers"),
+        ({"deduplicate": {"header": "id"}}, "output.deduplicate: 'id' is not one of select.headers"),
         ({"deduplicate": {"expression": "key"}}, "output.deduplicate: an expression needs select"),
         (
             {"select": {"key": "key", "value": "key", "headers": {"teacup.left": "key"}}},
@@ -236,7 +236,7 @@ def test_a_late_retry_loads_what_its_batch_can_have_written(
         ({"deduplicate": {"limit": 0}}, "output.deduplicate.limit: 0 is not allowed"),
     ],
 )
-def test_what_cannot_work_is_refused(job, tmp_path, output, told):
+def test_what_cannot_work_is_refused(job, tmp_path, output, message):
     """Before anything connects."""
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(job(**output)))
@@ -244,4 +244,4 @@ def test_what_cannot_work_is_refused(job, tmp_path, output, told):
     with pytest.raises(SettingsInvalid) as error:
         load_job(path)
 
-    assert told in str(error.value)
+    assert message in str(error.value)

@@ -95,10 +95,10 @@ def test_a_batch_that_is_planned_is_under_way(message: str, available: bool, las
 def test_a_batch_is_without_summaries_only_where_it_has_no_tasks(spark: SparkSession) -> None:
     """If there were tasks and none reports anything, their results are lost; an empty batch has no tasks."""
     lost = spark.range(0, 3, 1, 3).mapInArrow(lambda batches: (), "summary string")
-    told = spark.range(0, 3, 1, 3).selectExpr("concat('{\"bucket\": ', id, '}') as summary")
+    frame = spark.range(0, 3, 1, 3).selectExpr("concat('{\"bucket\": ', id, '}') as summary")
     nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), "summary string")
 
     with pytest.raises(AccountsDiffer, match=r"\[\], and 3 were expected"):
         summaries_of(lost)
-    assert summaries_of(told) == [{"bucket": i} for i in range(3)]
+    assert summaries_of(frame) == [{"bucket": i} for i in range(3)]
     assert summaries_of(nothing) == []

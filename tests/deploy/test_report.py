@@ -37,9 +37,9 @@ def batch_of(*deduplicators: dict[str, Any] | None) -> BatchReport:
             "window_records": 2,
             "window_bytes": 200,
             "restored": "kept",
-            **({} if told is None else {"deduplicator": told}),
+            **({} if one is None else {"deduplicator": one}),
         }
-        for number, told in enumerate(deduplicators)
+        for number, one in enumerate(deduplicators)
     ]
     return gather(SPEC, summaries, 0.5, 1_000)
 
@@ -50,10 +50,10 @@ def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
 
     batch = batch_of({**filtering, "changes": [CHANGE]}, {**filtering, "changes": [{**CHANGE, "at_ms": 5}]}, OFF)
 
-    told = batch.for_machines()
-    assert told["deduplicator"]["changes"] == [CHANGE, {**CHANGE, "at_ms": 5}]
-    assert (told["deduplicator"]["filtering"], told["deduplicator"]["dropped"]) == (2, 8)
-    assert told["warnings"] == []
+    shown = batch.for_machines()
+    assert shown["deduplicator"]["changes"] == [CHANGE, {**CHANGE, "at_ms": 5}]
+    assert (shown["deduplicator"]["filtering"], shown["deduplicator"]["dropped"]) == (2, 8)
+    assert shown["warnings"] == []
 
 
 def test_the_line_says_why_the_deduplicator_filters_and_what_it_dropped() -> None:

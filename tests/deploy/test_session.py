@@ -93,8 +93,8 @@ def test_workers_are_this_interpreter_and_the_log_is_quiet() -> None:
     """A session in a process of its own, as in `teacup run`; standard error has no banner and no Spark warnings."""
     done = subprocess.run([sys.executable, "-c", _SESSION], capture_output=True, text=True, check=True)
 
-    told = json.loads(done.stdout)
-    assert told == {"path": sys.executable, "master": "local[1,4]", "zone": "UTC"}
+    found = json.loads(done.stdout)
+    assert found == {"path": sys.executable, "master": "local[1,4]", "zone": "UTC"}
     assert [line for line in done.stderr.splitlines() if "incubator modules" not in line] == []
 
 

@@ -79,12 +79,12 @@ def stopped(path: Path, after_s: float, number: int, *, group: bool) -> None:
         left = list(of_session(process.pid))
         kill_session(process.pid)
 
-    told = f"{signal.Signals(number).name} after {after_s:.2f} s:\n{out}\n{errors}"
-    assert process.returncode == ExitCode.DONE, told
-    assert left == [], told
-    assert "Traceback" not in errors, told
-    assert "Exception" not in errors, told
-    assert len(errors.splitlines()) <= 3, told
+    message = f"{signal.Signals(number).name} after {after_s:.2f} s:\n{out}\n{errors}"
+    assert process.returncode == ExitCode.DONE, message
+    assert left == [], message
+    assert "Traceback" not in errors, message
+    assert "Exception" not in errors, message
+    assert len(errors.splitlines()) <= 3, message
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,7 @@ def test_nothing_that_is_over_starts_no_spark(job, by_hand, capsys):
     by_hand(EARLIEST_MS)
 
     assert run_unjoined(job) == ExitCode.DONE
-    assert capsys.readouterr().out == "the join has not come so far\n"
+    assert capsys.readouterr().out == "the join has not reached any right record yet\n"
 
 
 def test_one_run_at_a_time_and_a_join_that_has_begun(job, by_hand, caplog):
@@ -333,7 +333,7 @@ def test_a_large_output_is_read_in_pieces():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "window-join", "storage": None, "delay": None}, "a window-join tells them itself"),
+        ({"kind": "window-join", "storage": None, "delay": None}, "a window-join reports them itself"),
         ({"topics": {}}, "topics.unjoined: is missing"),
     ],
 )

@@ -39,7 +39,7 @@ def test_every_setting_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"namespaces": []}, "namespaces"),
         ({"namespaces": [{"name": "a"}, {"name": "a"}]}, r"\['a'\] stand more than once"),
@@ -52,9 +52,9 @@ def test_every_setting_is_documented() -> None:
         ({"store": None}, "store"),
     ],
 )
-def test_wrong_settings_are_named(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_wrong_settings_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     """With what is allowed."""
-    with pytest.raises(SettingsInvalid, match=told):
+    with pytest.raises(SettingsInvalid, match=message):
         loaded(tmp_path, **changes)
 
 
