@@ -1,7 +1,7 @@
 """The Spark edge of the feeder: a streaming source that feeds while reading; its offsets are batches (`feed.Fed`).
 
-    latestOffset   the next batch: what Kafka holds, for the pinned store. Before the first one is logged, the store is
-                   told from which time it is fed (`retained_from`)
+    latestOffset   the next batch: what Kafka holds, for the pinned store. Before the first one is logged, the store
+                   learns from which time on it is fed (`retained_from`)
     read           on an executor: the range goes to the store, one summary row comes back
     commit         the positions of a committed batch go to the consumer group that the collector watches
 
@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSource
 from datadelay.positions.group import note_of_store
 from joins.errors import ClockBehind, NoRetention, StoreUnreachable
 from joins.lookup.feed import Fed, FedRange, FeedSpec, never_fed_below, proven_by
-from joins.lookup.feedstage import AWAY, SUMMARY_SCHEMA, FeedTicket, feed, feed_client
+from joins.lookup.feedstage import SUMMARY_SCHEMA, UNREACHABLE, FeedTicket, feed, feed_client
 from joins.lookup.refusal import REFUSED, refused
 from joins.window.clockcheck import look_at_clock
 from joins.window.guard import LONGEST_DOWNTIME_MS, refuse_compaction
@@ -67,7 +67,7 @@ class FeedReader(StreamReader):
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
         try:
             fed = self._next(start)
-        except (AnswerNotUnderstood, *AWAY) as error:  # a load balancer's page is not an answer either
+        except (AnswerNotUnderstood, *UNREACHABLE) as error:  # a load balancer's page is not an answer either
             raise StoreUnreachable(f"the storage API is unreachable: {error}") from error
         except REFUSED as error:
             raise refused(self._spec.name, error) from error
@@ -196,7 +196,7 @@ class FeedReader(StreamReader):
         try:
             with feed_client(self._spec) as patient:
                 namespace = patient.namespace(self._spec.storage.namespace)
-        except AWAY as error:
+        except UNREACHABLE as error:
             raise StoreUnreachable(
                 f"the storage API was unreachable for {self._spec.storage.unreachable_for_s:g} s: {error}"
             ) from error

@@ -42,7 +42,7 @@ from storage.errors import ItemsUnsettled, RateLimited, ServerUnavailable
 from storage.model import Status
 
 SUMMARY_SCHEMA = "summary string"
-AWAY = (ItemsUnsettled, RateLimited, ServerUnavailable)
+UNREACHABLE = (ItemsUnsettled, RateLimited, ServerUnavailable)
 _PENDING = pl.Schema({**RECORD, "late": pl.Boolean()})
 
 
@@ -229,7 +229,7 @@ class FeedStore:
             items = to_items(records.select(RECORD.names()), records["late"], retention_ms)
             try:
                 return self._client.write_table(self._spec.storage.namespace, items)
-            except AWAY as error:
+            except UNREACHABLE as error:
                 raise self._away(error) from error
             except REFUSED as error:
                 raise refused(self._spec.name, error) from error
@@ -239,7 +239,7 @@ class FeedStore:
     def generation(self) -> str:
         try:
             return self._client.namespace(self._spec.storage.namespace).generation
-        except AWAY as error:
+        except UNREACHABLE as error:
             raise self._away(error) from error
 
     def close(self) -> None:

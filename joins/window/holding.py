@@ -131,8 +131,8 @@ class Waited:
 def for_people(spec: JoinSpec, since_ms: int, waits: list[LeftWaits]) -> str:
     """One line: since when how many left records wait, and for what."""
     left = {p: records for one in waits for p, records in one.waiting.items()}
-    told = f"{sum(left.values())} left records in partitions {sorted(left)} wait for right; " if left else ""
-    return f"holds since {iso(since_ms)}: {told}" + "; ".join(dict.fromkeys(_reason(spec, one) for one in waits))
+    which = f"{sum(left.values())} left records in partitions {sorted(left)} wait for right; " if left else ""
+    return f"holds since {iso(since_ms)}: {which}" + "; ".join(dict.fromkeys(_reason(spec, one) for one in waits))
 
 
 def _reason(spec: JoinSpec, one: LeftWaits) -> str:

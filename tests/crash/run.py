@@ -102,7 +102,7 @@ class Run:
             if self._job.process.poll() is None:
                 code = self._job.stop()
                 if code != ExitCode.DONE:
-                    raise self._violation(f"the job ended with {code}: {self._job.told()}")
+                    raise self._violation(f"the job ended with {code}: {self._job.logged()}")
             self._check()
         finally:
             self.close()
@@ -235,7 +235,7 @@ class Run:
         while not condition():
             if self._job.process.poll() is not None:
                 if restarts == 3:
-                    raise self._violation(f"the job does not stay up ({what}): {self._job.told()}")
+                    raise self._violation(f"the job does not stay up ({what}): {self._job.logged()}")
                 restarts += 1
                 self.ended.append(f"{self.done[-1] if self.done else 'the start'}: {self._job.process.returncode}")
                 self._process = self._start()  # as whatever runs the job would
@@ -245,7 +245,7 @@ class Run:
                 restarts += 1
                 self.ended.append(f"{self.done[-1] if self.done else 'the start'}: {why}")
             if time.monotonic() > deadline:
-                raise self._violation(f"{what}: {self._standing()}\n{self._job.told()}\n{self.job.beside()}")
+                raise self._violation(f"{what}: {self._standing()}\n{self._job.logged()}\n{self.job.beside()}")
             time.sleep(0.02)
 
     def _standing(self) -> str:

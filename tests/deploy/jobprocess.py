@@ -51,8 +51,8 @@ class JobProcess:
         """Wait until the condition holds; AssertionError if the job ends before that, or on a time-out."""
         deadline = time.monotonic() + DEADLINE_S
         while not condition():
-            assert self.process.poll() is None, f"ended with {self.process.returncode} before: {what}\n{self.told()}"
-            assert time.monotonic() < deadline, f"not in time: {what}\n{self.told()}"
+            assert self.process.poll() is None, f"ended with {self.process.returncode} before: {what}\n{self.logged()}"
+            assert time.monotonic() < deadline, f"not in time: {what}\n{self.logged()}"
             time.sleep(0.05)
 
     def ended(self) -> int:
@@ -61,11 +61,11 @@ class JobProcess:
             code = self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"the job did not end\n{self.told()}") from None
+            raise AssertionError(f"the job did not end\n{self.logged()}") from None
         self._reader.join(5)
         return code
 
-    def told(self) -> str:
+    def logged(self) -> str:
         return self.errors.read_text()[-40_000:]
 
     def stop(self) -> int:

@@ -118,21 +118,21 @@ def test_a_power_loss_that_took_the_newest_plan_stops_the_job_and_costs_nothing(
     content, checkpoint = job(), tmp_path / "checkpoint"
     fill(kafka, content, 0, 200)
     first = JobProcess(tmp_path, content)
-    assert first.ended() == ExitCode.DONE, first.told()
+    assert first.ended() == ExitCode.DONE, first.logged()
     before = lefts(kafka, content)
     kept = lose(checkpoint, delivered(kafka, content), "offsets", "commits")
     fill(kafka, content, 200, 240)
 
     stopped = JobProcess(tmp_path, content)
-    assert stopped.ended() == ExitCode.CHECKPOINT, stopped.told()
-    told = stopped.told().strip().splitlines()[-1]
+    assert stopped.ended() == ExitCode.CHECKPOINT, stopped.logged()
+    last = stopped.logged().strip().splitlines()[-1]
     after_stop = lefts(kafka, content)
     shutil.copytree(kept, checkpoint, dirs_exist_ok=True)
     again = JobProcess(tmp_path, content)
 
-    assert again.ended() == ExitCode.DONE, again.told()
-    assert "Put the checkpoint's newest files" in told
-    assert "--take-over" in told
+    assert again.ended() == ExitCode.DONE, again.logged()
+    assert "Put the checkpoint's newest files" in last
+    assert "--take-over" in last
     assert after_stop == before
     assert lefts(kafka, content) == each_once(240)
 
@@ -148,7 +148,7 @@ def test_a_power_loss_that_took_only_the_commit_costs_nothing(kafka, job, tmp_pa
 
     again = JobProcess(tmp_path, content)
 
-    assert again.ended() == ExitCode.DONE, again.told()
+    assert again.ended() == ExitCode.DONE, again.logged()
     assert lefts(kafka, content) == each_once(240)
 
 
@@ -164,7 +164,7 @@ def test_a_plan_that_is_not_the_one_that_was_delivered_stops_the_job(kafka, job,
     stopped = JobProcess(tmp_path, content)
 
     assert stopped.ended() == ExitCode.CHECKPOINT
-    assert "rows of another batch" in stopped.told()
+    assert "rows of another batch" in stopped.logged()
     assert lefts(kafka, content) == each_once(200)
 
 
@@ -179,14 +179,14 @@ def test_a_second_start_on_another_checkpoint_leaves_the_running_job_alone(kafka
 
     second = JobProcess(elsewhere, {**content, "checkpoint": str(elsewhere / "checkpoint")})
 
-    assert second.ended() == ExitCode.OUTPUT_TAKEN, second.told()
-    assert "may still run" in second.told()
-    assert "--take-over" in second.told()
+    assert second.ended() == ExitCode.OUTPUT_TAKEN, second.logged()
+    assert "may still run" in second.logged()
+    assert "--take-over" in second.logged()
     fill(kafka, content, 100, 140)
     running.until(lambda: len(lefts(kafka, content)) == 140, "the first job goes on")
     assert running.stop() == ExitCode.DONE
     assert lefts(kafka, content) == each_once(140)
-    assert "took over" not in running.told()
+    assert "took over" not in running.logged()
 
 
 @pytest.mark.slow
@@ -201,15 +201,15 @@ def test_a_new_checkpoint_that_takes_over_ends_the_old_one_for_good(kafka, job, 
     replaced = {**content, "checkpoint": str(elsewhere / "checkpoint"), "trigger": "available_now", "start": "latest"}
 
     new = JobProcess(elsewhere, replaced, TAKE_OVER)
-    assert new.ended() == ExitCode.DONE, new.told()
+    assert new.ended() == ExitCode.DONE, new.logged()
     fill(kafka, content, 100, 140)
-    assert old.ended() == ExitCode.OUTPUT_TAKEN, old.told()
+    assert old.ended() == ExitCode.OUTPUT_TAKEN, old.logged()
     again = JobProcess(tmp_path, content)
     assert again.ended() == ExitCode.OUTPUT_TAKEN
     goes_on = JobProcess(elsewhere, replaced)
 
-    assert goes_on.ended() == ExitCode.DONE, goes_on.told()
-    assert "was taken over by a job of this name on another checkpoint" in again.told()
+    assert goes_on.ended() == ExitCode.DONE, goes_on.logged()
+    assert "was taken over by a job of this name on another checkpoint" in again.logged()
     assert lefts(kafka, content) == each_once(140)
 
 

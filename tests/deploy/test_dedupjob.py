@@ -84,7 +84,7 @@ def test_each_id_goes_out_once_across_batches_kills_and_restarts(kafka, job, tmp
     second = JobProcess(tmp_path, {**content, "records_per_batch": 1_000_000, "trigger": "available_now"})
     code = second.ended()
 
-    assert code == ExitCode.DONE, second.told()
+    assert code == ExitCode.DONE, second.logged()
     expected = [(p, str(i)) for p in (0, 1) for i in range(2_000)] + [(0, None), (1, None)]
     assert sorted(ids_of(kafka, out), key=str) == sorted(expected, key=str)
     assert sum(line["dropped"] for line in second.lines) >= 8_000
@@ -102,7 +102,7 @@ def test_a_signal_stops_it_cleanly(kafka, job, tmp_path):
 
     code = running.stop()
 
-    assert code == ExitCode.DONE, running.told()
+    assert code == ExitCode.DONE, running.logged()
     assert sorted(ids_of(kafka, content["output"]["topic"])) == [(0, "1"), (0, "2")]
 
 
@@ -113,8 +113,8 @@ def test_topics_of_different_partition_counts_are_refused(job, tmp_path):
     process = JobProcess(tmp_path, content)
 
     assert process.ended() == ExitCode.NOT_CO_PARTITIONED
-    assert "2 partitions" in process.told()
-    assert "has 3" in process.told()
+    assert "2 partitions" in process.logged()
+    assert "has 3" in process.logged()
 
 
 def test_a_topic_is_not_deduplicated_into_itself(job, tmp_path):
@@ -172,12 +172,12 @@ def test_a_summary_that_is_missing_or_too_many_fails_the_batch(parsed, partition
         gathered(parsed, [summary(partition, 2) for partition in partitions], 0.5)
 
 
-@pytest.mark.parametrize(("without_id", "told"), [(9, None), (10, "none of the 10 records of batch 7")])
-def test_a_topic_without_the_chosen_id_is_reported(parsed, without_id, told):
+@pytest.mark.parametrize(("without_id", "named"), [(9, None), (10, "none of the 10 records of batch 7")])
+def test_a_topic_without_the_chosen_id_is_reported(parsed, without_id, named):
     """Positions need a tag, which exactly-once output lacks: silently, nothing would be deduplicated."""
     warning = without_any_id({"read": 10, "without_id": without_id}, 7, parsed)
 
-    assert (warning is None) if told is None else (told in warning and "teacup.batch" in warning)
+    assert (warning is None) if named is None else (named in warning and "teacup.batch" in warning)
 
 
 RANGES = Ranges("in", {}, 10, "earliest")

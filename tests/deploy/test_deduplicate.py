@@ -80,11 +80,11 @@ def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
     second = JobProcess(tmp_path, {**content, "trigger": "available_now"})
     code = second.ended()
 
-    assert code == ExitCode.DONE, second.told()
+    assert code == ExitCode.DONE, second.logged()
     seen = Counter(record["headers"]["teacup.left"] for record in records(kafka, content["output"]["topic"]))
     assert set(seen) == {f"{p}:{i}" for p in (0, 1) for i in range(2_000)}
     assert set(seen.values()) == {1}
-    logged = [line for line in second.told().splitlines() if '"event": "deduplicator"' in line]
+    logged = [line for line in second.logged().splitlines() if '"event": "deduplicator"' in line]
     changes = [change for line in second.lines for change in line["deduplicator"].get("changes", ())]
     for reason in ("driver_restart", "quiet"):
         assert any(f'"{reason}"' in line for line in logged)
@@ -118,7 +118,7 @@ def test_recreated_source_topics_lose_no_rows(kafka, admin, job, tmp_path):
     last = JobProcess(tmp_path, {**content, "records_per_batch": 300, "trigger": "available_now"})
     code = last.ended()
 
-    assert code == ExitCode.DONE, last.told()
+    assert code == ExitCode.DONE, last.logged()
     rows = [record["headers"] for record in records(kafka, content["output"]["topic"])]
     origins = [BatchTag.parse(row["teacup.batch"].encode()).origin for row in rows]
     counts = Counter((origin, row["teacup.left"]) for origin, row in zip(origins, rows, strict=True))
@@ -144,7 +144,7 @@ def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
     again = JobProcess(tmp_path, content)
     code = again.ended()
 
-    assert code == ExitCode.DONE, again.told()
+    assert code == ExitCode.DONE, again.logged()
     assert sum(line["deduplicator"].get("dropped", 0) for line in again.lines) == 400
     seen = Counter(record["headers"]["teacup.left"] for record in records(kafka, content["output"]["topic"]))
     assert len(seen) == 400

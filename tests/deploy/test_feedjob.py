@@ -106,4 +106,4 @@ def test_a_feeder_runs_and_stops_cleanly_and_a_wiped_store_ends_it(
         job["storage"] = {"url": url, "namespace": "right", "token": TOKEN}
         process = JobProcess(tmp_path, job)
         assert process.ended() == ExitCode.CHECKPOINT
-        assert "feed again with a new checkpoint" in process.told()
+        assert "feed again with a new checkpoint" in process.logged()

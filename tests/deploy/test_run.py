@@ -138,13 +138,13 @@ def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_pat
     content["topics"]["dead_letter"] = aside
     then = JobProcess(tmp_path, content)
 
-    told = refused.told()
-    assert code == ExitCode.REFUSED, told
-    assert f"the row about {content['left']['topic']}-0 offset 0 and" in told
-    assert "(select_failed): `output.select.value` fails on it. Name a dead-letter topic" in told
-    assert "Lost task" not in told
+    logged = refused.logged()
+    assert code == ExitCode.REFUSED, logged
+    assert f"the row about {content['left']['topic']}-0 offset 0 and" in logged
+    assert "(select_failed): `output.select.value` fails on it. Name a dead-letter topic" in logged
+    assert "Lost task" not in logged
     assert not any(one["headers"]["teacup.left"].startswith("0:") for one in before)
-    assert then.ended() == ExitCode.DONE, then.told()
+    assert then.ended() == ExitCode.DONE, then.logged()
     out = records(kafka, content["output"]["topic"])
     assert sorted(one["headers"]["teacup.left"] for one in out) == sorted(f"{i % 2}:{i // 2}" for i in range(1, 200))
     assert next(one["value"] for one in out if one["headers"]["teacup.left"] == "0:2") == b"2.5 2.5"
@@ -160,7 +160,7 @@ def test_sigterm_finishes_the_batch(kafka, job, tmp_path):
     first = JobProcess(tmp_path, content)
     first.until(lambda: sum(line["read"]["left"] for line in first.lines) > 400, "some records are through")
 
-    assert first.stop() == ExitCode.DONE, first.told()
+    assert first.stop() == ExitCode.DONE, first.logged()
 
     read = sum(line["read"]["left"] for line in first.lines)
     assert not uncommitted(tmp_path / "checkpoint")
@@ -188,9 +188,9 @@ def test_a_job_that_is_stopped_before_anything_was_planned_can_be_started_again(
     left, _ = fill(kafka, content, 20)
 
     stopped = JobProcess(tmp_path, content, (sys.executable, "-c", STOPPED))
-    assert stopped.ended() == ExitCode.DONE, stopped.told()
+    assert stopped.ended() == ExitCode.DONE, stopped.logged()
     again = JobProcess(tmp_path, content)
-    assert again.ended() == ExitCode.DONE, again.told()
+    assert again.ended() == ExitCode.DONE, again.logged()
 
     assert stopped.lines == []
     assert len(records(kafka, content["output"]["topic"])) == len(left)
@@ -208,7 +208,7 @@ def test_a_second_process_on_the_checkpoint_stops(kafka, job, tmp_path):
     second = JobProcess(other, content)
 
     assert second.ended() == ExitCode.CHECKPOINT
-    assert str(first.process.pid) in second.told()
+    assert str(first.process.pid) in second.logged()
     assert first.stop() == ExitCode.DONE
 
 
@@ -220,16 +220,16 @@ def test_what_stops_a_job_is_its_exit_code(kafka, job, tmp_path):
 
     changed = JobProcess(tmp_path, {**content, "join": {"before": "3s", "after": "1s"}})
     assert changed.ended() == ExitCode.CHECKPOINT
-    assert "before_ms: 2000 -> 3000" in changed.told()
+    assert "before_ms: 2000 -> 3000" in changed.logged()
 
     produce(kafka, content["left"]["topic"], [Put(0, b"0", wall_ms() - 20_000, b"no json")])
     refused = JobProcess(tmp_path, {**content, "topics": {}})
     assert refused.ended() == ExitCode.REFUSED
-    assert "topics.dead_letter" in refused.told()
-    assert "JobEnded" not in refused.told(), "a class name that says nothing"
-    assert "Lost task" not in refused.told(), "it was tried again, in vain"
-    assert "Traceback" not in refused.told()
-    assert "\tat " not in refused.told(), "Java's stacks drown what matters"
+    assert "topics.dead_letter" in refused.logged()
+    assert "JobEnded" not in refused.logged(), "a class name that says nothing"
+    assert "Lost task" not in refused.logged(), "it was tried again, in vain"
+    assert "Traceback" not in refused.logged()
+    assert "\tat " not in refused.logged(), "Java's stacks drown what matters"
 
 
 def test_missing_topics_are_all_reported_before_spark_starts(kafka, job, tmp_path):
@@ -239,9 +239,9 @@ def test_missing_topics_are_all_reported_before_spark_starts(kafka, job, tmp_pat
     started = JobProcess(tmp_path, content)
 
     assert started.ended() == ExitCode.FAILED
-    (told,) = started.told().strip().splitlines()
-    assert "topics.late: Kafka has no topic 'nowhere-1'" in told
-    assert "output.topic: Kafka has no topic 'nowhere-2'" in told
+    (line,) = started.logged().strip().splitlines()
+    assert "topics.late: Kafka has no topic 'nowhere-1'" in line
+    assert "output.topic: Kafka has no topic 'nowhere-2'" in line
 
 
 def test_topics_that_differ_in_partitions_are_refused_before_the_output_is_claimed(kafka, job, topic_factory, tmp_path):
@@ -252,7 +252,7 @@ def test_topics_that_differ_in_partitions_are_refused_before_the_output_is_claim
     refused = JobProcess(tmp_path, other)
 
     assert refused.ended() == ExitCode.NOT_CO_PARTITIONED
-    assert "has 5: a key must be in the same partition of both" in refused.told()
+    assert "has 5: a key must be in the same partition of both" in refused.logged()
     with closing(GroupOffsets(OutputBucket(content["name"], 0, content["output"]["topic"]).group, kafka)) as receipts:
         assert receipts.read([(content["output"]["topic"], 0)]) == {(content["output"]["topic"], 0): None}
 
@@ -265,9 +265,9 @@ def test_an_expression_that_spark_refuses_is_a_mistake_in_the_job_file(kafka, jo
     refused = JobProcess(tmp_path, content)
 
     assert refused.ended() == ExitCode.BAD_JOB_FILE
-    assert "output.select" in refused.told()
-    assert "`left_valu` cannot be resolved" in refused.told()
-    assert "Traceback" not in refused.told()
+    assert "output.select" in refused.logged()
+    assert "`left_valu` cannot be resolved" in refused.logged()
+    assert "Traceback" not in refused.logged()
 
 
 @pytest.mark.slow
@@ -290,7 +290,7 @@ def test_a_million_records_equal_a_join_by_polars(broker, topic_factory, tmp_pat
 
     process = JobProcess(tmp_path, content)
 
-    assert process.ended() == ExitCode.DONE, process.told()
+    assert process.ended() == ExitCode.DONE, process.logged()
     total: Counter[str] = Counter()
     for line in process.lines:
         total.update(line["rows"])
@@ -357,5 +357,5 @@ def test_the_same_job_runs_by_spark_submit_on_a_standalone_cluster(kafka, job, t
             one.wait(30)
         log.close()
 
-    assert code == ExitCode.DONE, process.told()
+    assert code == ExitCode.DONE, process.logged()
     assert len(records(kafka, content["output"]["topic"])) == len(left)

@@ -149,7 +149,7 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
         first = JobProcess(tmp_path, content, UNJOINED)
         codes = first.ended(), run_unjoined(load_job(tmp_path / "job.yaml"), say=said.append)
 
-    assert (joined, *codes) == (ExitCode.DONE, ExitCode.DONE, ExitCode.DONE), first.told()
+    assert (joined, *codes) == (ExitCode.DONE, ExitCode.DONE, ExitCode.DONE), first.logged()
     assert json.loads(said[0])["event"] == "nothing"
     rows = {r["headers"].get("teacup.right") for r in records(kafka, out)}
     missing = [

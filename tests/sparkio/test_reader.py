@@ -146,8 +146,8 @@ def test_errors_of_ours_leave_with_their_mark() -> None:
     with pytest.raises(Refused) as task:
         list(reader.read(InputPartition(1)))
 
-    for raised, told in ((planning, "Refused: not this"), (task, "Refused: no more")):
-        assert crossed("".join(traceback.format_exception(raised.value))) == Failure(ExitCode.REFUSED, told)
+    for raised, text in ((planning, "Refused: not this"), (task, "Refused: no more")):
+        assert crossed("".join(traceback.format_exception(raised.value))) == Failure(ExitCode.REFUSED, text)
 
 
 def test_a_source_carries_its_reader_and_the_reader_its_stage() -> None:

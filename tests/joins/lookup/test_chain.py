@@ -117,9 +117,9 @@ def test_a_wiped_store_holds_new_joins_too_until_the_feeder_has_fed_it_again(wor
     shutil.rmtree(world.folder / "storage" / "store")
     with world.storage_running():
         chain.collect()
-        after, told = chain.look(caplog)
+        after, logged = chain.look(caplog)
         assert after == {}
-        assert f"feeds a store of generation {known}, here answers {chain.generation()}" in told
+        assert f"feeds a store of generation {known}, here answers {chain.generation()}" in logged
         with pytest.raises(StoreWiped, match="feed again with a new checkpoint"):
             feeding.feed()
         chain.join = replace(chain.join, accepted_generations=(chain.generation(),))
@@ -128,10 +128,10 @@ def test_a_wiped_store_holds_new_joins_too_until_the_feeder_has_fed_it_again(wor
         Feeding(chain.feeder).feed()
         chain.collect()
         chain.collect()
-        after, told = chain.look(caplog)
+        after, logged = chain.look(caplog)
 
     assert left_gone(chain, after) == 1
-    assert told == ""
+    assert logged == ""
 
 
 def test_a_feeder_that_was_rewound_holds_left_until_it_is_back_where_it_was(world, chain, caplog):
@@ -149,7 +149,7 @@ def test_a_feeder_that_was_rewound_holds_left_until_it_is_back_where_it_was(worl
         group.commit({(chain.topic, 0): 0}, note_of_store(chain.generation()))
         group.close()
         chain.collect()
-        held, told = chain.look(caplog, begun)
+        held, logged = chain.look(caplog, begun)
         still_held, _ = chain.look(caplog, held)
         gone = [left_gone(chain, one) for one in (begun, held)]
 
@@ -161,7 +161,7 @@ def test_a_feeder_that_was_rewound_holds_left_until_it_is_back_where_it_was(worl
 
     assert gone == [1, 1, 2]
     assert still_held == held
-    assert "partition 0 went back from position 1 to 0" in told
+    assert "partition 0 went back from position 1 to 0" in logged
 
 
 def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(world, chain, caplog, monkeypatch):
@@ -182,7 +182,7 @@ def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(
         chain.collect()
         held, _ = chain.look(caplog, begun)  # it looks at left, and admits nothing
         chain.collect()
-        still_held, told = chain.look(caplog, held)
+        still_held, logged = chain.look(caplog, held)
         gone = [left_gone(chain, one) for one in (begun, held)]
 
         feeding.feed()
@@ -193,5 +193,5 @@ def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(
 
     assert gone == [1, 1, 2]
     assert held == still_held
-    assert "1 left records in partitions [0] wait for right; 'feeder' has stored" in told
-    assert "does the feeder run?" in told
+    assert "1 left records in partitions [0] wait for right; 'feeder' has stored" in logged
+    assert "does the feeder run?" in logged

@@ -109,11 +109,11 @@ def test_a_wait_that_has_moved_on_begins_anew() -> None:
     assert waited.unusual(Held(3 * usual_ms, (later,)))[1] == []
 
 
-@pytest.mark.parametrize(("all_causes", "told"), [(False, 0), (True, 1)])
-def test_waiting_for_the_clock_is_reported_only_on_request(all_causes: bool, told: int) -> None:
+@pytest.mark.parametrize(("all_causes", "lines"), [(False, 0), (True, 1)])
+def test_waiting_for_the_clock_is_reported_only_on_request(all_causes: bool, lines: int) -> None:
     """It always ends; a run under `availableNow` says so nevertheless, as nothing else happens."""
     waits = (LeftWaits(Cause.CLOCK, 0, 0, 7, waiting={0: 3}, end=7),)
     waited = Waited()
     waited.unusual(Held(0, waits))
 
-    assert len(waited.unusual(Held(10**9, waits), all_causes=all_causes)[1]) == told
+    assert len(waited.unusual(Held(10**9, waits), all_causes=all_causes)[1]) == lines
