@@ -98,61 +98,68 @@ def run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     """Run until stopped, or until all is read; one line per batch; returns the exit code."""
     try:
         with checkpoint_lock(kind.checkpoint):
-            _run(kind, lines, stop)
+            return _run(kind, lines, stop)
     except Exception as error:  # noqa: BLE001 - whatever ended the job is logged and becomes an exit code
         return failed(error)
     except KeyboardInterrupt:  # a second signal before the query ran: nothing was read
         return ExitCode.DONE
-    return ExitCode.DONE
 
 
-def _run(kind: Kind, lines: Lines, stop: Stop) -> None:
+def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     lines.opening(kind.opening())
     kind.read_checkpoint()
     wait_for_brokers(kind.kafka, lambda: stop.asked)
     if not stop.asked:
         kind.prepare()
     if stop.asked:
-        return
+        return ExitCode.DONE
     with closing(
         Session(kind.name, kind.spark, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:
         session.warm_up()
         if stop.asked:
-            return
-        ended: list[int] = []
-
-        def finish(frame: DataFrame, batch_id: int) -> None:
-            began = time.monotonic()
-            with crossing():
-                sync_plan(kind.checkpoint, batch_id)
-                summaries = summaries_of(frame)
-                if summaries:  # there are none if the job was stopped before anything was planned
-                    report = kind.report(summaries, time.monotonic() - began, wall_ms())
-                    kind.keep(summaries)
-                    lines.batch(report)
-            ended[:] = [batch_id]
-
-        writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
-        trigger: dict[str, Any] = {"processingTime": f"{kind.trigger_ms} milliseconds"}
-        if kind.trigger_ms is None:
-            trigger = {"availableNow": True}
-        query = writer.option("checkpointLocation", kind.checkpoint).trigger(**trigger).start()
-        stop.at_once(query.stop)
-        positions = CommittedPositions(kind, query)
-        backlog = Backlog(positions.newest, kind.kafka)
-        if lines.live:
-            backlog.start()
+            return ExitCode.DONE
         try:
-            while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
-                lines.tick(backlog.shown())
-                positions.commit_when_idle()
-                if stop.asked and committed(query, ended):
-                    query.stop()
-        finally:
-            stop.at_once(None)
-            backlog.close()
-            positions.commit()
+            _query(kind, session, lines, stop)
+        except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
+            return failed(error)
+    return ExitCode.DONE
+
+
+def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
+    ended: list[int] = []
+
+    def finish(frame: DataFrame, batch_id: int) -> None:
+        began = time.monotonic()
+        with crossing():
+            sync_plan(kind.checkpoint, batch_id)
+            summaries = summaries_of(frame)
+            if summaries:  # there are none if the job was stopped before anything was planned
+                report = kind.report(summaries, time.monotonic() - began, wall_ms())
+                kind.keep(summaries)
+                lines.batch(report)
+        ended[:] = [batch_id]
+
+    writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
+    trigger: dict[str, Any] = {"processingTime": f"{kind.trigger_ms} milliseconds"}
+    if kind.trigger_ms is None:
+        trigger = {"availableNow": True}
+    query = writer.option("checkpointLocation", kind.checkpoint).trigger(**trigger).start()
+    stop.at_once(query.stop)
+    positions = CommittedPositions(kind, query)
+    backlog = Backlog(positions.newest, kind.kafka)
+    if lines.live:
+        backlog.start()
+    try:
+        while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
+            lines.tick(backlog.shown())
+            positions.commit_when_idle()
+            if stop.asked and committed(query, ended):
+                query.stop()
+    finally:
+        stop.at_once(None)
+        backlog.close()
+        positions.commit()
 
 
 class CommittedPositions:

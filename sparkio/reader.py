@@ -70,12 +70,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def disconnect(self) -> None:
         """Close what is open; the next plan opens it anew."""
 
+    @abstractmethod
+    def inputs(self, end: dict[str, Any]) -> Sequence[InputPartition]:
+        """What the tasks of the batch that ends here get; an offset says itself what its batch reads."""
+
     def waits(self, start: dict[str, Any]) -> bool:
         """With nothing to do now: whether the reader plans again at once, instead of returning `start`."""
         return False
 
     def holds_for_s(self, error: Exception) -> float | None:
-        """For how long an error from planning only holds the reader; None: it ends the query at once."""
+        """For how long an error from planning only holds the reader; None: it ends the query at once. May be inf."""
         return self.control.unreachable_for_s if isinstance(error, KafkaUnavailable) else None
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -141,7 +145,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if waited_s > gives_up_s:
             log.error("%s gives up after %.0f s", self._name, waited_s)
             return False
-        self.say(f"holds: {error} (for {waited_s:.0f} s now; gives up after {gives_up_s:.0f} s)")
+        limit = "" if gives_up_s == math.inf else f"; gives up after {gives_up_s:.0f} s"
+        self.say(f"holds: {error} (for {waited_s:.0f} s now{limit})")
         if isinstance(error, KafkaUnavailable):
             self.disconnect()
         time.sleep(HOLD_S)

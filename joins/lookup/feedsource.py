@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -77,7 +78,7 @@ class FeedReader(StreamReader):
         """An unreachable store, and a clock that is behind the records, may pass too."""
         if isinstance(error, StoreUnreachable):
             return self._spec.storage.unreachable_for_s
-        return self.control.unreachable_for_s if isinstance(error, ClockBehind) else super().holds_for_s(error)
+        return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
 
     def tasks(self, end: dict[str, Any]) -> list[str]:
         fed = Fed.from_json(end)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -93,8 +94,9 @@ class AdmissionReader(StreamReader):
         return self.listed is not None and bool(start) and self._held is not None and self._held.left_waits
 
     def holds_for_s(self, error: Exception) -> float | None:
-        """A clock that is wrong may be set right."""
-        return self.control.unreachable_for_s if isinstance(error, ClockBehind) else super().holds_for_s(error)
+        """A clock that is wrong is waited for until it is set right: a job that ended and was started again would trust
+        it."""
+        return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
 
     def tasks(self, end: dict[str, Any]) -> list[str]:
         admission = Admission.from_json(end)
