@@ -70,10 +70,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def disconnect(self) -> None:
         """Close what is open; the next plan opens it anew."""
 
-    @abstractmethod
-    def inputs(self, end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What the tasks of the batch that ends here get; an offset says itself what its batch reads."""
-
     def waits(self, start: dict[str, Any]) -> bool:
         """With nothing to do now: whether the reader plans again at once, instead of returning `start`."""
         return False
