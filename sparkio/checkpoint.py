@@ -25,8 +25,8 @@ _VOID = "-"
 class SparkLogs:
     """The files of one checkpoint, on any file system that fsspec has a driver for.
 
-    Every call reads anew, and raises what the file system raises (each raises errors of its own), or ValueError for
-    content that is not understood.
+    Every call reads the files again. It raises what the file system raises (each raises errors of its own), or
+    ValueError for content that is not understood.
     """
 
     files: Any

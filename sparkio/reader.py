@@ -68,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @abstractmethod
     def disconnect(self) -> None:
-        """Close what is open; the next plan opens it anew."""
+        """Close what is open; the next plan opens it again."""
 
     def waits(self, start: dict[str, Any]) -> bool:
         """With nothing to do now: whether the reader plans again at once, instead of returning `start`."""

@@ -173,9 +173,9 @@ def test_a_published_value_is_never_beyond_the_true_progress_of_a_consumer_that_
     positions, published, generation = [20, 20], None, 0
     high_ms = 0  # the oracle's own record of what was published
 
-    for number, (moves, anew, fails) in enumerate(steps):
+    for number, (moves, renewed, fails) in enumerate(steps):
         positions = [max(0, position + move) for position, move in zip(positions, moves, strict=True)]
-        generation += anew
+        generation += renewed
         true_ms = min(positions) * 10
         submitted_ms = None if fails else true_ms
         now_ms = 1_000 * (number + 1)
