@@ -21,8 +21,10 @@ from joins.window.records import ROW
 from joins.window.stage import SUMMARY, TICKET
 from kafkaio import delivery
 from kafkaio.errors import ReceiptRefused
+from kafkaio.exitcode import ExitCode
 from kafkaio.fenced import OutputBucket, settle
 from kafkaio.now import wall_ms
+from sparkio.crossing import final_in
 from tests.conftest import TopicFactory
 from tests.deploy.jobprocess import records
 
@@ -254,12 +256,14 @@ def test_a_row_too_large_without_a_dead_letter_topic_is_reported_once(
     (summary,) = delivered(kafka, topic, ticket_with(rows, 2, 2))
 
     assert committed(kafka, topic) == []
-    assert list(summary) == ["ends"]
-    assert str(summary["ends"]).startswith(
+    failure = final_in(summary)
+    assert failure is not None
+    assert failure.exit_code is ExitCode.REFUSED
+    assert failure.text.startswith(
         f"NoDeadLetterTopic: the row about l-0 offset 1 and no right record cannot be written to topic {topic!r} "
         "(too_large): 40,"
     )
-    assert f"above the 20,000 of max.message.bytes of topic {topic!r}. Name a dead-letter topic" in str(summary["ends"])
+    assert f"above the 20,000 of max.message.bytes of topic {topic!r}. Name a dead-letter topic" in failure.text
 
 
 def test_a_batch_with_refused_rows_that_went_in_part_goes_on_behind_it(
