@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from dedup import kafkaresults, topicjob
+from dedup import topicjob
 from dedup.batchtag import BatchTag
 from dedup.errors import RowsLost
 from dedup.hashing import hashes_of
@@ -83,9 +83,9 @@ def test_results_behind_another_writers_transaction_are_waited_for(
     put(kafka, topic, ["b"], wall_ms())
     reading = threading.Thread(target=window.catch_up)
 
-    monkeypatch.setattr(kafkaresults, "SAY_EVERY_S", -1.0)  # it logs at every look
+    monkeypatch.setattr("kafkaio.opentransaction.SAY_EVERY_S", -1.0)  # it logs at every look
     reading.start()
-    until(lambda: "waits for another writer's transaction in partitions [0]" in caplog.text)
+    until(lambda: "waits for an open transaction in partitions [0]" in caplog.text)
     knew_nothing = len(window.seen) == 0
     other.commit_transaction(30)
     reading.join()
@@ -106,7 +106,7 @@ def test_open_transactions_in_other_partitions_are_not_waited_for(
     other.produce(topic, key=b"x", partition=1)
     other.flush()
 
-    monkeypatch.setattr(kafkaresults, "SAY_EVERY_S", -1.0)
+    monkeypatch.setattr("kafkaio.opentransaction.SAY_EVERY_S", -1.0)
     loaded = output_window(topic).catch_up()
     other.abort_transaction(30)
 
