@@ -16,12 +16,10 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from datadelay.positions.checkpoint import SparkCheckpoint
 from datadelay.progress import UNKNOWN
@@ -33,11 +31,9 @@ from deploy.unjoinedstage import Work, carry_out, verdicts_name
 from deploy.unjoinedstate import folder_of, load, save
 from joins.errors import DataLoss, JoinError, SpecChanged
 from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
-from joins.window.batch import find_facts
-from joins.window.factsfolder import known_facts
+from joins.window.committed import state_after
 from joins.window.guard import check_compaction
 from joins.window.state import Admission
-from joins.window.ticket import Ticket
 from kafkaio import settling
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
@@ -46,7 +42,6 @@ from kafkaio.exitcode import ExitCode
 from kafkaio.fenced import OutputBucket
 from kafkaio.now import wall_ms
 from kafkaio.opentransaction import wait_until_readable
-from kafkaio.rangereader import open_reader
 from kafkaio.times import iso
 
 if TYPE_CHECKING:
@@ -169,16 +164,10 @@ def committed_admission(job: WindowJob) -> Admission:
 
 
 def _left_behind(job: WindowJob, admission: Admission) -> Admission:
-    """The state after a committed batch, from its facts. The next admission would hold them, but a join at its end may
-    not plan one for a day. Facts that this machine does not have are found by reading again."""
-    known = known_facts(job.spec.name, admission, job.facts_folders)
-    kafka, topic = committed_only(job.spec.kafka), job.spec.left.topic
-
-    def read(_: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-        return open_reader(topic, kafka).read(partition, start, end)
-
-    missing = [ticket for ticket in Ticket.all_of(admission) if ticket.bucket.number not in known]
-    return admission.after({**known, **{t.bucket.number: find_facts(job.spec, t, read) for t in missing}}, job.spec)
+    """The state after a committed batch, from its facts. The next admission would hold it, but a join at its end may
+    not plan one for a day."""
+    spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
+    return state_after(spec, admission, job.facts_folders)
 
 
 def _check_output(output: BrokerLog) -> None:
