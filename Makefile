@@ -22,16 +22,16 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 broker-jars: $(STAMP) ## the development broker's jars, fetched once through Maven
-	@$(BIN)/python -m deploy.broker --fetch >/dev/null
+	@$(BIN)/python -m deploy.dev.broker --fetch >/dev/null
 
 jvm-archive: $(STAMP) ## Spark's classes prepared for the JVM (160 MB in the cache): jobs start in half the CPU time
-	@$(BIN)/python -m deploy.jvmarchive
+	@$(BIN)/python -m deploy.spark.jvmarchive
 
 browser: ## headless Chromium for the test of the page, where it is missing
 	@if [ -f tests/install-browser.sh ]; then sh tests/install-browser.sh; fi
 
 test: broker-jars browser ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
-	@-$(BIN)/python -m deploy.jvmarchive >/dev/null  # only slower without it
+	@-$(BIN)/python -m deploy.spark.jvmarchive >/dev/null  # only slower without it
 	@$(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
 
 crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side): about 15 s a fault
@@ -54,10 +54,10 @@ bench: broker-jars ## the join, fetching alone and Spark's own join on the same 
 	@$(BIN)/python -m benchmarks.latency
 
 demo: broker-jars ## clicks and impressions joined on a broker (BOOTSTRAP=host:9092 for one you have)
-	@BOOTSTRAP="$(BOOTSTRAP)" $(BIN)/python -m deploy.demo
+	@BOOTSTRAP="$(BOOTSTRAP)" $(BIN)/python -m deploy.dev.demo
 
 demo-lookup: broker-jars ## clicks look impressions up in a store, right pauses (BOOTSTRAP, TEACUP_AEROSPIKE=host:port/namespace)
-	@BOOTSTRAP="$(BOOTSTRAP)" $(BIN)/python -m deploy.demo_lookup
+	@BOOTSTRAP="$(BOOTSTRAP)" $(BIN)/python -m deploy.dev.demo_lookup
 
 clean: ## remove the environment and what tools have left
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info spark-warehouse metastore_db derby.log

@@ -30,7 +30,7 @@ from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.seen import SeenIds
 from dedup.states import Attempt
 from dedup.worker import Setup, WorkerDeduplicator
-from deploy.broker import Broker
+from deploy.dev.broker import Broker
 from kafkaio.headers import LEFT, RIGHT
 from kafkaio.writer import TopicWriter
 

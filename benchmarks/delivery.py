@@ -26,9 +26,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.window_join import Bench, machine
 from benchmarks.workload import keys, make, values
-from deploy.broker import Broker
-from deploy.job import Output
-from deploy.sink import deliver_stage
+from deploy.dev.broker import Broker
+from deploy.jobs.job import Output
+from deploy.output.sink import deliver_stage
 from joins.spec import Format, JoinSpec, Side
 from joins.window.records import ROW
 from joins.window.stage import SUMMARY, TICKET

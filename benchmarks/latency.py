@@ -34,12 +34,12 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.measure import RunFailed, Watch
 from benchmarks.window_join import machine
 from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topic, keys, values
-from deploy.broker import Broker
-from deploy.job import Output, WindowJob
-from deploy.joinjob import JoinKind
-from deploy.lines import Lines
-from deploy.runner import run
-from deploy.stopping import Stop
+from deploy.dev.broker import Broker
+from deploy.jobs.job import Output, WindowJob
+from deploy.jobs.join import JoinKind
+from deploy.jobs.lines import Lines
+from deploy.jobs.runner import run
+from deploy.jobs.stopping import Stop
 from joins.spec import Format, JoinSpec, Side
 from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter

@@ -26,9 +26,9 @@ import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.workload import keys, values
-from deploy.broker import Broker
-from deploy.job import Output
-from deploy.sink import deliver_stage
+from deploy.dev.broker import Broker
+from deploy.jobs.job import Output
+from deploy.output.sink import deliver_stage
 from joins.spec import JoinSpec, Side
 from joins.window.chunks import in_chunks
 from joins.window.records import RECORD, ROW

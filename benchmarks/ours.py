@@ -26,13 +26,13 @@ import polars as pl
 import pyarrow as pa
 
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
-from deploy.envelope import envelopes
-from deploy.job import Deduplicate, Output, WindowJob
-from deploy.joinjob import JoinKind
-from deploy.lines import Lines
-from deploy.runner import run
-from deploy.session import Session
-from deploy.stopping import Stop
+from deploy.output.envelope import envelopes
+from deploy.jobs.job import Deduplicate, Output, WindowJob
+from deploy.jobs.join import JoinKind
+from deploy.jobs.lines import Lines
+from deploy.jobs.runner import run
+from deploy.spark.session import Session
+from deploy.jobs.stopping import Stop
 from joins.spec import Format, JoinSpec, Side
 from joins.window import carried_out
 from joins.window.control import JoinControl

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.broker import Broker
+from deploy.dev.broker import Broker
 from tests.support.transactions import Transactions
 
 TopicFactory = Callable[..., str]
@@ -69,7 +69,7 @@ def topic_factory(admin: AdminClient) -> TopicFactory:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One Spark on two cores for all tests that need no process of their own."""
-    from deploy.session import Session
+    from deploy.spark.session import Session
 
     with closing(Session("tests", {"spark.master": "local[2,4]"})) as session:
         yield session.spark

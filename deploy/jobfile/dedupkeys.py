@@ -9,7 +9,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 
 from dedup.identity import Identity, Within
 from dedup.replayrange import DedupConfig
-from deploy.job import DedupJob
+from deploy.jobs.job import DedupJob
 from deploy.jobfile.jobkeys import JobKeys, arguments, patient
 from deploy.jobfile.values import Duration, Topic
 from kafkaio.headers import LEFT, RIGHT

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deploy.job import FeederJob
+from deploy.jobs.job import FeederJob
 from deploy.jobfile.jobkeys import SideKeys, StorageKeys, TimedJobKeys, arguments
 from deploy.jobfile.values import Seconds, Topic
 from joins.lookup.feed import FeedSpec, FeedStorage

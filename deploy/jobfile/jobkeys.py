@@ -18,7 +18,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from dedup.replayrange import DedupConfig
 from dedup.spark import location_problem
-from deploy.job import CommonJob
+from deploy.jobs.job import CommonJob
 from deploy.jobfile.values import (
     Duration,
     KafkaProperties,
@@ -30,7 +30,7 @@ from deploy.jobfile.values import (
     TimePath,
     Topic,
 )
-from deploy.sparkconf import DEFAULT_MASTER, speculation_problems
+from deploy.spark.conf import DEFAULT_MASTER, speculation_problems
 from joins.spec import Format, Side
 from settings.keys import Keys, Where, as_written, at_keys
 from settings.values import ApiUrl, Text

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from datadelay.progress import Idle
 from dedup.replayrange import DedupConfig
-from deploy.job import Deduplicate, Output, Select, WindowJob
+from deploy.jobs.job import Deduplicate, Output, Select, WindowJob
 from deploy.jobfile.jobkeys import ApiKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.values import Duration, Seconds, Topic
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt

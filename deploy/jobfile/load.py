@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.job import DedupJob, FeederJob, WindowJob
+from deploy.jobs.job import DedupJob, FeederJob, WindowJob
 from deploy.jobfile.dedupkeys import DedupKeys
 from deploy.jobfile.feederkeys import FeederKeys
 from deploy.jobfile.joinkeys import LookupJoinKeys, WindowJoinKeys

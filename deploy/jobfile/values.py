@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from deploy import sparkconf
+from deploy.spark import conf as sparkconf
 from joins.spec import LONGEST_MS
 from settings.keys import at_keys
 from settings.values import Properties

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from deploy.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan, PartFailed
+from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan, PartFailed
 from kafkaio.writer import TopicWriter
 from tests.crash import checks
 from tests.crash.reader import CommittedReader

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.progress import track
 
-from deploy.broker import Broker
+from deploy.dev.broker import Broker
 from kafkaio.failpoint import POINTS
 from tests.crash.run import Run
 from tests.crash.scenarios import JOBS, KINDS, Scenario, drawn

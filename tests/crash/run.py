@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.broker import Broker
+from deploy.dev.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.exitcode import ExitCode
 from kafkaio.fenced import OutputBucket

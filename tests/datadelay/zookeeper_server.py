@@ -11,8 +11,8 @@ from pathlib import Path
 import pyspark
 from kazoo.client import KazooClient
 
-from deploy.brokerjars import find_java
-from deploy.lifeline import Lifeline
+from deploy.dev.brokerjars import find_java
+from deploy.dev.lifeline import Lifeline
 
 DEADLINE_S = 60.0
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from deploy.broker import Broker, free_port
+from deploy.dev.broker import Broker, free_port
 from kafkaio import settling
 from kafkaio.errors import KafkaIOError
 from kafkaio.fenced import OutputBucket

@@ -66,7 +66,7 @@ class Job:
 
 
 def deliver(batch: Batch, rows: int, parts: int) -> Callable[[Worker], object]:
-    """A task: what `deploy.sink` does with the rows of a ticket."""
+    """A task: what `deploy.output.sink` does with the rows of a ticket."""
 
     def task(worker: Worker) -> str:
         now_ms = lambda: int(worker.cluster.now_s * 1000)  # noqa: E731

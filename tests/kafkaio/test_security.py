@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from deploy.broker import Broker, free_port
-from deploy.brokerjars import find_java
+from deploy.dev.broker import Broker, free_port
+from deploy.dev.brokerjars import find_java
 from kafkaio import client
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery import ExactlyOnce

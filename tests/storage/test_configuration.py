@@ -25,7 +25,7 @@ def loaded(folder: Path, **changes: Any) -> StorageServeConfig:
 
 def test_the_example_is_valid() -> None:
     """As it is beside the others."""
-    config = StorageServeConfig.load(ROOT / "deploy" / "jobs" / "storage.yaml", {})
+    config = StorageServeConfig.load(ROOT / "deploy" / "examples" / "storage.yaml", {})
 
     assert config.namespaces[0].namespace == Namespace("impressions", Keep.ALL, 32, 172_800_000)
 

@@ -21,7 +21,7 @@ from tests.storage.storage_process import TOKEN, server_process
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "storage-api.md").read_text(encoding="utf-8")
-EXAMPLE = yaml.safe_load((ROOT / "deploy" / "jobs" / "storage.yaml").read_text(encoding="utf-8"))
+EXAMPLE = yaml.safe_load((ROOT / "deploy" / "examples" / "storage.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ time.sleep(600)
 """
 TEST = f"""
 import sys, time
-from deploy.broker import Broker
+from deploy.dev.broker import Broker
 from tests.deploy.jobprocess import JobProcess
 
 def test_that_is_interrupted(tmp_path):

@@ -16,7 +16,7 @@ DATABASE = "sqlite:////var/lib/teacup/delay.db"
 
 def test_the_example_is_valid() -> None:
     """As shipped; the environment says where the database is."""
-    example = Path(__file__).parents[3] / "deploy" / "jobs" / "delay.yaml"
+    example = Path(__file__).parents[3] / "deploy" / "examples" / "delay.yaml"
 
     assert DelayServeConfig.load(example, {}).database == "sqlite:///delay.db"
     assert DelayServeConfig.load(example, {"TEACUP_DELAY_DATABASE": DATABASE}).database == DATABASE

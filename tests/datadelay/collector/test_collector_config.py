@@ -14,7 +14,7 @@ from datadelay.collector.run import collect
 from kafkaio.exitcode import ExitCode
 from settings.errors import SettingsInvalid
 
-EXAMPLE = Path(__file__).parents[3] / "deploy" / "jobs" / "collector.yaml"
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "collector.yaml"
 
 
 def document(tmp_path: Path) -> dict[str, Any]:

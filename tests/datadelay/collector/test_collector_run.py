@@ -90,7 +90,7 @@ def test_the_crontabs_line_publishes_the_delay_of_a_stepped_consumer(
     stepped: Callable[[str], Stepped],
     tmp_path: Path,
 ) -> None:
-    """The line from deploy/cron, in a shell with cron's minimal environment; the token comes from its env file."""
+    """The line from deploy/manifests, in a shell with cron's minimal environment; the token comes from its env file."""
     topic = topic_factory(2)
     produce(kafka, topic, [BASE_MS, BASE_MS + 7_000])
     consumer = stepped(topic)
@@ -118,14 +118,14 @@ def test_the_crontabs_line_publishes_the_delay_of_a_stepped_consumer(
 
 def as_cron(server: RunningServer, folder: Path) -> int:
     """Run the crontab's line with files in `folder`, and with `teacup` on the PATH."""
-    crontab = (REPOSITORY / "deploy" / "cron" / "crontab.example").read_text().splitlines()
+    crontab = (REPOSITORY / "deploy" / "manifests" / "crontab.example").read_text().splitlines()
     line = next(one for one in crontab if one.startswith("* * * * * "))
     command = line.removeprefix("* * * * * ").replace("/etc/teacup", str(folder))
     bin_folder = folder / "bin"
     bin_folder.mkdir(exist_ok=True)
     teacup = bin_folder / "teacup"
     teacup.write_text(
-        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(REPOSITORY)!r})\nfrom deploy.cli import app\napp()\n"
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(REPOSITORY)!r})\nfrom deploy.cli.app import app\napp()\n"
     )
     teacup.chmod(0o755)
     server.clock.now_ms = wall_ms() + 1_000

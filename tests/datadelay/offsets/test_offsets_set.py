@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 from kazoo.client import KazooClient
 from typer.testing import CliRunner, Result
 
-from deploy.cli_delay import offsets_app
+from deploy.cli.delay import offsets_app
 from kafkaio.groups import GroupOffsets
 from tests.conftest import TopicFactory
 from tests.datadelay.collector.stepped import produce

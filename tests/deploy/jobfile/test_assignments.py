@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from deploy.cli import app
-from deploy.job import DedupJob, WindowJob
+from deploy.cli.app import app
+from deploy.jobs.job import DedupJob, WindowJob
 from deploy.jobfile.load import load_job
 from joins.spec import Policy
 from kafkaio.exitcode import ExitCode
 from settings.errors import SettingsInvalid
 
-MINIMAL = Path(__file__).parents[3] / "deploy" / "jobs" / "window-join-minimal.yaml"
+MINIMAL = Path(__file__).parents[3] / "deploy" / "examples" / "window-join-minimal.yaml"
 
 
 def _loaded(*assignments: str, environ: dict[str, str] | None = None) -> WindowJob:

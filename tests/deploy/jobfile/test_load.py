@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from datadelay.progress import Idle
-from deploy.job import Select, WindowJob
+from deploy.jobs.job import Select, WindowJob
 from deploy.jobfile.load import load_job
 from deploy.jobfile.reference import json_schema, markdown_table
 from joins.spec import Format, JoinSpec, Policy, Side
 from settings.errors import SettingsInvalid
 
 ROOT = Path(__file__).parents[3]
-EXAMPLES = [*sorted((ROOT / "deploy" / "jobs").glob("window-join*.yaml")), ROOT / "deploy" / "jobs" / "lookup.yaml"]
+EXAMPLES = [*sorted((ROOT / "deploy" / "examples").glob("window-join*.yaml")), ROOT / "deploy" / "examples" / "lookup.yaml"]
 DROPPED = object()
 
 GOOD: dict[str, Any] = {
@@ -298,7 +298,7 @@ def test_the_examples_are_valid(path: Path) -> None:
 @pytest.mark.parametrize("name", ["window-join.yaml", "lookup.yaml", "feeder.yaml"])
 def test_what_the_examples_leave_out_is_valid_too(name: str, tmp_path: Path) -> None:
     """Removing every `#` gives a valid job; `deduplicate` is for the other delivery."""
-    shipped = (ROOT / "deploy" / "jobs" / name).read_text(encoding="utf-8")
+    shipped = (ROOT / "deploy" / "examples" / name).read_text(encoding="utf-8")
     text, count = re.subn(r"(?m)^( *)# (?= *[\w.]+:(?: |$))", r"\1", shipped)
     path = tmp_path / name
     path.write_text(text.replace("delivery: exactly-once", "delivery: at-least-once"), encoding="utf-8")
@@ -313,7 +313,7 @@ def test_what_the_examples_leave_out_is_valid_too(name: str, tmp_path: Path) -> 
 
 def test_the_example_names_every_key() -> None:
     """Whoever copies it sees what there is."""
-    text = (ROOT / "deploy" / "jobs" / "window-join.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "deploy" / "examples" / "window-join.yaml").read_text(encoding="utf-8")
 
     for line in markdown_table().splitlines()[2:]:
         key = line.split("`")[1].split(".")[-1]

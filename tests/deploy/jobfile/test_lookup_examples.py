@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from datadelay.collector.config import CollectorConfig
-from deploy.job import FeederJob, WindowJob
+from deploy.jobs.job import FeederJob, WindowJob
 from deploy.jobfile.load import load_job
 from joins.lookup.spec import LookupSpec
 from settings.errors import SettingsInvalid
 from storage.api.config import StorageServeConfig
 
-JOBS = Path(__file__).parents[3] / "deploy" / "jobs"
+JOBS = Path(__file__).parents[3] / "deploy" / "examples"
 
 
 def example_join() -> LookupSpec:

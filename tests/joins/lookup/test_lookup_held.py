@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from deploy.broker import Broker
+from deploy.dev.broker import Broker
 from joins.errors import CallRefused, SpecError
 from joins.lookup.feed import FeedSpec, FeedStorage
 from joins.lookup.feedsource import FeedReader

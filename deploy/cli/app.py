@@ -1,0 +1,225 @@
+"""The `teacup` command. Each command imports what it needs when it runs, so that help appears at once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deploy.cli.delay import delay_app, offsets_app
+from deploy.cli.storage import storage_app
+from deploy.cli.extras import Commands
+from deploy.jobs.stopping import Stop
+from kafkaio.exitcode import ExitCode, listed
+
+if TYPE_CHECKING:
+    from deploy.jobfile.load import Job
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,  # they hold secrets
+    rich_markup_mode=None,
+)
+app.add_typer(delay_app, name="delay")
+app.add_typer(offsets_app, name="offsets")
+app.add_typer(storage_app, name="storage")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"teacup {version('teacup-joins')}")
+        raise typer.Exit
+
+
+@app.callback()
+def teacup(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and exit")
+    ] = False,
+) -> None:
+    """Joins of two Kafka streams on Spark."""
+
+
+JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="the job file; examples are in deploy/examples/")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="a key of the job file for this run, with dots between levels and the value in YAML, as "
+        "trigger=available_now or left.topic=clicks; may be given several times",
+    ),
+]
+_CODES = "Exit codes:\n\n\b\n" + listed()
+
+
+@app.command(epilog=_CODES)
+def run(
+    context: typer.Context,
+    job_file: JobFile,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="let a new checkpoint of a join replace another one that has written to the output, and can then "
+            "never go on; rows from `start` on are written again",
+        ),
+    ] = False,
+    assignments: Assignments = None,
+) -> None:
+    """Run the job of a file until it is done, or stopped by Ctrl-C or SIGTERM."""
+    raise typer.Exit(run_file(job_file, take_over=take_over, assignments=assignments or (), stop=context.obj))
+
+
+@app.command(epilog=_CODES)
+def unjoined(
+    job_file: JobFile,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start",
+            help="where the first run begins: earliest, latest (what is not over yet) or an ISO-8601 time with a zone",
+        ),
+    ] = None,
+    assignments: Assignments = None,
+) -> None:
+    """Find right records of a lookup join that appear in no output row and never will; made for cron."""
+    raise typer.Exit(unjoined_of(job_file, start, assignments or ()))
+
+
+@app.command(epilog=_CODES)
+def check(job_file: JobFile, assignments: Assignments = None) -> None:
+    """Check a job file without connecting to anything; every error is reported."""
+    if _load(job_file, assignments or ()) is None:
+        raise typer.Exit(ExitCode.BAD_JOB_FILE)
+    typer.echo(f"{job_file} is valid")
+
+
+@app.command()
+def schema(
+    table: Annotated[bool, typer.Option("--table", help="a Markdown table of keys, defaults and meanings")] = False,
+    kind: Annotated[str, typer.Option("--kind", help="window-join, lookup-join, feeder or dedup")] = "window-join",
+) -> None:
+    """Print the JSON schema of job files."""
+    from deploy.jobfile.load import KINDS
+    from deploy.jobfile.reference import json_schema, markdown_table
+
+    if kind not in KINDS:
+        raise typer.BadParameter(f"{kind!r} is not a kind of job; give {' or '.join(KINDS)}", param_hint="--kind")
+    model = KINDS[kind]
+    typer.echo(markdown_table(model) if table else json.dumps(json_schema(model), indent=2), nl=not table)
+
+
+@app.command()
+def broker(
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="where its log and its ports are kept (default: temporary)")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", help="default: a free one")] = None,
+) -> None:
+    """Start a single-node Kafka for development, print its address, stop it on Ctrl-C."""
+    from deploy.dev.broker import BrokerFailed, run_broker
+    from deploy.dev.brokerjars import JarsNotFetched, MissingTool
+
+    try:
+        run_broker(folder, port)
+    except (BrokerFailed, MissingTool, JarsNotFetched) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(ExitCode.FAILED) from error
+
+
+def run_file(
+    job_file: Path, *, take_over: bool = False, assignments: Sequence[str] = (), stop: Stop | None = None
+) -> ExitCode:
+    """Run the job in a file; errors are reported on standard error and determine the exit code.
+
+    assignments  `key=value`, over what the file says
+    stop         catches signals since the process began; None: they are caught from now on
+    """
+    if stop is None:
+        with Stop() as own:
+            return run_file(job_file, take_over=take_over, assignments=assignments, stop=own)
+    job = _load(job_file, assignments)
+    if job is None:
+        return ExitCode.BAD_JOB_FILE
+    _log(as_json=job.json_log)
+    from deploy.jobs.kinds import kind_of
+    from deploy.jobs.lines import Lines
+    from deploy.jobs.runner import run
+
+    with closing(Lines(as_json=job.json_log)) as lines:
+        return run(kind_of(job, take_over=take_over), lines, stop)
+
+
+def unjoined_of(job_file: Path, start: str | None, assignments: Sequence[str] = ()) -> ExitCode:
+    """Report the unjoined right records of a lookup join; otherwise like `run_file`."""
+    job = _load(job_file, assignments)
+    if job is None:
+        return ExitCode.BAD_JOB_FILE
+    _log(as_json=job.json_log)
+    from deploy.jobs.job import WindowJob
+    from deploy.jobfile.values import start_at
+    from joins.lookup.spec import LookupSpec
+
+    if not isinstance(job, WindowJob) or not isinstance(job.spec, LookupSpec):
+        typer.echo(f"{job_file}: kind: give the job file of a lookup-join; a window-join reports them itself", err=True)
+        return ExitCode.BAD_JOB_FILE
+    if job.output.unjoined is None:
+        typer.echo(f"{job_file}: topics.unjoined: is missing; name the topic for them, and restart the join", err=True)
+        return ExitCode.BAD_JOB_FILE
+    try:
+        begin = None if start is None else start_at(start)
+    except ValueError as error:
+        typer.echo(f"--start: {start!r} is not allowed: {error}", err=True)
+        return ExitCode.BAD_JOB_FILE
+    from deploy.jobs.unjoined import run_unjoined
+
+    return run_unjoined(job, begin, _say)
+
+
+def _load(job_file: Path, assignments: Sequence[str] = ()) -> Job | None:
+    from deploy.jobfile.load import load_job
+    from settings.errors import SettingsInvalid
+
+    try:
+        return load_job(job_file, assignments=assignments)
+    except SettingsInvalid as error:
+        typer.echo(str(error), err=True)
+        return None
+
+
+def _log(*, as_json: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
+
+
+class JsonLines(logging.Formatter):
+    """A log line as a JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"event": "log", "at_ms": round(record.created * 1000), "level": record.levelname.lower()}
+        line |= {"logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, sort_keys=True)
+
+
+def _say(line: str) -> None:
+    """Print a line at once, also into a pipe."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    app()

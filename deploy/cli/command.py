@@ -1,0 +1,24 @@
+"""The `teacup` command as a process: signals are caught before anything slow is imported."""
+
+from __future__ import annotations
+
+import sys
+
+from deploy.jobs.stopping import Stop
+
+
+def main() -> None:
+    """Of a job that is stopped before it has begun, nothing is left, and its exit code is 0."""
+    if sys.argv[1:2] != ["run"]:
+        from deploy.cli.app import app
+
+        app()
+        return
+    with Stop() as stop:
+        from deploy.cli.app import app
+
+        app(obj=stop)
+
+
+if __name__ == "__main__":
+    main()

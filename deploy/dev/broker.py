@@ -1,0 +1,337 @@
+"""A single-node Kafka for development, tests and benchmarks: KRaft, in its own folder, on free ports.
+
+    with Broker() as broker:
+        Producer({"bootstrap.servers": broker.bootstrap})
+
+The folder keeps the log, the ports and the settings, so that a broker started on it again is the same broker at the
+same address. Without a folder a temporary one is created, and removed when the broker is closed. The process dies with
+ours (`deploy.dev.lifeline`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from deploy.dev.brokerjars import LOG_CONFIG, JarsNotFetched, MissingTool, fetch_jars, find_java
+from deploy.dev.lifeline import Lifeline
+
+START_DEADLINE_S = 90.0
+STOP_GRACE_S = 30.0
+_CLUSTER_ID = "teacupDevelopmentKafka"  # 22 characters of base64: what Kafka accepts as a UUID
+_HOST = "127.0.0.1"
+_MEMORY = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+
+# One node holds every replica; the rest shortens a developer's waits.
+_DEFAULTS: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FORWARDED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "100",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",  # a killed broker cannot come back before that
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+    "log.initial.task.delay.ms": "1000",
+    "log.retention.ms": "-1",  # event times of tests and demos lie in the past; a topic may set its own
+    "log.retention.check.interval.ms": "10000",
+}
+
+
+class BrokerFailed(Exception):
+    """The development broker did not start, or died; the message has the end of its log."""
+
+
+class Broker:
+    """A broker process; a context manager that starts and closes it.
+
+    `properties` override our defaults and go into `server.properties` in the folder. If a broker has run in the folder
+    before, its `port` is reused, otherwise free ones are chosen.
+
+    forwarded_from   a port from which something forwards to the broker (a tunnel, a proxy): the broker also listens at
+                     `forwarded_port`, and clients that connect there are referred to `forwarded_from`
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        port: int | None = None,
+        forwarded_from: int | None = None,
+    ) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="teacup-broker-") if folder is None else None
+        self.folder = Path(self._temporary.name) if self._temporary else Path(folder or "").absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port, self._controller_port = self._ports(port)
+        self._properties = dict(properties or {})
+        self._forwarded_from = forwarded_from
+        self.forwarded_port = free_port()
+        self._process: Lifeline | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The value for `bootstrap.servers`."""
+        return f"{_HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The Java process; None if it is not running."""
+        return self._process.pid if self._process and self._process.running() else None
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / "broker.log"
+
+    def start(self) -> None:
+        """Start and wait until the broker answers; raises `BrokerFailed`, `MissingTool`, `JarsNotFetched`."""
+        if self.pid is not None:
+            raise BrokerFailed(f"the broker in {self.folder} is running already (pid {self.pid})")
+        java, jars = find_java(), fetch_jars()
+        server = self._write_properties()
+        if not (self.folder / "data" / "meta.properties").exists():
+            self._format(java, jars, server)
+        command = [java, *_MEMORY, *self._java_options(jars), "kafka.Kafka", str(server)]
+        self._process = Lifeline(command, self.folder / "broker.out")
+        try:
+            self._await_answer()
+        except BaseException:  # even an impatient Ctrl-C must not leave a broker behind
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Stop cleanly (SIGTERM; killed after 30 s); it can be started again."""
+        if self._process is not None:
+            self._process.end(STOP_GRACE_S)
+            self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL, as if the machine died; it can be started again."""
+        if self._process is not None:
+            self._process.signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, nothing answers."""
+        self._running().signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after `pause`."""
+        self._running().signal(signal.SIGCONT)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the process to end by itself; returns whether it has ended."""
+        try:
+            self._running().wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Stop it; with a temporary folder, kill it and remove the folder."""
+        if self._temporary is None:
+            self.stop()
+        else:
+            self.kill()
+            self._temporary.cleanup()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _running(self) -> Lifeline:
+        if self._process is None or not self._process.running():
+            raise BrokerFailed(f"the broker in {self.folder} does not run")
+        return self._process
+
+    def _ports(self, wanted: int | None) -> tuple[int, int]:
+        """The ports of broker and controller; kept in the folder, because its metadata names them."""
+        kept = self.folder / "ports"
+        if kept.exists():
+            port, controller = (int(word) for word in kept.read_text().split())
+            if wanted not in (None, port):
+                raise BrokerFailed(f"the broker in {self.folder} has port {port}, not {wanted}; take a new folder")
+            return port, controller
+        if wanted is not None and not _is_free(wanted):
+            raise BrokerFailed(f"port {wanted} is not free")
+        ports = (wanted or free_port(), free_port())
+        kept.write_text(f"{ports[0]} {ports[1]}\n")
+        return ports
+
+    def _write_properties(self) -> Path:
+        listeners, advertised = self._listeners()
+        settings = {
+            **_DEFAULTS,
+            "listeners": _comma(listeners),
+            "advertised.listeners": _comma(advertised),
+            "controller.quorum.voters": f"1@{_HOST}:{self._controller_port}",
+            "log.dirs": str(self.folder / "data"),
+            **self._properties,
+        }
+        path = self.folder / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return path
+
+    def _listeners(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Name -> port: where it listens, and what clients connect to."""
+        listeners = {"PLAINTEXT": self.port, "CONTROLLER": self._controller_port}
+        advertised = {"PLAINTEXT": self.port}
+        if self._forwarded_from is not None:
+            listeners["FORWARDED"] = self.forwarded_port
+            advertised["FORWARDED"] = self._forwarded_from
+        return listeners, advertised
+
+    def _java_options(self, jars: Path) -> list[str]:
+        return [
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={LOG_CONFIG}",
+            f"-Dteacup.broker.log={self.log_file}",
+            "-cp",
+            f"{jars}/*",
+        ]
+
+    def _format(self, java: str, jars: Path, server: Path) -> None:
+        command = [
+            java,
+            "-XX:TieredStopAtLevel=1",
+            *self._java_options(jars),
+            "kafka.tools.StorageTool",
+            "format",
+        ]
+        command += ["--cluster-id", _CLUSTER_ID, "--config", str(server)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BrokerFailed(f"cannot format {self.folder}:\n{(done.stdout + done.stderr).strip()}")
+
+    def _await_answer(self) -> None:
+        deadline = time.monotonic() + START_DEADLINE_S
+        while not self._listens():
+            self._check_alive(deadline)
+            time.sleep(0.05)
+        # librdkafka's own complaints while the broker starts are not worth a line.
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        while True:
+            with contextlib.suppress(KafkaException):
+                if admin.list_topics(timeout=2.0).brokers:
+                    return
+            self._check_alive(deadline)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            return probe.connect_ex((_HOST, self.port)) == 0
+
+    def _check_alive(self, deadline: float) -> None:
+        code = self._process.exit_code() if self._process else None
+        if code is not None:
+            raise BrokerFailed(f"the broker ended with code {code} while starting; {self._tail()}")
+        if time.monotonic() > deadline:
+            raise BrokerFailed(f"the broker did not answer on {self.bootstrap} in time; {self._tail()}")
+
+    def _tail(self) -> str:
+        lines: list[str] = []
+        for path in (self.folder / "broker.out", self.log_file):
+            if path.exists():
+                lines += path.read_text(errors="replace").splitlines()[-20:]
+        return f"the end of {self.log_file}:\n" + "\n".join(lines)
+
+
+def _comma(listeners: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{_HOST}:{port}" for name, port in listeners.items())
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """A free port below those of outgoing connections, which could take it while a broker restarts."""
+    while not _is_free(port := random.randrange(15_000, 32_000)):
+        pass
+    return port
+
+
+def run_broker(folder: Path | None, port: int | None) -> None:
+    """Run a broker in the foreground: print its address, stop on Ctrl-C or SIGTERM.
+
+    Raises `BrokerFailed` if the broker ends by itself.
+    """
+    asked_to_stop = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: asked_to_stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        with Broker(folder, port=port) as broker:
+            sys.stdout.write(f"Kafka on {broker.bootstrap}, folder {broker.folder}; Ctrl-C stops it\n")
+            sys.stdout.flush()
+            while not asked_to_stop.wait(0.2):
+                if broker.pid is None:
+                    raise BrokerFailed(f"the broker ended by itself; {broker._tail()}")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m deploy.dev.broker", description=run_broker.__doc__)
+    parser.add_argument("--fetch", action="store_true", help="only fetch the jars through Maven")
+    parser.add_argument("--folder", type=Path, help="where its log is kept (default: a temporary folder)")
+    parser.add_argument("--port", type=int, help="default: a free one")
+    asked = parser.parse_args()
+    try:
+        if asked.fetch:
+            find_java()
+            sys.stdout.write(f"{fetch_jars()}\n")
+        else:
+            run_broker(asked.folder, asked.port)
+    except (BrokerFailed, MissingTool, JarsNotFetched) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,43 @@
+"""Before Spark starts: the receipts in the output are compared with the checkpoint, then the job claims the output.
+
+So a job that must not start (on a copy of a checkpoint, on one that lost its newest files, on a new one while another
+runs) ends before it has fenced anything. See `kafkaio.settling`.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from deploy.jobs.checkpoint import Checkpoint
+from deploy.jobs.job import WindowJob
+from joins.window.stage import ticket_digest
+from joins.window.ticket import Ticket
+from kafkaio import settling
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.fenced import OutputBucket
+from kafkaio.receipt import Batch
+
+
+def take_output(job: WindowJob, *, take_over: bool) -> str:
+    """Claim the output; returns the checkpoint's generation.
+
+    take_over   a new checkpoint may claim an output that another one has written to
+
+    Raises `CheckpointUnreadable`, `SpecChanged`, `ReceiptRefused`, `KafkaIOError`.
+    """
+    checkpoint = Checkpoint(job.checkpoint)
+    admission = checkpoint.planned(job.spec)
+    planned: dict[int, Batch] = {}
+    if admission is None:
+        generation = checkpoint.generation()
+    else:
+        generation = admission.generation
+        for ticket in Ticket.all_of(admission):
+            digest = ticket_digest(ticket, job.spec)
+            planned[ticket.bucket.number] = Batch(generation, admission.number, digest)
+    kafka = {**job.spec.kafka, **job.output.kafka}
+    with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:
+        count = left.partition_count()  # one bucket per partition of left; their number never falls
+    buckets = [OutputBucket(job.spec.name, number, job.output.topic) for number in range(count)]
+    settling.begin(kafka, buckets, generation, planned, take_over=take_over)
+    return generation

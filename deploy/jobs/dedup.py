@@ -1,0 +1,132 @@
+"""The deduplication of a topic into another one as a kind of job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dedup.identity import Within
+from dedup.spark import replay_of
+from dedup.topicjob import TopicJob, check_partitions, topic_stage
+from dedup.topicsource import Ranges, range_source
+from deploy.jobs.accounts import check_whole
+from deploy.jobs.job import DedupJob
+from deploy.jobs.runner import Kind
+from kafkaio.headers import BATCH
+from sparkio.control import ReaderControl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deploy.jobs.backlog import Positions
+
+_COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known", "forgotten")
+
+
+class DedupKind(Kind):
+    """Writes each record of a topic to another one, unless its id was there within `window`."""
+
+    def __init__(self, job: DedupJob) -> None:
+        super().__init__(job.name, job.checkpoint, job.trigger_ms, job.spark, job.kafka)
+        self._job = job
+        self._topics: TopicJob | None = None
+
+    def opening(self) -> str:
+        return f"{self.name}: deduplicates {self._job.source} into {self._job.output}"
+
+    def read_checkpoint(self) -> None:
+        job = self._job
+        self._topics = TopicJob(
+            name=job.name,
+            source=job.source,
+            output=job.output,
+            kafka=job.kafka,
+            producer=job.producer,
+            identity=job.identity,
+            window_ms=job.window_ms,
+            config=job.config,
+            replay=replay_of(job.checkpoint),
+        )
+
+    def prepare(self) -> None:
+        assert self._topics is not None
+        check_partitions(self._topics)
+
+    def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
+        job = self._job
+        assert self._topics is not None
+        ranges = Ranges(job.source, job.kafka, job.max_records, job.start)
+        source = range_source(self.name, ranges, topic_stage(self._topics), ReaderControl(stop_file=stop_file))
+        spark.dataSource.register(source)
+        return spark.readStream.format(source.name()).load()
+
+    def report(self, summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> DedupReport:
+        return gathered(self._job, summaries, seconds)
+
+    def positions(self, end: Mapping[str, Any]) -> Positions:
+        return {(self._job.source, int(p)): until for p, (_, until) in end["ranges"].items()}
+
+
+@dataclass(frozen=True, slots=True)
+class DedupReport:
+    """One batch over all its partitions."""
+
+    number: int
+    seconds: float
+    counts: Mapping[str, int]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        return self.counts["read"]
+
+    def usual(self) -> list[str]:
+        rate = self.records / self.seconds if self.seconds else 0.0
+        return [
+            f"batch {self.number}",
+            f"read {self.counts['read']:,}",
+            f"{rate:,.0f}/s",
+            f"dropped {self.counts['dropped']:,}",
+            f"without id {self.counts['without_id']:,}",
+            f"ids known {self.counts['known']:,}",
+        ]
+
+    def rare(self) -> list[str]:
+        return [f"ids forgotten {self.counts['forgotten']:,}"] if self.counts["forgotten"] else []
+
+    def for_machines(self) -> dict[str, Any]:
+        return {"event": "batch", "number": self.number, "seconds": round(self.seconds, 6), **self.counts}
+
+
+def gathered(job: DedupJob, summaries: Sequence[Mapping[str, Any]], seconds: float) -> DedupReport:
+    """One batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
+    check_whole([one["partition"] for one in summaries], summaries[0]["parts"], "partitions")
+    counts = {name: sum(one[name] for one in summaries) for name in _COUNTS}
+    number = summaries[0]["number"]
+    warnings = (forgotten_ids(counts, job), without_any_id(counts, number, job))
+    return DedupReport(number, seconds, counts, tuple(one for one in warnings if one is not None))
+
+
+def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:
+    """A warning if `limit` is too small for `window`."""
+    if not counts["forgotten"]:
+        return None
+    return (
+        f"{counts['forgotten']:,} ids were forgotten within `window` ({job.window_ms} ms), as a partition had more "
+        f"than `limit` ({job.config.limit}): those that come again go out again; raise `limit`, or shorten `window`"
+    )
+
+
+def without_any_id(counts: Mapping[str, int], number: int, job: DedupJob) -> str | None:
+    """A warning if the configured id is missing everywhere, so that nothing is deduplicated."""
+    if not counts["read"] or counts["without_id"] < counts["read"]:
+        return None
+    what = "has the id that `id` names"
+    if job.identity.within is Within.GENERATION:
+        what = f"has a position with the header {BATCH!r}, which at-least-once output of joins carries"
+    return (
+        f"none of the {counts['read']:,} records of batch {number} from {job.source!r} {what}: they all went through. "
+        "Give another `id`"
+    )

@@ -1,0 +1,110 @@
+"""A feeder as a kind of job: right topic -> storage API."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploy.jobs.accounts import check_whole
+from deploy.jobs.job import FeederJob
+from deploy.jobs.runner import Kind
+from joins.lookup.feed import Fed
+from joins.lookup.feedsource import commit_fed, feed_source
+from kafkaio.times import iso
+from sparkio.control import ReaderControl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deploy.jobs.backlog import Positions
+
+_COUNTS = ("read", "stored", "conflict", "null_key", "expired", "late")
+
+
+class FeederKind(Kind):
+    """Stores right's records for lookup joins."""
+
+    def __init__(self, job: FeederJob) -> None:
+        super().__init__(job.spec.name, job.checkpoint, job.trigger_ms, job.spark, job.spec.kafka)
+        self._spec = job.spec
+
+    def opening(self) -> str:
+        return f"{self.name}: feeds {self._spec.right.topic} into namespace {self._spec.storage.namespace}"
+
+    def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
+        source = feed_source(self._spec, ReaderControl(stop_file=stop_file, commit_group=self.name))
+        spark.dataSource.register(source)
+        return spark.readStream.format(source.name()).load()
+
+    def report(self, summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> FeedReport:
+        return gathered(summaries, seconds, at_ms)
+
+    def positions(self, end: Mapping[str, Any]) -> Positions:
+        return {(self._spec.right.topic, p): span.end for p, span in Fed.from_json(end).spans.items()}
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        commit_fed(self._spec, self.name, Fed.from_json(end))
+
+
+@dataclass(frozen=True, slots=True)
+class FeedReport:
+    """One batch over all its partitions."""
+
+    number: int
+    seconds: float
+    counts: Mapping[str, int]
+    dead: Mapping[str, int]
+    disorder_ms: int
+    newest_ms: int | None
+    behind_ms: int | None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        return self.counts["read"]
+
+    def usual(self) -> list[str]:
+        rate = self.records / self.seconds if self.seconds else 0.0
+        counts = self.counts
+        parts = [f"batch {self.number}", f"read {counts['read']:,}", f"{rate:,.0f}/s", f"stored {counts['stored']:,}"]
+        if self.newest_ms is not None and self.behind_ms is not None:
+            parts += [f"newest {iso(self.newest_ms)}", f"behind {self.behind_ms / 1000:.1f} s"]
+        return parts
+
+    def rare(self) -> list[str]:
+        names = {"newer kept": "conflict", "without key": "null_key", "expired": "expired", "late": "late"}
+        parts = [f"{shown} {self.counts[name]:,}" for shown, name in names.items() if self.counts[name]]
+        return parts + [f"dead letters ({reason}) {count:,}" for reason, count in self.dead.items()]
+
+    def for_machines(self) -> dict[str, Any]:
+        return {
+            "event": "batch",
+            "number": self.number,
+            "seconds": round(self.seconds, 6),
+            **self.counts,
+            "dead": dict(self.dead),
+            "disorder_ms": self.disorder_ms,
+            "newest_ms": self.newest_ms,
+            "behind_ms": self.behind_ms,
+        }
+
+
+def gathered(summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> FeedReport:
+    """One batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
+    check_whole([one["partition"] for one in summaries], summaries[0]["parts"], "partitions")
+    dead: Counter[str] = Counter()
+    for one in summaries:
+        dead.update(one["dead"])
+    times = [one["newest_ms"] for one in summaries if one["newest_ms"] is not None]
+    return FeedReport(
+        number=summaries[0]["number"],
+        seconds=seconds,
+        counts={name: sum(one[name] for one in summaries) for name in _COUNTS},
+        dead=dict(sorted(dead.items())),
+        disorder_ms=max(one["disorder_ms"] for one in summaries),
+        newest_ms=max(times, default=None),
+        behind_ms=max(at_ms - min(times), 0) if times else None,
+    )

@@ -1,0 +1,123 @@
+"""A join job as plain, validated data: what a job file says, and what `deploy.jobs.runner` carries out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dedup.identity import Identity
+from dedup.replayrange import DedupConfig
+from deploy.jobs.localfolder import local_folder
+from joins.lookup.feed import FeedSpec
+from joins.spec import JoinSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Select:
+    """Spark SQL expressions over the columns of `joins.window_join` for what is written to the output topic."""
+
+    key: str
+    value: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deduplicate:
+    """How results that a replay repeats are recognised in the output.
+
+    header      its value identifies a result; None: the left record's position does, with the policy `all` both
+    expression  Spark SQL whose value is written as the header `teacup.id`, and identifies a result
+    """
+
+    header: str | None = None
+    expression: str | None = None
+    config: DedupConfig = field(default_factory=DedupConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Where rows go. Topics that are not named get nothing; a dead letter without a topic stops the job.
+
+    kafka   librdkafka properties of the producer, overriding those of the join
+    select  None: the JSON envelope
+    exactly_once  rows go out in transactions, and a `read_committed` reader sees each once; else at least once
+    deduplicate   with at least once: what a replay repeats is dropped; None: it is written again
+    """
+
+    topic: str
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    select: Select | None = None
+    exactly_once: bool = True
+    deduplicate: Deduplicate | None = None
+    dead_letter: str | None = None
+    late: str | None = None
+    unmatched: str | None = None
+    unjoined: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonJob:
+    """What jobs of every kind have.
+
+    checkpoint  folder or URL, used by this job only
+    trigger_ms  how often a batch is tried; 0: as soon as the last one is done; None: until the topic (of a join: left)
+                is read to its present end, then stop
+    spark       `master` and any Spark property
+    json_log    JSON lines instead of lines for people
+    """
+
+    checkpoint: str
+    trigger_ms: int | None = 0
+    spark: Mapping[str, str] = field(default_factory=dict)
+    json_log: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowJob(CommonJob):
+    """A join from two topics to a third.
+
+    window_folder  where slices are kept on each machine; None: the temporary folder
+    """
+
+    spec: JoinSpec
+    output: Output
+    window_folder: Path | None = None
+
+    @property
+    def facts_folder(self) -> Path | None:
+        """Where the driver keeps the facts of batches: beside a local checkpoint, so that both live equally long."""
+        checkpoint = local_folder(self.checkpoint)
+        return self.window_folder if checkpoint is None else checkpoint / "facts"
+
+    @property
+    def facts_folders(self) -> tuple[Path | None, ...]:
+        """Where facts may be: tasks keep those of their batch with the window."""
+        return self.facts_folder, self.window_folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class DedupJob(CommonJob):
+    """One topic deduplicated into another.
+
+    kafka, producer   librdkafka properties for both topics; for the producer, overriding those
+    window_ms         how far back, in record times of the output, ids are known
+    """
+
+    name: str
+    source: str
+    output: str
+    kafka: Mapping[str, str] = field(repr=False)
+    producer: Mapping[str, str] = field(default_factory=dict, repr=False)
+    identity: Identity = field(default_factory=Identity)
+    window_ms: int = 600_000
+    config: DedupConfig = field(default_factory=DedupConfig)
+    start: str = "earliest"
+    max_records: int = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeederJob(CommonJob):
+    """A feeder."""
+
+    spec: FeedSpec

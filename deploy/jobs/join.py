@@ -1,0 +1,134 @@
+"""The two joins as a kind of job: an in-memory join or a lookup join, and the sink.
+
+tickets -> join -> deliver      one Python task per bucket; only summaries reach the driver
+with `select:` joined rows pass through Spark's expressions in between, in the same task
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
+
+from dedup.kafkaresults import KafkaResults
+from dedup.spark import replay_of
+from dedup.worker import Setup
+from deploy.jobs.beginning import take_output
+from deploy.jobs.job import WindowJob
+from deploy.jobs.report import BatchReport, gather
+from deploy.jobs.runner import Kind
+from deploy.output.selectsql import with_selected
+from deploy.spark.session import SessionRefused
+from deploy.output.sink import SUMMARY_SCHEMA, deliver_stage, identity_of
+from deploy.jobs.topics import check_topics
+from joins import lookup
+from joins.lookup.spec import LookupSpec
+from joins.lookup.stage import lookup_stage
+from joins.window import carried_out, tickets
+from joins.window.committed import commit_positions, positions_of
+from joins.window.control import JoinControl
+from joins.window.factsfolder import keep_facts, known_facts
+from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
+from joins.window.state import Admission
+from kafkaio.headers import ID
+from sparkio.crossing import crossing_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deploy.jobs.backlog import Positions
+
+
+class JoinKind(Kind):
+    """An in-memory join or a lookup join."""
+
+    def __init__(self, job: WindowJob, *, take_over: bool = False) -> None:
+        """`take_over`: a new checkpoint may claim an output that a job of this name has written to from another one."""
+        spec = job.spec
+        super().__init__(spec.name, job.checkpoint, job.trigger_ms, job.spark, spec.kafka)
+        self.rows_in_jvm, self.exactly_once = job.output.select is not None, job.output.exactly_once
+        self._job, self._take_over = job, take_over
+        self._setup: Setup | None = None
+        self._generation: str | None = None
+
+    def opening(self) -> str:
+        spec = self._job.spec
+        return f"{self.name}: joins {spec.left.topic} with {spec.right.topic} into {self._job.output.topic}"
+
+    def read_checkpoint(self) -> None:
+        self._setup = deduplication(self._job)
+
+    def prepare(self) -> None:
+        check_topics(self._job)
+        if self.exactly_once:
+            self._generation = take_output(self._job, take_over=self._take_over)
+
+    def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
+        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+        control = JoinControl(
+            stop_file=stop_file,
+            commit_group=self.name,
+            generation=self._generation,
+            windows=self._job.window_folder,
+            facts=self._job.facts_folder,
+        )
+        try:
+            return job_rows(spark, self._job, control, self._setup)
+        except AnalysisException as error:
+            what = str(error).split("\n", 1)[0]
+            raise SessionRefused(f"output.select: Spark refuses an expression: {what}") from error
+
+    def report(self, summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> BatchReport:
+        return gather(self._job.spec, summaries, seconds, at_ms)
+
+    def keep(self, summaries: Sequence[Mapping[str, Any]]) -> None:
+        keep_facts(self._job.facts_folder, self.name, summaries)
+
+    def positions(self, end: Mapping[str, Any]) -> Positions:
+        admission = Admission.from_json(end)
+        spec = self._job.spec
+        return positions_of(spec, admission, known_facts(spec.name, admission, self._job.facts_folders))
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        commit_positions(self._job.spec, self.name, Admission.from_json(end), self._job.facts_folders)
+
+
+def job_rows(spark: SparkSession, job: WindowJob, control: JoinControl, setup: Setup | None) -> DataFrame:
+    """The streaming DataFrame of a job: one summary (JSON) per bucket and batch; its rows are delivered on the way."""
+    deliver = deliver_stage(job.spec, job.output, setup)
+    spec = job.spec
+    windows = job.window_folder
+    join = lookup_stage(spec, windows) if isinstance(spec, LookupSpec) else join_stage(spec, windows)
+    select = job.output.select
+    if select is None:
+
+        def both(batches: Iterable[pa.RecordBatch]) -> Batches:
+            return deliver(join(batches))
+
+        if isinstance(spec, LookupSpec):
+            return lookup.carried_out(spark, spec, both, SUMMARY_SCHEMA, control)
+        return carried_out(spark, spec, both, SUMMARY_SCHEMA, control)
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
+        return for_spark(join(batches))
+
+    asked = job.output.deduplicate
+    added = {} if asked is None or asked.expression is None else {ID: asked.expression}
+    source = lookup.tickets(spark, spec, control) if isinstance(spec, LookupSpec) else tickets(spark, spec, control)
+    chosen = with_selected(source.mapInArrow(crossing_rows(rows), SPARK_SCHEMA), select, added)
+    return chosen.mapInArrow(crossing_rows(deliver), SUMMARY_SCHEMA)
+
+
+def deduplication(job: WindowJob) -> Setup | None:
+    """What tasks need to drop rows that an earlier driver or attempt has written; raises `DedupError`."""
+    asked = job.output.deduplicate
+    if asked is None:
+        return None
+    topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, identity_of(job.spec, asked)
+    replay, tail = replay_of(job.checkpoint), 2 * job.spec.max_records  # twice, because keys may be skewed
+    return Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity, tail=tail))

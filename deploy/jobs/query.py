@@ -1,0 +1,68 @@
+"""A streaming query: the summaries of a batch, whether one is in progress, and an exit code for what failed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import StreamingQueryException
+
+from deploy.jobs.accounts import check_whole
+from kafkaio.exitcode import ExitCode
+from sparkio.crossing import Failure, TaskEnded, crossed, final_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("teacup")
+
+
+def summaries_of(frame: DataFrame) -> list[dict[str, Any]]:
+    """What the tasks of a batch reported. Raises `AccountsDiffer` if there were tasks, and none reported anything.
+
+    Each summary says how many there must be; without any, only Spark's plan knows. Raises `TaskEnded` if a task reports
+    why the job must end: an exception in the task itself would make Spark retry it, in vain.
+    """
+    summaries = [json.loads(row.summary) for row in frame.collect()]
+    for one in summaries:
+        if (failure := final_in(one)) is not None:
+            raise TaskEnded(failure)
+    if not summaries:
+        check_whole([], frame.rdd.getNumPartitions(), "tasks")
+    return summaries
+
+
+def committed(query: StreamingQuery, ended: list[int]) -> bool:
+    """The last batch that ran is committed, and none is in progress."""
+    progress = query.lastProgress
+    status = query.status
+    under_way = status["isDataAvailable"] or status["message"].startswith(("Writing offsets", "Processing"))
+    return not under_way and (not ended or (progress is not None and progress["batchId"] >= ended[-1]))
+
+
+def failed(error: Exception) -> ExitCode:
+    """Log why a job failed, and return its exit code.
+
+    What failed in a source or a task is in the text of Spark's error, with its mark (`sparkio.crossing`).
+    """
+    failure = Failure.of(error) or crossed(str(error))
+    if failure is not None:
+        log.error("%s", failure.text)
+        return failure.exit_code
+    if isinstance(error, StreamingQueryException | Py4JJavaError):
+        log.error("the query failed: %s", _without_java(f"{type(error).__name__}: {error}"))
+    else:
+        log.error("the job failed: %s: %s", type(error).__name__, error, exc_info=error)
+    return ExitCode.FAILED
+
+
+def _without_java(text: str) -> str:
+    """The last Python traceback in Spark's message, which repeats each several times, among JVM stacks and the plan."""
+    words = text.split("\n=== Streaming Query ===")[0]
+    words = words[max(words.rfind("Traceback (most recent call last):"), 0) :]
+    lines = [line for line in words.splitlines() if not re.match(r"\s+(at |\.\.\. \d+ more| ?SQLSTATE)", line)]
+    return "\n".join(lines).strip()

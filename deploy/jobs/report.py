@@ -1,0 +1,156 @@
+"""What a join reports of a batch, over all its buckets. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from datadelay.progress import UNKNOWN
+from deploy.jobs.accounts import check_whole
+from joins.spec import JoinSpec
+
+Summary = Mapping[str, Any]
+_SIDE_OUTCOMES = ("unjoined", "dead_letter", "late")
+
+
+@dataclass(slots=True)
+class BatchReport:
+    """One batch over all its buckets: counts by outcome and reason, and the smallest frontiers."""
+
+    number: int
+    seconds: float
+    at_ms: int
+    read: dict[str, int]
+    rows: dict[str, int]
+    reasons: dict[str, int]
+    late: dict[str, int]
+    disorder_ms: dict[str, int]
+    frontier_ms: dict[str, int | None]
+    held_by: str
+    window_records: int
+    window_bytes: int
+    sent: dict[str, int]
+    restored: dict[str, int]
+    refused: dict[str, int] = field(default_factory=dict)
+    deduplicator: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        return sum(self.read.values())
+
+    @property
+    def match_rate(self) -> float | None:
+        """Matched rows divided by the rows of left records; None without any."""
+        left = self.rows.get("matched", 0) + self.rows.get("unmatched", 0)
+        return self.rows.get("matched", 0) / left if left else None
+
+    @property
+    def behind_ms(self) -> int | None:
+        left = self.frontier_ms["left"]
+        return None if left is None else max(self.at_ms - left, 0)
+
+    def usual(self) -> list[str]:
+        """The most important first."""
+        rate = self.records / self.seconds if self.seconds else 0.0
+        matched = "-" if self.match_rate is None else f"{self.match_rate:.1%}"
+        behind = "-" if self.behind_ms is None else f"{self.behind_ms / 1000:.1f} s"
+        return [
+            f"batch {self.number}",
+            f"left {self.read['left']:,}",
+            f"right {self.read['right']:,}",
+            f"{rate:,.0f}/s",
+            f"matched {matched}",
+            f"behind {behind}",
+            f"held by {self.held_by}",
+            f"window {self.window_records:,} ({self.window_bytes / 1e6:,.1f} MB)",
+        ]
+
+    def rare(self) -> list[str]:
+        """Side outputs, and what the deduplicator did."""
+        parts = [f"{outcome} {self.rows[outcome]:,}" for outcome in _SIDE_OUTCOMES if self.rows.get(outcome)]
+        parts += [f"dead letters ({reason}) {count:,}" for reason, count in self.refused.items()]
+        if self.deduplicator:
+            parts.append(f"duplicates dropped {self.deduplicator['dropped']:,}")
+            changes = {f"{one['state']} ({one['reason']})": None for one in self.deduplicator["changes"]}
+            parts += [f"deduplicator {change}" for change in changes]
+        return parts
+
+    def for_machines(self) -> dict[str, Any]:
+        """All of it."""
+        return {
+            "event": "batch",
+            "number": self.number,
+            "at_ms": self.at_ms,
+            "seconds": round(self.seconds, 6),
+            "read": self.read,
+            "rows": self.rows,
+            "reasons": self.reasons,
+            "late": self.late,
+            "disorder_ms": self.disorder_ms,
+            "frontier_ms": self.frontier_ms,
+            "held_by": self.held_by,
+            "match_rate": self.match_rate,
+            "behind_ms": self.behind_ms,
+            "window_records": self.window_records,
+            "window_bytes": self.window_bytes,
+            "sent": self.sent,
+            "restored": self.restored,
+            "refused": self.refused,
+            "deduplicator": self.deduplicator,
+            "warnings": self.warnings,
+        }
+
+
+def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: int) -> BatchReport:
+    """Combine the summaries of a batch. Raises `AccountsDiffer` if one is missing or occurs twice."""
+    check_whole([s["bucket"] for s in summaries], summaries[0]["buckets"] if summaries else 1, "buckets")
+
+    def total(name: str) -> dict[str, int]:
+        counter: Counter[str] = Counter()
+        for summary in summaries:
+            counter.update(summary.get(name, {}))
+        return dict(counter)
+
+    slowest = min(summaries, key=lambda s: s["frontier_ms"]["right"])
+    report = BatchReport(
+        number=summaries[0]["number"],
+        seconds=seconds,
+        at_ms=at_ms,
+        read=total("read"),
+        rows=total("rows"),
+        reasons=total("reasons"),
+        late=total("late"),
+        disorder_ms={side: max(s["disorder_ms"][side] for s in summaries) for side in ("left", "right")},
+        frontier_ms={side: _known(min(s["frontier_ms"][side] for s in summaries)) for side in ("left", "right")},
+        held_by=slowest.get("held_by") or f"{spec.right.topic}-{slowest['slowest']['right']}",
+        window_records=sum(s["window_records"] for s in summaries),
+        window_bytes=sum(s["window_bytes"] for s in summaries),
+        sent=total("sent"),
+        restored=dict(Counter(s["restored"] for s in summaries)),
+        refused=total("refused"),
+        deduplicator=_deduplicator(summaries),
+    )
+    for side, topic in (("left", spec.left), ("right", spec.right)):
+        if report.disorder_ms[side] > topic.disorder_ms:
+            report.warnings.append(
+                f"{side}.disorder is {topic.disorder_ms} ms, but {topic.topic!r} was out of order by "
+                f"{report.disorder_ms[side]} ms: {report.late[side]} records were late; set {side}.disorder higher"
+            )
+    return report
+
+
+def _deduplicator(summaries: Sequence[Summary]) -> dict[str, Any]:
+    """Buckets that filter, loads, calls of the filter, ids loaded, results dropped, results without an id, records of
+    other jobs, and the changes of state in any worker; {} while off."""
+    given = [s["deduplicator"] for s in summaries if "deduplicator" in s]
+    names = ("filtering", "loads", "filter_calls", "loaded", "dropped", "without_id", "foreign")
+    counts = {name: sum(int(one[name]) for one in given) for name in names}
+    changes = [change for one in given for change in one["changes"]]
+    return {**counts, "changes": changes} if changes or any(counts.values()) else {}
+
+
+def _known(time_ms: int) -> int | None:
+    return None if time_ms <= UNKNOWN // 2 else time_ms

@@ -1,0 +1,206 @@
+"""Run a job until it is done, or asked to stop: one loop for all kinds of jobs.
+
+    checkpoint  locked, and looked into
+    prepare     what must hold before Spark starts; a job that must not run ends here
+    rows        the streaming DataFrame, which carries a batch out and gives one summary per task
+    report      the summaries of a batch, put together; raises if one is missing, and the batch is not committed
+    keep        what the next plan needs, kept before the batch is committed
+    commit      positions for lag tools
+
+Spark commits a batch only after all its summaries have arrived. Every error becomes one line and an exit code.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploy.jobs.backlog import Backlog, Positions
+from deploy.jobs.durable import sync_plan
+from deploy.jobs.lines import Lines, Report
+from deploy.jobs.lock import checkpoint_lock
+from deploy.jobs.query import committed, failed, summaries_of
+from deploy.spark.session import Session
+from deploy.jobs.stopping import Stop
+from kafkaio.errors import KafkaIOError
+from kafkaio.exitcode import ExitCode
+from kafkaio.now import wall_ms
+from kafkaio.reachable import wait_for_brokers
+from sparkio.crossing import crossing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("teacup")
+
+POLL_S = 0.2
+
+
+class Kind(ABC):
+    """What a kind of job gives to the runner. Every call may raise; an error of ours ends the job with its exit code.
+
+    rows_in_jvm   whether rows pass through the JVM, and not only summaries
+    exactly_once  whether rows go out in transactions
+    """
+
+    rows_in_jvm = False
+    exactly_once = False
+
+    def __init__(
+        self,
+        name: str,
+        checkpoint: str,
+        trigger_ms: int | None,
+        spark: Mapping[str, str],
+        kafka: Mapping[str, str],
+    ) -> None:
+        """`trigger_ms`: how often a batch is tried; 0: at once; None: what there is now is read, then the job ends."""
+        self.name, self.checkpoint, self.trigger_ms = name, checkpoint, trigger_ms
+        self.spark, self.kafka = spark, kafka
+
+    @abstractmethod
+    def opening(self) -> str:
+        """What the job does, in one line."""
+
+    def read_checkpoint(self) -> None:  # noqa: B027 - not every kind needs more of it than Spark reads
+        """Take from the checkpoint what the job needs, before any broker is contacted."""
+
+    def prepare(self) -> None:  # noqa: B027 - nor has anything to check
+        """Check what can be checked before Spark starts, and claim the output."""
+
+    @abstractmethod
+    def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
+        """The streaming DataFrame of summaries, in a column `summary`; nothing is planned once `stop_file` exists."""
+
+    @abstractmethod
+    def report(self, summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> Report:
+        """The summaries of a batch as one. Raises `AccountsDiffer` if one is missing or occurs twice."""
+
+    def keep(self, summaries: Sequence[Mapping[str, Any]]) -> None:  # noqa: B027 - nor to keep
+        """Keep what the next plan needs of a batch that was carried out."""
+
+    @abstractmethod
+    def positions(self, end: Mapping[str, Any]) -> Positions:
+        """Up to where a batch has read; `end` is its offset in Spark's log."""
+
+    def commit(self, end: Mapping[str, Any]) -> None:  # noqa: B027 - nor a consumer group
+        """Commit the positions of a batch to the job's consumer group, if the kind has one."""
+
+
+def run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
+    """Run until stopped, or until all is read; one line per batch; returns the exit code."""
+    try:
+        with checkpoint_lock(kind.checkpoint):
+            return _run(kind, lines, stop)
+    except Exception as error:  # noqa: BLE001 - whatever ended the job is logged and becomes an exit code
+        return failed(error)
+    except KeyboardInterrupt:  # a second signal before the query ran: nothing was read
+        return ExitCode.DONE
+
+
+def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
+    lines.opening(kind.opening())
+    kind.read_checkpoint()
+    wait_for_brokers(kind.kafka, lambda: stop.asked)
+    if not stop.asked:
+        kind.prepare()
+    if stop.asked:
+        return ExitCode.DONE
+    with closing(
+        Session(kind.name, kind.spark, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
+    ) as session:
+        session.warm_up()
+        if stop.asked:
+            return ExitCode.DONE
+        try:
+            _query(kind, session, lines, stop)
+        except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
+            return failed(error)
+    return ExitCode.DONE
+
+
+def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
+    ended: list[int] = []
+
+    def finish(frame: DataFrame, batch_id: int) -> None:
+        began = time.monotonic()
+        with crossing():
+            sync_plan(kind.checkpoint, batch_id)
+            summaries = summaries_of(frame)
+            if summaries:  # there are none if the job was stopped before anything was planned
+                report = kind.report(summaries, time.monotonic() - began, wall_ms())
+                kind.keep(summaries)
+                lines.batch(report)
+        ended[:] = [batch_id]
+
+    writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
+    trigger: dict[str, Any] = {"processingTime": f"{kind.trigger_ms} milliseconds"}
+    if kind.trigger_ms is None:
+        trigger = {"availableNow": True}
+    query = writer.option("checkpointLocation", kind.checkpoint).trigger(**trigger).start()
+    stop.at_once(query.stop)
+    positions = CommittedPositions(kind, query)
+    backlog = Backlog(positions.newest, kind.kafka)
+    if lines.live:
+        backlog.start()
+    try:
+        while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
+            lines.tick(backlog.shown())
+            positions.commit_when_idle()
+            if stop.asked and committed(query, ended):
+                query.stop()
+    finally:
+        stop.at_once(None)
+        backlog.close()
+        positions.commit()
+
+
+class CommittedPositions:
+    """Commits the positions of the newest batch, which Spark reports to the source only when the next one starts.
+
+    If the input pauses there is no next batch for a while: without this, lag tools would show records that are done,
+    and the left side of a lookup join would wait for records that are stored.
+    """
+
+    def __init__(self, kind: Kind, query: StreamingQuery) -> None:
+        self._kind, self._query = kind, query
+        self._seen: Mapping[str, Any] = {}
+        self._committed: Mapping[str, Any] = {}
+
+    def commit_when_idle(self) -> None:
+        """To be called regularly: commits the newest end if it is the same one twice, and was not committed yet."""
+        end = self._end()
+        if end == self._seen:
+            self.commit()
+        self._seen = end
+
+    def commit(self) -> None:
+        """Commit the newest end, unless it is; if that fails, the next call tries again."""
+        end = self._end()
+        if not end or end == self._committed:
+            return
+        try:
+            self._kind.commit(end)
+        except KafkaIOError as error:
+            log.warning("positions were not committed to group %r: %s", self._kind.name, error)
+        else:
+            self._committed = end
+
+    def newest(self) -> Positions:
+        """Up to where the newest batch has read; empty if there is none."""
+        end = self._end()
+        return self._kind.positions(end) if end else {}
+
+    def _end(self) -> Mapping[str, Any]:
+        """Where the newest committed batch ends. (The number of a batch does not tell: while nothing is read, Spark
+        reports the number that the next batch will have.)"""
+        ends = [one["sources"][0]["endOffset"] for one in self._query.recentProgress]
+        offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
+        return offsets[-1] if offsets else {}

@@ -1,0 +1,232 @@
+"""Run `teacup unjoined`: once, made for cron; one slice after the other until none is left, then an exit code.
+
+    look      the join's newest committed batch, then the ends of the output, then those of right; in this order, see
+              `joins.lookup.unjoined`. Then wait until the output is readable up to there: an open transaction, perhaps
+              of a process that is gone, may precede rows of committed batches
+    plan      is saved before it is carried out; one that was saved but not finished is carried out first
+    carry out as a Spark batch job (`deploy.jobs.unjoinedstage`); then the positions are saved
+
+Spark is started only if there is a slice to carry out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from datadelay.positions.checkpoint import SparkCheckpoint
+from datadelay.progress import UNKNOWN
+from deploy.jobs.job import WindowJob
+from deploy.jobs.lock import checkpoint_lock
+from deploy.jobs.query import failed
+from deploy.spark.session import Session
+from deploy.jobs.unjoinedstage import Work, carry_out, verdicts_name
+from deploy.jobs.unjoinedstate import folder_of, load, save
+from joins.errors import DataLoss, JoinError, SpecChanged
+from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
+from joins.window.committed import state_after
+from joins.window.guard import check_compaction
+from joins.window.state import Admission
+from kafkaio import settling
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.client import committed_only
+from kafkaio.eventtime import TimeOf
+from kafkaio.exitcode import ExitCode
+from kafkaio.fenced import OutputBucket
+from kafkaio.now import wall_ms
+from kafkaio.opentransaction import wait_until_readable
+from kafkaio.times import iso
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("teacup")
+
+OFFSETS_AT_ONCE = 50_000_000
+"""The most offsets of a right partition per slice: each takes a byte in the task that judges it."""
+
+OPEN_TRANSACTION_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """The logs of the two topics."""
+
+    right: BrokerLog
+    output: BrokerLog
+
+    @classmethod
+    def of(cls, job: WindowJob) -> Logs:
+        kafka, side = committed_only(job.spec.kafka), job.spec.right
+        right = BrokerLog(side.topic, kafka, TimeOf(side.time), max_future_skew_ms=job.spec.max_future_skew_ms)
+        return cls(right, BrokerLog(job.output.topic, kafka))
+
+    def close(self) -> None:
+        self.right.close()
+        self.output.close()
+
+
+def run_unjoined(
+    job: WindowJob,
+    start: str | int | None = None,
+    say: Callable[[str], None] = print,
+    at_once: int = OFFSETS_AT_ONCE,
+) -> ExitCode:
+    """Judge all right records that can no longer match; one line per slice; returns the exit code.
+
+    start    of the first run: "earliest", "latest" or a time; None: derived from the join's own `start`
+    at_once  offsets of a right partition per slice
+    """
+    try:
+        with checkpoint_lock(folder_of(job.checkpoint)), closing(Logs.of(job)) as logs:
+            return _run(job, logs, start, say, at_once)
+    except Exception as error:  # noqa: BLE001 - whatever ended the run is logged and becomes an exit code
+        return failed(error)
+
+
+def _run(job: WindowJob, logs: Logs, start: str | int | None, say: Callable[[str], None], at_once: int) -> ExitCode:
+    session: Session | None = None
+    check_compaction(job.spec, logs.right.topic, logs.right.config())
+    _check_output(logs.output)
+    try:
+        while True:
+            state = _next(job, logs, start, at_once)
+            if state is None or state.under_way is None:
+                if session is None:
+                    say(_nothing(job, state))
+                return ExitCode.DONE
+            began = time.monotonic()
+            name = f"{job.spec.name}.unjoined"
+            session = session or Session(name, job.spark, exactly_once=job.output.exactly_once)
+            summaries = _carried_out(session.spark, job, state)
+            reached = {one["bucket"]: one["reached"] for one in summaries}
+            save(job.checkpoint, carried_out(state, reached))
+            report = gathered(summaries, state, time.monotonic() - began)
+            say(json.dumps(report, sort_keys=True) if job.json_log else for_people(report))
+            if all(reached[p] == share.start for p, share in state.under_way.right.items()):
+                return ExitCode.DONE
+    finally:
+        if session is not None:
+            session.close()
+
+
+def _next(job: WindowJob, logs: Logs, start: str | int | None, at_once: int) -> Verdicts | None:
+    """The state with the next slice, saved; None if it is not known yet where to start."""
+    state = load(job.checkpoint)
+    if state is not None and state.under_way is not None:
+        return state
+    seen = look(job, logs)
+    if state is None:
+        begin_ms = begin_ms_of(job.spec, seen, start)
+        if begin_ms is None:
+            return None
+        state = begin(job.spec, seen, logs.right, logs.output, begin_ms, uuid.uuid4().hex)
+        _claim(job, state)
+    state = plan(job.spec, state, seen, logs.right, at_once)
+    save(job.checkpoint, state)
+    return state
+
+
+def _claim(job: WindowJob, state: Verdicts) -> None:
+    """New verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
+    assert job.output.unjoined is not None
+    kafka = {**committed_only(job.spec.kafka), **job.output.kafka}
+    buckets = [OutputBucket(verdicts_name(job.spec), p, job.output.unjoined) for p in state.positions]
+    settling.begin(kafka, buckets, state.generation, {}, take_over=True)
+
+
+def look(job: WindowJob, logs: Logs) -> Seen:
+    """What there is, in the order that makes it valid. Raises `KafkaUnavailable` if the output stays unreadable."""
+    admission = _left_behind(job, committed_admission(job))
+    now_ms = wall_ms()
+    topics = {"right": logs.right.topic_id(), "output": logs.output.topic_id()}
+    output = logs.output.ends()
+    right = logs.right.ends()
+    wait_until_readable(logs.output, output, OPEN_TRANSACTION_S)
+    return Seen(admission, now_ms, output, right, topics)
+
+
+def committed_admission(job: WindowJob) -> Admission:
+    """The admission of the join's newest committed batch. Raises `PositionsUnreadable`, `SpecChanged`."""
+    ends = SparkCheckpoint(job.checkpoint).ends()
+    if len(ends) != 1 or not isinstance(ends[0], dict):
+        raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")
+    admission = Admission.from_json(ends[0])
+    admission.check_belongs_to(job.spec)
+    return admission
+
+
+def _left_behind(job: WindowJob, admission: Admission) -> Admission:
+    """The state after a committed batch, from its facts. The next admission would hold it, but a join at its end may
+    not plan one for a day."""
+    spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
+    return state_after(spec, admission, job.facts_folders)
+
+
+def _check_output(output: BrokerLog) -> None:
+    policy = output.config().get("cleanup.policy", "")
+    if "compact" in policy:
+        raise DataLoss(
+            f"output topic {output.topic!r} has cleanup.policy={policy}: rows that compaction removes would make their "
+            "right records unjoined. Give it cleanup.policy=delete"
+        )
+
+
+def _carried_out(spark: SparkSession, job: WindowJob, state: Verdicts) -> list[dict[str, Any]]:
+    """The summaries; JoinError if one is missing or occurs twice, so that nothing is saved."""
+    assert state.under_way is not None
+    summaries = carry_out(spark, Work.of(job, state))
+    partitions = sorted(one["bucket"] for one in summaries)
+    if partitions != sorted(state.under_way.right):
+        raise JoinError(f"summaries of right partitions {partitions} came: this is a defect, and nothing is committed")
+    return summaries
+
+
+def gathered(summaries: Sequence[Mapping[str, Any]], state: Verdicts, seconds: float) -> dict[str, Any]:
+    """One slice over all right partitions."""
+    assert state.under_way is not None
+    counts: dict[str, Counter[str]] = {name: Counter() for name in ("reasons", "dead")}
+    for one in summaries:
+        for name, counter in counts.items():
+            counter.update(one[name])
+    return {
+        "event": "slice",
+        "number": max(one["number"] for one in summaries),
+        "seconds": round(seconds, 6),
+        "over_ms": state.under_way.over_ms,
+        **{name: sum(one[name] for one in summaries) for name in ("read", "joined", "before_start")},
+        "unjoined": sum(one["rows"].get("unjoined", 0) for one in summaries),
+        **{name: dict(sorted(counter.items())) for name, counter in counts.items()},
+        "skipped": state.skipped,
+    }
+
+
+def for_people(report: Mapping[str, Any]) -> str:
+    """One line; rare events are named only if they happened."""
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in report["reasons"].items())
+    parts = [
+        f"slice {report['number']}",
+        f"right {report['read']:,} up to {iso(report['over_ms'])}",
+        f"joined {report['joined']:,}",
+        f"unjoined {report['unjoined']:,}" + (f" ({reasons})" if reasons else ""),
+    ]
+    parts += [f"dead letters ({reason}) {count:,}" for reason, count in report["dead"].items()]
+    rare = {"before the start": "before_start", "deleted unread": "skipped"}
+    parts += [f"{shown} {report[name]:,}" for shown, name in rare.items() if report[name]]
+    return "  ".join([*parts, f"{report['seconds']:.1f} s"])
+
+
+def _nothing(job: WindowJob, state: Verdicts | None) -> str:
+    over_ms = over_until(_left_behind(job, committed_admission(job)))
+    begun = state is not None and over_ms > UNKNOWN
+    line = "the join has not reached any right record yet"
+    if begun:
+        line = f"up to {iso(over_ms)} every right record has its verdict"
+    return json.dumps({"event": "nothing", "over_ms": over_ms if begun else None}) if job.json_log else line

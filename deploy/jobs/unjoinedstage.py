@@ -1,0 +1,167 @@
+"""One slice of unjoined right records as a Spark batch job: an anti-join of a part of right with headers of the output.
+
+    pieces of the output  -> right positions in their headers    one Spark task per piece
+    by right partition    -> one bit per right record            a shuffle of positions, not of records
+    share of right        -> records without a bit, delivered    one Spark task per right partition, in offset order
+
+Delivery is that of the join (`deploy.output.sink`): transactions with a receipt, one bucket per right partition, under names
+of its own, so that the job may run beside the join. A slice that runs again delivers only what is not yet in its topic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from dedup.identity import Identity
+from deploy.jobs.job import WindowJob
+from deploy.output.sink import BucketSink
+from joins.errors import JoinError
+from joins.lookup.unjoined import RightSlice, Verdicts
+from joins.lookup.verdicts import JoinedOffsets, PartitionVerdicts
+from joins.spec import JoinSpec
+from kafkaio.client import committed_only
+from kafkaio.gcpause import no_garbage_collection
+from kafkaio.headers import LEFT, RIGHT
+from kafkaio.rangereader import open_reader
+from kafkaio.receipt import digest_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Batches = Iterator[pa.RecordBatch]
+Piece = tuple[int, int, int]
+PIECE = 2_000_000
+POSITION = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
+
+
+class ForeignRow(JoinError):
+    """The output has a record that the join did not write, so it is unknown which right records were joined."""
+
+
+def verdicts_name(spec: JoinSpec) -> str:
+    """The name under which the verdicts of a join are delivered, beside the join itself."""
+    return f"{spec.name}.unjoined"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """All that a task needs. `kafka` reads committed records, whatever the join's own properties say."""
+
+    spec: JoinSpec
+    job: WindowJob
+    one: RightSlice
+    generation: str
+    begin_ms: int
+
+    @classmethod
+    def of(cls, job: WindowJob, state: Verdicts) -> Work:
+        assert state.under_way is not None
+        spec = JoinSpec(**{f.name: getattr(job.spec, f.name) for f in fields(JoinSpec)})
+        spec = replace(spec, name=verdicts_name(spec), kafka=committed_only(spec.kafka))
+        return cls(spec, job, state.under_way, state.generation, state.begin_ms)
+
+
+def carry_out(spark: SparkSession, work: Work) -> list[dict[str, Any]]:
+    """Deliver all right partitions; returns their summaries."""
+    one = work.one
+    pieces = pieces_of(one.output)
+    partitions = sorted(one.right)
+    tasks = len(pieces) + 1
+
+    def positions(batches: Iterable[pa.RecordBatch]) -> Batches:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                if number == len(pieces):  # one row per share, so that each has a task
+                    yield pa.record_batch([pa.array(partitions, pa.int32()), [-1] * len(partitions)], schema=POSITION)
+                else:
+                    yield from joined_positions(work, pieces[number])
+
+    def judge(batches: Iterable[pa.RecordBatch]) -> Batches:
+        for partition, joined in _by_partition(one, batches).items():
+            yield pa.record_batch({"summary": [json.dumps(judged(work, partition, joined))]})
+
+    found = spark.range(0, tasks, 1, tasks).mapInArrow(positions, "partition int, offset bigint")
+    rows = found.repartitionById(len(partitions), "partition").mapInArrow(judge, "summary string").collect()
+    return [json.loads(row.summary) for row in rows]
+
+
+def pieces_of(output: Mapping[int, tuple[int, int]]) -> list[Piece]:
+    """The ranges of the output, cut so that each fits a task."""
+    return [
+        (p, at, min(at + PIECE, end)) for p, (start, end) in sorted(output.items()) for at in range(start, end, PIECE)
+    ]
+
+
+def joined_positions(work: Work, piece: Piece) -> Batches:
+    """The right positions in a piece of the output that lie in the slice."""
+    topic, (partition, start, end) = work.job.output.topic, piece
+    reader = open_reader(topic, work.spec.kafka)
+    for batch in reader.read(partition, start, end):
+        found = positions_in(batch, topic)
+        inside = pl.lit(value=False)
+        for p, share in work.one.right.items():
+            inside = inside | ((pl.col("partition") == p) & pl.col("offset").is_between(share.start, share.end - 1))
+        yield from found.filter(inside).to_arrow().cast(POSITION).to_batches()
+
+
+def positions_in(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
+    """The right positions in the headers of the output's rows; `ForeignRow` for a row that the join did not write."""
+    headers = batch.column("headers")
+    left = Identity(LEFT).of_headers(headers)
+    right = Identity(RIGHT).of_headers(headers)
+    parts = right.cast(pl.String, strict=False).str.split_exact(":", 1).struct.unnest()
+    found = parts.select(
+        partition=pl.col("field_0").cast(pl.Int32, strict=False), offset=pl.col("field_1").cast(pl.Int64, strict=False)
+    )
+    unreadable = found["partition"].is_null() | found["offset"].is_null()
+    foreign = left.is_null() | (right.is_not_null() & unreadable)
+    if foreign.any():
+        row = int(foreign.arg_max() or 0)
+        raise ForeignRow(
+            f"the record at {topic}-{batch.column('partition')[row]} offset {batch.column('offset')[row]} lacks the "
+            f"headers {LEFT!r} and {RIGHT!r} of a row of this join: another program writes to the output, so it is "
+            "not known which records were joined. Give the join an output topic of its own"
+        )
+    return found.drop_nulls()
+
+
+def judged(work: Work, partition: int, joined: JoinedOffsets) -> dict[str, Any]:
+    """Judge one share of right and deliver its unjoined records."""
+    share, topic = work.one.right[partition], work.job.output.unjoined
+    assert topic is not None
+    output = replace(work.job.output, topic=topic, select=None, exactly_once=True, deduplicate=None, late=None)
+    ticket = {
+        "bucket": partition,
+        "generation": work.generation,
+        "number": share.number,
+        "digest": digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": asdict(work.one)}),
+    }
+    verdicts = PartitionVerdicts(work.spec, work.one, partition, work.begin_ms, joined)
+    sink = BucketSink(work.spec, output, ticket)
+    try:
+        reader = open_reader(work.spec.right.topic, work.spec.kafka)
+        for rows in verdicts.rows(reader.read(partition, share.start, share.end)):
+            with no_garbage_collection():
+                sink.take(rows)
+        return sink.close(verdicts.summary.to_json(), lefts_read=0)
+    except BaseException:
+        sink.abandon()
+        raise
+
+
+def _by_partition(one: RightSlice, batches: Iterable[pa.RecordBatch]) -> dict[int, JoinedOffsets]:
+    """One bit per offset of the shares that came to this task."""
+    found: dict[int, JoinedOffsets] = {}
+    for batch in batches:
+        partitions, offsets = (batch.column(i).to_numpy() for i in (0, 1))
+        for p in np.unique(partitions).tolist():
+            share = one.right[p]
+            found.setdefault(p, JoinedOffsets(share.start, share.end)).add(offsets[partitions == p])
+    return dict(sorted(found.items()))

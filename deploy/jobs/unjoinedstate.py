@@ -1,0 +1,45 @@
+"""Where `teacup unjoined` keeps its verdicts: a file in the folder `unjoined` of the join's checkpoint.
+
+It is replaced as a whole, by a new file that has reached the disk: whatever happens, the old or the new one is there.
+"""
+
+from __future__ import annotations
+
+import json
+
+import fsspec
+
+from deploy.jobs import durable
+from deploy.jobs.localfolder import local_folder
+from joins.errors import SpecChanged
+from joins.lookup.unjoined import REMEDY, Verdicts
+
+FOLDER, FILE = "unjoined", "verdicts.json"
+
+
+def folder_of(checkpoint: str) -> str:
+    return f"{checkpoint.rstrip('/')}/{FOLDER}"
+
+
+def load(checkpoint: str) -> Verdicts | None:
+    """What the last run left; None before the first one. `SpecChanged` if it cannot be read."""
+    files, root = fsspec.core.url_to_fs(folder_of(checkpoint))
+    path = f"{root}/{FILE}"
+    files.invalidate_cache()
+    if not files.exists(path):
+        return None
+    try:
+        return Verdicts.from_json(json.loads(files.cat_file(path)))
+    except (ValueError, KeyError, TypeError) as error:
+        raise SpecChanged(f"{path} is no state of verdicts ({type(error).__name__}: {error}): {REMEDY}") from error
+
+
+def save(checkpoint: str, state: Verdicts) -> None:
+    """Durable when this returns; on an object store, as durable as its put."""
+    text = json.dumps(state.to_json(), sort_keys=True).encode()
+    folder = local_folder(folder_of(checkpoint))
+    if folder is None:
+        files, root = fsspec.core.url_to_fs(folder_of(checkpoint))
+        files.pipe_file(f"{root}/{FILE}", text)
+        return
+    durable.write(folder / FILE, text)

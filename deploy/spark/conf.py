@@ -1,0 +1,103 @@
+"""Spark properties of a job: ours below, the user's on top; those that would break the join are refused. Pure.
+
+    speculation   two attempts at a ticket run at once. With exactly once this is safe: like any retry, the copy fences
+                  the attempt that it replaces before it reads what is in the output. This also makes that attempt's
+                  work worthless, so a copy only helps if a task hangs: our minimum time is 30 s. Without transactions
+                  both write their rows, so it is refused. (Spark does not run a copy on the first attempt's host.)
+    no retries    a task that fails once (a broker that moves, a worker that dies) would end the job: a local master is
+                  given a number of attempts, `local[2]` becomes `local[2,4]`
+
+Each of our properties has its purpose beside it; their effect on start-up was measured one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+TASK_ATTEMPTS = 4
+DEFAULT_MASTER = "local[*]"
+_LOCAL = re.compile(r"^local(?:\[\s*(\*|[1-9][0-9]*)\s*(?:,\s*([0-9]+)\s*)?\])?$")
+_MASTERS = "local[N], local[*], spark://host:port, yarn or k8s://https://host:port"
+
+_DEFAULTS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",  # half a second of start, and a port
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",  # nothing is shuffled; a query of the user's on top may be
+    "spark.sql.adaptive.enabled": "false",  # streaming ignores it, with a warning
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # there may be thousands of rows of 100 KB
+    "spark.sql.streaming.minBatchesToRetain": "100",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.python.daemon.module": "deploy.spark.pythondaemon",  # imports once what every worker needs
+    "spark.python.worker.reuse": "true",  # windows and consumers live in the workers
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+    "spark.task.maxFailures": str(TASK_ATTEMPTS),
+    "spark.speculation.minTaskRuntime": "30s",  # if the user has enabled speculation
+}
+_LOCAL_DEFAULTS: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",  # looking up the host name can take seconds, or fail
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def effective(given: Mapping[str, str]) -> dict[str, str]:
+    """All properties of a session, with `spark.master`; `given` (`master` and `spark.*`) overrides ours."""
+    master = given.get("master", given.get("spark.master", DEFAULT_MASTER))
+    ours = {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local(master) else {})}
+    users = {key: value for key, value in given.items() if key != "master"}
+    return {**ours, **users, "spark.master": with_attempts(master)}
+
+
+def is_local(master: str) -> bool:
+    """Driver and executor are one process."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def is_one_machine(master: str) -> bool:
+    """Every process runs here, also those of `local-cluster`."""
+    return master.startswith("local")
+
+
+def with_attempts(master: str) -> str:
+    """`local[n]` with a number of attempts per task: without one Spark never retries there."""
+    found = _LOCAL.match(master)
+    if found is None or found[2] is not None:
+        return master
+    return f"local[{found[1] or 1},{TASK_ATTEMPTS}]"
+
+
+def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each property that is refused, and what is allowed instead."""
+    for key, value in given.items():
+        if key != "master" and not key.startswith("spark."):
+            yield key, "not a Spark property: give `master`, or a name that begins with `spark.`"
+        elif key == "spark.task.maxFailures" and not (value.isdecimal() and int(value) > 1):
+            yield key, "give 2 or more: a task that fails must be tried again, or one lost connection ends the job"
+        elif key in ("master", "spark.master"):
+            yield from _master_problems(key, value)
+    if "master" in given and "spark.master" in given:
+        yield "spark.master", "stands beside `master`; give one of them"
+
+
+def speculation_problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What is refused if rows do not go out in transactions."""
+    if given.get("spark.speculation", "false").lower() != "false":
+        yield (
+            "spark.speculation",
+            "only false is allowed without transactions: a task would run twice at once, and its rows go out twice; "
+            "with `delivery: exactly-once` it may be true",
+        )
+
+
+def _master_problems(key: str, master: str) -> Iterator[tuple[str, str]]:
+    if not master.startswith(("local", "spark://", "k8s://")) and master != "yarn":
+        yield key, f"give {_MASTERS}"
+    elif is_local(master):
+        found = _LOCAL.match(master)
+        if found is None:
+            yield key, f"give {_MASTERS}"
+        elif found[2] is not None and int(found[2]) < 2:
+            yield key, f"a task must be tried again: give local[{found[1]}] or local[{found[1]},{TASK_ATTEMPTS}]"

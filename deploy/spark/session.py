@@ -1,0 +1,174 @@
+"""The Spark session of a job: our properties, this interpreter for the workers, a quiet log.
+
+Under `spark-submit` the JVM and its properties already exist: what was given on its command line overrides the job
+file, and an active session is used as it is. Wherever the session comes from, its effective properties are checked.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from subprocess import Popen, TimeoutExpired
+from typing import TYPE_CHECKING
+
+from deploy.spark import conf as sparkconf
+from deploy.spark.jvmarchive import archive_options
+from deploy.spark.home import use_spark_home
+from kafkaio.exitcode import ExitCode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("teacup")
+
+LOG_CONFIG = Path(__file__).parent / "spark" / "log4j2.properties"
+
+# The JVM handles only tickets and summaries, so its second compiler costs more CPU, taken from the join, than it ever
+# saves. Not used if rows pass through Spark's own expressions.
+_LIGHT_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JVM_ENDS_WITHIN_S = 10.0
+
+
+class SessionRefused(Exception):
+    """A property of the session would break the join; the message names it, its value and what is allowed."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
+
+
+class Session:
+    """A Spark session, and its JVM if that was started here: `close` leaves no process behind.
+
+    The JVM has a process group of its own, so that Ctrl-C and signals to the job's group do not reach it: the job stops
+    it, once the batch in progress is committed.
+    """
+
+    def __init__(
+        self, name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = True, exactly_once: bool = False
+    ) -> None:
+        """For the job `name`; `spark` holds `master` and any `spark.*`. Raises `SessionRefused`.
+
+        rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
+        exactly_once  whether rows go out in transactions, so that `spark.speculation` is harmless
+        """
+        from pyspark import SparkContext
+
+        had_jvm = SparkContext._gateway is not None
+        self._jvm: Popen[bytes] | None = None
+        try:
+            self.spark = _session(name, spark, rows_in_jvm, exactly_once)
+        finally:
+            if not had_jvm and SparkContext._gateway is not None:
+                self._jvm = SparkContext._gateway.proc
+
+    def warm_up(self) -> None:
+        """Start one Python worker per core in the background while the query is being planned: both take seconds."""
+        workers = self.spark.sparkContext.defaultParallelism
+
+        def run() -> None:
+            try:
+                self.spark.range(0, workers, 1, workers).mapInArrow(lambda batches: batches, "id bigint").collect()
+            except Exception as error:  # noqa: BLE001 - nothing depends on it, and the first batch would report it
+                log.debug("workers were not started ahead: %s", error)
+
+        threading.Thread(target=run, name="warm-up", daemon=True).start()
+
+    def close(self, within_s: float = JVM_ENDS_WITHIN_S) -> None:
+        """Stop Spark; a JVM that was started here has ended when this returns: after `within_s` it is killed."""
+        self.spark.stop()
+        if self._jvm is None:
+            return
+        from pyspark import SparkContext
+
+        assert SparkContext._gateway is not None
+        assert self._jvm.stdin is not None
+        SparkContext._gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = None
+        self._jvm.stdin.close()  # it ends by itself when this pipe does
+        try:
+            self._jvm.wait(within_s)
+        except TimeoutExpired:
+            self._jvm.kill()
+            self._jvm.wait()
+
+
+def _session(name: str, spark: Mapping[str, str], rows_in_jvm: bool, exactly_once: bool) -> SparkSession:
+    _refuse({key: str(value) for key, value in spark.items()}, exactly_once)
+    submitted = _submitted()
+    given = {**spark, **submitted}
+    properties = sparkconf.effective(
+        {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}
+    )
+    if submitted:
+        properties.setdefault("spark.log.level", "WARN")  # that JVM has already read another log configuration
+    properties[_JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
+    _use_this_interpreter(properties)
+    if not submitted and sparkconf.is_one_machine(properties["spark.master"]):
+        use_spark_home()
+    os.environ["PYTHONSAFEPATH"] = "1"  # a folder `deploy` or a file `grp.py` where the job was started is not ours
+    if not submitted:
+        _start_jvm(properties)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    for key, value in properties.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    _refuse(dict(session.sparkContext.getConf().getAll()), exactly_once)
+    return session
+
+
+def _start_jvm(properties: Mapping[str, str]) -> None:
+    """Unless one runs in this process already."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False).setAll(list(properties.items()))
+        gateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _refuse(properties: Mapping[str, str], exactly_once: bool) -> None:
+    sparks = {k: v for k, v in properties.items() if k == "master" or k[:6] == "spark."}
+    refused = [*sparkconf.problems(sparks), *(() if exactly_once else sparkconf.speculation_problems(sparks))]
+    problems = [f"{key}={properties[key]!r}: {what}" for key, what in refused]
+    master = properties.get("spark.master", "")
+    if master != sparkconf.with_attempts(master) and "spark.app.id" in properties:  # of a context that runs already
+        problems.append(f"spark.master={master!r}: tasks are never tried again; give {sparkconf.with_attempts(master)}")
+    if problems:
+        raise SessionRefused("; ".join(problems))
+
+
+def _submitted() -> dict[str, str]:
+    """The properties of the `spark-submit` that runs this process; none without it."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkContext
+    from pyspark.conf import SparkConf
+
+    SparkContext._ensure_initialized()  # spark-submit leaves them in the JVM's system properties
+    return dict(SparkConf().getAll())
+
+
+def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
+    """Ours first: if an option is given twice, the JVM takes the last."""
+    ours = [f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"', *(() if rows_in_jvm else _LIGHT_JVM)]
+    archive = archive_options() if sparkconf.is_local(properties["spark.master"]) else ()
+    return " ".join([*ours, *archive, properties.get(_JAVA_OPTIONS, "")]).strip()
+
+
+def _use_this_interpreter(properties: dict[str, str]) -> None:
+    """Spark starts its workers with plain `python3` by default: on this machine they must use our interpreter.
+
+    On a cluster the path is on another machine, so the user's setting counts: `PYSPARK_PYTHON` or
+    `spark.pyspark.python`.
+    """
+    local = sparkconf.is_local(properties["spark.master"])
+    if local or not (os.environ.get("PYSPARK_PYTHON") or properties.get("spark.pyspark.python")):
+        os.environ["PYSPARK_PYTHON"] = properties["spark.pyspark.python"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = properties["spark.pyspark.driver.python"] = sys.executable

@@ -1,0 +1,185 @@
+"""The `teacup` command: exit codes, help, and that every command and option is documented."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from deploy.cli import submit
+from deploy.cli.app import app
+from deploy.jobfile.load import KINDS
+from deploy.jobfile.reference import markdown_table
+from kafkaio.exitcode import ExitCode
+
+ROOT = Path(__file__).parents[3]
+BAD = "name: x\nkind: window-join\n"
+
+
+def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", {})
+    for name, one in inner.items():
+        yield from _commands(one, f"{path} {name}")
+    if not inner:
+        yield path, command
+
+
+COMMANDS = dict(_commands(typer.main.get_command(app), "teacup"))
+DOCUMENTS = "\n".join(path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+@pytest.fixture
+def bad_job(tmp_path: Path) -> Path:
+    path = tmp_path / "bad.yaml"
+    path.write_text(BAD, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_has_help_and_is_documented(path: str) -> None:
+    """With each of its options."""
+    command = COMMANDS[path]
+
+    assert command.help
+    assert path in DOCUMENTS
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), parameter.name
+        for option in parameter.opts:
+            assert not option.startswith("-") or f"`{option}`" in DOCUMENTS, option
+
+
+def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
+    """An operator's scripts depend on them."""
+    help_text = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).stdout
+
+    for code in ExitCode:
+        assert re.search(rf"^\s*{code.value}  {re.escape(code.meaning)}$", help_text, re.MULTILINE), code
+        assert f"| {code.value} | {code.meaning} |" in DOCUMENTS
+
+
+def test_help_loads_neither_spark_nor_polars() -> None:
+    """Slow imports are left to the command that needs them."""
+    program = "import sys, deploy.cli.app; print(sorted({'pyspark', 'polars', 'deploy.jobs.runner'} & set(sys.modules)))"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_valid_file_is_called_valid() -> None:
+    """Nothing is connected to: the example's broker does not exist."""
+    result = CliRunner().invoke(app, ["check", str(ROOT / "deploy" / "examples" / "window-join.yaml")])
+
+    assert (result.exit_code, result.stdout.strip()[-8:]) == (0, "is valid")
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_bad_job_file_is_exit_code_2(bad_job: Path, command: str) -> None:
+    """Every error on standard error, and no traceback."""
+    result = CliRunner().invoke(app, [command, str(bad_job)])
+
+    assert result.exit_code == ExitCode.BAD_JOB_FILE
+    assert result.stderr.startswith(f"{bad_job}: 6 errors\n  kafka: is missing")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_file_that_is_not_there_is_exit_code_2(tmp_path: Path) -> None:
+    """Named."""
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "none.yaml")])
+
+    assert result.exit_code == ExitCode.BAD_JOB_FILE
+    assert "none.yaml cannot be read" in result.stderr
+
+
+def test_a_refused_checkpoint_is_exit_code_5_before_spark_starts(tmp_path: Path) -> None:
+    """As another process would find it."""
+    from deploy.jobs.lock import checkpoint_lock
+
+    job = (ROOT / "deploy" / "examples" / "window-join-minimal.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "job.yaml"
+    path.write_text(re.sub(r"checkpoint: .*", f"checkpoint: {tmp_path}/state", job), encoding="utf-8")
+
+    with checkpoint_lock(f"{tmp_path}/state"):
+        result = CliRunner().invoke(app, ["run", str(path)])
+
+    assert result.exit_code == ExitCode.CHECKPOINT
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "kind: window-join\nleft: {topic: a}\nright: {topic: b}\njoin: {before: 1s}\n"
+        "output: {topic: c, delivery: at-least-once, deduplicate: {}}",
+        "kind: dedup\nsource: {topic: a}\noutput: {topic: c}",
+    ],
+    ids=["join", "dedup"],
+)
+def test_a_checkpoint_that_cannot_be_looked_into_is_one_line_before_spark_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str
+) -> None:
+    """And before any broker is contacted; here no server of its kind listens."""
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        f"name: x\nkafka: {{bootstrap.servers: 'localhost:1'}}\ncheckpoint: ftp://localhost:1/state\n{more}\n"
+    )
+
+    result = CliRunner().invoke(app, ["run", str(path)])
+
+    assert result.exit_code == ExitCode.FAILED
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "teacup")
+    assert line.startswith(
+        "DedupError: checkpoint 'ftp://localhost:1/state' cannot be looked into: ConnectionRefusedError"
+    )
+    assert "\n" not in line
+
+
+def test_the_main_of_spark_submit_has_the_same_exit_codes(bad_job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its arguments are the job file alone."""
+    assert submit.main([str(bad_job)]) == ExitCode.BAD_JOB_FILE
+    assert submit.main([]) == ExitCode.BAD_JOB_FILE
+    assert "usage: spark-submit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_job_has_a_schema_and_a_table_of_its_own(kind: str) -> None:
+    """And the help names it."""
+    schema = json.loads(CliRunner().invoke(app, ["schema", "--kind", kind]).stdout)
+    table = CliRunner().invoke(app, ["schema", "--kind", kind, "--table"])
+
+    assert kind in json.dumps(schema["properties"]["kind"])
+    assert table.exit_code == 0
+    assert f"`{kind}`" in table.stdout
+    assert kind in CliRunner().invoke(app, ["schema", "--help"]).stdout
+
+
+def test_schema_prints_json_or_a_table() -> None:
+    """For editors, and for readers."""
+    assert json.loads(CliRunner().invoke(app, ["schema"]).stdout)["title"] == "Teacup job file"
+    assert CliRunner().invoke(app, ["schema", "--table"]).stdout == markdown_table()
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    """Its name is not the command's: `teacup` on PyPI is another project."""
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"teacup {version('teacup-joins')}\n"
+
+
+def test_kafka_properties_in_a_file_of_their_own_have_one_value_each(tmp_path: Path) -> None:
+    """As in every other file; nothing is connected to."""
+    path = tmp_path / "kafka.yaml"
+    path.write_text("bootstrap.servers: 'localhost:1'\nsasl: {password: hunter2}\n")
+
+    result = CliRunner().invoke(
+        app, ["offsets", "at", "--topic", "t", "--time", "2026-01-01T00:00Z", "--kafka-config", str(path)]
+    )
+
+    assert result.exit_code == ExitCode.BAD_JOB_FILE
+    assert result.stderr == f"{path}: 1 error\n  sasl: give one value\n"

@@ -1,0 +1,130 @@
+"""`make demo-lookup`: it succeeds, leaves nothing behind, and tells a broken promise from a kept one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import psutil
+import pytest
+
+from deploy.dev.demoverdict import ROWS, judge
+
+PAUSED_FROM_MS, RESUMED_MS, AFTER_MS = 10_000, 20_000, 500
+DEADLINE_S = 480.0
+ENDED_WITHIN_S = 15.0
+
+
+def start(bootstrap: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """The demo, with its temporary files in the folder."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "deploy.dev.demo_lookup", *arguments],
+        env={**os.environ, "BOOTSTRAP": bootstrap, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_hear_ctrl_c,
+    )
+
+
+def _hear_ctrl_c() -> None:
+    """Even if these tests run in the background of a script, which ignores Ctrl-C and passes that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def parts_of(folder: Path) -> list[psutil.Process]:
+    """Every process with a file of the folder on its command line."""
+    return [
+        one
+        for one in psutil.process_iter(["cmdline"])
+        if any(str(folder) in word for word in one.info["cmdline"] or ())
+    ]
+
+
+def all_ended(folder: Path) -> bool:
+    """Spark's workers notice by themselves that their driver is gone."""
+    deadline = time.monotonic() + ENDED_WITHIN_S
+    while parts_of(folder):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(broker, tmp_path):
+    """Exit code 0 says that nothing was lost, duplicated, wrong or early; the table says it to people."""
+    demo = start(broker.bootstrap, tmp_path, "--flow", "2", "--pause", "4")
+
+    printed, _ = demo.communicate(timeout=DEADLINE_S)
+
+    assert demo.returncode == 0, printed
+    assert "every click has left once" in printed
+    assert all_ended(tmp_path)
+    assert not list(tmp_path.glob("teacup-demo-*"))
+
+
+def test_ctrl_c_stops_everything(broker, tmp_path):
+    """While the jobs are starting, which is when people lose patience."""
+    demo = start(broker.bootstrap, tmp_path)
+    deadline = time.monotonic() + DEADLINE_S
+    while not any("lookup.yaml" in " ".join(one.info["cmdline"]) for one in parts_of(tmp_path)):
+        assert time.monotonic() < deadline
+        assert demo.poll() is None, demo.communicate()[0]
+        time.sleep(0.05)
+
+    demo.send_signal(signal.SIGINT)
+    printed, _ = demo.communicate(timeout=DEADLINE_S)
+
+    assert demo.returncode == 130, printed
+    assert all_ended(tmp_path)
+
+
+def rows(*changed: dict[str, object]) -> pl.DataFrame:
+    """A click before the pause, one in it, one on nothing; `changed` ones replace those with their offset."""
+    one = {"partition": 0, "key": "ad-1", "right_key": "ad-1", "outcome": "matched"}
+    good = [
+        {**one, "offset": 0, "time": 5_000, "appended_ms": 7_000},
+        {**one, "offset": 1, "time": 12_000, "appended_ms": 21_000},
+        {**one, "offset": 2, "time": 22_000, "appended_ms": 23_000, "key": "ad-none-1"},
+    ]
+    good[2] |= {"right_key": None, "outcome": "unmatched"}
+    for row in changed:
+        good[row["offset"]] |= row
+    return pl.DataFrame(good).select(ROWS.names()).cast(ROWS)
+
+
+def verdict(found: pl.DataFrame, clicks: int = 3):
+    return judge(found, clicks, "ad-none-", AFTER_MS, PAUSED_FROM_MS, RESUMED_MS)
+
+
+def test_what_is_right_breaks_no_promise():
+    """And it says how long left was held."""
+    found = verdict(rows())
+
+    assert found.broken == []
+    assert (found.matched, found.unmatched, found.kept_back) == (2, 1, 1)
+    assert (found.paused_ms, found.held_ms, found.usual_ms, found.longest_ms) == (10_000, 11_000, 1_000, 9_000)
+
+
+@pytest.mark.parametrize(
+    ("found", "clicks", "message"),
+    [
+        (rows(), 4, "1 of 4 clicks are lost"),
+        (pl.concat([rows(), rows()[:1]]), 3, "1 rows are duplicates"),
+        (rows({"offset": 1, "outcome": "unmatched", "right_key": None}), 3, "1 rows are wrong"),
+        (rows({"offset": 1, "right_key": "ad-2"}), 3, "1 rows are wrong"),
+        (rows({"offset": 2, "outcome": "matched", "right_key": "ad-none-1"}), 3, "1 rows are wrong"),
+        (rows({"offset": 1, "appended_ms": 15_000}), 3, "1 rows went out before their impressions could be stored"),
+        (rows({"offset": 1, "time": 9_000, "appended_ms": 9_500}), 3, "no click was kept back"),
+    ],
+    ids=["lost", "duplicate", "false unmatched", "another's", "false match", "early", "pause not seen"],
+)
+def test_each_broken_promise_is_reported(found, clicks, message):
+    """In words, which make the exit code 1."""
+    assert any(line.startswith(message) for line in verdict(found, clicks).broken)

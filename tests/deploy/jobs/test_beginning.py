@@ -1,0 +1,298 @@
+"""`teacup run` on a checkpoint that does not fit the output: it says so before it has fenced anything."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections import Counter
+from contextlib import closing
+
+import pytest
+
+from deploy.jobs import durable
+from deploy.jobs.checkpoint import Checkpoint, CheckpointUnreadable
+from deploy.jobfile.load import load_job
+from joins.spec import JoinSpec, Side
+from joins.window.stage import ticket_digest
+from joins.window.state import Admission
+from joins.window.ticket import Ticket
+from kafkaio.delivery import TransactionalWriter
+from kafkaio.errors import Fenced
+from kafkaio.exitcode import ExitCode
+from kafkaio.fenced import OutputBucket
+from kafkaio.receipt import Receipt
+from kafkaio.receiptgroup import read_receipt
+from sparkio.checkpoint import ends_in
+from tests.deploy.jobprocess import JobProcess, records
+from tests.joins.spark import Put, produce
+
+START_MS = 1_700_000_000_000
+TAKE_OVER = (sys.executable, "-m", "deploy.cli", "run", "--take-over")
+
+
+@pytest.fixture
+def kafka(broker):
+    return {"bootstrap.servers": broker.bootstrap}
+
+
+@pytest.fixture
+def job(kafka, topic_factory, tmp_path):
+    """`job(**changes)`: a job file's content over new topics of two partitions."""
+
+    def make(**changes):
+        topics = {name: topic_factory(2, prefix=name) for name in ("left", "right", "out")}
+        return {
+            "name": topics["out"],
+            "kind": "window-join",
+            "kafka": kafka,
+            "left": {"topic": topics["left"], "disorder": "0s"},
+            "right": {"topic": topics["right"], "disorder": "0s"},
+            "join": {"before": "2s"},
+            "output": {"topic": topics["out"]},
+            "trigger": "available_now",
+            "records_per_batch": 100,
+            "checkpoint": str(tmp_path / "checkpoint"),
+            "window_folder": str(tmp_path / "windows"),
+            "spark": {"master": "local[2]"},
+            **changes,
+        }
+
+    return make
+
+
+def fill(kafka, job, begin, end):
+    """Left and right records, one of each per second."""
+    for side, ms in (("left", 500), ("right", 0)):
+        puts = [Put(i % 2, b"%d" % (i % 10), START_MS + i * 1_000 + ms, b"%d" % i) for i in range(begin, end)]
+        produce(kafka, job[side]["topic"], puts)
+
+
+def lefts(kafka, job):
+    """How often each left record appears in the output."""
+    return Counter(r["headers"]["teacup.left"] for r in records(kafka, job["output"]["topic"]))
+
+
+def each_once(count):
+    return Counter({f"{i % 2}:{i // 2}": 1 for i in range(count)})
+
+
+def newest(checkpoint):
+    """The file of the newest plan."""
+    return max((p for p in (checkpoint / "offsets").iterdir() if p.name.isdecimal()), key=lambda p: int(p.name))
+
+
+def delivered(kafka, job):
+    """The newest batch that has a receipt; batches without rows leave none."""
+    buckets = [OutputBucket(job["name"], number, job["output"]["topic"]) for number in (0, 1)]
+    return max(read_receipt(kafka, bucket)[0].number for bucket in buckets)
+
+
+def lose(checkpoint, number, *logs):
+    """What a power failure may do: in these logs of Spark the files of this batch and later ones are gone.
+
+    Returns the folder to which they are moved.
+    """
+    kept = checkpoint.with_name("kept")
+    while number_in(newest(checkpoint)) >= number:
+        batch = newest(checkpoint).name
+        for log in logs:
+            for name in (batch, f".{batch}.crc"):
+                if (checkpoint / log / name).exists():
+                    (kept / log).mkdir(parents=True, exist_ok=True)
+                    shutil.move(checkpoint / log / name, kept / log / name)
+        if "offsets" not in logs:
+            break
+    return kept
+
+
+def number_in(plan):
+    """The number of a plan's batch."""
+    (end,) = ends_in(plan.read_text())
+    return json.loads(end)["number"]
+
+
+def test_a_power_loss_that_took_the_newest_plan_stops_the_job_and_costs_nothing(kafka, job, tmp_path):
+    """More records came meanwhile: the batch with the same number would differ, and used to be skipped as done."""
+    content, checkpoint = job(), tmp_path / "checkpoint"
+    fill(kafka, content, 0, 200)
+    first = JobProcess(tmp_path, content)
+    assert first.ended() == ExitCode.DONE, first.logged()
+    before = lefts(kafka, content)
+    kept = lose(checkpoint, delivered(kafka, content), "offsets", "commits")
+    fill(kafka, content, 200, 240)
+
+    stopped = JobProcess(tmp_path, content)
+    assert stopped.ended() == ExitCode.CHECKPOINT, stopped.logged()
+    last = stopped.logged().strip().splitlines()[-1]
+    after_stop = lefts(kafka, content)
+    shutil.copytree(kept, checkpoint, dirs_exist_ok=True)
+    again = JobProcess(tmp_path, content)
+
+    assert again.ended() == ExitCode.DONE, again.logged()
+    assert "Put the checkpoint's newest files" in last
+    assert "--take-over" in last
+    assert after_stop == before
+    assert lefts(kafka, content) == each_once(240)
+
+
+@pytest.mark.slow
+def test_a_power_loss_that_took_only_the_commit_costs_nothing(kafka, job, tmp_path):
+    """The plan is on the disk before its batch runs: the batch runs again, and finds its receipts."""
+    content = job()
+    fill(kafka, content, 0, 200)
+    assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
+    lose(tmp_path / "checkpoint", 0, "commits")
+    fill(kafka, content, 200, 240)
+
+    again = JobProcess(tmp_path, content)
+
+    assert again.ended() == ExitCode.DONE, again.logged()
+    assert lefts(kafka, content) == each_once(240)
+
+
+def test_a_plan_that_is_not_the_one_that_was_delivered_stops_the_job(kafka, job, tmp_path):
+    """As when a checkpoint was copied, and both copies planned a batch with this number."""
+    content, checkpoint = job(), tmp_path / "checkpoint"
+    fill(kafka, content, 0, 200)
+    assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
+    lose(checkpoint, delivered(kafka, content) + 1, "offsets", "commits")
+    plan = newest(checkpoint)
+    plan.write_text(re.sub(r'"listed_ms": ?(\d+)', lambda at: f'"listed_ms":{int(at[1]) - 1}', plan.read_text()))
+
+    stopped = JobProcess(tmp_path, content)
+
+    assert stopped.ended() == ExitCode.CHECKPOINT
+    assert "rows of another batch" in stopped.logged()
+    assert lefts(kafka, content) == each_once(200)
+
+
+def test_a_second_start_on_another_checkpoint_leaves_the_running_job_alone(kafka, job, tmp_path):
+    """From a laptop, or by a typo in the path: it used to fence the production job and write everything again."""
+    content = job(trigger={"every": "100ms"})
+    fill(kafka, content, 0, 100)
+    running = JobProcess(tmp_path, content)
+    running.until(lambda: sum(lefts(kafka, content).values()) > 50, "some rows are out")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    second = JobProcess(elsewhere, {**content, "checkpoint": str(elsewhere / "checkpoint")})
+
+    assert second.ended() == ExitCode.OUTPUT_TAKEN, second.logged()
+    assert "may still run" in second.logged()
+    assert "--take-over" in second.logged()
+    fill(kafka, content, 100, 140)
+    running.until(lambda: len(lefts(kafka, content)) == 140, "the first job goes on")
+    assert running.stop() == ExitCode.DONE
+    assert lefts(kafka, content) == each_once(140)
+    assert "took over" not in running.logged()
+
+
+@pytest.mark.slow
+def test_a_new_checkpoint_that_takes_over_ends_the_old_one_for_good(kafka, job, tmp_path):
+    """At the request of an operator who starts over at a time; also while the old job still runs."""
+    content = job(trigger={"every": "100ms"})
+    fill(kafka, content, 0, 100)
+    old = JobProcess(tmp_path, content)
+    old.until(lambda: len(lefts(kafka, content)) == 100, "all rows are out")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    replaced = {**content, "checkpoint": str(elsewhere / "checkpoint"), "trigger": "available_now", "start": "latest"}
+
+    new = JobProcess(elsewhere, replaced, TAKE_OVER)
+    assert new.ended() == ExitCode.DONE, new.logged()
+    fill(kafka, content, 100, 140)
+    assert old.ended() == ExitCode.OUTPUT_TAKEN, old.logged()
+    again = JobProcess(tmp_path, content)
+    assert again.ended() == ExitCode.OUTPUT_TAKEN
+    goes_on = JobProcess(elsewhere, replaced)
+
+    assert goes_on.ended() == ExitCode.DONE, goes_on.logged()
+    assert "was taken over by a job of this name on another checkpoint" in again.logged()
+    assert lefts(kafka, content) == each_once(140)
+
+
+def test_the_driver_and_the_tasks_agree_on_the_digest(kafka, job, tmp_path):
+    """Otherwise no job could be restarted. The receipts are those that tasks have left."""
+    content = job()
+    fill(kafka, content, 0, 50)
+    assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
+    made = load_job(tmp_path / "job.yaml")
+    admission = Checkpoint(content["checkpoint"]).planned(made.spec)
+
+    delivered = []
+    for ticket in Ticket.all_of(admission):
+        bucket = OutputBucket(content["name"], ticket.bucket.number, content["output"]["topic"])
+        receipt, _ = read_receipt(kafka, bucket)
+        if receipt.number == admission.number:
+            delivered.append(receipt.digest == ticket_digest(ticket, made.spec))
+
+    assert delivered
+    assert all(delivered)
+
+
+@pytest.mark.slow
+def test_an_attempt_of_an_old_checkpoint_finds_the_claim_of_the_new_one(kafka, job, tmp_path):
+    """Its first batch would have overwritten the new receipt, and the new job could not have gone on."""
+    content = job()
+    fill(kafka, content, 0, 20)
+    assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
+    bucket = OutputBucket(content["name"], 0, content["output"]["topic"])
+
+    with closing(TransactionalWriter(kafka, bucket)) as old:
+        old.write(bucket.topic, None, [b"late"], None, [0])
+        elsewhere = {**content, "checkpoint": str(tmp_path / "other"), "start": "latest"}
+        assert JobProcess(tmp_path, elsewhere, TAKE_OVER).ended() == ExitCode.DONE
+        with pytest.raises(Fenced):
+            old.commit(Receipt("old", 1, "d", 1, True), {bucket.topic: 1})
+
+    assert read_receipt(kafka, bucket)[0].generation == Checkpoint(str(tmp_path / "other")).generation()
+
+
+def test_a_plan_that_was_cut_off_is_named(job, tmp_path):
+    """As a power failure leaves it."""
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "7").write_text("")
+
+    with pytest.raises(CheckpointUnreadable, match=r"`offsets/7` is cut off.*Remove it, and `commits/7`"):
+        Checkpoint(str(tmp_path / "checkpoint")).planned(None)
+
+
+@pytest.mark.parametrize("plan", ["v1\n{}\n%s", "v2\n{}\nsource:%s"])
+def test_the_newest_plan_is_read_from_both_versions_of_the_offset_log(tmp_path, plan):
+    """Spark 4 writes either of them."""
+    spec = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
+    admission = Admission("generation", 3, 1, 0, 1, spec.identity(), {"left": ("id", 0)})
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "4").write_text(plan % json.dumps(admission.to_json()))
+
+    assert Checkpoint(str(tmp_path)).planned(spec) == admission
+
+
+def test_the_generation_of_a_new_checkpoint_stays(tmp_path):
+    """A start that dies before its first plan is continued."""
+    location = f"file://{tmp_path}/checkpoint"
+
+    assert Checkpoint(location).generation() == Checkpoint(str(tmp_path / "checkpoint")).generation()
+
+
+def test_a_checkpoint_without_a_driver_says_what_to_install():
+    """Receipts are compared with it."""
+    with pytest.raises(CheckpointUnreadable, match=r"nosuch.*install the fsspec driver"):
+        Checkpoint("nosuch://host/checkpoint")
+
+
+def test_a_plan_is_on_the_disk_before_its_batch_runs(kafka, job, tmp_path, monkeypatch):
+    """The file and the folders that lead to it. Whether the disk keeps its promise cannot be tested here."""
+    synced, really = [], durable.sync
+    monkeypatch.setattr(durable, "sync", lambda path: (synced.append(path), really(path)))
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets" / "3").write_text("v1")
+
+    durable.sync_plan(f"file:{checkpoint}", 3)
+    durable.sync_plan("hdfs://host/checkpoint", 3)
+
+    assert synced == [checkpoint / "offsets" / "3", checkpoint / "offsets", checkpoint]

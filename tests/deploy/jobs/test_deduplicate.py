@@ -1,0 +1,247 @@
+"""`deduplicate:` in a window join's job file: at-least-once output, killed and restarted, holds nothing twice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import polars as pl
+import pytest
+import yaml
+from confluent_kafka.admin import NewTopic
+
+from dedup.batchtag import BatchTag
+from dedup.replayrange import ReplayRange
+from dedup.states import Attempt
+from deploy.output import sink
+from deploy.jobfile.load import load_job
+from deploy.jobs.join import deduplication
+from kafkaio.exitcode import ExitCode
+from settings.errors import SettingsInvalid
+from tests.deploy.jobprocess import JobProcess, forget_last_commit, records, uncommitted
+from tests.deploy.output.test_sink import rows_about, ticket_with
+from tests.joins.spark import Put, produce
+
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def kafka(broker):
+    return {"bootstrap.servers": broker.bootstrap}
+
+
+@pytest.fixture
+def job(kafka, topic_factory, tmp_path):
+    """A job file's content over new topics, with many small batches."""
+
+    def make(**output):
+        topics = {name: topic_factory(2, prefix=name) for name in ("left", "right", "out")}
+        return {
+            "name": topics["out"],
+            "kind": "window-join",
+            "kafka": kafka,
+            "left": {"topic": topics["left"], "disorder": "0s"},
+            "right": {"topic": topics["right"], "disorder": "0s"},
+            "join": {"before": "2s"},
+            "output": {
+                "topic": topics["out"],
+                "delivery": "at-least-once",
+                "deduplicate": {"quiet": "100ms"},
+                "kafka": {"delivery.timeout.ms": 2_000},
+                **output,
+            },
+            "trigger": {"every": "0s"},
+            "records_per_batch": 300,
+            "checkpoint": str(tmp_path / "checkpoint"),
+            "window_folder": str(tmp_path / "windows"),
+            "spark": {"master": "local[2]"},
+        }
+
+    return make
+
+
+def fill(kafka, content, count):
+    produce(kafka, content["left"]["topic"], [Put(i % 2, b"%d" % (i % 10), START_MS + i * 100) for i in range(count)])
+    produce(kafka, content["right"]["topic"], [Put(i % 2, b"%d" % (i % 10), START_MS + i * 100) for i in range(count)])
+
+
+def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
+    """kill -9 while batches run, then a restart: the current batch runs again, what it wrote before is dropped."""
+    content = job()
+    fill(kafka, content, 4_000)
+    first = JobProcess(tmp_path, content)
+    first.until(lambda: sum(line["read"]["left"] for line in first.lines) > 1_000, "a thousand records are through")
+    first.kill()
+    # As if killed between the brokers' acknowledgement and Spark's commit: the worst case, and deterministic.
+    if not uncommitted(tmp_path / "checkpoint"):
+        forget_last_commit(tmp_path / "checkpoint")
+
+    second = JobProcess(tmp_path, {**content, "trigger": "available_now"})
+    code = second.ended()
+
+    assert code == ExitCode.DONE, second.logged()
+    seen = Counter(record["headers"]["teacup.left"] for record in records(kafka, content["output"]["topic"]))
+    assert set(seen) == {f"{p}:{i}" for p in (0, 1) for i in range(2_000)}
+    assert set(seen.values()) == {1}
+    logged = [line for line in second.logged().splitlines() if '"event": "deduplicator"' in line]
+    changes = [change for line in second.lines for change in line["deduplicator"].get("changes", ())]
+    for reason in ("driver_restart", "quiet"):
+        assert any(f'"{reason}"' in line for line in logged)
+        assert any(change["reason"] == reason for change in changes)
+    assert sum(line["deduplicator"].get("loaded", 0) for line in second.lines) > 0
+    assert first.lines[0]["deduplicator"] == {}
+
+
+def recreated(admin, *topics):
+    """Deleted and recreated under the same names, with offsets from 0."""
+    for topic in topics:
+        admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
+        admin.create_topics([NewTopic(topic, 2, 1)], operation_timeout=30)[topic].result(60)
+
+
+def test_recreated_source_topics_lose_no_rows(kafka, admin, job, tmp_path):
+    """Same names, offsets and times, a new checkpoint, the same output, one kill: the rows already in the output are
+    different ones. No new row is mistaken for them, and what was written before the kill is not repeated."""
+    content = job()
+    fill(kafka, content, 400)
+    assert JobProcess(tmp_path, {**content, "trigger": "available_now"}).ended() == ExitCode.DONE
+    recreated(admin, content["left"]["topic"], content["right"]["topic"])
+    fill(kafka, content, 2_000)
+    content = {**content, "checkpoint": str(tmp_path / "new"), "records_per_batch": 100}
+    killed = JobProcess(tmp_path, content)
+    killed.until(lambda: sum(line["read"]["left"] for line in killed.lines) > 300, "some hundred records are through")
+    killed.kill()
+    if not uncommitted(tmp_path / "new"):
+        forget_last_commit(tmp_path / "new")
+
+    last = JobProcess(tmp_path, {**content, "records_per_batch": 300, "trigger": "available_now"})
+    code = last.ended()
+
+    assert code == ExitCode.DONE, last.logged()
+    rows = [record["headers"] for record in records(kafka, content["output"]["topic"])]
+    origins = [BatchTag.parse(row["teacup.batch"].encode()).origin for row in rows]
+    counts = Counter((origin, row["teacup.left"]) for origin, row in zip(origins, rows, strict=True))
+    assert set(counts.values()) == {1}
+    assert sorted(Counter(origins).values()) == [400, 2_000]
+    assert sum(line["deduplicator"].get("loaded", 0) for line in last.lines) > 0
+
+
+BY_EXPRESSION = {
+    "deduplicate": {"quiet": "100ms", "expression": "concat(left_partition, '/', left_offset)"},
+    "select": {"key": "key", "value": "outcome"},
+}
+
+
+@pytest.mark.slow
+def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
+    """Its commit is removed, so that the next start runs it again; rows are identified by an expression."""
+    content = {**job(**BY_EXPRESSION), "trigger": "available_now", "records_per_batch": 1_000_000}
+    fill(kafka, content, 400)
+    assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
+    forget_last_commit(tmp_path / "checkpoint")
+
+    again = JobProcess(tmp_path, content)
+    code = again.ended()
+
+    assert code == ExitCode.DONE, again.logged()
+    assert sum(line["deduplicator"].get("dropped", 0) for line in again.lines) == 400
+    seen = Counter(record["headers"]["teacup.left"] for record in records(kafka, content["output"]["topic"]))
+    assert len(seen) == 400
+    assert set(seen.values()) == {1}
+
+
+@pytest.mark.parametrize(("policy", "rights"), [("nearest", [None]), ("all", [None, "0:9"])])
+def test_a_replay_that_finds_another_right_record(kafka, job, tmp_path, monkeypatch, policy, rights):
+    """A lookup join's row went out unmatched, and in the replay right has come: if left has one row, it is the same."""
+    path, content = tmp_path / "job.yaml", job()
+    path.write_text(yaml.safe_dump({**content, "join": {"before": "2s", "policy": policy}}))
+    made = load_job(path)
+    monkeypatch.setattr(sink, "current_attempt", lambda: Attempt(0))
+    again = replace(deduplication(made), replay=ReplayRange(last_batch=0, run=f"again-{made.spec.name}"))
+    alone = rows_about([5])
+    matched = alone.with_columns(
+        pl.lit("matched").alias("outcome"),
+        pl.lit(0).cast(alone.schema["right_partition"]).alias("right_partition"),
+        pl.lit(9).cast(alone.schema["right_offset"]).alias("right_offset"),
+    )
+
+    for rows, setup in ((alone, deduplication(made)), (matched, again)):
+        list(sink.deliver_stage(made.spec, made.output, setup)(ticket_with(rows, 1, 1)))
+
+    found = [record["headers"] for record in records(kafka, content["output"]["topic"])]
+    assert [one["teacup.left"] for one in found] == ["0:5"] * len(rights)
+    assert [one.get("teacup.right") for one in found] == rights
+
+
+@pytest.mark.parametrize("other", [{"name": "other"}, {"generation": "other"}, {"number": 1}])
+def test_only_rows_of_the_batch_itself_are_duplicates(kafka, job, tmp_path, monkeypatch, other):
+    """Rows of a backfill or another job, of another checkpoint, or of an earlier batch are in the output with the same
+    positions and times: a batch that runs again drops its own rows, and no others."""
+    path, content = tmp_path / "job.yaml", job()
+    rows, mine = rows_about(list(range(10))), {"name": content["name"], "generation": "g", "number": 2}
+
+    def deduplicated(some, name, generation, number, last_batch=None):
+        path.write_text(yaml.safe_dump({**content, "name": name}))
+        made = load_job(path)
+        monkeypatch.setattr(sink, "current_attempt", lambda: Attempt(2))
+        replay = ReplayRange(last_batch, run=f"{name}-{generation}-{number}-{last_batch}")
+        stage = sink.deliver_stage(made.spec, made.output, replace(deduplication(made), replay=replay))
+        (summary,) = stage(ticket_with(some, len(some), len(some), generation=generation, number=number))
+        return json.loads(summary.column("summary")[0].as_py())["deduplicator"]
+
+    deduplicated(rows, **{**mine, **other})
+    deduplicated(rows[:4], **mine)  # as far as it got before its driver was killed
+    summary = deduplicated(rows, **mine, last_batch=2)
+
+    assert (summary["loaded"], summary["foreign"], summary["dropped"]) == (4, 10, 4)
+    tags = Counter(record["headers"]["teacup.batch"] for record in records(kafka, content["output"]["topic"]))
+    assert list(tags.values()) == [10, 10]
+
+
+@pytest.mark.parametrize(("left_since_ms", "loaded"), [(START_MS, 2), (None, 3)])
+def test_a_late_retry_loads_what_its_batch_can_have_written(
+    kafka, job, tmp_path, monkeypatch, caplog, left_since_ms, loaded
+):
+    """Two hours of output precede it: the ticket says that left is past them, if it knows. Of the rest, twice a
+    batch's records are searched, whatever their times."""
+    path, content = tmp_path / "job.yaml", {**job(), "records_per_batch": 1}
+    path.write_text(yaml.safe_dump(content))
+    made, hour_ms = load_job(path), 3_600_000
+    older = [rows_about([i]).with_columns(left_time=pl.lit(START_MS - (2 - i) * hour_ms)) for i in range(2)]
+    rows = rows_about([2])
+    monkeypatch.setattr(sink, "current_attempt", lambda: Attempt(8))
+    for one in (*older, rows):
+        list(sink.deliver_stage(made.spec, made.output, deduplication(made))(ticket_with(one, 1, 1)))
+    monkeypatch.setattr(sink, "current_attempt", lambda: Attempt(9, task=1))
+
+    retry = sink.deliver_stage(made.spec, made.output, deduplication(made))
+    (batch,) = retry(ticket_with(rows, 1, 1, left_since_ms))
+
+    summary = json.loads(batch.column("summary")[0].as_py())["deduplicator"]
+    assert (summary["loaded"], summary["dropped"]) == (loaded, 1)  # all three are of one batch here
+    assert f"recent results of {made.output.topic}: {loaded} records" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ({"delivery": "exactly-once"}, "output.deduplicate: is for delivery: at-least-once"),
+        ({"deduplicate": {"header": "id"}}, "output.deduplicate: 'id' is not one of select.headers"),
+        ({"deduplicate": {"expression": "key"}}, "output.deduplicate: an expression needs select"),
+        (
+            {"select": {"key": "key", "value": "key", "headers": {"teacup.left": "key"}}},
+            "names that begin with 'teacup.'",
+        ),
+        ({"deduplicate": {"limit": 0}}, "output.deduplicate.limit: 0 is not allowed"),
+    ],
+)
+def test_what_cannot_work_is_refused(job, tmp_path, output, message):
+    """Before anything connects."""
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(job(**output)))
+
+    with pytest.raises(SettingsInvalid) as error:
+        load_job(path)
+
+    assert message in str(error.value)

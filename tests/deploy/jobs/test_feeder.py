@@ -1,0 +1,109 @@
+"""The job file of a feeder, what its line says, and `teacup run` of one."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.jobs.accounts import AccountsDiffer
+from deploy.jobs.feeder import gathered
+from deploy.jobs.job import FeederJob
+from deploy.jobfile.load import load_job
+from kafkaio.exitcode import ExitCode
+from kafkaio.groups import GroupOffsets
+from kafkaio.now import wall_ms
+from settings.errors import SettingsInvalid
+from tests.deploy.jobprocess import JobProcess
+from tests.joins.spark import Put, produce
+from tests.storage.storage_process import TOKEN, server_process
+
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "feeder.yaml"
+
+
+def test_the_example_is_a_feeder() -> None:
+    """As it is shipped."""
+    job = load_job(EXAMPLE, {})
+
+    assert isinstance(job, FeederJob)
+    assert (job.spec.right.topic, job.spec.storage.unreachable_for_s) == ("impressions", 300)
+
+
+def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
+    """By its key."""
+    document = yaml.safe_load(EXAMPLE.read_text())
+    document["storage"] |= {"items_per_request": 0, "key": 1}
+    document["topics"]["dead_letter"] = document["right"]["topic"]
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
+
+    with pytest.raises(SettingsInvalid) as raised:
+        load_job(tmp_path / "job.yaml", {})
+
+    assert {one.partition(":")[0] for one in raised.value.problems} == {
+        "storage.items_per_request",
+        "storage.key",
+        "topics.dead_letter",
+    }
+
+
+def test_the_line_adds_partitions_up_and_names_what_is_rare_only_where_it_happened() -> None:
+    """One line per batch."""
+    one: dict[str, Any] = {
+        "number": 4,
+        "partition": 0,
+        "parts": 2,
+        "read": 10,
+        "stored": 8,
+        "conflict": 0,
+        "null_key": 1,
+        "expired": 0,
+        "late": 0,
+    }
+    one |= {"dead": {"rejected": 1}, "disorder_ms": 5, "newest_ms": 1_000}
+    report = gathered([one, {**one, "partition": 1, "newest_ms": 3_000}], 0.5, 4_000)
+
+    assert (report.records, report.newest_ms, report.behind_ms) == (20, 3_000, 3_000)
+    assert report.usual() == [
+        "batch 4",
+        "read 20",
+        "40/s",
+        "stored 16",
+        "newest 1970-01-01T00:00:03.000Z",
+        "behind 3.0 s",
+    ]
+    assert report.rare() == ["without key 2", "dead letters (rejected) 2"]
+    with pytest.raises(AccountsDiffer, match=r"\[0\], and 2 were expected"):
+        gathered([one], 0.5, 4_000)
+
+
+def test_a_feeder_runs_and_stops_cleanly_and_a_wiped_store_ends_it(
+    broker: Any, topic_factory: Any, tmp_path: Path
+) -> None:
+    """As a process, on a real broker and store; a wiped store is exit code 5, with the remedy."""
+    kafka, topic = {"bootstrap.servers": broker.bootstrap}, topic_factory(1)
+    now_ms = wall_ms()
+    produce(kafka, topic, [Put(0, b"k%d" % i, now_ms) for i in range(5)])
+    namespaces = [{"name": "right", "retention_ms": 3_600_000}]
+    job = {
+        "name": f"feeder-{topic}",
+        "kind": "feeder",
+        "kafka": kafka,
+        "right": {"topic": topic},
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+
+    with server_process(tmp_path / "store", namespaces=namespaces) as (_, url):
+        job["storage"] = {"url": url, "namespace": "right", "token": TOKEN}
+        process = JobProcess(tmp_path, job)
+        process.until(lambda: sum(line["stored"] for line in process.lines) == 5, "all is stored")
+        with closing(GroupOffsets(job["name"], kafka)) as group:  # no next batch follows
+            process.until(lambda: group.read([(topic, 0)]) == {(topic, 0): 5}, "the collector can see it")
+        assert process.stop() == ExitCode.DONE
+    with server_process(tmp_path / "wiped", namespaces=namespaces) as (_, url):
+        job["storage"] = {"url": url, "namespace": "right", "token": TOKEN}
+        process = JobProcess(tmp_path, job)
+        assert process.ended() == ExitCode.CHECKPOINT
+        assert "feed again with a new checkpoint" in process.logged()

@@ -1,0 +1,104 @@
+"""What is reported about a failed query."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from unittest.mock import Mock
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from deploy.jobs.accounts import AccountsDiffer
+from deploy.jobs.query import committed, failed, summaries_of
+from joins.errors import DelayUnreachable
+from kafkaio.errors import OffsetOutOfRange
+from kafkaio.exitcode import ExitCode
+from sparkio.crossing import crossing
+
+SPARKS = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):
+  File "clientserver.py", line 644, in _call_proxy
+pyspark.errors.PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "sink.py", line 72, in deliver
+{error}
+ SQLSTATE: 39000 SQLSTATE: XXKST
+\tat py4j.Protocol.getReturnValue(Protocol.java:476)
+\t... 34 more
+=== Streaming Query ===
+Current Committed Offsets: {{}}
+"""
+
+
+def test_of_an_unknown_error_the_last_python_traceback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the JVM's stacks nor the plan."""
+    with caplog.at_level(logging.ERROR):
+        code = failed(StreamingQueryException(SPARKS.format(error="ZeroDivisionError: division by zero")))
+
+    assert code == ExitCode.FAILED
+    assert caplog.messages == [
+        "the query failed: Traceback (most recent call last):\n"
+        '  File "sink.py", line 72, in deliver\n'
+        "ZeroDivisionError: division by zero"
+    ]
+
+
+def test_of_an_error_of_ours_its_message_is_logged_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever surrounds it; its class says with which exit code."""
+    with pytest.raises(OffsetOutOfRange) as raised, crossing():
+        raise OffsetOutOfRange("clicks", 3, 5, 8, 20)
+    text = "".join(traceback.format_exception(raised.value))
+    with caplog.at_level(logging.ERROR):
+        code = failed(StreamingQueryException(SPARKS.format(error=text)))
+
+    assert code == ExitCode.DATA_LOSS
+    (message,) = caplog.messages
+    assert message.startswith("OffsetOutOfRange: offset 5 of clicks-3 is not in the log, which holds [8, 20)")
+
+
+def test_an_error_raised_before_the_query_starts_has_the_same_code() -> None:
+    """It is raised itself, not as text in an error of Spark's."""
+    assert failed(DelayUnreachable("no answer")) == ExitCode.UNREACHABLE
+
+
+def test_a_defect_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody has to find it."""
+    with pytest.raises(ZeroDivisionError) as raised:
+        1 / 0  # noqa: B018
+
+    with caplog.at_level(logging.ERROR):
+        assert failed(raised.value) == ExitCode.FAILED
+
+    assert "ZeroDivisionError" in caplog.text
+    assert "1 / 0" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("message", "available", "last", "over"),
+    [
+        ("Waiting for data to arrive", False, 7, True),
+        ("Waiting for data to arrive", False, 6, False),
+        ("Getting offsets from the tickets", False, 7, True),
+        ("Writing offsets to log", False, 7, False),
+        ("Processing new data", True, 7, False),
+        ("Processing new data", False, 7, False),
+    ],
+)
+def test_a_batch_that_is_planned_is_under_way(message: str, available: bool, last: int, over: bool) -> None:
+    """Stopped while its offsets are being written, it would be left for the next start."""
+    query = Mock(status={"message": message, "isDataAvailable": available}, lastProgress={"batchId": last})
+
+    assert committed(query, [7]) == over
+
+
+def test_a_batch_is_without_summaries_only_where_it_has_no_tasks(spark: SparkSession) -> None:
+    """If there were tasks and none reports anything, their results are lost; an empty batch has no tasks."""
+    lost = spark.range(0, 3, 1, 3).mapInArrow(lambda batches: (), "summary string")
+    frame = spark.range(0, 3, 1, 3).selectExpr("concat('{\"bucket\": ', id, '}') as summary")
+    nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), "summary string")
+
+    with pytest.raises(AccountsDiffer, match=r"\[\], and 3 were expected"):
+        summaries_of(lost)
+    assert summaries_of(frame) == [{"bucket": i} for i in range(3)]
+    assert summaries_of(nothing) == []

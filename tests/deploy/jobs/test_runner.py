@@ -1,0 +1,73 @@
+"""The parts of the runner that need no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from unittest.mock import Mock
+
+from deploy.jobs.runner import CommittedPositions
+from kafkaio.errors import KafkaUnavailable
+
+
+def progress(batch_id: int, end: Mapping[str, Any] | None) -> dict[str, Any]:
+    """As Spark reports it; an end that is not known yet is null."""
+    return {"batchId": batch_id, "sources": [{"endOffset": end}]}
+
+
+def positions(committed: list[Mapping[str, Any]]) -> tuple[CommittedPositions, Mock]:
+    """Of a job whose commits are noted."""
+    query = Mock(recentProgress=[])
+    return CommittedPositions(Mock(commit=committed.append), query), query
+
+
+def test_a_batch_that_takes_long_after_a_pause_is_committed() -> None:
+    """During the pause Spark has reported the number of the batch that comes next, with the end of the one before."""
+    committed: list[Mapping[str, Any]] = []
+    of, query = positions(committed)
+    query.recentProgress = [progress(4, {"number": 4}), progress(5, {"number": 4})]
+    for _ in range(3):
+        of.commit_when_idle()
+    query.recentProgress = [*query.recentProgress, progress(5, {"number": 5})]
+    for _ in range(3):
+        of.commit_when_idle()
+
+    assert committed == [{"number": 4}, {"number": 5}]
+
+
+def test_positions_are_committed_only_when_nothing_follows_and_at_the_end() -> None:
+    """The next batch commits those of the one before."""
+    committed: list[Mapping[str, Any]] = []
+    of, query = positions(committed)
+    for number in range(3):
+        query.recentProgress = [progress(number, {"number": number})]
+        of.commit_when_idle()
+    assert committed == []
+
+    of.commit()
+
+    assert committed == [{"number": 2}]
+
+
+def test_a_commit_that_failed_is_tried_again() -> None:
+    """The broker was unreachable."""
+    of, query = positions([])
+    kind = Mock(commit=Mock(side_effect=[KafkaUnavailable("no answer"), None]))
+    of = CommittedPositions(kind, query)
+    query.recentProgress = [progress(0, {"number": 0})]
+    for _ in range(5):
+        of.commit_when_idle()
+
+    assert kind.commit.call_count == 2
+
+
+def test_before_the_first_batch_there_is_nothing_to_commit() -> None:
+    """Spark has reported nothing, or an end that it does not know."""
+    committed: list[Mapping[str, Any]] = []
+    of, query = positions(committed)
+    of.commit()
+    query.recentProgress = [progress(0, None)]
+    of.commit()
+
+    assert committed == []
+    assert of.newest() == {}

@@ -1,0 +1,105 @@
+"""A job is stopped cleanly at any moment, and leaves no process behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kafkaio.exitcode import ExitCode
+from tests.support.leftovers import kill_session, kill_session_with_us, of_session
+
+HOSTILE = {"deploy/__init__.py": "raise SystemExit('not ours')", "grp.py": "raise SystemExit('not ours')"}
+"""What the folder of a user may hold, whose names are also those of our package and of a module of Python's."""
+
+START = "import deploy.cli.command; deploy.cli.command.main()"
+"""As the console script does it: unlike `-m`, it looks for no module in the current folder."""
+
+WITHIN_S = 120.0
+
+
+@pytest.fixture
+def job_file(broker, topic_factory, tmp_path):
+    """A job that waits for records, in a folder with files that are not ours."""
+    for name, content in HOSTILE.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    job = {
+        "name": f"stopped-{tmp_path.name}",
+        "kind": "window-join",
+        "kafka": {"bootstrap.servers": broker.bootstrap},
+        "left": {"topic": topic_factory(prefix="left")},
+        "right": {"topic": topic_factory(prefix="right")},
+        "join": {"before": "1s"},
+        "output": {"topic": topic_factory(prefix="out")},
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "spark": {"master": "local[2]"},
+    }
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(job))
+    return path
+
+
+def started(path: Path) -> subprocess.Popen[str]:
+    """The job, once it catches signals."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", START, "run", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=path.parent,
+        start_new_session=True,
+    )
+    kill_session_with_us(process.pid)
+    while not catches(process.pid, signal.SIGTERM):
+        assert process.poll() is None, process.communicate()
+    return process
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for this signal."""
+    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def stopped(path: Path, after_s: float, number: int, *, group: bool) -> None:
+    """Starts the job, signals it after a while, and checks its end."""
+    process = started(path)
+    time.sleep(after_s)
+    (os.killpg if group else os.kill)(process.pid, number)
+    try:
+        out, errors = process.communicate(timeout=WITHIN_S)
+    finally:
+        left = list(of_session(process.pid))
+        kill_session(process.pid)
+
+    message = f"{signal.Signals(number).name} after {after_s:.2f} s:\n{out}\n{errors}"
+    assert process.returncode == ExitCode.DONE, message
+    assert left == [], message
+    assert "Traceback" not in errors, message
+    assert "Exception" not in errors, message
+    assert len(errors.splitlines()) <= 3, message
+
+
+@pytest.mark.parametrize(
+    ("after_s", "number", "group"),
+    [(0.0, signal.SIGINT, True), (2.5, signal.SIGTERM, True), (5.0, signal.SIGINT, False), (9.0, signal.SIGTERM, True)],
+)
+def test_a_signal_while_the_job_starts_or_runs_ends_it_cleanly(job_file, after_s, number, group):
+    """In a folder with a package `deploy` and a module `grp` of its own."""
+    stopped(job_file, after_s, number, group=group)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("group", [False, True])
+def test_at_twenty_moments(job_file, number, group):
+    """From the first handler to the tenth second."""
+    for moment in range(20):
+        stopped(job_file, moment / 2, number, group=group)

@@ -1,0 +1,59 @@
+"""How a job is asked to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from deploy.jobs.stopping import SAME_WISH_S, Stop
+
+
+def send(number: int) -> None:
+    """To this process; handled when this returns."""
+    os.kill(os.getpid(), number)
+    time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_asks_for_a_stop_and_its_echo_does_not_hurry_it(number: int) -> None:
+    """`timeout` signals a process and then its group: the same process twice."""
+    calls: list[int] = []
+    with Stop() as stop:
+        stop.at_once(lambda: calls.append(1))
+        assert not stop.asked
+        assert not stop.file.exists()
+
+        send(number)
+        send(number)
+
+        assert stop.asked
+        assert stop.file.exists()
+    assert calls == []
+    assert not stop.file.exists()
+
+
+def test_a_second_signal_later_stops_at_once() -> None:
+    """Of the query if there is one, otherwise of the main thread."""
+    now_s, calls = [0.0], []
+    with Stop(lambda: now_s[0]) as stop:
+        send(signal.SIGTERM)
+        now_s[0] = 2 * SAME_WISH_S
+        stop.at_once(lambda: calls.append(1))
+        send(signal.SIGTERM)
+        time.sleep(0.1)
+        assert calls == [1]
+        stop.at_once(None)
+        with pytest.raises(KeyboardInterrupt):
+            send(signal.SIGINT)
+
+
+def test_handlers_are_put_back() -> None:
+    """A program that runs a job goes on after it."""
+    before = signal.getsignal(signal.SIGTERM)
+    with Stop():
+        assert signal.getsignal(signal.SIGTERM) != before
+
+    assert signal.getsignal(signal.SIGTERM) == before

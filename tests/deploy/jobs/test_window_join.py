@@ -1,0 +1,361 @@
+"""`teacup run` as a process: its output, kills and stops, restarts, clusters, a million records."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from benchmarks import workload
+from kafkaio.exitcode import ExitCode
+from kafkaio.fenced import OutputBucket
+from kafkaio.groups import GroupOffsets
+from kafkaio.now import wall_ms
+from tests.deploy.jobprocess import JobProcess, records, uncommitted
+from tests.joins.spark import Put, produce
+
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def kafka(broker):
+    return {"bootstrap.servers": broker.bootstrap}
+
+
+@pytest.fixture
+def job(kafka, topic_factory, tmp_path):
+    """`job(partitions=2, **changes)`: a job file's content over new topics; `topics` beside the output are made too."""
+
+    def make(partitions=2, **changes):
+        topics = {
+            name: topic_factory(partitions, prefix=name)
+            for name in ("left", "right", "out", "dead_letter", "late", "unmatched", "unjoined")
+        }
+        return {
+            "name": topics["out"],
+            "kind": "window-join",
+            "kafka": kafka,
+            "left": {"topic": topics["left"], "disorder": "0s", "format": "json"},
+            "right": {"topic": topics["right"], "disorder": "0s", "format": "text"},
+            "join": {"before": "2s", "after": "1s"},
+            "output": {"topic": topics["out"]},
+            "topics": {name: topics[name] for name in ("dead_letter", "late", "unmatched", "unjoined")},
+            "trigger": "available_now",
+            "checkpoint": str(tmp_path / "checkpoint"),
+            "window_folder": str(tmp_path / "windows"),
+            "spark": {"master": "local[2]"},
+            **changes,
+        }
+
+    return make
+
+
+def fill(kafka, job, count=200, start=START_MS):
+    """Keys 0 to 9; every third right record is missing, so that some left records have no match."""
+    left = [Put(i % 2, b"%d" % (i % 10), start + i * 1_000, b'{"n": %d}' % i) for i in range(count)]
+    right = [Put(i % 2, b"%d" % (i % 10), start + i * 1_000 + 500, b"r%d" % i) for i in range(count) if i % 3]
+    produce(kafka, job["left"]["topic"], left)
+    produce(kafka, job["right"]["topic"], right)
+    return left, right
+
+
+def test_every_record_ends_where_the_documents_say(kafka, job, tmp_path):
+    """Envelope, headers, side topics, the group for lag tools."""
+    content = job(join={"before": "0s", "after": "1s"})
+    left, right = fill(kafka, content)
+    produce(kafka, content["left"]["topic"], [Put(0, b"0", START_MS + 300_000, b"no json")])
+    produce(kafka, content["right"]["topic"], [Put(0, b"zz", START_MS + 300_000, b"nobody's")])
+
+    code = JobProcess(tmp_path, content).ended()
+
+    assert code == ExitCode.DONE
+    out = records(kafka, content["output"]["topic"])
+    outcomes = Counter(json.loads(r["value"])["outcome"] for r in out)
+    assert outcomes == {"matched": len(right), "unmatched": len(left) - len(right)}
+    matched = next(r for r in out if json.loads(r["value"])["outcome"] == "matched")
+    envelope = json.loads(matched["value"])
+    assert envelope["left"]["key"] == envelope["right"]["key"] == matched["key"].decode()
+    assert envelope["left"]["value"].keys() == {"n"}
+    assert envelope["right"]["value"] == f"r{envelope['left']['value']['n']}"
+    position = envelope["right"]["position"]
+    assert matched["headers"]["teacup.right"] == f"{position['partition']}:{position['offset']}"
+    copies = records(kafka, content["topics"]["unmatched"])
+    assert sorted(r["value"] for r in copies) == sorted(r["value"] for r in out if b'"unmatched"' in r["value"])
+    (dead,) = records(kafka, content["topics"]["dead_letter"])
+    assert dead["value"] == b"no json"
+    assert dead["headers"]["teacup.reason"] == "invalid_json"
+    assert dead["headers"]["teacup.left"] == "0:100"
+    (unjoined,) = records(kafka, content["topics"]["unjoined"])
+    assert unjoined["value"] == b"nobody's"
+    group = GroupOffsets(content["name"], kafka)
+    assert group.read([(content["left"]["topic"], p) for p in (0, 1)]) == {
+        (content["left"]["topic"], 0): 101,
+        (content["left"]["topic"], 1): 100,
+    }
+
+
+def test_select_writes_what_its_expressions_say(kafka, job, tmp_path):
+    """Key, value and headers by Spark SQL; positions stay in the headers."""
+    content = job()
+    content["output"]["select"] = {
+        "key": "concat('k', cast(key as string))",
+        "value": "concat(cast(left_value as string), coalesce(cast(right_value as string), '-'))",
+        "headers": {"what's": "outcome"},
+    }
+    left, _ = fill(kafka, content, 60)
+
+    code = JobProcess(tmp_path, content).ended()
+
+    out = records(kafka, content["output"]["topic"])
+    assert code == ExitCode.DONE
+    assert len(out) == len(left)
+    assert {r["headers"]["what's"] for r in out} <= {"matched", "unmatched"}
+    assert all(r["key"].startswith(b"k") and "teacup.left" in r["headers"] for r in out)
+    assert all(b"}r" in r["value"] for r in out if r["headers"]["what's"] == "matched")
+
+
+def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_path):
+    """Without a topic for it the job ends at once, naming it; with one all other rows go out, and once."""
+    content = job()
+    fill(kafka, content)
+    ten_by_n = "10 / cast(get_json_object(cast(left_value as string), '$.n') as int)"
+    content["output"]["select"] = {
+        "key": "key",
+        "value": f"concat(cast({ten_by_n} as string), ' ', cast({ten_by_n} as string))",
+        "headers": {"what": "outcome"},
+    }
+    aside = content["topics"].pop("dead_letter")
+
+    refused = JobProcess(tmp_path, content)
+    code = refused.ended()
+    before = records(kafka, content["output"]["topic"])
+    content["topics"]["dead_letter"] = aside
+    then = JobProcess(tmp_path, content)
+
+    logged = refused.logged()
+    assert code == ExitCode.REFUSED, logged
+    assert f"the row about {content['left']['topic']}-0 offset 0 and" in logged
+    assert "(select_failed): `output.select.value` fails on it. Name a dead-letter topic" in logged
+    assert "Lost task" not in logged
+    assert not any(one["headers"]["teacup.left"].startswith("0:") for one in before)
+    assert then.ended() == ExitCode.DONE, then.logged()
+    out = records(kafka, content["output"]["topic"])
+    assert sorted(one["headers"]["teacup.left"] for one in out) == sorted(f"{i % 2}:{i // 2}" for i in range(1, 200))
+    assert next(one["value"] for one in out if one["headers"]["teacup.left"] == "0:2") == b"2.5 2.5"
+    (dead,) = records(kafka, aside)
+    assert (dead["value"], dead["headers"]["teacup.reason"]) == (b'{"n": 0}', "select_failed")
+    assert dead["headers"]["teacup.expression"] == "value"
+
+
+def test_sigterm_finishes_the_batch(kafka, job, tmp_path):
+    """A clean stop leaves nothing to run again and no open transaction: all rows can be read."""
+    content = job(records_per_batch=400, trigger={"every": "0s"})
+    fill(kafka, content, 4_000)
+    first = JobProcess(tmp_path, content)
+    first.until(lambda: sum(line["read"]["left"] for line in first.lines) > 400, "some records are through")
+
+    assert first.stop() == ExitCode.DONE, first.logged()
+
+    read = sum(line["read"]["left"] for line in first.lines)
+    assert not uncommitted(tmp_path / "checkpoint")
+    assert len(records(kafka, content["output"]["topic"])) == read < 4_000
+
+
+STOPPED = """
+import sys
+from pathlib import Path
+from deploy.jobfile.load import load_job
+from deploy.jobs.kinds import kind_of
+from deploy.jobs.lines import Lines
+from deploy.jobs.runner import run
+from deploy.jobs.stopping import Stop
+with Stop() as stop:
+    stop.file.touch()
+    sys.exit(run(kind_of(load_job(Path(sys.argv[1]))), Lines(as_json=True), stop))
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_is_stopped_before_anything_was_planned_can_be_started_again(kafka, job, tmp_path):
+    """As by Ctrl-C while the broker is unreachable: Spark commits an empty batch, and no rows were lost."""
+    content = job()
+    left, _ = fill(kafka, content, 20)
+
+    stopped = JobProcess(tmp_path, content, (sys.executable, "-c", STOPPED))
+    assert stopped.ended() == ExitCode.DONE, stopped.logged()
+    again = JobProcess(tmp_path, content)
+    assert again.ended() == ExitCode.DONE, again.logged()
+
+    assert stopped.lines == []
+    assert len(records(kafka, content["output"]["topic"])) == len(left)
+
+
+def test_a_second_process_on_the_checkpoint_stops(kafka, job, tmp_path):
+    """It says which process holds it."""
+    content = job(trigger={"every": "100ms"})
+    fill(kafka, content, 20)
+    first = JobProcess(tmp_path, content)
+    first.until(lambda: first.lines, "the first batch")
+    other = tmp_path / "other"
+    other.mkdir()
+
+    second = JobProcess(other, content)
+
+    assert second.ended() == ExitCode.CHECKPOINT
+    assert str(first.process.pid) in second.logged()
+    assert first.stop() == ExitCode.DONE
+
+
+def test_what_stops_a_job_is_its_exit_code(kafka, job, tmp_path):
+    """Another join on the checkpoint; a bad record without a dead-letter topic."""
+    content = job()
+    fill(kafka, content, 20)
+    assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
+
+    changed = JobProcess(tmp_path, {**content, "join": {"before": "3s", "after": "1s"}})
+    assert changed.ended() == ExitCode.CHECKPOINT
+    assert "before_ms: 2000 -> 3000" in changed.logged()
+
+    produce(kafka, content["left"]["topic"], [Put(0, b"0", wall_ms() - 20_000, b"no json")])
+    refused = JobProcess(tmp_path, {**content, "topics": {}})
+    assert refused.ended() == ExitCode.REFUSED
+    assert "topics.dead_letter" in refused.logged()
+    assert "JobEnded" not in refused.logged(), "a class name that says nothing"
+    assert "Lost task" not in refused.logged(), "it was tried again, in vain"
+    assert "Traceback" not in refused.logged()
+    assert "\tat " not in refused.logged(), "Java's stacks drown what matters"
+
+
+def test_missing_topics_are_all_reported_before_spark_starts(kafka, job, tmp_path):
+    """Each with its key; a side topic too, although it may be written to only weeks later."""
+    content = job(topics={"late": "nowhere-1"}, output={"topic": "nowhere-2"})
+
+    started = JobProcess(tmp_path, content)
+
+    assert started.ended() == ExitCode.FAILED
+    (line,) = started.logged().strip().splitlines()
+    assert "topics.late: Kafka has no topic 'nowhere-1'" in line
+    assert "output.topic: Kafka has no topic 'nowhere-2'" in line
+
+
+def test_topics_that_differ_in_partitions_are_refused_before_the_output_is_claimed(kafka, job, topic_factory, tmp_path):
+    """After the mistake is corrected, a new checkpoint finds nobody's receipts."""
+    content = job()
+    other = {**content, "right": {**content["right"], "topic": topic_factory(5)}}
+
+    refused = JobProcess(tmp_path, other)
+
+    assert refused.ended() == ExitCode.NOT_CO_PARTITIONED
+    assert "has 5: a key must be in the same partition of both" in refused.logged()
+    with closing(GroupOffsets(OutputBucket(content["name"], 0, content["output"]["topic"]).group, kafka)) as receipts:
+        assert receipts.read([(content["output"]["topic"], 0)]) == {(content["output"]["topic"], 0): None}
+
+
+def test_an_expression_that_spark_refuses_is_a_mistake_in_the_job_file(kafka, job, tmp_path):
+    """Spark's own words for it, in one line."""
+    content = job()
+    content["output"]["select"] = {"key": "key", "value": "left_valu"}
+
+    refused = JobProcess(tmp_path, content)
+
+    assert refused.ended() == ExitCode.BAD_JOB_FILE
+    assert "output.select" in refused.logged()
+    assert "`left_valu` cannot be resolved" in refused.logged()
+    assert "Traceback" not in refused.logged()
+
+
+@pytest.mark.slow
+def test_a_million_records_equal_a_join_by_polars(broker, topic_factory, tmp_path):
+    """1,000,000 left and 800,000 right records: every outcome, computed independently."""
+    work = workload.make(broker.bootstrap, 0.25, prefix=topic_factory(1, prefix="million"))
+    expected = work.by_before_ms[workload.BEFORE_MS]
+    content = {
+        "name": work.left_topic,
+        "kind": "window-join",
+        "kafka": work.kafka,
+        "left": {"topic": work.left_topic, "disorder": "100ms", "format": "json"},
+        "right": {"topic": work.right_topic, "disorder": "100ms", "format": "json"},
+        "join": {"before": "6s"},
+        "output": {"topic": topic_factory(4, prefix="out")},
+        "trigger": "available_now",
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "spark": {"master": "local[2]"},
+    }
+
+    process = JobProcess(tmp_path, content)
+
+    assert process.ended() == ExitCode.DONE, process.logged()
+    total: Counter[str] = Counter()
+    for line in process.lines:
+        total.update(line["rows"])
+    assert (total["matched"], total["unmatched"]) == (expected.matched, expected.unmatched)
+    positions = {r["headers"]["teacup.left"] for r in records(work.kafka, content["output"]["topic"])}
+    assert len(positions) == work.left
+
+
+def test_the_same_job_runs_by_spark_submit_on_a_standalone_cluster(kafka, job, tmp_path):
+    """A master and a worker in processes of their own; executors fetch, join and produce."""
+    content = job(spark={})
+    left, _ = fill(kafka, content, 100)
+    home = Path(pyspark.__file__).parent
+    spark_class = str(home / "bin" / "spark-class")
+    log = (tmp_path / "cluster.log").open("w")
+    port = "17077"
+    master_url = f"spark://127.0.0.1:{port}"
+    start = {"stdout": log, "stderr": subprocess.STDOUT}
+    master = subprocess.Popen(
+        [
+            spark_class,
+            "org.apache.spark.deploy.master.Master",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            port,
+            "--webui-port",
+            "0",
+        ],
+        **start,
+    )
+    worker = subprocess.Popen(
+        [
+            spark_class,
+            "org.apache.spark.deploy.worker.Worker",
+            master_url,
+            "--cores",
+            "2",
+            "--memory",
+            "1g",
+            "--webui-port",
+            "0",
+            "--work-dir",
+            str(tmp_path / "work"),
+        ],
+        **start,
+    )
+    try:
+        command = [
+            str(home / "bin" / "spark-submit"),
+            "--master",
+            master_url,
+            "--conf",
+            f"spark.pyspark.python={sys.executable}",
+            "--conf",
+            "spark.driver.host=127.0.0.1",
+            "deploy/cli/submit.py",
+        ]
+        process = JobProcess(tmp_path, content, command)
+        code = process.ended()
+    finally:
+        for one in (worker, master):
+            one.terminate()
+            one.wait(30)
+        log.close()
+
+    assert code == ExitCode.DONE, process.logged()
+    assert len(records(kafka, content["output"]["topic"])) == len(left)

@@ -1,0 +1,312 @@
+"""Delivery of a ticket's rows, its accounts above all: a row that is lost on its way fails the batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.output import sink
+from deploy.jobs.accounts import Accounts, AccountsDiffer
+from deploy.jobs.job import Output
+from deploy.output.outgoing import Outgoing
+from joins.spec import JoinSpec, Side
+from joins.window.records import ROW
+from joins.window.stage import SUMMARY, TICKET
+from kafkaio import delivery
+from kafkaio.errors import ReceiptRefused
+from kafkaio.exitcode import ExitCode
+from kafkaio.fenced import OutputBucket, settle
+from kafkaio.now import wall_ms
+from sparkio.crossing import final_in
+from tests.conftest import TopicFactory
+from tests.deploy.jobprocess import records
+
+COUNT = 10
+
+
+def rows_about(lefts: list[int], outcome: str = "unmatched") -> pl.DataFrame:
+    """One row per left offset."""
+    known = {"left_offset": lefts, "left_partition": [0] * len(lefts), "key": [b"k"] * len(lefts)}
+    frame = pl.DataFrame(known, schema={name: ROW[name] for name in known}).with_columns(
+        left_time=pl.lit(1_700_000_000_000), left_value=pl.lit(b"v"), outcome=pl.lit(outcome), late=pl.lit(False)
+    )
+    missing = {name: pl.lit(None, dtype=dtype) for name, dtype in ROW.items() if name not in frame.columns}
+    return frame.with_columns(**missing).select(*ROW)
+
+
+def ticket_with(
+    rows: pl.DataFrame,
+    read: int,
+    joined: int,
+    left_since_ms: int | None = None,
+    *,
+    generation: str = "g",
+    number: int = 1,
+) -> Iterator[pa.RecordBatch]:
+    """What the join's stage yields for one ticket, with this summary."""
+    about = {"bucket": 0, "number": number, "generation": generation, "digest": "d", "left_since_ms": left_since_ms}
+    summary = {**about, "read": {"left": read, "right": 0}, "rows": {"unmatched": joined}}
+    for outcome, reason in ((TICKET, about), (None, {}), (SUMMARY, summary)):
+        about = [{"outcome": outcome, "reason": json.dumps(reason), "late": False}]
+        frame = rows if outcome is None else pl.DataFrame(about, schema=ROW)
+        yield from frame.to_arrow().to_batches()
+
+
+@pytest.fixture
+def kafka(broker) -> dict[str, str]:
+    return {"bootstrap.servers": broker.bootstrap}
+
+
+def delivered(
+    kafka: Mapping[str, str], topic: str, batches: Iterator[pa.RecordBatch], **aside: str
+) -> list[dict[str, object]]:
+    """Delivers a ticket's rows, exactly once; returns the summaries. aside: topics for rows that are not results."""
+    spec = JoinSpec(name=topic, left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka=kafka)
+    summaries = sink.deliver_stage(spec, Output(topic=topic, **aside))(batches)
+    return [json.loads(text) for batch in summaries for text in batch.column("summary").to_pylist()]
+
+
+def committed(kafka: dict[str, str], topic: str, of: str | None = None) -> list[dict[str, object]]:
+    """What readers of committed records see, once a transaction that was committed or abandoned is settled.
+
+    of   the job's output topic, if it is another one
+    """
+    settle(kafka, [OutputBucket(of or topic, 0, of or topic)])
+    return records(kafka, topic)
+
+
+def test_what_adds_up_is_delivered(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """The summary says how much, by topic."""
+    topic = topic_factory()
+
+    (summary,) = delivered(kafka, topic, ticket_with(rows_about(list(range(COUNT))), COUNT, COUNT))
+
+    assert summary["sent"] == {topic: COUNT}
+    assert len(committed(kafka, topic)) == COUNT
+
+
+@pytest.mark.parametrize(
+    ("rows", "read", "joined"),
+    [
+        (list(range(COUNT - 1)), COUNT, COUNT),  # a row was lost between the join and here
+        (list(range(COUNT - 1)), COUNT, COUNT - 1),  # the join made no row for a left record
+        ([*range(COUNT), COUNT - 1], COUNT, COUNT),  # a row came twice
+    ],
+)
+def test_what_does_not_add_up_is_not_committed(
+    kafka: dict[str, str], topic_factory: TopicFactory, rows: list[int], read: int, joined: int
+) -> None:
+    """Readers of committed records see none of the batch."""
+    topic = topic_factory()
+
+    with pytest.raises(AccountsDiffer, match="these must be the same"):
+        delivered(kafka, topic, ticket_with(rows_about(rows), read, joined))
+
+    assert committed(kafka, topic) == []
+
+
+def test_a_result_that_is_not_written_fails_the_batch(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the sink itself had lost one."""
+    topic, really = topic_factory(), sink.BucketSink._write
+
+    def one_less(self: sink.BucketSink, name: str, out: Outgoing) -> int:
+        return really(self, name, out.where(np.arange(len(out)) > 0))
+
+    monkeypatch.setattr(sink.BucketSink, "_write", one_less)
+
+    with pytest.raises(AccountsDiffer, match="of 10 results 9 were written, 0 dropped and 0 refused"):
+        delivered(kafka, topic, ticket_with(rows_about(list(range(COUNT))), COUNT, COUNT))
+
+    assert committed(kafka, topic) == []
+
+
+def test_a_batch_that_went_in_part_goes_on_behind_it(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not if it gives other rows now, as with another version: some would be lost, or written twice."""
+    topic = topic_factory()
+    monkeypatch.setattr(delivery, "PART_BYTES", 1)
+    whole = [rows_about([0, 1, 2]), rows_about([3, 4])]
+
+    with pytest.raises(ZeroDivisionError):
+        delivered(kafka, topic, failing_after(ticket_with(whole[0], 5, 5), 2))
+    with pytest.raises(ReceiptRefused, match="the last about left 0:2; now it is about left 0:1"):
+        delivered(kafka, topic, ticket_with(pl.concat([rows_about([7]), *whole]), 5, 6))
+    (summary,) = delivered(kafka, topic, ticket_with(pl.concat(whole), 5, 5))
+
+    assert summary["delivered_before"] == 3
+    assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == [f"0:{i}" for i in range(5)]
+
+
+def test_a_batch_that_has_become_shorter_than_what_is_in_is_refused(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if records went to side topics and, with another job file, do not: what is missing would count as written."""
+    topic = topic_factory()
+    monkeypatch.setattr(delivery, "PART_BYTES", 1)
+
+    with pytest.raises(ZeroDivisionError):
+        delivered(kafka, topic, failing_after(ticket_with(rows_about([0, 1, 2]), 5, 5), 2))
+
+    with pytest.raises(ReceiptRefused, match="the last about left 0:2; now it is about no record"):
+        delivered(kafka, topic, ticket_with(rows_about([0, 1]), 2, 2))
+
+
+def test_a_dead_letter_before_the_first_result_does_not_wait_for_it(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """All of right is read in between: the brokers would abort a transaction that lasts that long, at every attempt."""
+    topic, aside = topic_factory(), topic_factory()
+    dead = rows_about([0], "dead_letter")
+
+    with pytest.raises(ZeroDivisionError):
+        delivered(kafka, topic, failing_after(ticket_with(dead, 3, 3), 2), dead_letter=aside)
+    in_then = len(committed(kafka, aside, topic))
+    (summary,) = delivered(kafka, topic, ticket_with(pl.concat([dead, rows_about([1, 2])]), 3, 3), dead_letter=aside)
+
+    assert (in_then, summary["delivered_before"]) == (1, 1)
+    assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == ["0:1", "0:2"]
+
+
+def failing_after(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    for _ in range(count):
+        yield next(batches)
+    raise ZeroDivisionError
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), max_size=20), st.data())
+def test_left_records_are_counted_once_however_many_rows_they_have(
+    runs: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """And however the rows are cut into frames; offsets grow, with gaps."""
+    offsets, offset = [], -1
+    for gap, count in runs:
+        offset += gap + 1
+        offsets += [offset] * count
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(offsets)), max_size=4)))
+    accounts = Accounts("bucket 0")
+
+    for start, end in zip([0, *cuts], [*cuts, len(offsets)], strict=True):
+        accounts.receive(rows_about(offsets[start:end], "matched"))
+
+    assert (accounts.received, accounts.lefts) == (len(offsets), len(runs))
+
+
+LARGE = 30_000
+LIMITED = {"max.message.bytes": "20000"}
+
+
+def test_a_row_too_large_for_its_topic_is_a_dead_letter(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """Its left record, with both positions, size and limit; the others go out."""
+    topic, aside = topic_factory(config=LIMITED), topic_factory()
+    rows = rows_about([0, 1, 2]).with_columns(
+        left_value=pl.Series([b"v", b"x" * LARGE, b"v"]),
+        right_offset=pl.lit(7, dtype=pl.Int64),
+        right_partition=pl.lit(0, dtype=pl.Int32),
+    )
+
+    (summary,) = delivered(kafka, topic, ticket_with(rows, 3, 3), dead_letter=aside)
+
+    (dead,) = committed(kafka, aside, topic)
+    headers = dead["headers"]
+    assert (summary["sent"], summary["refused"]) == ({topic: 2, aside: 1}, {"too_large": 1})
+    assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == ["0:0", "0:2"]
+    assert dead["value"] == b"x" * LARGE
+    assert int(headers.pop("teacup.size")) > 4 * LARGE // 3
+    assert headers == {
+        "teacup.topic": "l",
+        "teacup.left": "0:1",
+        "teacup.right": "0:7",
+        "teacup.outcome": "dead_letter",
+        "teacup.reason": "too_large",
+        "teacup.limit": f"20000 (max.message.bytes of topic {topic!r})",
+    }
+
+
+def test_a_dead_letter_too_large_for_its_own_topic_comes_without_its_value(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """It says so; its headers say where the record is."""
+    topic, aside = topic_factory(config=LIMITED), topic_factory(config=LIMITED)
+    rows = rows_about([0]).with_columns(left_value=pl.lit(b"x" * LARGE))
+
+    delivered(kafka, topic, ticket_with(rows, 1, 1), dead_letter=aside)
+
+    (dead,) = committed(kafka, aside, topic)
+    assert (dead["key"], dead["value"]) == (b"k", None)
+    assert (dead["headers"]["teacup.omitted"], dead["headers"]["teacup.left"]) == ("value", "0:0")
+
+
+def test_a_row_too_large_without_a_dead_letter_topic_is_reported_once(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """The task succeeds, because a retry could not help; nothing of its transaction is committed."""
+    topic = topic_factory(config=LIMITED)
+    rows = rows_about([0, 1]).with_columns(left_value=pl.Series([b"v", b"x" * LARGE]))
+
+    (summary,) = delivered(kafka, topic, ticket_with(rows, 2, 2))
+
+    assert committed(kafka, topic) == []
+    failure = final_in(summary)
+    assert failure is not None
+    assert failure.exit_code is ExitCode.REFUSED
+    assert failure.text.startswith(
+        f"NoDeadLetterTopic: the row about l-0 offset 1 and no right record cannot be written to topic {topic!r} "
+        "(too_large): 40,"
+    )
+    assert f"above the 20,000 of max.message.bytes of topic {topic!r}. Name a dead-letter topic" in failure.text
+
+
+def test_a_batch_with_refused_rows_that_went_in_part_goes_on_behind_it(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows and dead letters are in once each."""
+    topic, aside = topic_factory(config=LIMITED), topic_factory()
+    monkeypatch.setattr(delivery, "PART_BYTES", 1)
+    parts = [
+        rows_about(lefts).with_columns(left_value=pl.Series([b"x" * LARGE if i % 2 else b"v" for i in lefts]))
+        for lefts in ([0, 1, 2], [3, 4])
+    ]
+
+    with pytest.raises(ZeroDivisionError):
+        delivered(kafka, topic, failing_after(ticket_with(parts[0], 5, 5), 2), dead_letter=aside)
+    (summary,) = delivered(kafka, topic, ticket_with(pl.concat(parts), 5, 5), dead_letter=aside)
+
+    assert summary["delivered_before"] == 3
+    found = [[one["headers"]["teacup.left"] for one in committed(kafka, name, topic)] for name in (topic, aside)]
+    assert found == [["0:0", "0:2", "0:4"], ["0:1", "0:3"]]
+
+
+def test_times_that_a_topic_refuses_go_into_a_header(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """Of results, of their copies, and of dead letters for the very reason of their time."""
+    before = {"message.timestamp.before.max.ms": "3600000"}
+    topic, alone, aside = topic_factory(config=before), topic_factory(), topic_factory(config=before)
+    future_ms = wall_ms() + 365 * 86_400_000
+    rows = pl.concat(
+        [
+            rows_about([0], "dead_letter").with_columns(left_time=pl.lit(future_ms), reason=pl.lit("future_time")),
+            rows_about([1], "dead_letter").with_columns(left_time=pl.lit(-5, dtype=pl.Int64), reason=pl.lit("no_time")),
+            rows_about([2], "dead_letter").with_columns(
+                left_time=pl.lit(None, dtype=pl.Int64), reason=pl.lit("no_time")
+            ),
+            rows_about([3]),
+        ]
+    )
+
+    delivered(kafka, topic, ticket_with(rows, 4, 4), dead_letter=aside, unmatched=alone)
+
+    found = {name: committed(kafka, name, topic) for name in (topic, alone, aside)}
+    kept = {name: [one["headers"].get("teacup.time") for one in rows] for name, rows in found.items()}
+    original = "1700000000000"
+    assert kept == {topic: [original], alone: [original], aside: [str(future_ms), "-5", None]}
+    now_ms = wall_ms()
+    assert all(abs(one["time"] - now_ms) < 60_000 for rows in found.values() for one in rows)

@@ -1,0 +1,30 @@
+"""Spark's home without the zipped sources of PySpark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.spark.home import spark_home, use_spark_home
+
+
+def test_the_home_has_what_starts_a_jvm_and_no_zipped_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Because of the zip at the front of the path, every Python process of a start compiled PySpark again."""
+    monkeypatch.setenv("TEACUP_CACHE", str(tmp_path))
+
+    home = spark_home()
+
+    assert (home / "bin" / "spark-submit").is_file()
+    assert any((home / "jars").glob("spark-core_*.jar"))
+    assert not (home / "python").exists()
+    assert spark_home() == home
+
+
+def test_a_home_that_the_user_named_is_kept() -> None:
+    """Somebody's own Spark is used as it is."""
+    env = {"SPARK_HOME": "/opt/spark"}
+
+    use_spark_home(env)
+
+    assert env == {"SPARK_HOME": "/opt/spark"}

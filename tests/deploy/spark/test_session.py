@@ -1,0 +1,116 @@
+"""The session of a job: tasks are tried again, never run twice at once, by this interpreter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from deploy.spark.session import Session, SessionRefused
+from deploy.spark.conf import effective, problems, with_attempts
+
+
+@pytest.mark.parametrize(
+    ("given", "master"),
+    [
+        ("local", "local[1,4]"),
+        ("local[2]", "local[2,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2,8]", "local[2,8]"),
+        ("local-cluster[2,1,1024]", "local-cluster[2,1,1024]"),
+        ("spark://host:7077", "spark://host:7077"),
+    ],
+)
+def test_a_local_master_tries_tasks_again(given: str, master: str) -> None:
+    """Spark's own default there is to fail with the first failed task."""
+    assert with_attempts(given) == master
+
+
+def test_the_users_properties_go_over_ours() -> None:
+    """Except that a local master always gets its attempts."""
+    properties = effective({"master": "local[3]", "spark.ui.enabled": "true", "spark.x": "1"})
+
+    assert properties["spark.master"] == "local[3,4]"
+    assert properties["spark.ui.enabled"] == "true"
+    assert properties["spark.x"] == "1"
+    assert properties["spark.sql.session.timeZone"] == "UTC"
+    assert "master" not in properties
+
+
+def test_addresses_are_only_set_where_all_is_one_machine() -> None:
+    """Workers elsewhere could not reach a driver at 127.0.0.1."""
+    assert effective({"master": "local[2]"})["spark.driver.host"] == "127.0.0.1"
+    assert "spark.driver.host" not in effective({"master": "spark://host:7077"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"spark.task.maxFailures": "1"},
+        {"master": "local[2,1]"},
+        {"master": "mesos://host"},
+        {"driver.memory": "1g"},
+        {"master": "local", "spark.master": "local"},
+    ],
+)
+def test_what_would_break_the_join_is_refused(given: dict[str, str]) -> None:
+    """By name, before a JVM is started."""
+    assert len(list(problems(given))) == 1
+    if "driver.memory" not in given:
+        with pytest.raises(SessionRefused, match=next(iter(problems(given)))[0]):
+            Session("refused", given)
+
+
+def test_speculation_is_refused_without_transactions() -> None:
+    """Both copies of a task would write their rows; in transactions the second one fences the first."""
+    given = {"spark.speculation": "true"}
+
+    assert list(problems(given)) == []
+    with pytest.raises(SessionRefused, match="speculation='true': only false is allowed without transactions"):
+        Session("refused", given)
+    assert effective(given)["spark.speculation.minTaskRuntime"] == "30s"
+
+
+_SESSION = """
+import json, sys
+from deploy.spark.session import Session
+session = Session("probe", {"master": "local[1]"}, rows_in_jvm=False)
+spark = session.spark
+def where(batches):
+    import pyarrow, sys
+    for _ in batches:
+        yield pyarrow.RecordBatch.from_pydict({"path": [sys.executable]})
+path = spark.range(1).mapInArrow(where, "path string").first().path
+conf = dict(spark.sparkContext.getConf().getAll())
+print(json.dumps({"path": path, "master": conf["spark.master"], "zone": spark.conf.get("spark.sql.session.timeZone")}))
+session.close()
+"""
+
+
+def test_workers_are_this_interpreter_and_the_log_is_quiet() -> None:
+    """A session in a process of its own, as in `teacup run`; standard error has no banner and no Spark warnings."""
+    done = subprocess.run([sys.executable, "-c", _SESSION], capture_output=True, text=True, check=True)
+
+    found = json.loads(done.stdout)
+    assert found == {"path": sys.executable, "master": "local[1,4]", "zone": "UTC"}
+    assert [line for line in done.stderr.splitlines() if "incubator modules" not in line] == []
+
+
+_TOO_LATE = """
+from pyspark.sql import SparkSession
+from deploy.spark.session import Session, SessionRefused
+SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    Session("probe", {})
+except SessionRefused as refused:
+    print(refused)
+"""
+
+
+def test_an_active_session_without_retries_is_refused() -> None:
+    """It is used as it is, so it must be valid as it is."""
+    done = subprocess.run([sys.executable, "-c", _TOO_LATE], capture_output=True, text=True, check=True)
+
+    assert "spark.master='local[1]': tasks are never tried again; give local[1,4]" in done.stdout
