@@ -22,14 +22,14 @@ import numpy as np
 import polars as pl
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from dedup.deduplicator import Deduplicator
-from dedup.hashing import Hashes
+from dedup.restart.deduplicator import Deduplicator
+from dedup.restart.hashing import Hashes
 from dedup.identity import Identity
-from dedup.kafkaresults import KafkaResults
-from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange
-from dedup.seen import SeenIds
-from dedup.states import Attempt
-from dedup.worker import Setup, WorkerDeduplicator
+from dedup.results.kafka import KafkaResults
+from dedup.restart.replayrange import DedupConfig, LoadLimits, ReplayRange
+from dedup.restart.seen import SeenIds
+from dedup.restart.states import Attempt
+from dedup.restart.worker import Setup, WorkerDeduplicator
 from deploy.dev.broker import Broker
 from kafkaio.headers import LEFT, RIGHT
 from kafkaio.writer import TopicWriter

@@ -30,8 +30,8 @@ from deploy.dev.broker import Broker
 from deploy.jobs.job import Output
 from deploy.output.sink import deliver_stage
 from joins.spec import JoinSpec, Side
-from joins.window.chunks import in_chunks
-from joins.window.records import RECORD, ROW
+from joins.rows.chunks import in_chunks
+from joins.rows.records import RECORD, ROW
 from joins.window.slices import Slice
 from joins.window.stage import SUMMARY, TICKET
 from joins.window.window import Window

@@ -35,7 +35,7 @@ from deploy.spark.session import Session
 from deploy.jobs.stopping import Stop
 from joins.spec import Format, JoinSpec, Side
 from joins.window import carried_out
-from joins.window.control import JoinControl
+from joins.admission.control import JoinControl
 from joins.window.stage import SUMMARY, Batches, join_stage
 
 SUMMARY_SCHEMA = "summary string"

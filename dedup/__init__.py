@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dedup.errors import DedupError
     from dedup.identity import Identity
-    from dedup.kafkaresults import KafkaResults
+    from dedup.results.kafka import KafkaResults
     from dedup.keyed import KeyedResults, KeyValue, add_int
-    from dedup.lakeresults import LakeResults
-    from dedup.replayrange import DedupConfig, LoadLimits
-    from dedup.results import Loaded, RecentResults
-    from dedup.spark import restart_deduplicator
+    from dedup.results.lake import LakeResults
+    from dedup.restart.replayrange import DedupConfig, LoadLimits
+    from dedup.results.protocol import Loaded, RecentResults
+    from dedup.restart.spark import restart_deduplicator
 
 __all__ = [
     "DedupConfig",
@@ -45,18 +45,18 @@ __all__ = [
 ]
 
 _LATER = {
-    "DedupConfig": "dedup.replayrange",
+    "DedupConfig": "dedup.restart.replayrange",
     "DedupError": "dedup.errors",
     "Identity": "dedup.identity",
-    "KafkaResults": "dedup.kafkaresults",
+    "KafkaResults": "dedup.results.kafka",
     "KeyValue": "dedup.keyed",
     "KeyedResults": "dedup.keyed",
-    "LakeResults": "dedup.lakeresults",
-    "LoadLimits": "dedup.replayrange",
-    "Loaded": "dedup.results",
-    "RecentResults": "dedup.results",
+    "LakeResults": "dedup.results.lake",
+    "LoadLimits": "dedup.restart.replayrange",
+    "Loaded": "dedup.results.protocol",
+    "RecentResults": "dedup.results.protocol",
     "add_int": "dedup.keyed",
-    "restart_deduplicator": "dedup.spark",
+    "restart_deduplicator": "dedup.restart.spark",
 }
 
 

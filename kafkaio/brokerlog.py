@@ -26,7 +26,7 @@ from kafkaio import client
 from kafkaio.blocksearch import BlockQuery, Timed, block_size, borne_out, search
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.eventtime import OUTLIERS, TimeOf, ceilings, event_times, typical, valid
-from kafkaio.pointread import PointReader, Record
+from kafkaio.pointreader import PointReader, Record
 from kafkaio.times import LATEST_MS, UNLIMITED_MS
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
 

@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from confluent_kafka import KafkaError, KafkaException
 
 from kafkaio import client
-from kafkaio.fenced import OutputBucket, access_refused
+from kafkaio.delivery.fencing import OutputBucket, access_refused
 
 log = logging.getLogger("kafkaio.groupaccess")
 

@@ -97,7 +97,7 @@ def is_ours(name: str) -> bool:
 
 def test_the_walk_sees_the_packages():
     """It would pass on an empty folder."""
-    assert {"kafkaio.receipt", "datadelay.progress", "joins.window.match", "dedup.states"} <= set(PURE)
+    assert {"kafkaio.delivery.receipt", "datadelay.progress", "joins.window.match", "dedup.restart.states"} <= set(PURE)
     assert {"numpy", "polars"} <= {one.split(".")[0] for one in imports("joins.window.match")}
     assert "joins.window.slices" in imports("joins.window.match")
 
@@ -159,15 +159,15 @@ def test_spark_is_known_only_at_the_edges():
         "sparkio.reader",
         "sparkio.source",
         "joins.lookup",
-        "joins.lookup.feedsource",
+        "joins.feed.source",
         "joins.lookup.frame",
         "joins.lookup.source",
         "joins.window",
-        "joins.window.admissionreader",
-        "joins.window.source",
+        "joins.admission.reader",
+        "joins.admission.source",
         "joins.window.stage",
-        "dedup.spark",
-        "dedup.topicsource",
+        "dedup.restart.spark",
+        "dedup.topic.source",
     }
 
 

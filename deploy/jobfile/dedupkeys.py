@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema
 
 from dedup.identity import Identity, Within
-from dedup.replayrange import DedupConfig
+from dedup.restart.replayrange import DedupConfig
 from deploy.jobs.job import DedupJob
 from deploy.jobfile.jobkeys import JobKeys, arguments, patient
 from deploy.jobfile.values import Duration, Topic

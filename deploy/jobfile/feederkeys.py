@@ -9,7 +9,7 @@ from pydantic import Field
 from deploy.jobs.job import FeederJob
 from deploy.jobfile.jobkeys import SideKeys, StorageKeys, TimedJobKeys, arguments
 from deploy.jobfile.values import Seconds, Topic
-from joins.lookup.feed import FeedSpec, FeedStorage
+from joins.feed.feed import FeedSpec, FeedStorage
 from settings.keys import Keys, as_written
 
 

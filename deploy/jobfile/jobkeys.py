@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from dedup.replayrange import DedupConfig
-from dedup.spark import location_problem
+from dedup.restart.replayrange import DedupConfig
+from dedup.restart.spark import location_problem
 from deploy.jobs.job import CommonJob
 from deploy.jobfile.values import (
     Duration,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from datadelay.progress import Idle
-from dedup.replayrange import DedupConfig
+from dedup.restart.replayrange import DedupConfig
 from deploy.jobs.job import Deduplicate, Output, Select, WindowJob
 from deploy.jobfile.jobkeys import ApiKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.values import Duration, Seconds, Topic

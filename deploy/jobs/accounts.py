@@ -4,7 +4,7 @@
     rows that were joined           = rows that arrived here
     results not yet in the output   = results written + results dropped as duplicates + results refused (dead letters)
 
-`kafkaio.delivery` compares what was sent with what was acknowledged. Rows are counted where they arrive, not where they
+`kafkaio.delivery.delivery` compares what was sent with what was acknowledged. Rows are counted where they arrive, not where they
 are made: a row that gets lost in between shows.
 """
 
@@ -39,7 +39,7 @@ class Accounts:
     _last: tuple[int, int] = (-1, -1)
 
     def receive(self, rows: pl.DataFrame) -> None:
-        """Rows in the schema of `joins.window.records.ROW`; those about one left record are consecutive."""
+        """Rows in the schema of `joins.rows.records.ROW`; those about one left record are consecutive."""
         self.received += len(rows)
         about = rows.select("left_partition", "left_offset").drop_nulls()
         if len(about):

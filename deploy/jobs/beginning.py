@@ -1,7 +1,7 @@
 """Before Spark starts: the receipts in the output are compared with the checkpoint, then the job claims the output.
 
 So a job that must not start (on a copy of a checkpoint, on one that lost its newest files, on a new one while another
-runs) ends before it has fenced anything. See `kafkaio.settling`.
+runs) ends before it has fenced anything. See `kafkaio.delivery.settling`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from contextlib import closing
 from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.job import WindowJob
 from joins.window.stage import ticket_digest
-from joins.window.ticket import Ticket
-from kafkaio import settling
+from joins.admission.ticket import Ticket
+from kafkaio.delivery import settling
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.fenced import OutputBucket
-from kafkaio.receipt import Batch
+from kafkaio.delivery.fencing import OutputBucket
+from kafkaio.delivery.receipt import Batch
 
 
 def take_output(job: WindowJob, *, take_over: bool) -> str:

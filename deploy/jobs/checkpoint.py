@@ -13,7 +13,7 @@ from deploy.jobs import durable
 from deploy.jobs.localfolder import local_folder
 from joins.errors import JoinError
 from joins.spec import JoinSpec
-from joins.window.state import Admission
+from joins.admission.state import Admission
 from sparkio.checkpoint import SparkLogs
 
 GENERATION = "teacup.generation"

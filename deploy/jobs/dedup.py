@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dedup.identity import Within
-from dedup.spark import replay_of
-from dedup.topicjob import TopicJob, check_partitions, topic_stage
-from dedup.topicsource import Ranges, range_source
+from dedup.restart.spark import replay_of
+from dedup.topic.job import TopicJob, check_partitions, topic_stage
+from dedup.topic.source import Ranges, range_source
 from deploy.jobs.accounts import check_whole
 from deploy.jobs.job import DedupJob
 from deploy.jobs.runner import Kind

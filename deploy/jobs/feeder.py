@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from deploy.jobs.accounts import check_whole
 from deploy.jobs.job import FeederJob
 from deploy.jobs.runner import Kind
-from joins.lookup.feed import Fed
-from joins.lookup.feedsource import commit_fed, feed_source
+from joins.feed.feed import Fed
+from joins.feed.source import commit_fed, feed_source
 from kafkaio.times import iso
 from sparkio.control import ReaderControl
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dedup.identity import Identity
-from dedup.replayrange import DedupConfig
+from dedup.restart.replayrange import DedupConfig
 from deploy.jobs.localfolder import local_folder
-from joins.lookup.feed import FeedSpec
+from joins.feed.feed import FeedSpec
 from joins.spec import JoinSpec
 
 

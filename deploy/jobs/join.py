@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
-from dedup.kafkaresults import KafkaResults
-from dedup.spark import replay_of
-from dedup.worker import Setup
+from dedup.results.kafka import KafkaResults
+from dedup.restart.spark import replay_of
+from dedup.restart.worker import Setup
 from deploy.jobs.beginning import take_output
 from deploy.jobs.job import WindowJob
 from deploy.jobs.report import BatchReport, gather
@@ -30,11 +30,11 @@ from joins import lookup
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import lookup_stage
 from joins.window import carried_out, tickets
-from joins.window.committed import commit_positions, positions_of
-from joins.window.control import JoinControl
-from joins.window.factsfolder import keep_facts, known_facts
+from joins.admission.committed import commit_positions, positions_of
+from joins.admission.control import JoinControl
+from joins.admission.factsfolder import keep_facts, known_facts
 from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
-from joins.window.state import Admission
+from joins.admission.state import Admission
 from kafkaio.headers import ID
 from sparkio.crossing import crossing_rows
 

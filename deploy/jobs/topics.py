@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from deploy.jobs.job import WindowJob
 from joins.lookup.spec import LookupSpec
-from joins.window.guard import check_counts
+from joins.admission.guard import check_counts
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError, TopicMissing
 

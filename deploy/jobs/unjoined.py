@@ -1,7 +1,7 @@
 """Run `teacup unjoined`: once, made for cron; one slice after the other until none is left, then an exit code.
 
     look      the join's newest committed batch, then the ends of the output, then those of right; in this order, see
-              `joins.lookup.unjoined`. Then wait until the output is readable up to there: an open transaction, perhaps
+              `joins.unjoined.slices`. Then wait until the output is readable up to there: an open transaction, perhaps
               of a process that is gone, may precede rows of committed batches
     plan      is saved before it is carried out; one that was saved but not finished is carried out first
     carry out as a Spark batch job (`deploy.jobs.unjoinedstage`); then the positions are saved
@@ -30,16 +30,16 @@ from deploy.spark.session import Session
 from deploy.jobs.unjoinedstage import Work, carry_out, verdicts_name
 from deploy.jobs.unjoinedstate import folder_of, load, save
 from joins.errors import DataLoss, JoinError, SpecChanged
-from joins.lookup.unjoined import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
-from joins.window.committed import state_after
-from joins.window.guard import check_compaction
-from joins.window.state import Admission
-from kafkaio import settling
+from joins.unjoined.slices import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
+from joins.admission.committed import state_after
+from joins.admission.guard import check_compaction
+from joins.admission.state import Admission
+from kafkaio.delivery import settling
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.eventtime import TimeOf
 from kafkaio.exitcode import ExitCode
-from kafkaio.fenced import OutputBucket
+from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.now import wall_ms
 from kafkaio.opentransaction import wait_until_readable
 from kafkaio.times import iso

@@ -23,14 +23,14 @@ from dedup.identity import Identity
 from deploy.jobs.job import WindowJob
 from deploy.output.sink import BucketSink
 from joins.errors import JoinError
-from joins.lookup.unjoined import RightSlice, Verdicts
-from joins.lookup.verdicts import JoinedOffsets, PartitionVerdicts
+from joins.unjoined.slices import RightSlice, Verdicts
+from joins.unjoined.verdicts import JoinedOffsets, PartitionVerdicts
 from joins.spec import JoinSpec
 from kafkaio.client import committed_only
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.headers import LEFT, RIGHT
 from kafkaio.rangereader import open_reader
-from kafkaio.receipt import digest_of
+from kafkaio.delivery.receipt import digest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

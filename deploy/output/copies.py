@@ -18,7 +18,7 @@ from deploy.jobs.job import Output
 from deploy.output.outgoing import Outgoing, Refusal
 from joins.errors import NoDeadLetterTopic
 from joins.spec import JoinSpec
-from joins.window.records import SIDE_COLUMNS
+from joins.rows.records import SIDE_COLUMNS
 from kafkaio.headers import LATE, LEFT, OUTCOME, REASON, RIGHT, TOPIC
 from kafkaio.producible import Headers
 

@@ -22,7 +22,7 @@ NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 
 
 def envelopes(spec: JoinSpec, rows: pl.DataFrame) -> pl.Series:
-    """The envelope of each row (`joins.window.records.ROW`) about a left record, as text."""
+    """The envelope of each row (`joins.rows.records.ROW`) about a left record, as text."""
     key = _json_of_key(rows["key"])
     parts = {"key_json": key}
     for side, topic in (("left", spec.left), ("right", spec.right)):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from joins.window.chunks import I64, column_bytes
+from joins.rows.chunks import I64, column_bytes
 from kafkaio.headers import LIMIT, SIZE
 from kafkaio.producible import Headers, TopicLimits, record_bytes, restamped, shortened
 

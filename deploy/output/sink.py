@@ -9,7 +9,7 @@ A row that cannot be written, because it is too large or an expression of the `s
 letter; a time that a topic refuses goes into a header (`kafkaio.producible`). If no dead-letter topic is named, the
 task does not fail but reports this in place of its summary: a retry could not help, and the driver ends the job.
 
-A bucket's rows are durable (`kafkaio.delivery`: in transactions with its receipt, or acknowledged) before its summary
+A bucket's rows are durable (`kafkaio.delivery.delivery`: in transactions with its receipt, or acknowledged) before its summary
 row goes back. Any failure fails the task, and Spark runs it again: the rows are the same, in the same order.
 """
 
@@ -24,10 +24,10 @@ import polars as pl
 import pyarrow as pa
 
 from dedup.batchtag import BatchTag
-from dedup.hashing import Mask
+from dedup.restart.hashing import Mask
 from dedup.identity import Identity, Within
-from dedup.spark import current_attempt
-from dedup.worker import Setup, discard_deduplicator, open_deduplicator
+from dedup.restart.spark import current_attempt
+from dedup.restart.worker import Setup, discard_deduplicator, open_deduplicator
 from deploy.jobs.accounts import Accounts
 from deploy.output.copies import write_aside, write_copies, write_refused
 from deploy.output.envelope import envelopes
@@ -37,16 +37,16 @@ from deploy.output.selectsql import flattened
 from joins.errors import JoinError, NoDeadLetterTopic
 from joins.lookup.spec import LookupSpec
 from joins.spec import JoinSpec, Policy
-from joins.window.chunks import in_chunks
+from joins.rows.chunks import in_chunks
 from joins.window.stage import SUMMARY, TICKET
-from kafkaio.delivery import AtLeastOnce, Delivery, ExactlyOnce
+from kafkaio.delivery.delivery import AtLeastOnce, Delivery, ExactlyOnce
 from kafkaio.errors import RecordTooLarge
-from kafkaio.fenced import OutputBucket
+from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.headers import BATCH, EXPRESSION, ID, LATE, LEFT, RIGHT
 from kafkaio.now import wall_ms
 from kafkaio.rangereader import HEADERS
-from kafkaio.receipt import Batch, Standing
+from kafkaio.delivery.receipt import Batch, Standing
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from sparkio.crossing import final
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from joins.lookup.spec import LookupSpec
-    from joins.window.control import JoinControl
+    from joins.admission.control import JoinControl
     from joins.window.stage import Batches
 
 
@@ -32,8 +32,8 @@ def tickets(spark: SparkSession, spec: LookupSpec, control: JoinControl | None =
     """The streaming DataFrame of tickets (one column, `ticket`); a stage is mapped over it."""
     from joins.lookup.source import LookupReader
     from joins.window import load
-    from joins.window.control import JoinControl
-    from joins.window.source import ticket_source
+    from joins.admission.control import JoinControl
+    from joins.admission.source import ticket_source
 
     return load(spark, ticket_source(spec, control or JoinControl(), reader=LookupReader))
 
@@ -48,8 +48,8 @@ def carried_out(
     """The streaming DataFrame of the rows of `schema` that `stage` makes of the tickets, inside the source."""
     from joins.lookup.source import LookupReader
     from joins.window import load
-    from joins.window.control import JoinControl
-    from joins.window.source import ticket_source
+    from joins.admission.control import JoinControl
+    from joins.admission.source import ticket_source
 
     return load(spark, ticket_source(spec, control or JoinControl(), stage, schema, LookupReader))
 

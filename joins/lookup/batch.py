@@ -5,7 +5,7 @@ starts before what the store still keeps are identified *after* the answers came
 between. So are those whose right record may have been replaced by a newer one of the same key. Rows leave in left's
 order.
 
-A late left record finds whatever is stored. But if unjoined right records are reported (`joins.lookup.unjoined`), it
+A late left record finds whatever is stored. But if unjoined right records are reported (`joins.unjoined.slices`), it
 finds nothing below the expiry before its batch, as in the in-memory join, so that no verdict becomes wrong.
 """
 
@@ -23,10 +23,10 @@ import pyarrow as pa
 from joins.errors import DataLoss
 from joins.lookup.spec import LookupSpec
 from joins.window.batch import BatchReader, BucketSummary, GiveBack, Newest
-from joins.window.facts import BucketFacts
-from joins.window.intake import Intake
+from joins.admission.facts import BucketFacts
+from joins.rows.intake import Intake
 from joins.window.slices import Slice
-from joins.window.ticket import Ticket
+from joins.admission.ticket import Ticket
 from joins.window.window import Window
 from kafkaio.times import EARLIEST_MS, iso
 

@@ -20,7 +20,7 @@ from joins.lookup.gate import judge
 from joins.lookup.source import NotKnown, Outside
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import store_of
-from joins.window.records import RECORD, SIDE_COLUMNS
+from joins.rows.records import RECORD, SIDE_COLUMNS
 from joins.window.stage import ARROW_TYPES, SPARK_TYPES
 from kafkaio.perprocess import PerProcess
 from kafkaio.times import iso

@@ -19,11 +19,11 @@ from joins.lookup.source import storage_client
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stored import RightStore
 from joins.window.batch import Newest
-from joins.window.chunks import in_chunks
-from joins.window.factsfolder import FactsFolder
-from joins.window.folders import bucket_folder
+from joins.rows.chunks import in_chunks
+from joins.admission.factsfolder import FactsFolder
+from joins.admission.folders import bucket_folder
 from joins.window.stage import Batches, summary_row, ticket_row
-from joins.window.ticket import Ticket
+from joins.admission.ticket import Ticket
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
 

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Mapping
 
 from joins.lookup.spec import LookupSpec
-from joins.window.listing import Listing
-from joins.window.start import left_start
-from joins.window.state import Admission, Bucket, Reading
+from joins.admission.listing import Listing
+from joins.admission.start import left_start
+from joins.admission.state import Admission, Bucket, Reading
 from kafkaio.topiclog import TopicLog
 
 

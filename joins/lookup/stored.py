@@ -19,9 +19,9 @@ import polars as pl
 from joins.errors import SpecError, StoreChanged, StoreUnreachable
 from joins.lookup.batch import StoredRight
 from joins.lookup.refusal import REFUSED, refused
-from joins.lookup.rightrow import from_items
+from joins.feed.rightrow import from_items
 from joins.lookup.spec import LookupSpec
-from joins.window.records import RECORD
+from joins.rows.records import RECORD
 from storage.client import StorageClient
 from storage.errors import StorageError
 from storage.model import Keep

@@ -13,9 +13,9 @@ from dataclasses import replace
 from joins.spec import JoinSpec
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.simulation import Simulation, Stalled
-from joins.window.admission import Planned
-from joins.window.facts import BucketFacts
-from joins.window.state import Bucket
+from joins.admission.admission import Planned
+from joins.admission.facts import BucketFacts
+from joins.admission.state import Bucket
 
 
 class LimitedWindow(Simulation):

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
     from joins.spec import JoinSpec
-    from joins.window.control import JoinControl
+    from joins.admission.control import JoinControl
     from joins.window.stage import Batches
 
 
 def tickets(spark: SparkSession, spec: JoinSpec, control: JoinControl | None = None) -> DataFrame:
     """The streaming DataFrame of tickets (one column, `ticket`); a stage is mapped over it."""
-    from joins.window.control import JoinControl
-    from joins.window.source import ticket_source
+    from joins.admission.control import JoinControl
+    from joins.admission.source import ticket_source
 
     return load(spark, ticket_source(spec, control or JoinControl()))
 
@@ -48,8 +48,8 @@ def carried_out(
 
     The same as `tickets(…).mapInArrow(stage, schema)`, with one Python worker per task instead of two.
     """
-    from joins.window.control import JoinControl
-    from joins.window.source import ticket_source
+    from joins.admission.control import JoinControl
+    from joins.admission.source import ticket_source
 
     return load(spark, ticket_source(spec, control or JoinControl(), stage, schema))
 
@@ -68,7 +68,7 @@ def window_join(
     control: JoinControl | None = None,
     windows: Path | None = None,
 ) -> DataFrame:
-    """The join as a streaming DataFrame, one row per result (`joins.window.records.ROW`):
+    """The join as a streaming DataFrame, one row per result (`joins.rows.records.ROW`):
 
     key                                     binary, null where the left key is
     left_time, right_time                   bigint, event time in milliseconds UTC
@@ -84,7 +84,7 @@ def window_join(
     Every left record leaves with exactly one outcome. Give the query a checkpoint location of its own: it holds the
     positions and the spec. The caller writes the rows out, with the guarantees of the Spark sink that is used.
     """
-    from joins.window.control import JoinControl
+    from joins.admission.control import JoinControl
     from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark, join_stage
 
     stage = join_stage(spec, windows)

@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from datadelay.progress import UNKNOWN
 from joins.spec import JoinSpec, Side
-from joins.window.facts import BucketFacts, PartitionFacts
-from joins.window.intake import Intake, take_in
-from joins.window.passage import Limit, Passage, expiry_of, frontier_of, lags_of
-from joins.window.records import RECORD, rows_about
+from joins.admission.facts import BucketFacts, PartitionFacts
+from joins.rows.intake import Intake, take_in
+from joins.admission.passage import Limit, Passage, expiry_of, frontier_of, lags_of
+from joins.rows.records import RECORD, rows_about
 from joins.window.slices import I64, Slice
-from joins.window.state import Reading
-from joins.window.ticket import Ticket
+from joins.admission.state import Reading
+from joins.admission.ticket import Ticket
 from joins.window.window import JoinedRight, Window
 from kafkaio.producible import batch_bytes
 

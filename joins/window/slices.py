@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from joins.window.chunks import row_bytes
-from joins.window.records import RECORD
+from joins.rows.chunks import row_bytes
+from joins.rows.records import RECORD
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]

@@ -30,11 +30,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from joins.window.facts import BucketFacts
-from joins.window.factsfolder import FactsFolder
+from joins.admission.facts import BucketFacts
+from joins.admission.factsfolder import FactsFolder
 from joins.window.restore import Span
 from joins.window.slices import HASH_VERSION, I64, Slice
-from joins.window.ticket import Ticket
+from joins.admission.ticket import Ticket
 from kafkaio.sparselog import sparse
 
 FORMAT = 1

@@ -20,9 +20,9 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.spec import JoinSpec, Policy
-from joins.window.chunks import cuts, row_bytes
+from joins.rows.chunks import cuts, row_bytes
 from joins.window.match import NONE, Picks, pick
-from joins.window.records import RECORD, ROW, SIDE_COLUMNS, rows_about
+from joins.rows.records import RECORD, ROW, SIDE_COLUMNS, rows_about
 from joins.window.slices import I64, Slice
 from kafkaio.times import EARLIEST_MS
 
@@ -84,7 +84,7 @@ class Window:
     ) -> Iterator[pl.DataFrame]:
         """Rows (`records.ROW`) for each left record, in left's order; marks the right records that appear in them.
 
-        They come in chunks of bounded bytes (`joins.window.chunks`), cut before right records are gathered.
+        They come in chunks of bounded bytes (`joins.rows.chunks`), cut before right records are gathered.
 
         late             a flag per left record
         stalled_from_ms  unmatched records from this time on did not wait for right: their reason is `right_stalled`

@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.progress import track
 
 from deploy.dev.broker import Broker
-from kafkaio.failpoint import POINTS
+from kafkaio.delivery.failpoint import POINTS
 from tests.crash.run import Run
 from tests.crash.scenarios import JOBS, KINDS, Scenario, drawn
 from tests.support.leftovers import end_with_parent

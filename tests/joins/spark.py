@@ -16,7 +16,7 @@ from joins.spec import JoinSpec
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from joins.window import tickets
-from joins.window.control import JoinControl
+from joins.admission.control import JoinControl
 from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark, join_stage
 from kafkaio.writer import TopicWriter
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from kafkaio.delivery import Producers
+from kafkaio.delivery.delivery import Producers
 
 
 class Fate(Enum):

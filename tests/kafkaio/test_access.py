@@ -17,10 +17,10 @@ from confluent_kafka.admin import (
 )
 
 from deploy.dev.broker import Broker, free_port
-from kafkaio import settling
+from kafkaio.delivery import settling
 from kafkaio.errors import KafkaIOError
-from kafkaio.fenced import OutputBucket
-from kafkaio.receiptgroup import read_receipt
+from kafkaio.delivery.fencing import OutputBucket
+from kafkaio.delivery.receiptgroup import read_receipt
 
 
 @pytest.fixture(scope="module")

@@ -40,8 +40,8 @@ def test_no_other_module_writes_a_name_out() -> None:
     """A header that is named twice can be renamed once. The prefix of transactional ids is no header."""
     found = {name: set(literals(path)) - NOT_HEADERS for name, path in MODULES.items()}
 
-    assert {name for name, texts in found.items() if texts} == {"kafkaio.headers", "kafkaio.fenced"}
-    assert found["kafkaio.fenced"] == {headers.PREFIX}
+    assert {name for name, texts in found.items() if texts} == {"kafkaio.headers", "kafkaio.delivery.fencing"}
+    assert found["kafkaio.delivery.fencing"] == {headers.PREFIX}
 
 
 def test_the_reference_lists_the_headers_with_their_meaning() -> None:

@@ -14,12 +14,12 @@ from deploy.dev.broker import Broker, free_port
 from deploy.dev.brokerjars import find_java
 from kafkaio import client
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.delivery import ExactlyOnce
+from kafkaio.delivery.delivery import ExactlyOnce
 from kafkaio.errors import KafkaIOError
-from kafkaio.fenced import OutputBucket, settle
+from kafkaio.delivery.fencing import OutputBucket, settle
 from kafkaio.groups import GroupOffsets
 from kafkaio.rangereader import RangeReader
-from kafkaio.receipt import Batch
+from kafkaio.delivery.receipt import Batch
 from kafkaio.writer import TopicWriter
 
 PASSWORD = "correct horse"

@@ -15,7 +15,7 @@ from datadelay.model import Submission
 from datadelay.progress import Idle
 from kafkaio.eventtime import typical
 from kafkaio.now import wall_ms
-from kafkaio.pointread import PointReader
+from kafkaio.pointreader import PointReader
 from tests.conftest import TopicFactory
 from tests.datadelay.collector.stepped import DEADLINE_S, Stepped, produce
 from tests.support.transactions import BASE_MS, Transactions

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from datadelay.errors import PositionsUnreadable
 from datadelay.positions.checkpoint import SparkCheckpoint
 from joins.spec import JoinSpec, Side
-from joins.window.bounds import Bound
-from joins.window.state import Admission, Bucket, Reading
+from joins.admission.bounds import Bound
+from joins.admission.state import Admission, Bucket, Reading
 
 KAFKA_END = {"clicks": {"0": 7, "1": 9}, "impressions": {"0": 123}}
 

@@ -16,14 +16,14 @@ from deploy.jobs.checkpoint import Checkpoint, CheckpointUnreadable
 from deploy.jobfile.load import load_job
 from joins.spec import JoinSpec, Side
 from joins.window.stage import ticket_digest
-from joins.window.state import Admission
-from joins.window.ticket import Ticket
-from kafkaio.delivery import TransactionalWriter
+from joins.admission.state import Admission
+from joins.admission.ticket import Ticket
+from kafkaio.delivery.delivery import TransactionalWriter
 from kafkaio.errors import Fenced
 from kafkaio.exitcode import ExitCode
-from kafkaio.fenced import OutputBucket
-from kafkaio.receipt import Receipt
-from kafkaio.receiptgroup import read_receipt
+from kafkaio.delivery.fencing import OutputBucket
+from kafkaio.delivery.receipt import Receipt
+from kafkaio.delivery.receiptgroup import read_receipt
 from sparkio.checkpoint import ends_in
 from tests.deploy.jobprocess import JobProcess, records
 from tests.joins.spark import Put, produce

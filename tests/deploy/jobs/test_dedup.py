@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from dedup.errors import RecordsGone, SourceChanged
-from dedup.topicsource import Ranges, following
+from dedup.topic.source import Ranges, following
 from deploy.jobs.accounts import AccountsDiffer
 from deploy.cli.app import app
 from deploy.jobs.dedup import gathered, without_any_id

@@ -12,8 +12,8 @@ import yaml
 from confluent_kafka.admin import NewTopic
 
 from dedup.batchtag import BatchTag
-from dedup.replayrange import ReplayRange
-from dedup.states import Attempt
+from dedup.restart.replayrange import ReplayRange
+from dedup.restart.states import Attempt
 from deploy.output import sink
 from deploy.jobfile.load import load_job
 from deploy.jobs.join import deduplication

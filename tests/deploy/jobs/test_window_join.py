@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import workload
 from kafkaio.exitcode import ExitCode
-from kafkaio.fenced import OutputBucket
+from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from tests.deploy.jobprocess import JobProcess, records, uncommitted

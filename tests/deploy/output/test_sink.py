@@ -17,12 +17,12 @@ from deploy.jobs.accounts import Accounts, AccountsDiffer
 from deploy.jobs.job import Output
 from deploy.output.outgoing import Outgoing
 from joins.spec import JoinSpec, Side
-from joins.window.records import ROW
+from joins.rows.records import ROW
 from joins.window.stage import SUMMARY, TICKET
-from kafkaio import delivery
+from kafkaio.delivery import delivery
 from kafkaio.errors import ReceiptRefused
 from kafkaio.exitcode import ExitCode
-from kafkaio.fenced import OutputBucket, settle
+from kafkaio.delivery.fencing import OutputBucket, settle
 from kafkaio.now import wall_ms
 from sparkio.crossing import final_in
 from tests.conftest import TopicFactory

@@ -14,14 +14,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from deploy.dev.broker import Broker
 from joins.errors import CallRefused, SpecError
-from joins.lookup.feed import FeedSpec, FeedStorage
-from joins.lookup.feedsource import FeedReader
-from joins.lookup.rightrow import to_items
+from joins.feed.feed import FeedSpec, FeedStorage
+from joins.feed.source import FeedReader
+from joins.feed.rightrow import to_items
 from joins.lookup.source import LookupReader, storage_client
 from joins.lookup.stored import RightStore
-from joins.window.control import JoinControl
-from joins.window.holding import USUAL_MS, Cause
-from joins.window.records import RECORD
+from joins.admission.control import JoinControl
+from joins.admission.holding import USUAL_MS, Cause
+from joins.rows.records import RECORD
 from kafkaio.now import wall_ms
 from sparkio.control import ReaderControl
 from storage.model import Namespace

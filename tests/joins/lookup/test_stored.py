@@ -8,7 +8,7 @@ import pytest
 from joins import DelayAt, LookupSpec, Side, StorageAt
 from joins.errors import DataLoss
 from joins.lookup.batch import StoredRight, match
-from joins.window.records import RECORD
+from joins.rows.records import RECORD
 
 SPEC = LookupSpec(
     name="j",

@@ -19,10 +19,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.spec import JoinSpec
-from joins.window.admissionreader import ticket_stage
-from joins.window.control import JoinControl
-from joins.window.factsfolder import keep_facts
-from joins.window.source import TicketReader
+from joins.admission.reader import ticket_stage
+from joins.admission.control import JoinControl
+from joins.admission.factsfolder import keep_facts
+from joins.admission.source import TicketReader
 from joins.window.stage import SUMMARY, TICKET, join_stage
 from kafkaio.now import wall_ms
 from tests.joins.spark import Running
@@ -141,8 +141,8 @@ class StoppedClock:
         self.now_ms = wall_ms()
         self._passed_ms = 0
         self._wrong: deque[tuple[int, Callable[[], None]]] = deque()
-        monkeypatch.setattr("joins.window.planclock.wall_ms", self._wall_ms)
-        monkeypatch.setattr("joins.window.planclock.monotonic_ms", lambda: self._passed_ms)
+        monkeypatch.setattr("joins.admission.planclock.wall_ms", self._wall_ms)
+        monkeypatch.setattr("joins.admission.planclock.monotonic_ms", lambda: self._passed_ms)
 
     def go_on(self, ms: int) -> None:
         """Time passes, and both clocks agree on it."""

@@ -14,8 +14,9 @@ from joins.testing.history import History
 from joins.testing.play import LIARS_KEY
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import BASE_MS, LONG_AFTER_MS, cuts, histories, specs
-from joins.window import passage, restore
-from joins.window.evidence import Evidence
+from joins.window import restore
+from joins.admission import passage
+from joins.admission.evidence import Evidence
 from kafkaio.clock import ClockReading, Trust, WallClock
 
 advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)

@@ -18,7 +18,7 @@ from joins.testing.simulation import MemoryStore, Simulation
 from joins.testing.strategies import Admit, Advance, cuts, histories, specs
 from joins.window.restore import gaps, restore
 from joins.window.store import FileStore
-from joins.window.ticket import Ticket
+from joins.admission.ticket import Ticket
 from joins.window.window import Window
 from tests.joins.window.making import join_spec, marked, positions, topic
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joins.spec import Policy
-from joins.window.records import ROW
+from joins.rows.records import ROW
 from joins.window.window import TIER, JoinedRight, Window
 from kafkaio.times import EARLIEST_MS
 from tests.joins.window.making import frame, join_spec, marked, rows, slice_of

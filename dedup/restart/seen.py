@@ -1,0 +1,122 @@
+"""Which ids were seen: 16-byte hashes in sorted tiers. Pure.
+
+    tier   two arrays, sorted by the high half; the low half decides between equal high halves
+    add    a new tier, merged with its neighbour while that is less than eight times as large: few tiers are searched,
+           and each id is moved a few times
+    merge  needs the smaller tier's places in the larger one, at most half as many as there are ids, and one byte per id
+           beside the old and the new arrays (32 bytes per id): at most 40 bytes of memory per id, and 16 between merges
+
+A column is looked up in sorted order, so that neighbouring look-ups touch the same memory.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+
+from dedup.restart.hashing import Hashes, Mask, first_ones, hashes_of
+
+_GROWTH = 8
+
+
+class Known(Protocol):
+    """Ids that were seen, however they are stored."""
+
+    def contains(self, hashes: Hashes) -> Mask: ...
+
+
+class SeenIds:
+    """A set of 128-bit hashes; a hash that is added twice takes twice the space, with no other effect."""
+
+    def __init__(self) -> None:
+        self._tiers: list[Hashes] = []  # the largest first
+
+    def __len__(self) -> int:
+        return sum(len(tier) for tier in self._tiers)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tier.high.nbytes + tier.low.nbytes for tier in self._tiers)
+
+    def add(self, hashes: Hashes) -> None:
+        if not len(hashes):
+            return
+        self._put(hashes.at(np.argsort(hashes.high)))
+
+    def take_over(self, other: SeenIds) -> None:
+        """Move all hashes from the other set, which is then empty: each is stored once."""
+        while other._tiers:
+            self._put(other._tiers.pop())
+
+    def _put(self, tier: Hashes) -> None:
+        while self._tiers and len(self._tiers[-1]) < _GROWTH * len(tier):
+            tier = _merged(self._tiers.pop(), tier)
+        self._tiers.append(tier)
+
+    def contains(self, hashes: Hashes) -> Mask:
+        """For each row whether its hash was added before."""
+        found = np.zeros(len(hashes), np.bool_)
+        if not len(hashes) or not self._tiers:
+            return found
+        order = np.argsort(hashes.high)
+        asked = hashes.at(order)
+        present = np.zeros(len(hashes), np.bool_)
+        for tier in self._tiers:
+            present |= _in_tier(tier, asked)
+        found[order] = present
+        return found
+
+
+def fresh_rows(ids: pl.Series, seen: Known, under_way: SeenIds | None) -> Mask:
+    """Which rows have no result yet: neither seen nor under way. The new ones are added to `under_way`.
+
+    under_way   None: rows are only compared with what was seen; repeats among them are not detected
+
+    Rows without an id cannot be compared: they count as fresh.
+    """
+    has_id = ids.is_not_null().to_numpy()
+    hashes = hashes_of(ids.drop_nulls())
+    new = ~seen.contains(hashes)
+    if under_way is not None:
+        new &= ~under_way.contains(hashes) & first_ones(hashes)
+        under_way.add(hashes.at(new))
+    fresh = np.ones(len(ids), np.bool_)
+    fresh[has_id] = new
+    return fresh
+
+
+def _in_tier(tier: Hashes, asked: Hashes) -> Mask:
+    """`asked` is sorted by the high half."""
+    last = len(tier) - 1
+    at = np.searchsorted(tier.high, asked.high)
+    in_reach = at <= last
+    at = np.minimum(at, last)
+    same = in_reach & (tier.high[at] == asked.high)
+    present: Mask = same & (tier.low[at] == asked.low)
+    # Equal high halves with different low ones: repeated ids never get here, others once in 2^64.
+    rest = np.flatnonzero(same & ~present)
+    while len(rest):
+        step = at[rest] + 1
+        rest, step = rest[step <= last], step[step <= last]
+        still = tier.high[step] == asked.high[rest]
+        rest, step = rest[still], step[still]
+        at[rest] = step
+        hit = tier.low[step] == asked.low[rest]
+        present[rest[hit]] = True
+        rest = rest[~hit]
+    return present
+
+
+def _merged(a: Hashes, b: Hashes) -> Hashes:
+    few, many = (a, b) if len(a) < len(b) else (b, a)
+    at = np.searchsorted(many.high, few.high)
+    at += np.arange(len(few))
+    of_many = np.ones(len(few) + len(many), np.bool_)
+    of_many[at] = False
+    out = Hashes(np.empty(len(of_many), np.uint64), np.empty(len(of_many), np.uint64))
+    for to, some, rest in ((out.high, few.high, many.high), (out.low, few.low, many.low)):
+        to[at] = some
+        to[of_many] = rest
+    return out

@@ -1,0 +1,129 @@
+"""When the deduplicator filters: its two states, and why it changes from one to the other. Pure.
+
+    off --------> filtering   a batch that an earlier driver may have run (`driver_restart`), a task that was tried
+                              before (`task_attempt`), a stage that was run before (`stage_attempt`)
+    filtering --> off         the replay range has passed, and no duplicate came during the quiet period (`quiet`)
+
+The replay range ends with the batch that is rerun. What is delivered in it is seen. Rows of later batches are not a
+replay: they are compared with what is seen, and add nothing to it.
+
+Each task of a batch is checked once. A task that was tried before needs what the earlier attempt wrote, perhaps a
+moment ago: the output is loaded again (its new part), even while filtering.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dedup.restart.replayrange import ReplayRange
+
+
+class FilterState(StrEnum):
+    OFF = "off"
+    FILTERING = "filtering"
+
+
+class Reason(StrEnum):
+    DRIVER_RESTART = "driver_restart"
+    TASK_ATTEMPT = "task_attempt"
+    STAGE_ATTEMPT = "stage_attempt"
+    QUIET = "quiet"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of one task; attempts count from 0."""
+
+    batch: int
+    task: int = 0
+    stage: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FilterChange:
+    """A change of state; loaded, dropped and without_id (rows let through) are counts since filtering began."""
+
+    at_ms: int
+    state: FilterState
+    reason: Reason
+    batch: int
+    loaded: int = 0
+    dropped: int = 0
+    without_id: int = 0
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "event": "deduplicator",
+            "at_ms": self.at_ms,
+            "state": str(self.state),
+            "reason": str(self.reason),
+            "batch": self.batch,
+            "loaded": self.loaded,
+            "dropped": self.dropped,
+            "without_id": self.without_id,
+        }
+
+
+class Switch:
+    """The state of one worker process's deduplicator."""
+
+    def __init__(self, replay: ReplayRange, quiet_ms: int) -> None:
+        self.state = FilterState.OFF
+        self.changes: list[FilterChange] = []
+        self.loaded = self.dropped = self.without_id = 0
+        self._replay = replay
+        self._quiet_ms = quiet_ms
+        self._met_restart = False
+        self._until_batch = -1
+        self._quiet_since_ms = 0
+
+    def reason(self, attempt: Attempt) -> Reason | None:
+        """Why this attempt needs the output loaded; None if it does not."""
+        if attempt.stage:
+            return Reason.STAGE_ATTEMPT
+        if attempt.task:
+            return Reason.TASK_ATTEMPT
+        if not self._met_restart and self._replay.covers(attempt.batch):
+            return Reason.DRIVER_RESTART
+        return None
+
+    def in_range(self, batch: int) -> bool:
+        """Whether rows of this batch may be a replay."""
+        return batch <= self._until_batch
+
+    def begin(self, attempt: Attempt, now_ms: int) -> Reason | None:
+        """An attempt begins. Returns why the output has to be loaded before it; None if it does not."""
+        reason = self.reason(attempt)
+        if reason is None:
+            self._rest(attempt.batch, now_ms)
+            return None
+        self._met_restart = self._met_restart or self._replay.covers(attempt.batch)
+        last = self._replay.last_batch if self._replay.covers(attempt.batch) else None
+        self._until_batch = max(self._until_batch, attempt.batch, -1 if last is None else last)
+        self._quiet_since_ms = now_ms
+        if self.state is FilterState.OFF:
+            self.state = FilterState.FILTERING
+            self.loaded = self.dropped = self.without_id = 0
+            self._changed(reason, attempt.batch, now_ms)
+        return reason
+
+    def count_loaded(self, ids: int, now_ms: int) -> None:
+        self.loaded += ids
+        self._quiet_since_ms = now_ms  # no duplicate could come while loading
+
+    def count_rows(self, dropped: int, without_id: int, now_ms: int) -> None:
+        self.dropped += dropped
+        self.without_id += without_id
+        if dropped:
+            self._quiet_since_ms = now_ms
+
+    def _rest(self, batch: int, now_ms: int) -> None:
+        if self.state is FilterState.OFF or self.in_range(batch):
+            return
+        if now_ms - self._quiet_since_ms >= self._quiet_ms:
+            self.state = FilterState.OFF
+            self._changed(Reason.QUIET, batch, now_ms)
+
+    def _changed(self, reason: Reason, batch: int, now_ms: int) -> None:
+        self.changes.append(FilterChange(now_ms, self.state, reason, batch, self.loaded, self.dropped, self.without_id))

@@ -1,0 +1,30 @@
+"""How the planner of a join is controlled from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from joins.admission.planclock import read_clocks
+from sparkio.control import ReaderControl
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinControl(ReaderControl):
+    """Beside what every reader has:
+
+    generation   of a new checkpoint, if it is known before the first admission; None: a new one
+    windows      the folder where tasks on this machine keep the facts of batches; None: this user's own
+    facts        where the driver keeps them; None: in the same folder
+    anchor       a trusted reading of this machine's wall clock, with that of its monotonic clock
+    """
+
+    generation: str | None = None
+    windows: Path | None = None
+    facts: Path | None = None
+    anchor: tuple[int, int] = field(default_factory=lambda: read_clocks())
+
+    @property
+    def facts_folders(self) -> tuple[Path | None, ...]:
+        """Where the facts of a batch may be; None: this user's own folder."""
+        return tuple(dict.fromkeys((self.facts, self.windows)))

@@ -1,0 +1,111 @@
+"""The facts of batches as files: a cache, since the log gives them again.
+
+    <generation>/<bucket>/facts-<number>-<digest>.json   beside the slices, by the task: of the batch with this number,
+                                                         carried out by the ticket with this digest
+    <generation>/facts-<number>.json                     by the driver: of all buckets, each with its ticket's digest
+
+A checkpoint that was restored from a copy plans other batches under numbers that were already used. Their facts differ
+from the old ones: the ticket's digest says which batch a file belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from joins.admission.facts import BucketFacts
+from joins.admission.folders import generation_folder, own_folder
+from joins.admission.state import Admission
+from joins.admission.ticket import Ticket
+from kafkaio.sparselog import sparse
+
+log = sparse(__name__)
+
+KEPT = 3
+"""Batches whose facts are kept: the last one, and those that may run at the same time."""
+NAME = re.compile(r"\.?facts-(\d+)-[0-9a-f]+\.json(\.[0-9a-f]+)?")
+
+
+class FactsFolder:
+    """The facts of one bucket's last batches, as files in a folder. It may lose some, but never returns wrong ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def save(self, number: int, digest: str, facts: BucketFacts) -> None:
+        """Keep the facts of batch `number`, and remove old ones. If this fails, they are only read again later."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._path(number, digest)
+            temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+            temporary.write_text(json.dumps(facts.to_json()))
+            temporary.replace(path)
+            for other in self._folder.iterdir():
+                match = NAME.fullmatch(other.name)
+                if match and int(match[1]) <= number - KEPT:
+                    other.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s: the facts of batch %d are not kept (%s); they are read again", self._folder, number, error)
+
+    def load(self, number: int, digest: str) -> BucketFacts | None:
+        """None if they are lost, or the file is incomplete."""
+        try:
+            return BucketFacts.from_json(json.loads(self._path(number, digest).read_text()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            log.warning("%s: the facts of batch %d cannot be read (%s)", self._folder, number, error)
+            return None
+
+    def _path(self, number: int, digest: str) -> Path:
+        return self._folder / f"facts-{number}-{digest}.json"
+
+
+def keep_facts(windows: Path | None, job: str, summaries: Sequence[Mapping[str, Any]]) -> None:
+    """Keep the facts in the summaries of a batch where the driver finds them when it plans the next one."""
+    for number, generation in {(one["number"], one["generation"]) for one in summaries}:
+        content = {str(one["bucket"]): [one["ticket"], one["facts"]] for one in summaries}
+        folder = generation_folder(windows or own_folder(), job, generation)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary = folder / ".facts.json.new"
+            temporary.write_text(json.dumps(content))
+            temporary.replace(_of_all(folder, number))
+            _of_all(folder, number - KEPT).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s: the facts of batch %d are not kept (%s); they are read again", folder, number, error)
+
+
+def known_facts(job: str, admission: Admission, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
+    """The facts of a batch, by bucket, as far as these folders have them; None: this user's own folder."""
+    found: dict[int, BucketFacts] = {}
+    missing = [(ticket.bucket.number, ticket.digest) for ticket in Ticket.all_of(admission)]
+    for windows in folders:
+        folder = generation_folder(windows or own_folder(), job, admission.generation)
+        kept = _loaded(_of_all(folder, admission.number)) if missing else {}
+        for number, digest in missing:
+            facts = kept.get((number, digest)) or FactsFolder(folder / str(number)).load(admission.number, digest)
+            if facts is not None:
+                found[number] = facts
+        missing = [(number, digest) for number, digest in missing if number not in found]
+    return found
+
+
+def _of_all(folder: Path, number: int) -> Path:
+    return folder / f"facts-{number}.json"
+
+
+def _loaded(path: Path) -> dict[tuple[int, str], BucketFacts]:
+    """By bucket and digest; nothing if the file is lost or incomplete."""
+    try:
+        content = json.loads(path.read_text())
+        return {(int(bucket), digest): BucketFacts.from_json(facts) for bucket, (digest, facts) in content.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        log.warning("%s cannot be read (%s)", path, error)
+        return {}

@@ -1,0 +1,122 @@
+"""Nothing is skipped silently: checks that the log still holds what the next batch and the window need. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from joins.errors import DataLoss, NotCoPartitioned
+from joins.spec import JoinSpec
+from joins.admission.bounds import low_end, starting_at
+from joins.admission.listing import Listing
+from joins.admission.state import Admission, Reading
+from kafkaio.topiclog import Ends
+
+LONGEST_DOWNTIME_MS = 24 * 3_600_000
+REMEDY = "start a new checkpoint at a time (`start: TIME`)"
+
+
+def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
+    """Raise DataLoss if a topic was recreated, or its number of partitions differs from the checkpoint's."""
+    for side, (topic_id, count) in topics.items():
+        name = spec.side(side).topic
+        known_id, known_count = state.topics[side]
+        if topic_id != known_id:
+            raise DataLoss(f"{side} topic {name!r} was deleted and recreated (id {known_id} -> {topic_id}): {REMEDY}")
+        if count != known_count:
+            raise DataLoss(
+                f"{side} topic {name!r} had {known_count} partitions, now {count}: keys have moved; "
+                f"give both topics the same number, let the old records be joined first, then {REMEDY}"
+            )
+
+
+def check_counts(spec: JoinSpec, left: int, right: int) -> None:
+    """Raise NotCoPartitioned if the topics' numbers of partitions differ."""
+    if left != right:
+        raise NotCoPartitioned(
+            f"left topic {spec.left.topic!r} has {left} partitions, right topic {spec.right.topic!r} has {right}: a "
+            "key must be in the same partition of both; give both the same number"
+        )
+
+
+def check_compaction(spec: JoinSpec, topic: str, config: Mapping[str, str]) -> None:
+    """Raise DataLoss if compaction may remove records that the join still needs.
+
+    A batch that runs again must see the same records, and a lost window is read again from the log. So compaction must
+    not touch records for the length of the window plus the longest downtime.
+    """
+    if spec.on_data_loss == "stop":
+        refuse_compaction(
+            topic, config, spec.span_ms + LONGEST_DOWNTIME_MS, "the join", "the window and a day of downtime"
+        )
+
+
+def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who: str, what: str) -> None:
+    """Raise DataLoss if compaction may remove records of a topic within `needed_ms`."""
+    if "compact" not in config.get("cleanup.policy", "delete").split(","):
+        return
+    lag_ms = int(config.get("min.compaction.lag.ms", "0"))
+    if lag_ms < needed_ms:
+        raise DataLoss(
+            f"topic {topic!r} is compacted (cleanup.policy={config['cleanup.policy']}) and min.compaction.lag.ms is "
+            f"{lag_ms}: records would be removed that {who} still needs. Set it to {needed_ms} or more ({what}), or go "
+            "on with what compaction leaves (`on_data_loss: continue`)"
+        )
+
+
+def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
+    """The state unchanged; with `on_data_loss: continue`, with positions moved to what is left of the log.
+
+    `skipped` then counts by side the offsets that were never read, and as `window` those of right that were read but
+    cannot be read again.
+    """
+    skipped = dict(state.skipped)
+    buckets = {}
+    for number, bucket in state.buckets.items():
+        sides: dict[str, dict[int, Reading]] = {}
+        for side in ("left", "right"):
+            sides[side] = {}
+            for p, reading in bucket.side(side).items():
+                ends = listing.of(side)[p]
+                _check_truncated(spec, side, p, reading, ends)
+                low = low_end(reading.bounds, bucket.expiry_ms) if side == "right" else reading.end
+                lost = max(ends.start - reading.end, 0)
+                if (ends.start > low and reading.end > low) or lost:
+                    _refuse_loss(spec, side, p, low, reading.end, ends)
+                    for what, offsets in ((side, lost), ("window", min(ends.start, reading.end) - low)):
+                        if offsets > 0:
+                            skipped[what] = skipped.get(what, 0) + offsets
+                    reading = _moved_to(reading, ends.start)
+                sides[side][p] = reading
+        buckets[number] = replace(bucket, left=sides["left"], right=sides["right"])
+    return replace(state, buckets=buckets, skipped=skipped)
+
+
+def _moved_to(reading: Reading, start: int) -> Reading:
+    end = max(reading.end, start)
+    held_ms = reading.held_ms if end == reading.end else None
+    return replace(reading, start=end, end=end, held_ms=held_ms, bounds=starting_at(reading.bounds, start))
+
+
+def _check_truncated(spec: JoinSpec, side: str, partition: int, reading: Reading, ends: Ends) -> None:
+    if reading.end > ends.high:
+        topic = spec.side(side).topic
+        raise DataLoss(
+            f"{side} partition {topic}-{partition} ends at offset {ends.high}, the checkpoint has read up to "
+            f"{reading.end}: it was truncated (an unclean leader election, or records deleted by hand); {REMEDY}"
+        )
+
+
+def _refuse_loss(spec: JoinSpec, side: str, partition: int, low: int, position: int, ends: Ends) -> None:
+    if spec.on_data_loss == "continue":
+        return
+    topic = spec.side(side).topic
+    what = (
+        f"{ends.start - position} offsets from {position} on were never read"
+        if ends.start > position
+        else f"the window still needs right records from offset {low} on"
+    )
+    raise DataLoss(
+        f"retention has deleted records of {side} partition {topic}-{partition} below offset {ends.start}: {what}. "
+        f"Lengthen retention and {REMEDY}, or go on with what is left, counted (`on_data_loss: continue`)"
+    )

@@ -1,0 +1,154 @@
+"""Why nothing may be read now: what left waits for, by bucket. Pure.
+
+    unread            a right partition is not read to its end, and may not be read further yet
+    open transaction  it is read to its last stable offset, and an open transaction hides what is behind that
+    idle hold         it is read to its end, and by `idle: hold` its next records are waited for
+    clock             it is read to its end, and its progress follows the clock: soon left may go
+    data delay        the feeder has stored right only up to a time            (lookup join)
+    delay unknown     up to which time right is stored is not known, or is not true any more
+
+A bucket waits for its slowest right partition. Each cause but the clock is worth a line for people once it has lasted
+longer than it usually does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from datadelay.progress import Idle
+from joins.spec import JoinSpec
+from joins.admission.facts import BucketFacts
+from joins.admission.listing import Listing
+from joins.admission.state import Bucket
+from kafkaio.blocksearch import block_size
+from kafkaio.times import iso
+
+
+class Cause(StrEnum):
+    """What is in the way."""
+
+    UNREAD = "unread"
+    OPEN_TRANSACTION = "open transaction"
+    IDLE_HOLD = "idle hold"
+    CLOCK = "clock"
+    DATA_DELAY = "data delay"
+    DELAY_UNKNOWN = "delay unknown"
+
+
+USUAL_MS: dict[Cause, float] = {
+    Cause.UNREAD: 10_000,
+    Cause.OPEN_TRANSACTION: 10_000,
+    Cause.IDLE_HOLD: 10_000,
+    Cause.CLOCK: math.inf,
+    Cause.DATA_DELAY: 90_000,  # collectors run once a minute
+    Cause.DELAY_UNKNOWN: 0,
+}
+"""How long left may wait for each before it is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftWaits:
+    """One bucket's left waits. Equal values: for the same thing.
+
+    partition, offset  the right partition that is waited for, and up to where it is read
+    stored_ms          data delay: every right record below it is stored
+    waiting            how many left records wait, by partition
+    end                the right partition's last stable offset
+    detail             data delay: the consumer whose delay it is; delay unknown: why
+    """
+
+    cause: Cause
+    bucket: int | None = None
+    partition: int | None = None
+    offset: int | None = None
+    stored_ms: int | None = None
+    waiting: Mapping[int, int] = field(default_factory=dict, compare=False)
+    end: int | None = field(default=None, compare=False)
+    detail: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """No admission: nothing may be read now. `waits` is empty where left is read to its end."""
+
+    listed_ms: int
+    waits: tuple[LeftWaits, ...] = ()
+
+    @property
+    def left_waits(self) -> bool:
+        return any(one.waiting for one in self.waits)
+
+
+def unread_left(bucket: Bucket, listing: Listing) -> dict[int, int]:
+    """How many readable left records a bucket has not read yet, by partition."""
+    return {p: listing.left[p].stable - r.end for p, r in bucket.left.items() if listing.left[p].stable > r.end}
+
+
+def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, listing: Listing) -> LeftWaits | None:
+    """What the left of a bucket that may read nothing waits for; None if its left is read to its end."""
+    waiting = unread_left(bucket, listing)
+    if not waiting:
+        return None
+    if bucket.outside_ms is not None:
+        return LeftWaits(Cause.DATA_DELAY, bucket.number, stored_ms=expected.frontier_ms, waiting=waiting)
+    p, _ = min(expected.right.items(), key=lambda item: item[1].progress_ms)
+    ends, offset = listing.right[p], bucket.right[p].end
+    if offset < ends.stable:
+        cause = Cause.UNREAD
+    elif not ends.settled:
+        cause = Cause.OPEN_TRANSACTION
+    elif spec.idle is Idle.HOLD:
+        cause = Cause.IDLE_HOLD
+    else:
+        cause = Cause.CLOCK
+    return LeftWaits(cause, bucket.number, p, offset, waiting=waiting, end=ends.stable)
+
+
+class Waited:
+    """Since when each bucket's left has waited for the same thing, as seen by one process."""
+
+    def __init__(self) -> None:
+        self._since: dict[int | None, tuple[LeftWaits, int]] = {}
+
+    def unusual(self, held: Held, *, all_causes: bool = False) -> tuple[int, list[LeftWaits]]:
+        """What has lasted longer than usual (all_causes: everything), and since when that is so, in wall clock time."""
+        known, now_ms = self._since, held.listed_ms
+        self._since = {
+            one.bucket: (one, known[one.bucket][1] if known.get(one.bucket, (None,))[0] == one else now_ms)
+            for one in held.waits
+        }
+        long = [
+            (since_ms, one)
+            for one, since_ms in self._since.values()
+            if all_causes or now_ms - since_ms >= USUAL_MS[one.cause]
+        ]
+        return min((since_ms for since_ms, _ in long), default=now_ms), [one for _, one in long]
+
+
+def for_people(spec: JoinSpec, since_ms: int, waits: list[LeftWaits]) -> str:
+    """One line: since when how many left records wait, and for what."""
+    left = {p: records for one in waits for p, records in one.waiting.items()}
+    which = f"{sum(left.values())} left records in partitions {sorted(left)} wait for right; " if left else ""
+    return f"holds since {iso(since_ms)}: {which}" + "; ".join(dict.fromkeys(_reason(spec, one) for one in waits))
+
+
+def _reason(spec: JoinSpec, one: LeftWaits) -> str:
+    right = f"{spec.right.topic}-{one.partition}"
+    match one.cause:
+        case Cause.UNREAD:
+            return f"{right}: it is read to offset {one.offset} of {one.end}"
+        case Cause.OPEN_TRANSACTION:
+            return f"{right}: an open transaction holds its end at offset {one.offset}"
+        case Cause.IDLE_HOLD:
+            block = f"{block_size(spec.outliers)} to a block"
+            return f"{right}: it is read to its end, and by `idle: hold` its next records are waited for, {block}"
+        case Cause.CLOCK:
+            return f"{right}: it is read to its end, offset {one.offset}, and left may go as time passes"
+        case Cause.DATA_DELAY:
+            stored = f"{one.detail!r} has stored {spec.right.topic!r} only up to {iso(one.stored_ms or 0)}"
+            return f"{stored}: does the feeder run?"
+        case Cause.DELAY_UNKNOWN:
+            return one.detail

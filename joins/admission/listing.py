@@ -1,0 +1,35 @@
+"""How far both topics reach when a batch is planned. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from joins.admission.state import Bucket
+from kafkaio.topiclog import Ends, TopicLog
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The ends of both topics, and the wall clock time just before they were listed."""
+
+    listed_ms: int
+    left: Mapping[int, Ends]
+    right: Mapping[int, Ends]
+
+    def of(self, side: str) -> Mapping[int, Ends]:
+        return self.left if side == "left" else self.right
+
+    def unread(self, bucket: Bucket) -> int:
+        """How many offsets of a bucket's partitions, left and right, are readable but not yet read."""
+        return sum(
+            max(self.of(side)[p].stable - reading.end, 0)
+            for side in ("left", "right")
+            for p, reading in bucket.side(side).items()
+        )
+
+
+def list_ends(left: TopicLog, right: TopicLog, now_ms: int) -> Listing:
+    """List right before left: right's progress is then never derived from a clock that left is ahead of."""
+    right_ends = right.ends()
+    return Listing(now_ms, left.ends(), right_ends)

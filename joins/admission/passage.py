@@ -1,0 +1,145 @@
+"""One partition's range on its way through a batch: which of its records may go, and which facts it leaves. Pure.
+
+Right goes completely, or as far as its bytes allow. Left goes up to its first record with a time at or above the limit.
+That record and all that follow are held back; the next batch reads them again from the same offset. Held records are
+examined nevertheless: they prove how far left has come before any of them may go, and so which right records can no
+longer match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from datadelay.progress import UNKNOWN, frontier
+from joins.spec import JoinSpec
+from joins.admission.evidence import Evidence
+from joins.admission.facts import PartitionFacts
+from joins.rows.intake import Intake
+from joins.window.slices import I64
+from joins.admission.state import Bucket, Reading
+from kafkaio.times import EARLIEST_MS, LATEST_MS
+
+
+@dataclass(slots=True)
+class Passage:
+    """Sees the batches of one partition's range in order.
+
+    limit_ms  the first valid record at or above it, and all that follow, are held back
+    """
+
+    reading: Reading
+    outliers: int
+    disorder_ms: int
+    limit_ms: int = LATEST_MS
+    _end: int | None = None
+    _held_ms: int | None = None
+    _smallest_held_ms: int = LATEST_MS
+    _below_ms: int = EARLIEST_MS
+    _future_ms: int = LATEST_MS
+    _late: bool = False
+    _stopped: bool = False
+    _gone: Evidence = field(init=False)
+    _seen: Evidence | None = None
+
+    def __post_init__(self) -> None:
+        self._gone = Evidence.carried(self.outliers, self.reading.tail)
+
+    @property
+    def cut(self) -> int | None:
+        """The offset of the first record that is held back; None while there is none."""
+        return self._end
+
+    def admit(self, taken: Intake) -> Intake:
+        """The part of a batch that may go now."""
+        if self._end is None:
+            times = taken.records["time"].to_numpy()
+            beyond = times >= self.limit_ms if self.limit_ms < LATEST_MS else None
+            if beyond is None or not beyond.any():
+                self._note(taken)
+                return taken
+            first = int(beyond.argmax())
+            self._end, self._held_ms = int(taken.records["offset"][first]), int(times[first])
+        going, held = taken.split(self._end)
+        if len(going.records) or len(going.dead):
+            self._note(going)
+        self._look_at(held)
+        return going
+
+    def stop(self, end: int) -> None:
+        """Records from this offset on are not examined: what holds beyond the range does not hold for them."""
+        self._end, self._stopped = end, True
+
+    def facts(self) -> PartitionFacts:
+        reading = self.reading
+        if not reading.records:
+            progress_ms = max(reading.progress_ms, reading.claim_ms)
+            return PartitionFacts(reading.end, progress_ms, reading.tail, held_ms=reading.held_ms)
+        proved_ms = (self._seen or self._gone).proved_ms
+        shown_ms = proved_ms - self.disorder_ms if proved_ms > UNKNOWN else UNKNOWN
+        claim_ms = UNKNOWN if self._stopped else reading.claim_ms
+        unread_ms = min(self._smallest_held_ms, max(shown_ms, claim_ms))
+        return PartitionFacts(
+            end=reading.end if self._end is None else self._end,
+            progress_ms=max(reading.progress_ms, unread_ms),
+            tail=tuple(self._gone.tail.tolist()),
+            below_ms=self._below_ms,
+            future_ms=self._future_ms,
+            held_ms=self._held_ms,
+            late=self._late,
+        )
+
+    def _note(self, going: Intake) -> None:
+        times = going.records["time"].to_numpy()
+        if len(times):
+            self._below_ms = max(self._below_ms, int(times.max()) + 1)
+        self._future_ms = min(self._future_ms, going.future_ms)
+        self._late = self._late or bool(going.late.any())
+        self._gone.see(times[going.proves])
+
+    def _look_at(self, held: Intake) -> None:
+        times = held.records["time"].to_numpy()
+        self._seen = self._seen or self._gone.copy()
+        self._seen.see(times[held.proves])
+        timely = times[times >= self.reading.progress_ms]
+        if len(timely):
+            self._smallest_held_ms = min(self._smallest_held_ms, int(timely.min()))
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Left records below `limit_ms` may go; from `stalled_from_ms` on only because right stalled for `max_wait`."""
+
+    limit_ms: int
+    stalled_from_ms: int | None = None
+
+    @classmethod
+    def of(cls, spec: JoinSpec, bucket: Bucket, frontier_ms: int) -> Limit:
+        limit_ms = frontier_ms - spec.after_ms if frontier_ms > UNKNOWN else UNKNOWN
+        if bucket.give_up_ms is not None and bucket.give_up_ms > limit_ms:
+            return cls(bucket.give_up_ms, limit_ms)
+        return cls(limit_ms)
+
+
+def frontier_of(bucket: Bucket, right: Iterable[PartitionFacts]) -> int:
+    """How far right is read or, in the lookup join, stored by the feeder."""
+    progress = [one.progress_ms for one in right] if bucket.outside_ms is None else [bucket.outside_ms]
+    return frontier(progress, bucket.frontier_ms)
+
+
+def expiry_of(spec: JoinSpec, bucket: Bucket, left: Mapping[int, PartitionFacts]) -> int:
+    """No right record below this time matches a left record still to come."""
+    left_frontier = frontier(one.progress_ms for one in left.values())
+    return bucket.expiry_ms if left_frontier == UNKNOWN else max(left_frontier - spec.before_ms, bucket.expiry_ms)
+
+
+def lags_of(times: I64, newest_ms: int | None) -> tuple[I64, int | None]:
+    """How far each record lies below the largest time up to it, and the largest time after all of them."""
+    if not len(times):
+        return times, newest_ms
+    running = np.maximum.accumulate(times)
+    if newest_ms is not None:
+        running = np.maximum(running, newest_ms)
+    return running - times, int(running[-1])

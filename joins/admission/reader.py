@@ -1,0 +1,168 @@
+"""The Spark reader of a join, whichever flavour: its offsets are admissions, its partitions tickets.
+
+    latestOffset   the next admission after `start`; `start` itself when there is nothing to do. What left waits for is
+                   logged once it has lasted longer than usual (`joins.admission.holding`)
+    tasks          one ticket per bucket: an admission itself says from where to where it reads
+    commit         the positions of a committed batch go to a consumer group, for lag tools
+
+An admission is the offset that Spark logs, so the checkpoint holds everything: positions, reports, the window's low
+ends, and the join that they belong to.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from joins.errors import ClockBehind
+from joins.spec import JoinSpec, Side
+from joins.admission.admission import Planned, Watch
+from joins.admission.clockcheck import look_at_clock
+from joins.admission.committed import positions_of, state_after
+from joins.admission.control import JoinControl
+from joins.admission.factsfolder import known_facts
+from joins.admission.guard import check_compaction
+from joins.admission.holding import Held, Waited, for_people
+from joins.admission.listing import Listing
+from joins.admission.planclock import PlanClock
+from joins.admission.state import Admission
+from joins.admission.ticket import Ticket
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.eventtime import TimeOf
+from kafkaio.groups import LatestOffsets
+from kafkaio.topiclog import TopicLog
+from sparkio.reader import StreamReader
+from sparkio.source import pickled
+
+log = logging.getLogger("joins.window")
+
+Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Batches with a column `ticket` -> batches of rows."""
+
+
+def ticket_stage(stage: Stage | None) -> bytes:
+    """What an executor makes of a ticket, pickled; without a stage the ticket is the row."""
+    if stage is None:
+        return pickled(lambda ticket: iter([(ticket,)]))
+    return pickled(lambda ticket: stage([pa.record_batch({"ticket": [ticket]})]))
+
+
+class AdmissionReader(StreamReader):
+    """A flavour gives `admit` and `disconnect`."""
+
+    def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes | None = None) -> None:
+        """stage: of `ticket_stage`; None: the tickets are the rows."""
+        super().__init__(spec.name, control, ticket_stage(None) if stage is None else stage)
+        self._spec, self._generation, self._facts_folders = spec, control.generation, control.facts_folders
+        self._clock = PlanClock(spec.name, control.anchor)
+        self._commits: LatestOffsets | None = None
+        self._watch: Watch | None = None
+        self._held: Held | None = None
+        self._waited = Waited()
+        self._last: tuple[Admission, Admission] | None = None
+
+    @abstractmethod
+    def admit(self, start: Mapping[str, Any]) -> Planned | Held:
+        """The admission after `start`, or why there is none."""
+
+    def admitted(self, planned: Planned) -> None:
+        """An admission is handed to Spark."""
+
+    def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        found = self.admit(start)
+        if isinstance(found, Held):
+            self._held = found
+            self.say_why(found)
+            return None
+        if not start and self._generation is not None:
+            found = replace(found, admission=replace(found.admission, generation=self._generation))
+        # What `on_data_loss: continue` skips is counted in the checkpoint, and reported when it grows.
+        if found.admission.skipped != (start["skipped"] if start else {}):
+            log.warning("%s goes on without offsets that retention deleted: %s", self._name, found.admission.skipped)
+        self.admitted(found)
+        return found.admission.to_json()
+
+    def waits(self, start: dict[str, Any]) -> bool:
+        """Under `availableNow`: some left record of this run may not go yet."""
+        return self.listed is not None and bool(start) and self._held is not None and self._held.left_waits
+
+    def holds_for_s(self, error: Exception) -> float | None:
+        """A clock that is wrong is waited for until it is set right: a job that ended and was started again would trust
+        it."""
+        return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
+
+    def tasks(self, end: dict[str, Any]) -> list[str]:
+        admission = Admission.from_json(end)
+        admission.check_belongs_to(self._spec)
+        return [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(admission)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Publish positions for lag tools. The checkpoint remains the source of truth, so nothing waits for this."""
+        if self.control.commit_group is None or not end:
+            return
+        if self._commits is None:
+            self._commits = LatestOffsets(self.control.commit_group, self._spec.kafka)
+        admission = Admission.from_json(end)
+        facts = known_facts(self._spec.name, admission, self._facts_folders)
+        self._commits.put(positions_of(self._spec, admission, facts))
+
+    def state_after(self, admission: Admission) -> Admission:
+        """The state that a committed batch left; computed once while nothing new is planned."""
+        if self._last is None or self._last[0] != admission:
+            admission.check_belongs_to(self._spec)
+            self._last = (admission, state_after(self._spec, admission, self._facts_folders))
+        return self._last[1]
+
+    def now_ms(self, state: Admission | None = None) -> int:
+        """The wall clock, unless something contradicts it; then raises `ClockBehind`."""
+        return self._clock.now_ms(None if state is None else state.listed_ms)
+
+    def watch(self, now_ms: int) -> Watch:
+        """What this process has seen since its first look, at `now_ms`."""
+        self._watch = self._watch or Watch(now_ms)
+        return self._watch
+
+    def left_within_run(self, listing: Listing) -> Listing:
+        """Under `availableNow` left keeps its first listed end; records after it count as not yet readable. Right does
+        not: it is read as far as that needs, wherever its end is by then."""
+        return replace(listing, left=self.within_run(listing.left))
+
+    def say_why(self, held: Held) -> None:
+        """Log what left waits for, where that has lasted longer than usual."""
+        since_ms, waits = self._waited.unusual(held, all_causes=self.listed is not None)
+        if waits:
+            self.say(for_people(self._spec, since_ms, waits))
+
+
+def inside_the_clock(planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:
+    """The plan, if most records that it reads are not ahead of the clock; otherwise raises `ClockBehind`."""
+    listed_ms, skew_ms = planned.admission.listed_ms, planned.admission.skew_ms
+    for side in {side for side, _ in planned.ahead}:
+        ranges = {
+            p: (reading.start, reading.end)
+            for bucket in planned.admission.buckets.values()
+            for p, reading in bucket.side(side).items()
+            if (side, p) in planned.ahead
+        }
+        look_at_clock(logs[side], ranges, listed_ms + skew_ms, listed_ms)
+    return planned
+
+
+def open_log(spec: JoinSpec, side: Side) -> BrokerLog:
+    """A topic of a join as its planner sees it; raises `DataLoss` if compaction may remove what the join needs."""
+    log_ = BrokerLog(
+        side.topic,
+        spec.kafka,
+        TimeOf(side.time),
+        outliers=spec.outliers,
+        max_future_skew_ms=spec.max_future_skew_ms,
+    )
+    check_compaction(spec, side.topic, log_.config())
+    return log_

@@ -1,0 +1,113 @@
+"""The in-memory join as a streaming data source that emits tickets, not records (`joins.admission.reader`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+
+from joins.spec import JoinSpec
+from joins.admission import copartition
+from joins.admission.admission import Planned, admit
+from joins.admission.reader import AdmissionReader, Stage, inside_the_clock, open_log, ticket_stage
+from joins.admission.clockcheck import BrokersClock
+from joins.admission.control import JoinControl
+from joins.admission.guard import check_ends, check_topics
+from joins.admission.holding import Held
+from joins.admission.listing import Listing, list_ends
+from joins.admission.planahead import PlanAhead
+from joins.admission.start import begin
+from joins.admission.state import Admission
+from kafkaio.brokerlog import BrokerLog
+from sparkio.source import stream_source
+
+
+def ticket_source(
+    spec: JoinSpec,
+    control: JoinControl,
+    stage: Stage | None = None,
+    schema: str = "ticket string",
+    reader: Callable[..., DataSourceStreamReader] | None = None,
+) -> type[DataSource]:
+    """A data source class for one join.
+
+    stage   carries out the tickets as they are read, and returns rows of `schema`; None: the tickets are the rows
+    reader  built from spec, control and `ticket_stage`; None: a `TicketReader`
+    """
+    of_ticket = ticket_stage(stage)
+    return stream_source("tickets", spec.name, schema, lambda: (reader or TicketReader)(spec, control, of_ticket))
+
+
+class TicketReader(AdmissionReader):
+    """Admits both sides by what their logs prove."""
+
+    def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes | None = None) -> None:
+        super().__init__(spec, control, stage)
+        self._logs: tuple[BrokerLog, BrokerLog] | None = None
+        self._brokers_clock: BrokersClock | None = None
+        self._ahead = PlanAhead()
+
+    def admit(self, start: Mapping[str, Any]) -> Planned | Held:
+        if not start:
+            return self._first()
+        state = self.state_after(Admission.from_json(start))
+        return self._ahead.take(state) or self._next(state)
+
+    def admitted(self, planned: Planned) -> None:
+        """When whole batches behind, plan the next batch while this one runs."""
+        admission = planned.admission
+        reads = sum(r.records for b in admission.buckets.values() for s in (b.left, b.right) for r in s.values())
+        if reads == 0 or reads < self._spec.max_records // 2:
+            return
+
+        def following() -> Planned | None:
+            found = self._next(admission.after(planned.expected, self._spec))
+            return found if isinstance(found, Planned) else None
+
+        self._ahead.begin(admission.number, following)
+
+    def disconnect(self) -> None:
+        for one in self._logs or ():
+            one.close()
+        self._logs = self._brokers_clock = None
+
+    def _first(self) -> Planned:
+        left, right = self._connected()
+        spec, now_ms = self._spec, self.now_ms()
+        copartition.check(spec, left, right)
+        listing = self.left_within_run(list_ends(left, right, now_ms))
+        begun = begin(spec, listing, left, right)
+        found = admit(spec, begun, listing, left, right, self.watch(now_ms))
+        # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
+        planned = found if isinstance(found, Planned) else Planned.nothing(begun)
+        return inside_the_clock(planned, {"left": left, "right": right})
+
+    def _next(self, state: Admission) -> Planned | Held:
+        left, right = self._connected()
+        spec = self._spec
+        topics = {side: (one.topic_id(), one.partition_count()) for side, one in (("left", left), ("right", right))}
+        check_topics(spec, state, topics)
+        now_ms = self.now_ms(state)
+        listing = list_ends(left, right, now_ms)
+        self._compare_with_broker(listing, {"left": left, "right": right})
+        listing = self.left_within_run(listing)
+        state = check_ends(spec, state, listing)
+        found = admit(spec, state, listing, left, right, self.watch(now_ms))
+        return inside_the_clock(found, {"left": left, "right": right}) if isinstance(found, Planned) else found
+
+    def _compare_with_broker(self, listing: Listing, logs: Mapping[str, BrokerLog]) -> None:
+        spec = self._spec
+        if self._brokers_clock is None:
+            stamped = {
+                side: log
+                for side, log in logs.items()
+                if not spec.side(side).payload_time and log.config()["message.timestamp.type"] == "LogAppendTime"
+            }
+            self._brokers_clock = BrokersClock(stamped, spec.producer_delay_ms)
+        self._brokers_clock.compare(listing)
+
+    def _connected(self) -> tuple[BrokerLog, BrokerLog]:
+        if self._logs is None:
+            self._logs = open_log(self._spec, self._spec.left), open_log(self._spec, self._spec.right)
+        return self._logs

@@ -1,0 +1,144 @@
+"""Where a new checkpoint starts: left as configured, right at the smallest left time less `before` and disorder. Pure.
+
+Every right record that a left record may match has a time >= (smallest left time) - before, so right starts at its
+first record at or above that. The smallest left time is that of the first block of left's records: if a record's time
+is wrong, right is at worst read from further back. If left has so few records that all of them may be wrong, the clock
+counts as well, as it does for records still to come; without the clock, right starts at the start of its log.
+
+If retention has already deleted such right records, left records near the start would go out `unmatched` although their
+right record existed. This is refused, with the number of left records affected, unless `on_data_loss: continue` is set.
+Here a block's typical time counts, because a single wrong record must not stop a join.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from datadelay.progress import UNKNOWN, Idle
+from joins.errors import DataLoss
+from joins.spec import JoinSpec, Side
+from joins.admission.guard import check_counts
+from joins.admission.listing import Listing
+from joins.admission.state import Admission, Bucket, Reading
+from kafkaio.blocksearch import block_size
+from kafkaio.eventtime import proven, typical
+from kafkaio.times import iso
+from kafkaio.topiclog import Ends, TimeQuery, TopicLog
+
+
+def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> Admission:
+    """The admission before the first batch: nothing read, all positions set."""
+    check_counts(spec, len(listing.left), len(listing.right))
+    ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
+    start = left_start(spec, listing, left, ceiling_ms)
+    wanted = {p: time_ms - spec.before_ms for p, time_ms in start.smallest_ms.items()}
+    right_from = _right_start(spec.right, listing.right, right, wanted, ceiling_ms)
+    skipped = _never_readable(spec, listing, left, right, start, right_from, ceiling_ms)
+    return Admission(
+        generation=uuid.uuid4().hex,
+        number=0,
+        listed_ms=listing.listed_ms,
+        skew_ms=spec.max_future_skew_ms,
+        right_bytes=spec.max_right_bytes,
+        identity=spec.identity(),
+        topics={
+            log_side: (log.topic_id(), log.partition_count()) for log_side, log in (("left", left), ("right", right))
+        },
+        buckets={
+            p: Bucket(
+                number=p,
+                left={p: Reading.starting_at(start.offsets[p])},
+                right={p: Reading.starting_at(right_from[p])},
+                moved_ms=listing.listed_ms,
+            )
+            for p in sorted(listing.left)
+        },
+        skipped=skipped,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftStart:
+    """Left's first offsets, a lower bound of the times from there on, and a typical time there."""
+
+    offsets: Mapping[int, int]
+    smallest_ms: Mapping[int, int]
+    typical_ms: Mapping[int, int]
+
+
+def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int) -> LeftStart:
+    stable = {p: ends.stable for p, ends in listing.left.items()}
+    if spec.start == "latest":
+        start = stable
+    elif spec.start == "earliest":
+        start = {p: ends.start for p, ends in listing.left.items()}
+    else:
+        margin = spec.left.disorder_ms
+        queries = {p: TimeQuery(int(spec.start), e.start, e.stable, margin) for p, e in listing.left.items()}
+        start = {p: answer.offset for p, answer in left.first_at_or_after(queries, ceiling_ms).items()}
+    spans = {p: (start[p], stable[p]) for p in start}
+    blocks = left.valid_times(spans, ceiling_ms, block_size(spec.outliers))
+    lasts = left.last_times(stable, ceiling_ms, block_size(spec.outliers))
+    smallest, usual = {}, {}
+    for p, ends in listing.left.items():
+        times = [t for _, t in blocks[p]]
+        known_ms = [t - spec.left.disorder_ms for t in times]
+        if len(times) <= spec.outliers:
+            known_ms.append(_still_to_come(spec, listing, ends, [t for _, t in lasts[p]]))
+        smallest[p], usual[p] = min(known_ms), typical(known_ms)
+    return LeftStart(start, smallest, usual)
+
+
+def _still_to_come(spec: JoinSpec, listing: Listing, ends: Ends, last_ms: list[int]) -> int:
+    """A lower bound of the times of timely records from the end on; `UNKNOWN` if nothing gives one."""
+    if spec.idle is Idle.ADVANCE and ends.settled:
+        return listing.listed_ms - spec.producer_delay_ms
+    reached_ms = proven(last_ms, spec.outliers)
+    return UNKNOWN if reached_ms is None else reached_ms - spec.left.disorder_ms
+
+
+def _right_start(
+    side: Side, ends: Mapping[int, Ends], right: TopicLog, wanted: Mapping[int, int], ceiling_ms: int
+) -> dict[int, int]:
+    queries = {p: TimeQuery(max(wanted[p], 0), e.start, e.stable, side.disorder_ms) for p, e in ends.items()}
+    return {p: answer.offset for p, answer in right.first_at_or_after(queries, ceiling_ms).items()}
+
+
+def _never_readable(
+    spec: JoinSpec,
+    listing: Listing,
+    left: TopicLog,
+    right: TopicLog,
+    start: LeftStart,
+    right_from: Mapping[int, int],
+    ceiling_ms: int,
+) -> dict[str, int]:
+    """How many left records may miss right records that retention deleted; DataLoss unless the join may continue."""
+    cut = {p: (e.start, e.stable) for p, e in listing.right.items() if e.start > 0 and right_from[p] == e.start}
+    blocks = right.valid_times(cut, ceiling_ms, block_size(spec.outliers)) if cut else {}
+    firsts = {p: typical([t for _, t in block]) if block else None for p, block in blocks.items()}
+    # Deleted records lie before the first remaining one: their times are at most the disorder above its time.
+    reach = {
+        p: (t if t is not None else listing.listed_ms) + spec.right.disorder_ms + spec.before_ms
+        for p, t in firsts.items()
+    }
+    short = {p: time_ms for p, time_ms in reach.items() if time_ms > start.typical_ms[p]}
+    if not short:
+        return {}
+    queries = {
+        p: TimeQuery(t, start.offsets[p], listing.left[p].stable, spec.left.disorder_ms) for p, t in short.items()
+    }
+    affected = sum(a.offset - start.offsets[p] for p, a in left.first_at_or_after(queries, ceiling_ms).items())
+    if affected == 0:
+        return {}
+    if spec.on_data_loss == "continue":
+        return {"left_without_right": affected}
+    first = min((iso(t) for t in firsts.values() if t is not None), default="no record")
+    raise DataLoss(
+        f"retention of right topic {right.topic!r} does not reach back to the left records at the start: partitions "
+        f"{sorted(short)} begin at {first}, and about {affected} left records "
+        "may have had right records before that. Start later (`start: TIME`), or accept that these go out unmatched "
+        "(`on_data_loss: continue`)"
+    )

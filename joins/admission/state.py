@@ -1,0 +1,248 @@
+"""The admission as data: what is in Spark's offset log, one per batch. Plain values and their JSON. Pure.
+
+    Admission   generation, number, when it was listed, the join it belongs to, the topics' ids, its buckets
+      Bucket    the readings of its left and right partitions, the frontier and the expiry before the batch
+        Reading   which offsets of a partition are read, its report (progress) before the batch, its bounds
+
+The ranges are *hints*: how far it is worth reading. What was read, and what it proves, are the batch's facts
+(`joins.admission.facts`). The task that carries out the batch finds them; it holds left back where right has not come far
+enough. The next admission starts from these facts (`Admission.after`), so everything before `start` was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from datadelay.progress import UNKNOWN
+from joins.errors import SpecChanged
+from joins.spec import JoinSpec
+from joins.admission.bounds import Bound, Bounds, thinned
+from joins.admission.facts import BucketFacts, PartitionFacts
+
+FORMAT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One partition's part of a batch: records in [start, end) are read.
+
+    claim_ms      what the clock says about records after `end`: none has a time below it. Unknown if the end is not
+                  that of the log, a transaction is open, or times do not follow the clock
+    progress_ms   the report before the batch: every record from `start` on has at least this time. One below it is late
+    tail          the times before `start` that do not fill a block yet (`joins.admission.evidence`)
+    held_ms       left only: the time of the record at `start`, if it was held back; None: not examined yet
+    """
+
+    start: int
+    end: int
+    claim_ms: int = UNKNOWN
+    progress_ms: int = UNKNOWN
+    tail: tuple[int, ...] = ()
+    held_ms: int | None = None
+    bounds: Bounds = ()
+
+    @property
+    def records(self) -> int:
+        """How many offsets the range covers: at least as many as it has records."""
+        return self.end - self.start
+
+    def to(self, end: int, claim_ms: int = UNKNOWN) -> Reading:
+        return replace(self, end=max(end, self.start), claim_ms=claim_ms)
+
+    def after(self, facts: PartitionFacts, expiry_ms: int) -> Reading:
+        """An empty reading, where the batch with these facts ended; `expiry_ms` was the expiry before that batch."""
+        bounds = self.bounds
+        if facts.end > self.start:
+            told_ms = expiry_ms if facts.late else UNKNOWN
+            bounds = (*bounds, Bound(facts.end, facts.below_ms, facts.future_ms, told_ms))
+        return Reading(facts.end, facts.end, UNKNOWN, facts.progress_ms, facts.tail, facts.held_ms, bounds)
+
+    @classmethod
+    def starting_at(cls, offset: int) -> Reading:
+        return cls(offset, offset, bounds=(Bound(offset),))
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The unit of parallel state. With co-partitioned topics, bucket n holds partition n of both.
+
+    frontier_ms    every right record that is unread before the batch has at least this time
+    expiry_ms      right records below it match no left record that is unread before the batch
+    oldest_ms      the smallest time in the window before the batch; None: the window is empty
+    moved_ms       the wall clock when the frontier last advanced
+    outside_ms     lookup join: every right record below it is stored; None: the batch itself reads right
+    give_up_ms     left records below it go out, with or without right: right stalled for `max_wait`
+    """
+
+    number: int
+    left: Mapping[int, Reading]
+    right: Mapping[int, Reading]
+    frontier_ms: int = UNKNOWN
+    expiry_ms: int = UNKNOWN
+    oldest_ms: int | None = None
+    moved_ms: int = UNKNOWN
+    outside_ms: int | None = None
+    give_up_ms: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "bucket": self.number,
+            "expiry": self.expiry_ms,
+            "frontier": self.frontier_ms,
+            "give_up": self.give_up_ms,
+            "left": _readings_json(self.left),
+            "moved": self.moved_ms,
+            "oldest": self.oldest_ms,
+            "outside": self.outside_ms,
+            "right": _readings_json(self.right),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Bucket:
+        return cls(
+            number=data["bucket"],
+            left=_readings_from(data["left"]),
+            right=_readings_from(data["right"]),
+            frontier_ms=data["frontier"],
+            expiry_ms=data["expiry"],
+            oldest_ms=data["oldest"],
+            moved_ms=data["moved"],
+            outside_ms=data["outside"],
+            give_up_ms=data["give_up"],
+        )
+
+    def side(self, name: str) -> Mapping[int, Reading]:
+        return self.left if name == "left" else self.right
+
+    def after(self, facts: BucketFacts, listed_ms: int, spec: JoinSpec) -> Bucket:
+        """The bucket with empty readings, as the batch with these facts left it; without bounds no longer needed."""
+        spacing = max(spec.span_ms // 4, 1)
+
+        def carried(readings: Mapping[int, Reading], side: Mapping[int, PartitionFacts], since_ms: int) -> Any:
+            after = {p: r.after(side[p], self.expiry_ms) for p, r in readings.items()}
+            return {p: replace(r, bounds=thinned(r.bounds, since_ms, spacing)) for p, r in after.items()}
+
+        left_from, right_from = rebuild_from(spec, facts.expiry_ms)
+        return Bucket(
+            number=self.number,
+            left=carried(self.left, facts.left, left_from),
+            right=carried(self.right, facts.right, right_from),
+            frontier_ms=facts.frontier_ms,
+            expiry_ms=facts.expiry_ms,
+            oldest_ms=facts.oldest_ms,
+            moved_ms=listed_ms if facts.frontier_ms > self.frontier_ms else self.moved_ms,
+        )
+
+    @property
+    def reads(self) -> bool:
+        return any(r.records for side in (self.left, self.right) for r in side.values())
+
+
+def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
+    """The left and right times from which earlier batches must be joined again to recompute the marks.
+
+    Right records of the window (time >= expiry) are marked by left records with time >= expiry - after; those chose
+    among right records with time >= expiry - after - before.
+    """
+    if expiry_ms == UNKNOWN:
+        return UNKNOWN, UNKNOWN
+    return expiry_ms - spec.after_ms, expiry_ms - spec.after_ms - spec.before_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """One batch, as it is in Spark's offset log. Carrying it out again gives the same rows.
+
+    generation  new with every checkpoint: batch numbers alone would repeat
+    skew_ms     how far ahead of `listed_ms` a record's time may lie before it counts as from the future
+    right_bytes  how many bytes of right may enter the window of a bucket
+    topics      per side the topic's id and its number of partitions, to detect a recreated topic
+    """
+
+    generation: str
+    number: int
+    listed_ms: int
+    skew_ms: int
+    right_bytes: int
+    identity: Mapping[str, Any]
+    topics: Mapping[str, tuple[str, int]]
+    buckets: Mapping[int, Bucket] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+    def after(self, facts: Mapping[int, BucketFacts], spec: JoinSpec) -> Admission:
+        """The state between this batch and the next: every reading is empty, and starts where this batch ended."""
+        buckets = {n: b.after(facts[n], self.listed_ms, spec) for n, b in self.buckets.items()}
+        return replace(self, buckets=buckets)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON in which equal admissions give equal texts: Spark starts a batch when the text differs."""
+        return {
+            "buckets": [bucket.to_json() for _, bucket in sorted(self.buckets.items())],
+            "format": FORMAT,
+            "generation": self.generation,
+            "identity": dict(sorted(self.identity.items())),
+            "listed_ms": self.listed_ms,
+            "number": self.number,
+            "right_bytes": self.right_bytes,
+            "skew_ms": self.skew_ms,
+            "skipped": dict(sorted(self.skipped.items())),
+            "topics": {side: list(topic) for side, topic in sorted(self.topics.items())},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Admission:
+        if data.get("format") != FORMAT:
+            raise SpecChanged(
+                f"the checkpoint's admissions have format {data.get('format')!r}, this version reads {FORMAT}: "
+                "continue with the version that wrote it, or start a new checkpoint at a time (`start: TIME`)"
+            )
+        return cls(
+            generation=data["generation"],
+            number=data["number"],
+            listed_ms=data["listed_ms"],
+            skew_ms=data["skew_ms"],
+            right_bytes=data["right_bytes"],
+            identity=data["identity"],
+            topics={side: (topic[0], topic[1]) for side, topic in data["topics"].items()},
+            buckets={b["bucket"]: Bucket.from_json(b) for b in data["buckets"]},
+            skipped=data["skipped"],
+        )
+
+    def check_belongs_to(self, spec: JoinSpec) -> None:
+        """Raise `SpecChanged`, naming every value that differs from the join that wrote this admission."""
+        now = spec.identity()
+        changed = [f"{k}: {self.identity.get(k)!r} -> {v!r}" for k, v in now.items() if self.identity.get(k) != v]
+        if changed:
+            raise SpecChanged(
+                f"the checkpoint of {spec.name!r} belongs to another join ({'; '.join(changed)}): "
+                "put the old values back, or give a new checkpoint and a `start`"
+            )
+
+
+def _readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
+    """For each partition [partition, start, end, progress, claim, held, tail as differences, bounds]."""
+    return [
+        [p, r.start, r.end, r.progress_ms, r.claim_ms, r.held_ms, _differences(r.tail), [list(b) for b in r.bounds]]
+        for p, r in sorted(readings.items())
+    ]
+
+
+def _readings_from(rows: list[list[Any]]) -> dict[int, Reading]:
+    return {
+        p: Reading(start, end, claim, progress, _sums(tail), held, tuple(Bound(*b) for b in bounds))
+        for p, start, end, progress, claim, held, tail, bounds in rows
+    }
+
+
+def _differences(times: tuple[int, ...]) -> list[int]:
+    """The first time, then each one's difference from the previous: small numbers."""
+    return [time - before for time, before in zip(times, (0, *times), strict=False)]
+
+
+def _sums(differences: list[int]) -> tuple[int, ...]:
+    times: list[int] = []
+    for difference in differences:
+        times.append(difference + (times[-1] if times else 0))
+    return tuple(times)

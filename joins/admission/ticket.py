@@ -1,0 +1,83 @@
+"""A bucket's share of an admission, as it travels from the driver to the task that carries it out. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from datadelay.progress import UNKNOWN
+from joins.admission.state import Admission, Bucket
+from kafkaio.delivery.receipt import digest_of
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A bucket's share of an admission: all that one task needs to know.
+
+    listed_ms       the wall clock when the ends were listed; a time above it by more than `skew_ms` is from the future
+    right_bytes     at most this many bytes of right enter the window, plus one record
+    left_since_ms   no left record of the admission, in any bucket, has a time below it, except late ones; None: unknown
+    """
+
+    generation: str
+    number: int
+    buckets: int
+    listed_ms: int
+    skew_ms: int
+    right_bytes: int
+    left_since_ms: int | None
+    bucket: Bucket
+
+    @classmethod
+    def all_of(cls, admission: Admission) -> list[Ticket]:
+        one = admission
+        since_ms = _left_since_ms(one)
+        return [
+            cls(
+                generation=one.generation,
+                number=one.number,
+                buckets=len(one.buckets),
+                listed_ms=one.listed_ms,
+                skew_ms=one.skew_ms,
+                right_bytes=one.right_bytes,
+                left_since_ms=since_ms,
+                bucket=bucket,
+            )
+            for bucket in one.buckets.values()
+        ]
+
+    @property
+    def digest(self) -> str:
+        """Covers the whole ticket: a batch planned again under the same number has another digest."""
+        return digest_of(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "bucket": self.bucket.to_json(),
+            "buckets": self.buckets,
+            "generation": self.generation,
+            "left_since_ms": self.left_since_ms,
+            "listed_ms": self.listed_ms,
+            "number": self.number,
+            "right_bytes": self.right_bytes,
+            "skew_ms": self.skew_ms,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Ticket:
+        return cls(
+            generation=data["generation"],
+            number=data["number"],
+            buckets=data["buckets"],
+            listed_ms=data["listed_ms"],
+            skew_ms=data["skew_ms"],
+            right_bytes=data["right_bytes"],
+            left_since_ms=data["left_since_ms"],
+            bucket=Bucket.from_json(data["bucket"]),
+        )
+
+
+def _left_since_ms(admission: Admission) -> int | None:
+    times = [left.progress_ms for bucket in admission.buckets.values() for left in bucket.left.values()]
+    earliest = min(times, default=UNKNOWN)
+    return None if earliest <= UNKNOWN // 2 else earliest

@@ -1,0 +1,251 @@
+"""The Spark edge of the feeder: a streaming source that feeds while reading; its offsets are batches (`feed.Fed`).
+
+    latestOffset   the next batch: what Kafka holds, for the pinned store. Before the first one is logged, the store
+                   learns from which time on it is fed (`retained_from`)
+    read           on an executor: the range goes to the store, one summary row comes back
+    commit         the positions of a committed batch go to the consumer group that the collector watches
+
+An unreachable broker or store holds the feeder (`sparkio.reader`); so does a clock that is behind the records, which
+would turn most of them into dead letters.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+from datadelay.positions.group import note_of_store
+from joins.errors import ClockBehind, NoRetention, StoreUnreachable
+from joins.feed.feed import Fed, FedRange, FeedSpec, never_fed_below, proven_by
+from joins.feed.stage import SUMMARY_SCHEMA, UNREACHABLE, FeedTicket, feed, feed_client
+from joins.lookup.refusal import REFUSED, refused
+from joins.admission.clockcheck import look_at_clock
+from joins.admission.guard import LONGEST_DOWNTIME_MS, refuse_compaction
+from kafkaio.blocksearch import block_size
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.clock import not_before
+from kafkaio.errors import KafkaIOError
+from kafkaio.eventtime import TimeOf
+from kafkaio.groups import GroupOffsets
+from kafkaio.now import wall_ms
+from kafkaio.topiclog import Ends, TimeQuery, TopicLog
+from sparkio.control import ReaderControl
+from sparkio.reader import StreamReader
+from sparkio.source import pickled, stream_source
+from storage.client import StorageClient
+from storage.errors import AnswerNotUnderstood
+from storage.wire import NamespaceBody
+
+log = logging.getLogger("joins.lookup")
+
+STORE_LOOK_EVERY_S = 1.0
+ONE_TRY_S = 2.0
+
+
+def feed_source(spec: FeedSpec, control: ReaderControl) -> type[DataSource]:
+    """A data source class for one feeder; its rows are summaries."""
+    return stream_source("feeder", spec.name, SUMMARY_SCHEMA, lambda: FeedReader(spec, control))
+
+
+class FeedReader(StreamReader):
+    """Plans batches of right records for the pinned store."""
+
+    def __init__(self, spec: FeedSpec, control: ReaderControl) -> None:
+        super().__init__(spec.name, control, pickled(lambda ticket: feed(spec, [json.loads(ticket)])))
+        self._spec = spec
+        self._log: BrokerLog | None = None
+        self._client: StorageClient | None = None
+        self._store: NamespaceBody | None = None
+        self._looked_at_s = 0.0
+
+    def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        try:
+            fed = self._next(start)
+        except (AnswerNotUnderstood, *UNREACHABLE) as error:  # a load balancer's page is not an answer either
+            raise StoreUnreachable(f"the storage API is unreachable: {error}") from error
+        except REFUSED as error:
+            raise refused(self._spec.name, error) from error
+        return None if fed is None else fed.to_json()
+
+    def holds_for_s(self, error: Exception) -> float | None:
+        """An unreachable store, and a clock that is behind the records, may pass too."""
+        if isinstance(error, StoreUnreachable):
+            return self._spec.storage.unreachable_for_s
+        return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
+
+    def tasks(self, end: dict[str, Any]) -> list[str]:
+        fed = Fed.from_json(end)
+        fed.check_belongs_to(self._spec)
+        namespace = self._namespace_waited_for()
+        fed.check_store(namespace.name, namespace.generation)
+        spans = {p: span for p, span in sorted(fed.spans.items()) if span.records}
+        tickets = [
+            FeedTicket(
+                partition=p,
+                start=span.start,
+                end=span.end,
+                newest_ms=span.newest_ms,
+                number=fed.number,
+                parts=len(spans),
+                ceiling_ms=fed.listed_ms + self._spec.max_future_skew_ms,
+                retention_ms=_retention(namespace),
+                store_generation=fed.store_generation,
+            )
+            for p, span in spans.items()
+        ]
+        return [json.dumps(asdict(ticket)) for ticket in tickets]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Publish positions for the collector. The checkpoint is the source of truth; a failure here is only logged."""
+        if self.control.commit_group is None or not end:
+            return
+        try:
+            commit_fed(self._spec, self.control.commit_group, Fed.from_json(end))
+        except KafkaIOError as error:
+            log.warning("positions were not committed to group %r: %s", self.control.commit_group, error)
+
+    def disconnect(self) -> None:
+        for one in (self._log, self._client):
+            if one is not None:
+                one.close()
+        self._log = self._client = None
+
+    def _connected(self) -> BrokerLog:
+        spec = self._spec
+        if self._log is None:
+            self._log = BrokerLog(spec.right.topic, spec.kafka, TimeOf(spec.right.time))
+            if spec.on_data_loss == "stop":  # records that compaction removes unread would never be stored
+                config, what = self._log.config(), "a day of downtime"
+                refuse_compaction(spec.right.topic, config, LONGEST_DOWNTIME_MS, "the feeder", what)
+        return self._log
+
+    def _next(self, start: Mapping[str, Any]) -> Fed | None:
+        """The batch after `start`; None when there is nothing to do."""
+        spec = self._spec
+        right = self._connected()
+        namespace = self._namespace()
+        listed_ms = wall_ms()
+        if not start:
+            right.partition_count()
+            ends = self.within_run(right.ends())
+            begun = begin(spec, namespace.generation, ends, right, listed_ms)
+            self._tell_the_start({p: span.end for p, span in begun.spans.items()}, ends, right, listed_ms)
+            # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
+            return begun
+        state = Fed.from_json(start)
+        state.check_belongs_to(spec)
+        state.check_store(namespace.name, namespace.generation)
+        state.check_topic(spec, right.topic_id())
+        if (reason := not_before(listed_ms, state.listed_ms)) is not None:
+            raise ClockBehind(reason)
+        right.partition_count()
+        ends = self.within_run(right.ends())
+        after = state.after(spec, ends, listed_ms)
+        if after is None:
+            return None
+        if after.skipped > state.skipped:
+            lost = {p: span.start for p, span in after.spans.items() if span.start > _end_of(state, p)}
+            self._tell_the_start(lost, ends, right, listed_ms)
+        ceiling_ms = listed_ms + spec.max_future_skew_ms
+        read = {p: (span.start, span.end) for p, span in after.spans.items() if span.records}
+        look_at_clock(right, read, ceiling_ms, listed_ms)
+        reads = {p: span.start for p, span in after.spans.items() if span.records and span.start}
+        newest = right.newest(reads, ceiling_ms) if reads else {}
+        spans = {p: replace(span, newest_ms=newest.get(p)) for p, span in after.spans.items()}
+        return replace(after, spans=spans)
+
+    def _tell_the_start(
+        self, starts: Mapping[int, int], ends: Mapping[int, Ends], right: TopicLog, listed_ms: int
+    ) -> None:
+        """Right records before these offsets are not in the store: report that to whoever looks something up."""
+        spec, ceiling_ms = self._spec, listed_ms + self._spec.max_future_skew_ms
+        begun = {p: at for p, at in starts.items() if at > 0}
+        if not begun:
+            return
+        block = block_size(right.outliers)
+        before = right.last_times(begun, ceiling_ms, block)
+        behind = right.valid_times({p: (at, ends[p].stable) for p, at in begun.items()}, ceiling_ms, block)
+        newest = {p: max((at for _, at in some), default=None) for p, some in before.items()}
+        first = {p: proven_by([at for _, at in some], block) for p, some in behind.items()}
+        below_ms = never_fed_below(begun, newest, first, spec.right.disorder_ms, ceiling_ms)
+        if below_ms is not None:
+            assert self._client is not None
+            self._client.raise_retained_from(spec.storage.namespace, below_ms)
+
+    def _namespace(self) -> NamespaceBody:
+        """The namespace as it was at most a second ago."""
+        if self._client is None:
+            self._client = feed_client(self._spec, ONE_TRY_S)  # the reader itself logs and limits the waiting
+        if self._store is None or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
+            self._store = self._client.namespace(self._spec.storage.namespace)
+            self._looked_at_s = time.monotonic()
+            _retention(self._store)
+        return self._store
+
+    def _namespace_waited_for(self) -> NamespaceBody:
+        """At a restart Spark runs the last batch again without asking for a new one. Here too a store may be
+        unreachable for a while, which the client logs."""
+        if self._store is not None and time.monotonic() - self._looked_at_s <= STORE_LOOK_EVERY_S:
+            return self._store
+        try:
+            with feed_client(self._spec) as patient:
+                namespace = patient.namespace(self._spec.storage.namespace)
+        except UNREACHABLE as error:
+            raise StoreUnreachable(
+                f"the storage API was unreachable for {self._spec.storage.unreachable_for_s:g} s: {error}"
+            ) from error
+        except REFUSED as error:
+            raise refused(self._spec.name, error) from error
+        _retention(namespace)
+        return namespace
+
+
+def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: TopicLog, listed_ms: int) -> Fed:
+    """The batch before the first one: nothing read, all positions set."""
+    if spec.start == "earliest":
+        at = {p: end.start for p, end in ends.items()}
+    elif spec.start == "latest":
+        at = {p: end.stable for p, end in ends.items()}
+    else:
+        margin = spec.right.disorder_ms
+        queries = {p: TimeQuery(int(spec.start), end.start, end.stable, margin) for p, end in ends.items()}
+        found = right.first_at_or_after(queries, listed_ms + spec.max_future_skew_ms)
+        at = {p: answer.offset for p, answer in found.items()}
+    return Fed(
+        number=0,
+        listed_ms=listed_ms,
+        identity=spec.identity(),
+        topic_id=right.topic_id(),
+        store_generation=generation,
+        spans={p: FedRange(offset, offset) for p, offset in at.items()},
+    )
+
+
+def commit_fed(spec: FeedSpec, group: str, fed: Fed) -> None:
+    """Commit a batch's positions, and the store that they apply to, to a group; raises `KafkaIOError`."""
+    offsets = GroupOffsets(group, spec.kafka)
+    try:
+        positions = {(spec.right.topic, p): span.end for p, span in fed.spans.items()}
+        offsets.commit(positions, note_of_store(fed.store_generation))
+    finally:
+        offsets.close()
+
+
+def _end_of(fed: Fed, partition: int) -> int:
+    return fed.spans[partition].end if partition in fed.spans else 0
+
+
+def _retention(namespace: NamespaceBody) -> int:
+    if namespace.retention_ms is None:
+        raise NoRetention(
+            f"namespace {namespace.name!r} has no retention_ms: how long right records live would be unknown to joins; "
+            "configure one of another name with `retention_ms` at the storage API, and feed that"
+        )
+    return namespace.retention_ms

@@ -1,0 +1,152 @@
+"""Which of the records that were read take part, and which go to the dead-letter topic, with the reason. Pure.
+
+no_time       the record has no event time, or one before 1970
+future_time   the time is further ahead of the clock, or of the append, than `max_future_skew`
+invalid_json  the topic is declared `json`, and the value is not JSON
+invalid_text  the topic is declared `text` (or `json`), and the value is not UTF-8
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from joins.spec import Format, Side
+from joins.rows.records import RECORD, rows_about
+from kafkaio.duck import connection
+from kafkaio.eventtime import LOG_APPEND_TIME, TimeOf, ceilings, event_times, text_of, valid
+from kafkaio.times import LATEST_MS, UNLIMITED_MS
+
+Bools = npt.NDArray[np.bool_]
+
+CLOCKS_DIFFER_MS = 1_000
+"""How far ahead of the broker's clock, or of ours, a producer's clock may be while its records still prove progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """One batch of one partition, checked and sorted.
+
+    records    in the schema of `records.RECORD`; late: one flag each
+    proves     per record, whether it can have been appended at its time, by clocks that differ a little
+    dead       rows of the dead letters
+    """
+
+    side: str
+    records: pl.DataFrame
+    late: pl.Series
+    proves: Bools
+    dead: pl.DataFrame
+    ceiling_ms: int
+
+    @property
+    def future_ms(self) -> int:
+        """The smallest time that the clock rejected, above those of all records; `LATEST_MS` if there is none."""
+        times = self.dead[f"{self.side}_time"].filter(self.dead["reason"] == "future_time")
+        beyond = times.filter(times > self.ceiling_ms)
+        return LATEST_MS if beyond.is_empty() else int(beyond.min())  # type: ignore[arg-type]
+
+    def split(self, offset: int) -> tuple[Intake, Intake]:
+        """The part below an offset, and the rest."""
+        at = int(np.searchsorted(self.records["offset"].to_numpy(), offset))
+        dead_at = int(np.searchsorted(self.dead[f"{self.side}_offset"].to_numpy(), offset))
+        return self._part(0, at, 0, dead_at), self._part(at, len(self.records), dead_at, len(self.dead))
+
+    def _part(self, start: int, end: int, dead_start: int, dead_end: int) -> Intake:
+        return replace(
+            self,
+            records=self.records[start:end],
+            late=self.late[start:end],
+            proves=self.proves[start:end],
+            dead=self.dead[dead_start:dead_end],
+        )
+
+
+def take_in(
+    name: str, side: Side, batch: pa.RecordBatch, listed_ms: int, skew_ms: int, progress_before_ms: int
+) -> Intake:
+    """Separate good records from dead letters in one Arrow batch of one partition (schema of `kafkaio.rangereader`).
+
+    name       "left" or "right"
+    listed_ms  the wall clock when the batch was planned; times above it by more than `skew_ms` are from the future
+    """
+    timestamps, kinds = batch.column("timestamp"), batch.column("timestamp_type")
+    times_read = event_times(TimeOf(side.time), timestamps, batch.column("value"))
+    ceiling = ceilings(timestamps, kinds, listed_ms + skew_ms, skew_ms if side.payload_time else UNLIMITED_MS)
+    frame = pl.DataFrame(pl.from_arrow(batch)).select(
+        "partition", "offset", pl.Series("time", times_read), "key", "value", "headers"
+    )
+    reason = _reasons(frame, side, valid(times_read, ceiling))
+    dead = pl.DataFrame(schema=rows_about(name, frame.clear(), "", None, late=False).schema)
+    proves = _proves(side, times_read, timestamps, kinds, listed_ms)
+    if reason is not None:
+        bad = reason.is_not_null()
+        dead = rows_about(name, frame.filter(bad), "dead_letter", reason.filter(bad), late=False)
+        frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
+    late = pl.Series(frame["time"].to_numpy() < progress_before_ms)
+    return Intake(name, frame.cast(RECORD), late, proves, dead, listed_ms + skew_ms)
+
+
+def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, listed_ms: int) -> Bools:
+    """Whether a time is not after the append: by the broker's clock if the topic has it, otherwise by ours.
+
+    Producers' clocks may be slightly ahead of that clock. If none of their records proved anything, left would depend
+    on the clock alone.
+    """
+    appended = pa.scalar(listed_ms, pa.int64())
+    if side.payload_time and pc.any(by_broker := pc.equal(kinds, LOG_APPEND_TIME)).as_py():
+        appended = pc.if_else(by_broker, timestamps, appended)
+    latest = pc.add(appended, pa.scalar(CLOCKS_DIFFER_MS, pa.int64()))
+    proves: Bools = pc.fill_null(pc.less_equal(times, latest), False).to_numpy(zero_copy_only=False)
+    return proves
+
+
+def _reasons(frame: pl.DataFrame, side: Side, valid_times: pa.Array) -> pl.Series | None:
+    """Why each record does not take part; None when all of them do, which is the usual case and cheap."""
+    time = frame["time"]
+    bad_time = not pc.all(valid_times).as_py()
+    # A time found in a payload came from valid JSON.
+    checked = side.format is Format.BYTES or (side.payload_time and not time.null_count())
+    bad_value = None if checked else _invalid_values(frame["value"], side.format)
+    if not bad_time and bad_value is None:
+        return None
+    no_reason = pl.repeat(None, len(frame), dtype=pl.String, eager=True)
+    none_found = pl.col("time").is_null() & pl.col("bad_value").is_null()  # otherwise the value is not JSON
+    return frame.with_columns(
+        bad_value=no_reason if bad_value is None else bad_value, valid=pl.Series(pl.from_arrow(valid_times))
+    ).select(
+        reason=pl.when(none_found)
+        .then(pl.lit("no_time"))
+        .when(pl.col("time").is_not_null() & ~pl.col("valid"))
+        .then(pl.lit("future_time"))
+        .otherwise(pl.col("bad_value"))
+    )["reason"]
+
+
+def _invalid_values(values: pl.Series, form: Format) -> pl.Series | None:
+    """The reason for each value that is not in its declared format; None when all are. Null fits every format."""
+    try:
+        text = values.cast(pl.String)
+    except pl.exceptions.PolarsError:
+        text = pl.Series(pl.from_arrow(text_of(values.to_arrow())))
+    not_text = text.is_null() & values.is_not_null()
+    bad = not_text
+    if form is Format.JSON:
+        bad = bad | ~_json_valid(text)
+    if not bad.any():
+        return None
+    reasons = pl.DataFrame({"not_text": not_text, "bad": bad})
+    return reasons.select(
+        reason=pl.when("not_text").then(pl.lit("invalid_text")).when("bad").then(pl.lit("invalid_json"))
+    )["reason"]
+
+
+def _json_valid(text: pl.Series) -> pl.Series:
+    texts = connection().from_arrow(text.to_frame("text").to_arrow())
+    valid = texts.project("coalesce(json_valid(text), true) AS valid").to_arrow_table()
+    return pl.Series(pl.from_arrow(valid.column("valid")))

@@ -1,0 +1,106 @@
+"""The verdicts on a slice of one right partition, record by record in offset order. Pure except for its reader.
+
+appears in an output row                    joined
+not below the slice's time                  can still match: the slice ends before it
+below the first time of all verdicts        none, counted as `before_start`
+future or missing time, invalid value       dead letter: the feeder sent it to the dead-letter topic; counted here
+without a key                               unjoined, null_key
+any other                                   unjoined, expired
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from datadelay.progress import UNKNOWN
+from joins.unjoined.slices import RightSlice
+from joins.spec import JoinSpec
+from joins.rows.intake import take_in
+from joins.rows.records import rows_about
+from joins.window.slices import I64
+
+
+class JoinedOffsets:
+    """Which offsets of [start, end) appear in the output: one bit each, however many rows there are."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self._start, self._end = start, end
+        self._bits = np.zeros(max(end - start, 0), dtype=np.bool_)
+
+    def add(self, offsets: I64) -> None:
+        inside = offsets[(offsets >= self._start) & (offsets < self._end)]
+        self._bits[inside - self._start] = True
+
+    def holds(self, offsets: I64) -> np.typing.NDArray[np.bool_]:
+        found: np.typing.NDArray[np.bool_] = self._bits[offsets - self._start]
+        return found
+
+
+@dataclass(slots=True)
+class SliceSummary:
+    """read = joined + rows (by outcome) + dead + before_start; the slice ended at `reached`."""
+
+    bucket: int
+    number: int
+    reached: int
+    read: int = 0
+    joined: int = 0
+    before_start: int = 0
+    dead: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class PartitionVerdicts:
+    """Judges one partition's share of a slice."""
+
+    def __init__(self, spec: JoinSpec, one: RightSlice, partition: int, begin_ms: int, joined: JoinedOffsets) -> None:
+        self._spec, self._slice, self._begin_ms, self._joined = spec, one, begin_ms, joined
+        share = one.right[partition]
+        self.summary = SliceSummary(partition, share.number, share.end)
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+        """The unjoined records (`records.ROW`) among the readable records of the share, in offset order."""
+        skew_ms = self._spec.max_future_skew_ms
+        for batch in batches:
+            taken = take_in("right", self._spec.right, batch, self._slice.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
+            records, dead = taken.records, taken.dead
+            not_over = records["time"] >= self._slice.over_ms
+            ends_here = bool(not_over.any())
+            if ends_here:
+                self.summary.reached = int(records["offset"].filter(not_over)[0])
+                records = records.filter(pl.col("offset") < self.summary.reached)
+                dead = dead.filter(pl.col("right_offset") < self.summary.reached)
+            rows = self._unjoined(records, dead)
+            if len(rows):
+                yield rows
+            if ends_here:
+                return
+
+    def _unjoined(self, records: pl.DataFrame, dead: pl.DataFrame) -> pl.DataFrame:
+        summary = self.summary
+        for reason, count in dead.group_by("reason").len().iter_rows():
+            summary.dead[reason] = summary.dead.get(reason, 0) + count
+        early = records["time"] < self._begin_ms
+        joined = pl.Series(self._joined.holds(records["offset"].to_numpy())) & ~early
+        rest = records.filter(~(joined | early))
+        reason = rest.select(
+            reason=pl.when(pl.col("key").is_null()).then(pl.lit("null_key")).otherwise(pl.lit("expired"))
+        )["reason"]
+        rows = rows_about("right", rest, "unjoined", reason, late=False)
+        summary.read += len(records) + len(dead)
+        summary.joined += int(joined.sum())
+        summary.before_start += int(early.sum())
+        summary.rows["unjoined"] = summary.rows.get("unjoined", 0) + len(rows)
+        for word, count in reason.value_counts().iter_rows():
+            summary.reasons[word] = summary.reasons.get(word, 0) + count
+        return rows

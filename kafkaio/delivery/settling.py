@@ -1,0 +1,92 @@
+"""What a job does with its output before it begins: look, compare, and only then fence.
+
+    look      reads the receipts of all buckets without fencing anything: a job that must not begin leaves no trace
+    compare   with the checkpoint (`receipt.check_start`)
+    fence     every earlier writer, and abort its open transaction: readers of committed records wait for it. A
+              checkpoint without any batch also leaves a receipt of its own in each bucket, the claim: whatever is
+              still under way elsewhere finds it and ends
+
+A writer that is still running may fence us in turn, with an attempt that began before the claim. It does so only a few
+times, because its own attempts are limited.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+from kafkaio import client
+from kafkaio.bounded import within
+from kafkaio.clients import Clients
+from kafkaio.delivery.delivery import TransactionalWriter
+from kafkaio.errors import Fenced
+from kafkaio.delivery.fencing import OutputBucket, settle
+from kafkaio.groupaccess import check_access
+from kafkaio.now import wall_ms
+from kafkaio.delivery.receipt import Batch, Receipt, check_start
+from kafkaio.delivery.receiptgroup import read_receipt
+
+CLAIMS = 10
+_PAUSE_S = 0.5
+AT_ONCE = 8
+ASK_AFTER_S = 3.0
+
+
+def begin(
+    kafka: Mapping[str, str],
+    buckets: Sequence[OutputBucket],
+    generation: str,
+    planned: Mapping[int, Batch],
+    *,
+    take_over: bool = False,
+    now_ms: Callable[[], int] = wall_ms,
+    clients: Clients = client,
+) -> None:
+    """Make the output belong to this checkpoint alone.
+
+    planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none
+    take_over  as in `receipt.check_start`
+
+    Raises `OutputTaken`, `BatchDiffers` and other `ReceiptRefused` before anything is fenced; `KafkaIOError`.
+    """
+    _check_access(kafka, buckets, clients)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        receipts = list(pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], buckets))
+        for bucket, receipt in zip(buckets, receipts, strict=True):
+            check_start(receipt, generation, planned.get(bucket.number), str(bucket), take_over=take_over)
+        if not planned:
+            made = functools.partial(TransactionalWriter, kafka, clients=clients)
+            list(pool.map(lambda bucket: _claim(made, bucket, generation, now_ms, take_over=take_over), buckets))
+    if planned:
+        settle(kafka, buckets, clients)
+
+
+def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients) -> None:
+    """If the first receipt does not arrive, find out why; the read itself only learns that nobody answers."""
+    try:
+        within(ASK_AFTER_S, lambda: read_receipt(kafka, buckets[0], clients))
+    except TimeoutError:
+        check_access(kafka, buckets)
+
+
+def _claim(
+    opened: Callable[[OutputBucket], TransactionalWriter],
+    bucket: OutputBucket,
+    generation: str,
+    now_ms: Callable[[], int],
+    *,
+    take_over: bool,
+) -> None:
+    for tries_left in reversed(range(CLAIMS)):
+        try:
+            with closing(opened(bucket)) as writer:
+                check_start(writer.receipt, generation, None, str(bucket), take_over=take_over)
+                writer.commit(Receipt.claim(generation, now_ms()), {})
+            return
+        except Fenced:
+            if not tries_left:
+                raise
+            time.sleep(_PAUSE_S)

@@ -1,0 +1,147 @@
+"""Nothing is skipped silently: what stops a join, what its message says, what is counted when it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from datadelay.progress import UNKNOWN
+from joins.errors import DataLoss
+from joins.admission.bounds import Bound, low_end
+from joins.admission.guard import check_ends, check_topics
+from joins.admission.listing import Listing
+from joins.admission.state import Admission, Bucket, Reading
+from kafkaio.topiclog import Ends
+from tests.joins.window.making import join_spec
+
+SPEC = join_spec()
+GOES_ON = join_spec(on_data_loss="continue")
+
+LEFT = Reading(40, 40, held_ms=405, bounds=(Bound(0), Bound(40, 400)))
+RIGHT = Reading(50, 50, bounds=(Bound(0), Bound(20, 200), Bound(30, 300), Bound(50, 500)))
+STATE = Admission(
+    "g",
+    7,
+    0,
+    0,
+    1,
+    SPEC.identity(),
+    {"left": ("l", 1), "right": ("r", 1)},
+    {0: Bucket(0, {0: LEFT}, {0: RIGHT}, expiry_ms=250)},
+)
+"""Left is read up to 40, right up to 50; the window needs right from time 250 on, which is from offset 20 on."""
+
+
+def listing(left=(0, 40), right=(0, 50)):
+    return Listing(1_000, {0: Ends(left[0], left[1], left[1])}, {0: Ends(right[0], right[1], right[1])})
+
+
+def message(**ends):
+    with pytest.raises(DataLoss) as raised:
+        check_ends(SPEC, STATE, listing(**ends))
+    return str(raised.value)
+
+
+def test_all_is_there():
+    """Retention may delete what has gone out on the left, and what the window no longer needs on the right."""
+    assert check_ends(SPEC, STATE, listing(left=(40, 90), right=(20, 90))) == STATE
+
+
+def test_unread_left_records_are_gone():
+    """How many, of which partition, from which offset on, and what can be done."""
+    text = message(left=(43, 90))
+
+    assert "left partition left-0 below offset 43" in text
+    assert "3 offsets from 40 on were never read" in text
+    assert "start: TIME" in text
+    assert "on_data_loss: continue" in text
+
+
+def test_unread_right_records_are_gone():
+    """The same on the other side."""
+    text = message(right=(51, 90))
+
+    assert "right partition right-0 below offset 51" in text
+    assert "1 offsets from 50 on were never read" in text
+
+
+def test_right_records_of_the_window_are_gone():
+    """They were read, but a lost window could not be read again."""
+    text = message(right=(21, 90))
+
+    assert "right partition right-0 below offset 21" in text
+    assert "the window still needs right records from offset 20 on" in text
+    assert "start: TIME" in text
+    assert "on_data_loss: continue" in text
+
+
+def test_a_window_that_holds_nothing_needs_nothing():
+    """All of right is below the expiry."""
+    state = replace(STATE, buckets={0: replace(STATE.buckets[0], expiry_ms=500)})
+
+    assert check_ends(SPEC, state, listing(left=(40, 90), right=(50, 90))) == state
+
+
+@pytest.mark.parametrize(("side", "position"), [("left", 40), ("right", 50)])
+def test_a_truncated_partition_stops_even_a_join_that_goes_on(side, position):
+    """New records would be at offsets that count as read."""
+    with pytest.raises(DataLoss) as raised:
+        check_ends(GOES_ON, STATE, listing(**{side: (0, 39)}))
+
+    assert f"{side} partition {side}-0 ends at offset 39" in str(raised.value)
+    assert f"read up to {position}" in str(raised.value)
+    assert "start: TIME" in str(raised.value)
+
+
+def test_an_open_transaction_is_no_truncation():
+    """Positions are compared with the high watermark: after a change of leaders the stable offset may look lower."""
+    ends = replace(listing(), left={0: Ends(0, 30, 40)})
+
+    assert check_ends(SPEC, STATE, ends) == STATE
+
+
+def test_a_join_that_goes_on_counts_what_it_skips():
+    """By side, in addition to what was skipped before; the positions are where the log starts."""
+    state = replace(STATE, skipped={"left": 2})
+
+    after = check_ends(GOES_ON, state, listing(left=(43, 90), right=(55, 90)))
+
+    assert after.skipped == {"left": 5, "right": 5, "window": 30}
+    left, right = after.buckets[0].left[0], after.buckets[0].right[0]
+    assert (left.start, left.end, left.held_ms) == (43, 43, None)  # the record that was held back is gone
+    assert (right.start, right.end) == (55, 55)
+    assert check_ends(GOES_ON, after, listing(left=(43, 90), right=(55, 90))) == after
+
+
+def test_a_join_that_goes_on_reads_no_window_again_that_is_gone():
+    """For any time, the low end is within the log, and still distinguishes times where it did."""
+    after = check_ends(GOES_ON, STATE, listing(left=(40, 90), right=(25, 90)))
+
+    bounds = after.buckets[0].right[0].bounds
+    assert [low_end(bounds, t) for t in (UNKNOWN, 0, 250, 300, 499, 500)] == [25, 25, 25, 30, 30, 50]
+    assert after.buckets[0].right[0].end == 50
+    assert after.skipped == {"window": 5}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_recreated_topic_is_noticed(side):
+    """By its id, whatever its offsets look like."""
+    topics = {**STATE.topics, side: ("new", 1)}
+
+    with pytest.raises(DataLoss, match=rf"{side} topic '{side}' was deleted and recreated \(id {side[0]} -> new\)"):
+        check_topics(GOES_ON, STATE, topics)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_another_number_of_partitions_is_noticed(side):
+    """Both numbers are in the message."""
+    topics = {**STATE.topics, side: (side[0], 4)}
+
+    with pytest.raises(DataLoss, match=rf"{side} topic '{side}' had 1 partitions, now 4.*start: TIME"):
+        check_topics(GOES_ON, STATE, topics)
+
+
+def test_the_same_topics_are_the_same():
+    """No error."""
+    check_topics(SPEC, STATE, STATE.topics)

@@ -1,0 +1,130 @@
+"""A feeder's batches: what each may read, and from which time on the store is fed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datadelay.positions.checkpoint import positions_in
+from joins.errors import ClockBehind, DataLoss, SpecChanged, StoreWiped
+from joins.feed.feed import Fed, FedRange, FeedSpec, FeedStorage, never_fed_below, proven_by
+from joins.spec import Side
+from joins.admission.clockcheck import check_clock
+from kafkaio.topiclog import Ends
+
+SPEC = FeedSpec(name="feeder", right=Side(topic="right"), storage=FeedStorage(url="http://s", namespace="n"))
+FED = Fed(
+    number=3,
+    listed_ms=1_000,
+    identity=SPEC.identity(),
+    topic_id="id",
+    store_generation="g1",
+    spans={0: FedRange(5, 10), 1: FedRange(0, 0)},
+)
+
+
+def test_a_batch_goes_on_where_the_last_one_ended() -> None:
+    """Up to the last stable offset, not to the high watermark."""
+    after = FED.after(SPEC, {0: Ends(0, 12, 20), 1: Ends(0, 3, 3)}, 2_000)
+
+    assert after is not None
+    assert (after.number, after.listed_ms) == (4, 2_000)
+    assert after.spans == {0: FedRange(10, 12), 1: FedRange(0, 3)}
+
+
+def test_nothing_to_read_is_no_batch() -> None:
+    """Spark would run one for each new offset."""
+    assert FED.after(SPEC, {0: Ends(0, 10, 20), 1: Ends(0, 0, 0)}, 2_000) is None
+
+
+def test_a_batch_survives_its_json_and_collectors_can_read_it() -> None:
+    """It is the offset in Spark's log."""
+    import json
+
+    end = json.loads(json.dumps(FED.to_json()))
+
+    assert Fed.from_json(end) == FED
+    assert positions_in([end], "right") == {0: 10, 1: 0}
+
+
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ({0: Ends(0, 8, 8), 1: Ends(0, 0, 0)}, "truncated"),
+        ({0: Ends(15, 20, 20), 1: Ends(0, 0, 0)}, "5 offsets from 10 on were never read"),
+        ({0: Ends(0, 10, 10)}, r"lost its partitions \[1\]"),
+    ],
+)
+def test_records_that_are_gone_stop_the_feeder(ends: dict[int, Ends], message: str) -> None:
+    """Nothing is skipped silently."""
+    with pytest.raises(DataLoss, match=message):
+        FED.after(SPEC, ends, 2_000)
+
+
+def test_what_retention_deleted_can_be_gone_on_without_and_is_counted() -> None:
+    """`on_data_loss: continue`."""
+    after = FED.after(replace(SPEC, on_data_loss="continue"), {0: Ends(15, 20, 20), 1: Ends(0, 0, 0)}, 2_000)
+
+    assert after is not None
+    assert after.skipped == 5
+    assert after.spans[0] == FedRange(15, 20)
+
+
+def test_another_store_another_topic_and_another_feeder_are_refused() -> None:
+    """Each with its remedy."""
+    with pytest.raises(StoreWiped, match=r"generation g2 now, and g1 was fed.*new checkpoint"):
+        FED.check_store("n", "g2")
+    with pytest.raises(DataLoss, match="recreated"):
+        FED.check_topic(SPEC, "other")
+    with pytest.raises(SpecChanged, match=r"right\.topic: 'right' -> 'else'"):
+        FED.check_belongs_to(replace(SPEC, right=Side(topic="else")))
+
+
+@pytest.mark.parametrize(
+    ("start", "newest", "first", "below"),
+    [
+        (0, None, 500, None),  # the whole log is fed
+        (7, 400, 500, 501),  # records below the start are at most 400 + 100
+        (7, None, 500, 601),  # all of them are deleted: at most the first one's time + disorder
+        (7, None, None, 10_001),  # nothing is known
+        (7, 9_950, None, 10_001),  # above the ceiling nothing is stored
+    ],
+)
+def test_the_store_learns_from_which_time_on_it_is_fed(
+    start: int, newest: int | None, first: int | None, below: int | None
+) -> None:
+    """Below that a lookup must not be answered `unmatched`."""
+    assert never_fed_below({0: start}, {0: newest}, {0: first}, 100, 10_000) == below
+
+
+@given(
+    true=st.lists(st.integers(1_000, 2_000), min_size=17, max_size=33),
+    lies=st.lists(st.integers(0, 10**12), max_size=16),
+    deleted=st.integers(0, 2_100),
+)
+def test_records_that_lie_do_not_lower_what_the_first_block_proves(
+    true: list[int], lies: list[int], deleted: int
+) -> None:
+    """A deleted timely record is at most the disorder above every timely one after it."""
+    times, disorder_ms = [*lies, *true], 100
+    deleted = min(deleted, min(true) + disorder_ms)
+
+    proven = proven_by(times, 33)
+
+    assert proven is not None
+    assert proven + disorder_ms >= deleted
+
+
+@pytest.mark.parametrize(("ahead", "held"), [(0, False), (16, False), (17, True), (33, True)])
+def test_a_clock_that_is_behind_most_records_is_noticed(ahead: int, held: bool) -> None:
+    """As few as may be wrong do not prove it, and are dead letters."""
+    lasts: dict[int, list[int]] = {0: [], 1: [1_000] * (33 - ahead) + [9_000] * ahead}
+    if not held:
+        check_clock(lasts, 16, 2_000, 1_500)
+        return
+
+    with pytest.raises(ClockBehind, match=rf"{ahead} of the last 33 records of partition 1 are up to 8 s ahead"):
+        check_clock(lasts, 16, 2_000, 1_500)

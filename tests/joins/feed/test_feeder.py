@@ -1,0 +1,207 @@
+"""The feeder on a real broker, Spark and storage API."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from joins.errors import ClockBehind
+from joins.feed.feed import FeedSpec, FeedStorage
+from joins.feed.source import FeedReader, feed_source
+from joins.feed.rightrow import decode_found
+from joins.spec import Side
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.groups import GroupOffsets
+from kafkaio.now import wall_ms
+from sparkio.control import ReaderControl
+from sparkio.crossing import final_in
+from tests.deploy.jobprocess import records
+from tests.joins.spark import Put, produce
+from tests.storage.storage_process import TOKEN, server_process
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a storage API on LMDB."""
+    namespaces = [
+        {"name": name, "keep": "all", "bound": 2, "retention_ms": HOUR_MS, "max_value_bytes": 100}
+        for name in ("plain", "dead", "start")
+    ]
+    with server_process(tmp_path_factory.mktemp("storage"), namespaces=namespaces) as (_, url):
+        yield url
+
+
+@pytest.fixture
+def spec(broker: Any, topic_factory: Any, storage: str, request: pytest.FixtureRequest) -> FeedSpec:
+    """A feeder of two partitions into a namespace."""
+    name = topic_factory(2, prefix="right")
+    return FeedSpec(
+        name=f"feeder-{name}",
+        right=Side(topic=name, disorder_ms=100),
+        storage=FeedStorage(url=storage, namespace="plain", token=TOKEN, items_per_request=3),
+        kafka={"bootstrap.servers": broker.bootstrap},
+    )
+
+
+def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[dict[str, Any]]:
+    """Feed everything there is; returns the summaries of all tasks."""
+    found: list[dict[str, Any]] = []
+    source = feed_source(spec, ReaderControl(commit_group=spec.name))
+    spark.dataSource.register(source)
+
+    def take(frame: Any, _: int) -> None:
+        found.extend(json.loads(row.summary) for row in frame.collect())
+
+    query = (
+        spark.readStream.format(source.name())
+        .load()
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(90)
+    return found
+
+
+def stored(spec: FeedSpec, *keys: bytes) -> list[tuple[bytes, int, bytes | None]]:
+    from joins.feed.stage import feed_client
+
+    with feed_client(spec) as client:
+        asked = pl.Series(keys)
+        found = client.read_columns(spec.storage.namespace, asked.to_arrow()).found
+    return [(row["key"], row["time"], row["value"]) for row in decode_found(found, asked).iter_rows(named=True)]
+
+
+def test_right_records_come_to_the_store_and_their_positions_to_the_group(
+    spark: Any, spec: FeedSpec, tmp_path: Path
+) -> None:
+    """In several batches and requests, and again after a restart, each record once."""
+    now_ms = wall_ms()
+    produce(dict(spec.kafka), spec.right.topic, [Put(i % 2, b"k%d" % i, now_ms + i) for i in range(10)])
+
+    first = run(spark, replace(spec, max_records=6), tmp_path / "c")
+    produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k0", now_ms + 50, None)])
+    again = run(spark, spec, tmp_path / "c")
+
+    assert sum(one["stored"] for one in first) == 10
+    assert [one["stored"] for one in again] == [1]
+    assert stored(spec, b"k0", b"k9") == [(b"k0", now_ms, b"v"), (b"k0", now_ms + 50, None), (b"k9", now_ms + 9, b"v")]
+    groups = GroupOffsets(spec.name, spec.kafka)
+    assert groups.read([(spec.right.topic, 1)]) == {(spec.right.topic, 1): 5}
+    groups.close()
+
+
+def test_what_cannot_be_stored_is_a_dead_letter_with_the_reason(
+    spark: Any, spec: FeedSpec, topic_factory: Any, tmp_path: Path
+) -> None:
+    """Bad times, too large values, more items of a key than the bound; null keys are only counted.
+
+    The topic accepts them, although it refuses such times and such a size.
+    """
+    small = topic_factory(1, config={"max.message.bytes": "600", "message.timestamp.after.max.ms": "600000"})
+    spec = replace(spec, dead_letter=small, storage=replace(spec.storage, namespace="dead"))
+    now_ms = wall_ms()
+    of_one_key = [Put(0, b"same", now_ms + i) for i in range(3)]
+    bad = [Put(0, b"future", now_ms + HOUR_MS), Put(0, b"large", now_ms, b"x" * 700), Put(0, None, now_ms)]
+    produce(dict(spec.kafka), spec.right.topic, [*of_one_key, *bad])
+
+    (summary,) = run(spark, spec, tmp_path / "c")
+
+    assert (summary["read"], summary["stored"], summary["null_key"]) == (6, 2, 1)
+    assert summary["dead"] == {"future_time": 1, "rejected": 2}
+    put_aside = records(spec.kafka, spec.dead_letter or "")
+    assert {(one["key"], one["headers"]["teacup.right"][:2]) for one in put_aside} == {
+        (b"future", "0:"),
+        (b"large", "0:"),
+        (b"same", "0:"),
+    }
+    large = next(one for one in put_aside if one["key"] == b"large")
+    assert "max_value_bytes" in large["headers"]["teacup.reason"]
+    assert (large["value"], large["headers"]["teacup.omitted"]) == (None, "value")
+    future = next(one for one in put_aside if one["key"] == b"future")
+    assert future["headers"]["teacup.time"] == str(now_ms + HOUR_MS)
+
+
+def test_dead_letters_that_their_topic_refuses_as_they_are(
+    spark: Any, spec: FeedSpec, topic_factory: Any, tmp_path: Path
+) -> None:
+    """A time ten days ahead, no time, and a value above the limit: they go there, and headers say what is missing."""
+    right = topic_factory(1, {"message.timestamp.after.max.ms": str(10**12)})
+    dead = topic_factory(1, {"max.message.bytes": "20000"})
+    spec = replace(spec, right=replace(spec.right, topic=right), dead_letter=dead)
+    now_ms = wall_ms()
+    ahead_ms = now_ms + 240 * HOUR_MS
+    bad = [Put(0, b"ahead", ahead_ms), Put(0, b"none", -1), Put(0, b"large", ahead_ms, b"x" * 30_000)]
+    produce(dict(spec.kafka), right, [*bad, Put(0, b"good", now_ms)])
+
+    (summary,) = run(spark, spec, tmp_path / "c")
+
+    assert (summary["stored"], summary["dead"]) == (1, {"future_time": 2, "no_time": 1})
+    told = {one["key"]: (one["value"], one["headers"]) for one in records(spec.kafka, dead)}
+    assert told[b"ahead"][0] == b"v"
+    assert told[b"ahead"][1]["teacup.time"] == str(ahead_ms)
+    assert told[b"none"][1]["teacup.reason"] == "no_time"
+    assert (told[b"large"][0], told[b"large"][1]["teacup.omitted"]) == (None, "value")
+
+
+def test_a_clock_behind_the_records_holds_the_feeder(spark: Any, spec: FeedSpec) -> None:
+    """All of them would be dead letters; a few that are from the future are."""
+    now_ms, ahead_ms = wall_ms(), 50 * 60_000
+    reader = FeedReader(spec, ReaderControl(unreachable_for_s=1.0))
+    start = reader.latestOffset({}, ReadAllAvailable())
+    few = [Put(0, b"k", now_ms + (ahead_ms if i % 4 == 0 else 0)) for i in range(40)]
+    produce(dict(spec.kafka), spec.right.topic, few)
+
+    goes_on = reader.latestOffset(start, ReadAllAvailable())
+    produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k", now_ms + ahead_ms)] * 40)
+
+    assert goes_on["number"] == start["number"] + 1
+    with pytest.raises(ClockBehind, match="33 of the last 33 records of partition 0"):
+        reader.latestOffset(goes_on, ReadAllAvailable())
+    reader.stop()
+
+
+def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spark: Any, spec: FeedSpec, tmp_path: Path) -> None:
+    """Nothing is dropped silently."""
+    now_ms = wall_ms()
+    produce(dict(spec.kafka), spec.right.topic, [Put(0, b"future", now_ms + HOUR_MS)])
+
+    (summary,) = run(spark, spec, tmp_path / "c")  # a summary, because Spark would retry a task that raises
+
+    error = final_in(summary)
+    assert error is not None
+    assert re.match(r"NoDeadLetterTopic: right .*-0 offset 0 cannot be stored \(future_time\)", error.text)
+
+
+def test_a_feeder_that_begins_later_tells_the_store_and_one_in_another_store_stops(
+    spark: Any, spec: FeedSpec, tmp_path: Path
+) -> None:
+    """`start: latest` raises `retained_from`; a wiped store is noticed by its generation."""
+    from joins.feed.stage import feed_client
+
+    at = replace(spec.storage, namespace="start")
+    late = replace(spec, start="latest", storage=at)
+    now_ms = wall_ms()
+    produce(dict(spec.kafka), spec.right.topic, [Put(0, b"before", now_ms)])
+
+    run(spark, late, tmp_path / "c")
+
+    with feed_client(late) as client:
+        assert client.namespace("start").retained_from == now_ms + 101
+    assert stored(late, b"before") == []
+    with server_process(tmp_path / "other", namespaces=[{"name": "start", "retention_ms": HOUR_MS}]) as (_, url):
+        produce(dict(spec.kafka), spec.right.topic, [Put(0, b"after", now_ms)])
+        with pytest.raises(Exception, match="StoreWiped: namespace 'start' is of generation"):
+            run(spark, replace(late, storage=replace(at, url=url)), tmp_path / "c")
+    assert BrokerLog(spec.right.topic, spec.kafka).ends()[0].stable == 2

@@ -1,0 +1,416 @@
+"""Exactly once, on a real broker: what a reader of committed records sees, whatever an earlier attempt did."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from deploy.dev.broker import Broker
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.delivery.delivery import PART_BYTES, AtLeastOnce, ExactlyOnce, TransactionalWriter
+from kafkaio.errors import BatchDiffers, DeliveryFailed, Fenced, KafkaIOError, ReceiptRefused, TopicMissing
+from kafkaio.delivery.fencing import OutputBucket, settle
+from kafkaio.rangereader import RangeReader
+from kafkaio.delivery.receipt import Batch, Receipt, standing
+
+BATCH = Batch("g", 1, "d")
+
+
+@pytest.fixture
+def bucket(topic_factory):
+    topic = topic_factory(1, prefix="out")
+    return OutputBucket(f"job-{topic}", 0, topic)
+
+
+def committed(kafka, topic):
+    """The values that a reader of committed records sees."""
+    log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
+    try:
+        return [
+            value
+            for p, ends in log.ends().items()
+            for batch in reader.read(p, ends.start, ends.stable)
+            for value in batch.column("value").to_pylist()
+        ]
+    finally:
+        log.close()
+        reader.close()
+
+
+def is_settled(kafka, topic):
+    """Whether no transaction is open."""
+    log = BrokerLog(topic, kafka)
+    try:
+        return all(ends.stable == ends.high for ends in log.ends().values())
+    finally:
+        log.close()
+
+
+def attempt(kafka, bucket, number, values, generation="g", parts=1, digest="d"):
+    """One attempt at a batch of these values, as a task makes it; returns how many it wrote."""
+    delivery = ExactlyOnce(kafka, bucket, Batch(generation, number, digest))
+    try:
+        was = delivery.standing()
+        rest = [] if was.done else values[was.rows :]
+        done = was.rows
+        for part in range(parts):
+            some = rest[part * len(rest) // parts : (part + 1) * len(rest) // parts]
+            if some:
+                delivery.write(bucket.topic, None, some, None, [0] * len(some))
+            done += len(some)
+            last = part == parts - 1
+            delivery.commit(len(values) if last else done, {bucket.topic: len(some)} if some else {}, done=last)
+        return len(rest)
+    except BaseException:
+        delivery.abandon()
+        raise
+
+
+def test_a_batch_that_is_tried_again_is_written_once(kafka, bucket):
+    """The driver died after the commit and before Spark's own."""
+    values = [b"%d" % i for i in range(100)]
+
+    wrote = [attempt(kafka, bucket, 1, values), attempt(kafka, bucket, 1, values)]
+
+    assert wrote == [100, 0]
+    assert committed(kafka, bucket.topic) == values
+
+
+def test_batches_follow_each_other_in_order(kafka, bucket):
+    """The producer that committed the last batch is reused."""
+    for number in (1, 2, 3):
+        attempt(kafka, bucket, number, [b"%d" % number] * 3)
+
+    assert committed(kafka, bucket.topic) == [b"1"] * 3 + [b"2"] * 3 + [b"3"] * 3
+
+
+def test_parts_that_are_in_are_skipped(kafka, bucket):
+    """A large batch is written in several transactions; after a crash behind the first, the next attempt continues."""
+    values = [b"%d" % i for i in range(10)]
+    first = ExactlyOnce(kafka, bucket, BATCH)
+    first.write(bucket.topic, None, values[:4], None, [0] * 4)
+    first.commit(4, {bucket.topic: 4}, done=False)
+    first.write(bucket.topic, None, values[4:7], None, [0] * 3)
+    first.abandon()
+
+    wrote = attempt(kafka, bucket, 1, values, parts=2)
+
+    assert wrote == 6
+    assert committed(kafka, bucket.topic) == values
+
+
+@pytest.mark.parametrize("in_parts", [True, False])
+def test_a_batch_that_may_differ_when_it_runs_again_goes_in_one_transaction(kafka, bucket, in_parts):
+    """Skipping rows by their number requires that the rows are the same each time."""
+    delivery = ExactlyOnce(kafka, bucket, BATCH, in_parts=in_parts)
+
+    delivery.write(bucket.topic, None, [bytes(PART_BYTES // 100)] * 101, None, [0] * 101)
+
+    assert delivery.part_is_full() == in_parts
+    delivery.abandon()
+
+
+def test_rows_that_come_slowly_go_in_several_transactions(kafka, bucket):
+    """The brokers abort a long transaction: with a slow store a large batch would never be delivered."""
+    clock_ms = [0]
+    delivery = ExactlyOnce({**kafka, "transaction.timeout.ms": "10000"}, bucket, BATCH, lambda: clock_ms[0])
+    full = []
+
+    for row in range(4):
+        clock_ms[0] += 2_000
+        delivery.write(bucket.topic, None, [b"%d" % row], None, [0])
+        full.append(delivery.part_is_full())
+        if full[-1]:
+            delivery.commit(row + 1, {bucket.topic: 2}, done=row == 3)
+
+    assert full == [False, True, False, True]
+    assert committed(kafka, bucket.topic) == [b"0", b"1", b"2", b"3"]
+
+
+def test_rows_by_topic_add_up_over_the_attempts(kafka, bucket):
+    """The summary of a batch counts all rows that are in, whichever attempt wrote them."""
+    first = ExactlyOnce(kafka, bucket, BATCH)
+    first.write(bucket.topic, None, [b"a", b"b"], None, [0, 0])
+    first.commit(2, {bucket.topic: 2}, done=False)
+    first.abandon()
+    second = ExactlyOnce(kafka, bucket, BATCH)
+    second.write(bucket.topic, None, [b"c"], None, [0])
+
+    sent = second.commit(3, {bucket.topic: 1}, done=True)
+
+    assert sent == {bucket.topic: 3}
+
+
+def test_an_attempt_that_is_still_writing_is_fenced(kafka, bucket):
+    """A zombie: it holds an open transaction while the next attempt delivers the batch, and then continues."""
+    zombie = TransactionalWriter(kafka, bucket)
+    zombie.write(bucket.topic, None, [b"zombie"], None, [0])
+    zombie.writer.flush()
+
+    attempt(kafka, bucket, 1, [b"row"])
+
+    with pytest.raises(KafkaIOError, match="another attempt at the bucket took over"):
+        zombie.commit(Receipt("g", 1, "d", 1, True), {})
+    zombie.close()
+    assert committed(kafka, bucket.topic) == [b"row"]
+    assert is_settled(kafka, bucket.topic)
+
+
+def test_an_attempt_that_is_fenced_amid_its_records_says_so(kafka, bucket):
+    """Whatever it is doing: handing over records, waiting for them, closing."""
+    zombie = TransactionalWriter(kafka, bucket)
+    zombie.write(bucket.topic, None, [b"zombie"] * 1_000, None, [0] * 1_000)
+
+    attempt(kafka, bucket, 1, [b"row"])
+
+    def go_on():
+        for _ in range(20):
+            zombie.write(bucket.topic, None, [b"zombie"] * 100_000, None, [0] * 100_000)
+            zombie.commit(Receipt("g", 1, "d", 1, True), {})
+
+    for _ in range(2):
+        with pytest.raises(Fenced, match="another attempt at the bucket took over"):
+            go_on()
+    zombie.close()
+    assert committed(kafka, bucket.topic) == [b"row"]
+
+
+def _sends(zombie, topic):
+    spot = TopicPartition(topic, 0, 1, metadata="")
+    zombie._call("send", lambda: zombie.writer.producer.send_offsets_to_transaction([spot], zombie._group, 10))
+
+
+def _commits(zombie, topic):
+    zombie._call("commit", lambda: zombie.writer.producer.commit_transaction(10))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        lambda zombie, topic: zombie.write(topic, None, [b"more"], None, [0]),
+        lambda zombie, topic: zombie.writer.flush(),
+        _sends,
+        _commits,
+    ],
+    ids=["write", "flush", "send_offsets", "commit_transaction"],
+)
+@pytest.mark.parametrize("unsent", [True, False], ids=["records on their way", "all acknowledged"])
+def test_whatever_a_fenced_attempt_does_next_says_so_with_the_same_advice(kafka, bucket, path, unsent):
+    """Each call raises an error of its own for it."""
+    zombie = TransactionalWriter(kafka, bucket)
+    zombie.write(bucket.topic, None, [b"zombie"], None, [0])
+    if not unsent:
+        zombie.writer.flush()
+    settle(kafka, [bucket])
+
+    with pytest.raises(Fenced, match=r"second job of this name"):  # noqa: PT012 - a write alone is reported later
+        path(zombie, bucket.topic)
+        zombie.commit(Receipt("g", 1, "d", 1, True), {})
+
+    zombie.close()
+
+
+def test_a_begin_after_fencing_is_reported_when_something_is_sent(kafka, bucket):
+    """librdkafka begins without asking the broker."""
+    zombie = TransactionalWriter(kafka, bucket)
+    settle(kafka, [bucket])
+
+    with pytest.raises(Fenced, match="second job of this name"):
+        zombie.commit(Receipt("g", 1, "d", 0, True), {})
+
+    zombie.close()
+
+
+def test_an_output_topic_that_was_deleted_is_named(kafka, bucket, admin):
+    """Records to it only time out, which would not point to the topic."""
+    writer = TransactionalWriter({**kafka, "transaction.timeout.ms": "3000"}, bucket)
+    admin.delete_topics([bucket.topic])[bucket.topic].result(30)
+
+    with pytest.raises(TopicMissing, match=bucket.topic):  # noqa: PT012 - where it is noticed depends on what was sent
+        writer.write(bucket.topic, None, [b"row"], None, [0])
+        writer.commit(Receipt("g", 1, "d", 1, True), {bucket.topic: 1})
+
+    writer.close()
+
+
+def test_a_transaction_that_lasts_too_long_is_reported_with_its_remedy(kafka, bucket):
+    """The broker aborts it; the next attempt may be just as slow."""
+    slow = TransactionalWriter({**kafka, "transaction.timeout.ms": "1000"}, bucket)
+    slow.write(bucket.topic, None, [b"row"], None, [0])
+    slow.writer.flush()
+    deadline = time.monotonic() + 60
+    while not is_settled(kafka, bucket.topic):
+        assert time.monotonic() < deadline, "the broker leaves the transaction open"
+        time.sleep(0.1)
+
+    with pytest.raises(KafkaIOError, match=r"transaction.timeout.ms` \(1000\)"):
+        slow.commit(Receipt("g", 1, "d", 1, True), {})
+
+    slow.close()
+    assert committed(kafka, bucket.topic) == []
+
+
+@pytest.mark.parametrize(("fences_first", "rows"), [(True, [b"row"]), (False, [b"row", b"row"])])
+def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_not(kafka, bucket, fences_first, rows):
+    """The obvious order is wrong: a commit of the previous attempt may follow the read."""
+    earlier = TransactionalWriter(kafka, bucket)
+    earlier.write(bucket.topic, None, [b"row"], None, [0])
+
+    def earlier_goes_on():
+        """It commits at the worst moment: when the next attempt has just read the receipt."""
+        with suppress(KafkaIOError):  # it is fenced
+            earlier.commit(Receipt("g", 1, "d", 1, True), {bucket.topic: 1})
+
+    class Overtaken(TransactionalWriter):
+        def _read_receipt(self):
+            read = super()._read_receipt()
+            earlier_goes_on()
+            return read
+
+    if fences_first:
+        writer = Overtaken(kafka, bucket)
+        receipt = writer.receipt
+    else:
+        receipt, _ = earlier._read_receipt()
+        earlier_goes_on()
+        writer = TransactionalWriter(kafka, bucket)
+
+    if not standing(receipt, BATCH, "bucket").done:
+        writer.write(bucket.topic, None, [b"row"], None, [0])
+        writer.commit(Receipt("g", 1, "d", 1, True), {bucket.topic: 1})
+
+    writer.close()
+    earlier.close()
+    assert committed(kafka, bucket.topic) == rows
+
+
+def test_rows_of_several_topics_are_in_together_or_not_at_all(kafka, bucket, topic_factory):
+    """Side topics are written in the same transaction."""
+    aside = topic_factory(1, prefix="aside")
+    given_up = ExactlyOnce(kafka, bucket, BATCH)
+    for topic in (bucket.topic, aside):
+        given_up.write(topic, None, [b"given up"], None, [0])
+    given_up.abandon()
+    delivery = ExactlyOnce(kafka, bucket, BATCH)
+    for topic in (bucket.topic, aside):
+        delivery.write(topic, None, [b"row"], None, [0])
+
+    sent = delivery.commit(2, {bucket.topic: 1, aside: 1}, done=True)
+
+    assert sent == {bucket.topic: 1, aside: 1}
+    assert committed(kafka, bucket.topic) == committed(kafka, aside) == [b"row"]
+
+
+def test_a_batch_that_was_planned_again_is_not_taken_for_the_one_that_is_in(kafka, bucket):
+    """They have the same number: after a power loss took its plan, the batch reads something else."""
+    attempt(kafka, bucket, 1, [b"row"], digest="before")
+
+    with pytest.raises(BatchDiffers, match="another batch 1"):
+        attempt(kafka, bucket, 1, [b"row", b"more"], digest="after")
+
+    assert committed(kafka, bucket.topic) == [b"row"]
+
+
+def test_jobs_of_one_name_with_other_outputs_leave_each_other_alone(kafka, bucket, topic_factory):
+    """They used to fence each other for ever."""
+    other = OutputBucket(bucket.job, bucket.number, topic_factory(1, prefix="other"))
+    mine = TransactionalWriter(kafka, bucket)
+    mine.write(bucket.topic, None, [b"mine"], None, [0])
+
+    attempt(kafka, other, 1, [b"its own"])
+    mine.commit(Receipt("g", 1, "d", 1, True), {bucket.topic: 1})
+
+    mine.close()
+    assert committed(kafka, bucket.topic) == [b"mine"]
+    assert committed(kafka, other.topic) == [b"its own"]
+
+
+def test_a_first_batch_without_rows_leaves_a_receipt(kafka, bucket):
+    """Otherwise a lost receipt would look like one that never existed."""
+    attempt(kafka, bucket, 1, [])
+
+    assert attempt(kafka, bucket, 2, [b"row"]) == 1
+
+
+def test_a_lost_receipt_stops_the_bucket(kafka, bucket):
+    """Then it is not known what is in the output."""
+    with pytest.raises(ReceiptRefused, match="Start a new checkpoint"):
+        attempt(kafka, bucket, 2, [b"row"])
+
+
+def test_later_batches_without_rows_open_no_transaction(kafka, bucket, monkeypatch):
+    """A quiet bucket costs nothing; the end of the log does not move."""
+    attempt(kafka, bucket, 1, [b"row"])
+    log = BrokerLog(bucket.topic, kafka)
+    before = log.ends()
+    opened = []
+    monkeypatch.setattr(TransactionalWriter, "_read_receipt", lambda self: opened.append(self))
+
+    for number in range(2, 6):
+        attempt(kafka, bucket, number, [])
+
+    assert log.ends() == before
+    assert opened == []  # nor another producer
+    log.close()
+
+
+def test_accounts_that_do_not_add_up_commit_nothing(kafka, bucket):
+    """Rows were lost between the join and the producer."""
+    delivery = ExactlyOnce(kafka, bucket, BATCH)
+    delivery.write(bucket.topic, None, [b"a"], None, [0])
+
+    with pytest.raises(DeliveryFailed, match="2 records were to be written, 1 were sent"):
+        delivery.commit(2, {bucket.topic: 2}, done=True)
+
+    delivery.abandon()
+    settle(kafka, [bucket])
+    assert committed(kafka, bucket.topic) == []
+    assert is_settled(kafka, bucket.topic)
+
+
+def test_settling_aborts_what_a_dead_job_left_open(kafka, bucket):
+    """Readers of committed records wait for an open transaction."""
+    dead = TransactionalWriter(kafka, bucket)
+    dead.write(bucket.topic, None, [b"half"], None, [0])
+    dead.writer.flush()
+    assert not is_settled(kafka, bucket.topic)
+
+    settle(kafka, [bucket])
+
+    assert is_settled(kafka, bucket.topic)
+    assert committed(kafka, bucket.topic) == []
+    dead.close()
+
+
+def test_at_least_once_writes_again_what_is_tried_again(kafka, bucket):
+    """This mode loses nothing and repeats some rows."""
+    for _ in range(2):
+        delivery = AtLeastOnce(kafka)
+        delivery.write(bucket.topic, None, [b"row"], None, [0])
+        assert delivery.commit(1, {bucket.topic: 1}, done=True) == {bucket.topic: 1}
+
+    assert committed(kafka, bucket.topic) == [b"row", b"row"]
+
+
+def test_a_producer_is_let_go_of_though_no_broker_answers():
+    """Otherwise the failed task would never be retried; the bucket's next producer aborts its transaction."""
+    with Broker() as broker:
+        kafka = {"bootstrap.servers": broker.bootstrap}
+        admin = AdminClient(kafka)
+        admin.create_topics([NewTopic("out", 1, 1)])["out"].result(30)
+        bucket = OutputBucket("job", 0, "out")
+        writer = TransactionalWriter({**kafka, "transaction.timeout.ms": "60000"}, bucket)
+        writer.write("out", None, [b"half"], None, [0])
+        writer.writer.flush()
+
+        broker.pause()
+        writer.close()
+        broker.resume()
+
+        settle(kafka, [bucket])
+        assert committed(kafka, "out") == []
+        assert is_settled(kafka, "out")

@@ -1,0 +1,91 @@
+"""What a job does with its output before it begins, on a real broker."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from kafkaio.delivery import settling
+from kafkaio.delivery.delivery import TransactionalWriter
+from kafkaio.errors import OutputTaken, ReceiptRefused
+from kafkaio.delivery.fencing import OutputBucket
+from kafkaio.delivery.receipt import Batch, Receipt
+from kafkaio.delivery.receiptgroup import read_receipt
+from tests.kafkaio.delivery.test_delivery import attempt, committed
+
+
+@pytest.fixture
+def buckets(topic_factory):
+    topic = topic_factory(1, prefix="out")
+    return [OutputBucket(f"job-{topic}", number, topic) for number in (0, 1)]
+
+
+def generations(kafka, buckets):
+    return [receipt and receipt.generation for receipt in (read_receipt(kafka, one)[0] for one in buckets)]
+
+
+def test_a_new_checkpoint_claims_every_bucket(kafka, buckets):
+    """Before its first batch, whose missing receipt then cannot be mistaken for a lost one."""
+    settling.begin(kafka, buckets, "g", {})
+
+    assert generations(kafka, buckets) == ["g", "g"]
+    assert attempt(kafka, buckets[0], 1, [b"row"]) == 1
+
+
+def test_a_job_that_must_not_begin_has_fenced_nobody(kafka, buckets):
+    """Here a single bucket has somebody else's receipt; that writer continues."""
+    attempt(kafka, buckets[1], 1, [b"theirs"], generation="theirs")
+    with closing(TransactionalWriter(kafka, buckets[1])) as running:
+        running.write(buckets[1].topic, None, [b"more"], None, [0])
+
+        with pytest.raises(OutputTaken, match="may still run"):
+            settling.begin(kafka, buckets, "ours", {})
+
+        running.commit(Receipt("theirs", 2, "d", 1, True), {buckets[1].topic: 1})
+    assert generations(kafka, buckets) == [None, "theirs"]
+    assert committed(kafka, buckets[0].topic) == [b"theirs", b"more"]
+
+
+def test_a_checkpoint_that_was_put_back_has_fenced_nobody(kafka, buckets):
+    """It has planned batch 1, but batch 2 is in."""
+    for number in (1, 2):
+        attempt(kafka, buckets[0], number, [b"row"])
+    with closing(TransactionalWriter(kafka, buckets[0])) as running:
+        running.begin()
+
+        with pytest.raises(ReceiptRefused, match="put back, or copied"):
+            settling.begin(kafka, buckets, "g", {n: Batch("g", 1, "d") for n in (0, 1)})
+
+        running.commit(Receipt("g", 3, "d", 0, True), {})
+
+
+def test_taking_over_ends_what_the_older_checkpoint_still_does(kafka, buckets):
+    """Its attempts may also come later: they find the claim, whichever batch they are about."""
+    attempt(kafka, buckets[0], 1, [b"old"], generation="old")
+
+    settling.begin(kafka, buckets, "new", {}, take_over=True)
+
+    for number in (1, 2):
+        with pytest.raises(OutputTaken):
+            attempt(kafka, buckets[0], number, [b"late"], generation="old")
+    assert attempt(kafka, buckets[0], 1, [b"new"], generation="new") == 1
+    assert committed(kafka, buckets[0].topic) == [b"old", b"new"]
+
+
+def test_a_claim_is_repeated_if_an_attempt_of_the_older_job_has_fenced_it(kafka, buckets, monkeypatch):
+    """The older job still runs, and its tasks are retried a few times; then they find the claim."""
+    settling.begin(kafka, buckets, "old", {})
+    really, fenced = TransactionalWriter.commit, []
+
+    def overtaken(self, receipt, written):
+        if receipt.generation == "new" and len(fenced) < 2:
+            fenced.append(TransactionalWriter(kafka, buckets[0]).close())
+        really(self, receipt, written)
+
+    monkeypatch.setattr(TransactionalWriter, "commit", overtaken)
+
+    settling.begin(kafka, buckets[:1], "new", {}, take_over=True)
+
+    assert len(fenced) == 2
+    assert generations(kafka, buckets) == ["new", "old"]
