@@ -22,14 +22,14 @@ import numpy as np
 import polars as pl
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from dedup.identity import Identity
 from dedup.restart.deduplicator import Deduplicator
 from dedup.restart.hashing import Hashes
-from dedup.identity import Identity
-from dedup.results.kafka import KafkaResults
 from dedup.restart.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.restart.seen import SeenIds
 from dedup.restart.states import Attempt
 from dedup.restart.worker import Setup, WorkerDeduplicator
+from dedup.results.kafka import KafkaResults
 from deploy.dev.broker import Broker
 from kafkaio.headers import LEFT, RIGHT
 from kafkaio.writer import TopicWriter

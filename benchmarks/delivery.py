@@ -29,8 +29,8 @@ from benchmarks.workload import keys, make, values
 from deploy.dev.broker import Broker
 from deploy.jobs.job import Output
 from deploy.output.sink import deliver_stage
-from joins.spec import Format, JoinSpec, Side
 from joins.rows.records import ROW
+from joins.spec import Format, JoinSpec, Side
 from joins.window.stage import SUMMARY, TICKET
 
 CASES = ((4, 400_000), (16, 400_000), (64, 400_000), (4, 4_000), (16, 4_000), (64, 4_000))

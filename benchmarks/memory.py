@@ -29,9 +29,9 @@ from benchmarks.workload import keys, values
 from deploy.dev.broker import Broker
 from deploy.jobs.job import Output
 from deploy.output.sink import deliver_stage
-from joins.spec import JoinSpec, Side
 from joins.rows.chunks import in_chunks
 from joins.rows.records import RECORD, ROW
+from joins.spec import JoinSpec, Side
 from joins.window.slices import Slice
 from joins.window.stage import SUMMARY, TICKET
 from joins.window.window import Window

@@ -26,16 +26,16 @@ import polars as pl
 import pyarrow as pa
 
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
-from deploy.output.envelope import envelopes
 from deploy.jobs.job import Deduplicate, Output, WindowJob
 from deploy.jobs.join import JoinKind
 from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run
-from deploy.spark.session import Session
 from deploy.jobs.stopping import Stop
+from deploy.output.envelope import envelopes
+from deploy.spark.session import Session
+from joins.admission.control import JoinControl
 from joins.spec import Format, JoinSpec, Side
 from joins.window import carried_out
-from joins.admission.control import JoinControl
 from joins.window.stage import SUMMARY, Batches, join_stage
 
 SUMMARY_SCHEMA = "summary string"

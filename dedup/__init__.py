@@ -1,15 +1,15 @@
 """Keeps an output free of duplicates after a restart; while off, it costs nothing.
 
-deduplicator.py  one worker's deduplicator                                   (pure)
-states.py        off -> filtering -> off, and why                            (pure)
-replayrange.py   what may be a replay, and where its results may be          (pure)
-seen.py          the ids that were seen; hashing.py: ids as 16 bytes         (pure)
-results.py       recent results, a Protocol; kafkaresults.py, lakeresults.py: from a topic, from files
-identity.py      what identifies a result; batchtag.py: which batch of which job wrote it      (pure)
-worker.py        the deduplicator in a worker process: waits, loads, logs
-spark.py         Spark: attempts and the replay range; `restart_deduplicator` for any streaming DataFrame
-topicsource.py, topicjob.py   one topic deduplicated into another
-keyed.py         values by key that survive replays                          (pure)
+restart/     the deduplicator that a restart triggers
+results/     where recent results are read back from
+topic/       one topic deduplicated into another
+batchtag.py  which batch of which job wrote a result (pure)
+errors.py    what this package refuses or gives up (pure)
+identity.py  what identifies a result (pure)
+keyed.py     values by key that survive replays
+
+Public: `dedup.restart_deduplicator`, `dedup.KafkaResults`, `dedup.LakeResults`, `dedup.KeyedResults`,
+`dedup.DedupConfig`, `dedup.DedupError`; the rest is internal.
 
 What needs Spark, Kafka or Arrow is imported on first use, because the pure parts need none of them.
 """
@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dedup.errors import DedupError
     from dedup.identity import Identity
-    from dedup.results.kafka import KafkaResults
     from dedup.keyed import KeyedResults, KeyValue, add_int
-    from dedup.results.lake import LakeResults
     from dedup.restart.replayrange import DedupConfig, LoadLimits
-    from dedup.results.protocol import Loaded, RecentResults
     from dedup.restart.spark import restart_deduplicator
+    from dedup.results.kafka import KafkaResults
+    from dedup.results.lake import LakeResults
+    from dedup.results.protocol import Loaded, RecentResults
 
 __all__ = [
     "DedupConfig",

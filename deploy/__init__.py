@@ -1,1 +1,13 @@
-"""The one place that puts parts together: the `teacup` command, job files, sessions, the development broker."""
+"""The one place that puts parts together: the `teacup` command, job files, the runner of jobs, the development broker.
+
+cli/      the `teacup` command
+dev/      for development
+jobfile/  job files
+jobs/     jobs, carried out
+output/   what is written, and where
+spark/    Spark, started and stopped
+
+Public: `deploy.cli.command.main`, which is the command of the name teacup; the rest is internal.
+
+Job files to start from are in `examples`, a crontab line and a Kubernetes CronJob in `manifests`.
+"""

@@ -1,5 +1,18 @@
 """Joins of two Kafka streams: every left record goes out exactly once, with its right record or with nothing.
 
+admission/  SyncBolt
+feed/       the feeder
+lookup/     the join through external storage
+rows/       records and rows as Arrow and polars frames
+testing/    property-test a join of two topics without a broker
+unjoined/   right records that no left record has matched, found from the output of a lookup join
+window/     JoinBolt
+errors.py   what a join refuses, or gives up (pure)
+spec.py     what a join is (pure)
+
+Public: `joins.window_join`, `joins.lookup_join`, `joins.lookup`, `joins.JoinSpec`, `joins.LookupSpec`, `joins.errors`,
+`joins.testing`; the rest is internal.
+
 Modules that need Spark or Arrow are imported on first use: the processes in which Spark plans a query import this
 package too, one after the other, and each would otherwise take half a second longer.
 """

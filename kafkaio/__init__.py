@@ -1,1 +1,37 @@
-"""The only package that talks to Kafka: ranges to Arrow, times to offsets, positions, delivery."""
+"""The only package that talks to Kafka: ranges to Arrow, times to offsets, positions, delivery.
+
+delivery/           batches of rows in Kafka transactions
+blocksearch.py      finds where a time begins among records that are not sorted by time and some of which lie (pure)
+bounded.py          waits a bounded time for a call, for librdkafka calls that have no time-out or do not keep to it
+brokerlog.py        one topic of a real broker, as a planner sees it
+client.py           librdkafka configurations
+clients.py          the part of a Kafka client that delivery needs
+clock.py            a wall clock that is trusted only while something else agrees with it
+duck.py             DuckDB for work on JSON, in memory
+errors.py           what can go wrong between us and Kafka (pure)
+eventtime.py        the event time of records (pure)
+exitcode.py         how a command ends (pure)
+fairshare.py        how many records of each partition, or bucket, a batch reads when not all of them fit (pure)
+gcpause.py          pauses Python's garbage collector while many short-lived objects exist
+groupaccess.py      finds out whether the broker refuses us access to the receipt groups, when they cannot be read and
+                    no error says why
+groups.py           committed positions of a consumer group, without being a member of it
+headers.py          the headers that Teacup adds to the records it writes (pure)
+now.py              the two clocks of this machine, in milliseconds
+opentransaction.py  waiting for open transactions
+perprocess.py       a few clients, kept open in each process
+pointreader.py      reads single records at given offsets, of many partitions at once, for searches and collectors
+producible.py       what a topic accepts, and what happens to a record that it would refuse (pure)
+rangereader.py      reads ranges of a partition as Arrow batches
+reachable.py        whether the brokers answer at all, asked before anything else
+secrets.py          names whose values are never shown (pure)
+sparselog.py        logs the same line at most once a minute in each process; the next one says how many were
+                    suppressed
+times.py            times and their bounds, and how people see one (pure)
+topiclimits.py      the limits of output topics, asked once by each process, and producer properties that respect them
+topiclog.py         what a reader that plans its own ranges must know of a topic (pure)
+writer.py           writes Arrow batches to topics
+
+Public: `kafkaio.rangereader.RangeReader`, `kafkaio.brokerlog.BrokerLog`, `kafkaio.groups.GroupOffsets`,
+`kafkaio.delivery.delivery`, `kafkaio.errors`; the rest is internal.
+"""

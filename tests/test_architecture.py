@@ -151,6 +151,13 @@ def test_the_window_does_not_know_how_it_is_tested():
     }
 
 
+def test_nothing_in_production_knows_the_development_broker():
+    """Only the commands that start it, and the demos."""
+    knowing = {name for name in MODULES if any(one.startswith("deploy.dev") for one in imports(name))}
+
+    assert {name for name in knowing if not name.startswith("deploy.dev")} == {"deploy.cli.app"}
+
+
 def test_spark_is_known_only_at_the_edges():
     """Whoever wants to read or test the join needs no Spark."""
     knowing = {name for name in MODULES if any(one.split(".")[0] == "pyspark" for one in imports(name))}

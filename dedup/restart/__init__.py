@@ -1,1 +1,10 @@
-"""TODO."""
+"""The deduplicator that a restart triggers: it filters replays against recent results, then turns itself off.
+
+deduplicator.py  the deduplicator of one worker process (pure)
+hashing.py       ids as 128-bit hashes, one column at a time (pure)
+replayrange.py   which batches may be a replay, and which part of the output may hold what they wrote before (pure)
+seen.py          which ids were seen (pure)
+spark.py         the Spark edge
+states.py        when the deduplicator filters (pure)
+worker.py        the deduplicator in a worker process
+"""

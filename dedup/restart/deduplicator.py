@@ -24,9 +24,9 @@ import polars as pl
 from dedup.batchtag import BatchTag
 from dedup.restart.hashing import Mask, hashes_of
 from dedup.restart.replayrange import DedupConfig, LoadLimits, ReplayRange
-from dedup.results.protocol import Loaded
 from dedup.restart.seen import SeenIds, fresh_rows
 from dedup.restart.states import Attempt, FilterChange, FilterState, Reason, Switch
+from dedup.results.protocol import Loaded
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from dedup.batchtag import BatchTag
 from dedup.restart.deduplicator import Deduplicator
 from dedup.restart.hashing import Mask
 from dedup.restart.replayrange import DedupConfig, ReplayRange
-from dedup.results.protocol import RecentResults
 from dedup.restart.states import Attempt, FilterState
+from dedup.results.protocol import RecentResults
 from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
 

@@ -9,8 +9,8 @@ A range that may have been tried before begins only after the earlier writes are
 that reaches back to the range's first record, because the range may span more than the window. Records behind another
 writer's open transaction cannot be read back yet: the task waits for it.
 
-What is known to a record depends on its own time and that of the record with its id (`dedup.topic.window`); a time in the
-future does not count. The last block of records and the index give the place where the window begins in the output,
+What is known to a record depends on its own time and that of the record with its id (`dedup.topic.window`); a time in
+the future does not count. The last block of records and the index give the place where the window begins in the output,
 unchecked: every record before the answer is older, and a record that lies about its time only makes it answer earlier.
 
 Records are written unchanged. A time that the output does not accept is replaced by now and kept in the header
@@ -29,20 +29,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dedup.errors import PartitionsDiffer, RowsLost
-from dedup.restart.hashing import hashes_of
 from dedup.identity import Identity
-from dedup.results.kafka import TRANSACTION_TIMEOUT_S
+from dedup.restart.hashing import hashes_of
 from dedup.restart.replayrange import DedupConfig, ReplayRange
 from dedup.restart.seen import SeenIds, fresh_rows
 from dedup.restart.spark import current_attempt
 from dedup.restart.states import Attempt
+from dedup.restart.worker import wait_until_settled
+from dedup.results.kafka import TRANSACTION_TIMEOUT_S
 from dedup.topic.source import BatchPart, Stage, summary_batch
 from dedup.topic.window import I64, SeenWindow, with_valid_times
-from dedup.restart.worker import wait_until_settled
-from kafkaio.delivery import failpoint
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
+from kafkaio.delivery import failpoint
 from kafkaio.errors import RecordTooLarge
 from kafkaio.eventtime import typical
 from kafkaio.now import wall_ms

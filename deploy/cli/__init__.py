@@ -1,1 +1,10 @@
-"""TODO."""
+"""The `teacup` command: arguments in, one call, an exit code out.
+
+__main__.py  `python -m deploy.cli`
+app.py       the `teacup` command
+command.py   the `teacup` command as a process
+delay.py     `teacup delay` (collector and API) and `teacup offsets` (offsets of a time)
+extras.py    a command that needs an optional part which is not installed says what to install, in one line
+storage.py   `teacup storage`
+submit.py    `spark-submit deploy/cli/submit.py JOB.yaml`
+"""

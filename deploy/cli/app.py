@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deploy.cli.delay import delay_app, offsets_app
-from deploy.cli.storage import storage_app
 from deploy.cli.extras import Commands
+from deploy.cli.storage import storage_app
 from deploy.jobs.stopping import Stop
 from kafkaio.exitcode import ExitCode, listed
 
@@ -128,7 +128,8 @@ def broker(
 ) -> None:
     """Start a single-node Kafka for development, print its address, stop it on Ctrl-C."""
     from deploy.dev.broker import BrokerFailed, run_broker
-    from deploy.dev.brokerjars import JarsNotFetched, MissingTool
+    from deploy.dev.brokerjars import JarsNotFetched
+    from deploy.spark.java import MissingTool
 
     try:
         run_broker(folder, port)
@@ -166,8 +167,8 @@ def unjoined_of(job_file: Path, start: str | None, assignments: Sequence[str] = 
     if job is None:
         return ExitCode.BAD_JOB_FILE
     _log(as_json=job.json_log)
-    from deploy.jobs.job import WindowJob
     from deploy.jobfile.values import start_at
+    from deploy.jobs.job import WindowJob
     from joins.lookup.spec import LookupSpec
 
     if not isinstance(job, WindowJob) or not isinstance(job.spec, LookupSpec):

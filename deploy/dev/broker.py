@@ -28,8 +28,9 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from deploy.dev.brokerjars import LOG_CONFIG, JarsNotFetched, MissingTool, fetch_jars, find_java
+from deploy.dev.brokerjars import LOG_CONFIG, JarsNotFetched, fetch_jars
 from deploy.dev.lifeline import Lifeline
+from deploy.spark.java import MissingTool, find_java
 
 START_DEADLINE_S = 90.0
 STOP_GRACE_S = 30.0

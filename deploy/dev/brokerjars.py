@@ -1,4 +1,4 @@
-"""Java, and the jars of the development broker: found, or fetched once by Maven into a cache folder.
+"""The jars of the development broker: found, or fetched once by Maven into a cache folder.
 
 The folder is `$TEACUP_CACHE` (default `~/.cache/teacup`) `/broker/<kafka version>-<digest of the pom>`. It is built
 under a temporary name and renamed, behind a file lock: it is complete or absent, and only one process fetches it.
@@ -8,51 +8,21 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
-MINIMUM_JAVA = 17
+from deploy.spark.java import MissingTool, cache_folder
+
 _PARTS = Path(__file__).parent / "broker"
 POM = _PARTS / "pom.xml"
 LOG_CONFIG = _PARTS / "log4j2.properties"
 
 
-class MissingTool(Exception):
-    """Java or Maven is missing or too old; the message says how to get it."""
-
-
 class JarsNotFetched(Exception):
     """Maven could not fetch the broker's jars; the message has the end of its output."""
-
-
-def find_java(env: Mapping[str, str] = os.environ) -> str:
-    """The `java` of `JAVA_HOME`, else of the `PATH`; raises `MissingTool` unless it is Java 17 or newer."""
-    home = env.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=env.get("PATH"))
-    how = (
-        f"Teacup needs Java {MINIMUM_JAVA} or newer. Debian, Ubuntu: "
-        "apt-get install openjdk-17-jre-headless; macOS: "
-        "brew install openjdk@17; or set JAVA_HOME to the one you have."
-    )
-    if java is None or not Path(java).exists():
-        raise MissingTool(f"no Java found ({f'JAVA_HOME={home}' if home else 'PATH has no java'}). {how}")
-    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    version = re.search(r'version "(\d+)', printed.stderr + printed.stdout)
-    if printed.returncode != 0 or version is None:
-        raise MissingTool(f"{java} -version prints no version: {printed.stderr.strip()!r}. {how}")
-    if int(version[1]) < MINIMUM_JAVA:
-        raise MissingTool(f"{java} is Java {version[1]}. {how}")
-    return java
-
-
-def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
-    named = env.get("TEACUP_CACHE")
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "teacup"
 
 
 def kafka_version() -> str:

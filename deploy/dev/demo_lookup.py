@@ -45,7 +45,9 @@ INTERRUPTED = 130
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m deploy.dev.demo_lookup", description="A lookup join, start to end.")
+    parser = argparse.ArgumentParser(
+        prog="python -m deploy.dev.demo_lookup", description="A lookup join, start to end."
+    )
     parser.add_argument("--flow", type=float, default=8.0, help="seconds before the pause of right, and after it")
     parser.add_argument("--pause", type=float, default=12.0, help="seconds without impressions")
     asked = parser.parse_args()

@@ -9,9 +9,9 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 
 from dedup.identity import Identity, Within
 from dedup.restart.replayrange import DedupConfig
-from deploy.jobs.job import DedupJob
 from deploy.jobfile.jobkeys import JobKeys, arguments, patient
 from deploy.jobfile.values import Duration, Topic
+from deploy.jobs.job import DedupJob
 from kafkaio.headers import LEFT, RIGHT
 from settings.keys import Keys, as_written
 from settings.values import Properties

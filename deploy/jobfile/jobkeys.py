@@ -18,7 +18,6 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from dedup.restart.replayrange import DedupConfig
 from dedup.restart.spark import location_problem
-from deploy.jobs.job import CommonJob
 from deploy.jobfile.values import (
     Duration,
     KafkaProperties,
@@ -30,6 +29,7 @@ from deploy.jobfile.values import (
     TimePath,
     Topic,
 )
+from deploy.jobs.job import CommonJob
 from deploy.spark.conf import DEFAULT_MASTER, speculation_problems
 from joins.spec import Format, Side
 from settings.keys import Keys, Where, as_written, at_keys

@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from datadelay.progress import Idle
 from dedup.restart.replayrange import DedupConfig
-from deploy.jobs.job import Deduplicate, Output, Select, WindowJob
 from deploy.jobfile.jobkeys import ApiKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.values import Duration, Seconds, Topic
+from deploy.jobs.job import Deduplicate, Output, Select, WindowJob
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
 from joins.spec import JoinSpec, Policy
 from kafkaio.eventtime import OUTLIERS

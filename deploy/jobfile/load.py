@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.jobs.job import DedupJob, FeederJob, WindowJob
 from deploy.jobfile.dedupkeys import DedupKeys
 from deploy.jobfile.feederkeys import FeederKeys
 from deploy.jobfile.joinkeys import LookupJoinKeys, WindowJoinKeys
 from deploy.jobfile.librdkafka import problems
+from deploy.jobs.job import DedupJob, FeederJob, WindowJob
 from joins.errors import SpecError
 from settings.document import Document
 from settings.keys import Where

@@ -1,1 +1,26 @@
-"""TODO."""
+"""Jobs, carried out: one runner for all kinds, and a module for each kind.
+
+accounts.py       what was read, joined, dropped and written must add up (pure)
+backlog.py        how much a job still has to read, and when it will be through
+beginning.py      receipts are compared with the checkpoint, then the output is claimed
+checkpoint.py     what a join's checkpoint says before Spark starts
+dedup.py          the deduplication of a topic into another one as a kind of job
+durable.py        local files that survive a power failure
+feeder.py         a feeder as a kind of job
+job.py            a join job as plain, validated data (pure)
+join.py           the two joins as a kind of job
+kinds.py          which kind of job carries out what a job file says
+lines.py          what a job prints on standard output
+localfolder.py    whether a checkpoint is a folder of this machine (pure)
+lock.py           one process per checkpoint
+query.py          the summaries of a batch, and an exit code for what failed
+report.py         what a join reports of a batch, over all its buckets (pure)
+runner.py         run a job until it is done, or asked to stop
+stopping.py       how a job is asked to stop
+topics.py         checks that the topics of a job exist, before Spark starts
+unjoined.py       `teacup unjoined`, made for cron
+unjoinedstage.py  one slice of unjoined right records as a Spark batch job
+unjoinedstate.py  where `teacup unjoined` keeps its verdicts
+
+A new kind of job is a subclass of `deploy.jobs.runner.Kind`, added to `kinds.py` and to `deploy.jobfile`.
+"""

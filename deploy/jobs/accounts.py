@@ -4,8 +4,8 @@
     rows that were joined           = rows that arrived here
     results not yet in the output   = results written + results dropped as duplicates + results refused (dead letters)
 
-`kafkaio.delivery.delivery` compares what was sent with what was acknowledged. Rows are counted where they arrive, not where they
-are made: a row that gets lost in between shows.
+`kafkaio.delivery.delivery` compares what was sent with what was acknowledged. Rows are counted where they arrive, not
+where they are made: a row that gets lost in between shows.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from contextlib import closing
 
 from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.job import WindowJob
-from joins.window.stage import ticket_digest
 from joins.admission.ticket import Ticket
-from kafkaio.delivery import settling
+from joins.window.stage import ticket_digest
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.delivery import settling
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receipt import Batch
 

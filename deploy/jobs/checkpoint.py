@@ -11,9 +11,9 @@ import uuid
 
 from deploy.jobs import durable
 from deploy.jobs.localfolder import local_folder
+from joins.admission.state import Admission
 from joins.errors import JoinError
 from joins.spec import JoinSpec
-from joins.admission.state import Admission
 from sparkio.checkpoint import SparkLogs
 
 GENERATION = "teacup.generation"

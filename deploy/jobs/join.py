@@ -15,26 +15,26 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
-from dedup.results.kafka import KafkaResults
 from dedup.restart.spark import replay_of
 from dedup.restart.worker import Setup
+from dedup.results.kafka import KafkaResults
 from deploy.jobs.beginning import take_output
 from deploy.jobs.job import WindowJob
 from deploy.jobs.report import BatchReport, gather
 from deploy.jobs.runner import Kind
-from deploy.output.selectsql import with_selected
-from deploy.spark.session import SessionRefused
-from deploy.output.sink import SUMMARY_SCHEMA, deliver_stage, identity_of
 from deploy.jobs.topics import check_topics
+from deploy.output.selectsql import with_selected
+from deploy.output.sink import SUMMARY_SCHEMA, deliver_stage, identity_of
+from deploy.spark.session import SessionRefused
 from joins import lookup
-from joins.lookup.spec import LookupSpec
-from joins.lookup.stage import lookup_stage
-from joins.window import carried_out, tickets
 from joins.admission.committed import commit_positions, positions_of
 from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts, known_facts
-from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
 from joins.admission.state import Admission
+from joins.lookup.spec import LookupSpec
+from joins.lookup.stage import lookup_stage
+from joins.window import carried_out, tickets
+from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
 from kafkaio.headers import ID
 from sparkio.crossing import crossing_rows
 

@@ -26,8 +26,8 @@ from deploy.jobs.durable import sync_plan
 from deploy.jobs.lines import Lines, Report
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.query import committed, failed, summaries_of
-from deploy.spark.session import Session
 from deploy.jobs.stopping import Stop
+from deploy.spark.session import Session
 from kafkaio.errors import KafkaIOError
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms

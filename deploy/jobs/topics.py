@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from deploy.jobs.job import WindowJob
-from joins.lookup.spec import LookupSpec
 from joins.admission.guard import check_counts
+from joins.lookup.spec import LookupSpec
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError, TopicMissing
 

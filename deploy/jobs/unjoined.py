@@ -26,20 +26,20 @@ from datadelay.progress import UNKNOWN
 from deploy.jobs.job import WindowJob
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.query import failed
-from deploy.spark.session import Session
 from deploy.jobs.unjoinedstage import Work, carry_out, verdicts_name
 from deploy.jobs.unjoinedstate import folder_of, load, save
-from joins.errors import DataLoss, JoinError, SpecChanged
-from joins.unjoined.slices import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
+from deploy.spark.session import Session
 from joins.admission.committed import state_after
 from joins.admission.guard import check_compaction
 from joins.admission.state import Admission
-from kafkaio.delivery import settling
+from joins.errors import DataLoss, JoinError, SpecChanged
+from joins.unjoined.slices import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
+from kafkaio.delivery import settling
+from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.eventtime import TimeOf
 from kafkaio.exitcode import ExitCode
-from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.now import wall_ms
 from kafkaio.opentransaction import wait_until_readable
 from kafkaio.times import iso

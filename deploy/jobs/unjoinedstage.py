@@ -4,8 +4,9 @@
     by right partition    -> one bit per right record            a shuffle of positions, not of records
     share of right        -> records without a bit, delivered    one Spark task per right partition, in offset order
 
-Delivery is that of the join (`deploy.output.sink`): transactions with a receipt, one bucket per right partition, under names
-of its own, so that the job may run beside the join. A slice that runs again delivers only what is not yet in its topic.
+Delivery is that of the join (`deploy.output.sink`): transactions with a receipt, one bucket per right partition, under
+names of its own, so that the job may run beside the join. A slice that runs again delivers only what is not yet in its
+topic.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from dedup.identity import Identity
 from deploy.jobs.job import WindowJob
 from deploy.output.sink import BucketSink
 from joins.errors import JoinError
+from joins.spec import JoinSpec
 from joins.unjoined.slices import RightSlice, Verdicts
 from joins.unjoined.verdicts import JoinedOffsets, PartitionVerdicts
-from joins.spec import JoinSpec
 from kafkaio.client import committed_only
+from kafkaio.delivery.receipt import digest_of
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.headers import LEFT, RIGHT
 from kafkaio.rangereader import open_reader
-from kafkaio.delivery.receipt import digest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,8 @@ import polars as pl
 from deploy.jobs.job import Output
 from deploy.output.outgoing import Outgoing, Refusal
 from joins.errors import NoDeadLetterTopic
-from joins.spec import JoinSpec
 from joins.rows.records import SIDE_COLUMNS
+from joins.spec import JoinSpec
 from kafkaio.headers import LATE, LEFT, OUTCOME, REASON, RIGHT, TOPIC
 from kafkaio.producible import Headers
 

@@ -9,8 +9,8 @@ A row that cannot be written, because it is too large or an expression of the `s
 letter; a time that a topic refuses goes into a header (`kafkaio.producible`). If no dead-letter topic is named, the
 task does not fail but reports this in place of its summary: a retry could not help, and the driver ends the job.
 
-A bucket's rows are durable (`kafkaio.delivery.delivery`: in transactions with its receipt, or acknowledged) before its summary
-row goes back. Any failure fails the task, and Spark runs it again: the rows are the same, in the same order.
+A bucket's rows are durable (`kafkaio.delivery.delivery`: in transactions with its receipt, or acknowledged) before its
+summary row goes back. Any failure fails the task, and Spark runs it again: the rows are the same, in the same order.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ import polars as pl
 import pyarrow as pa
 
 from dedup.batchtag import BatchTag
-from dedup.restart.hashing import Mask
 from dedup.identity import Identity, Within
+from dedup.restart.hashing import Mask
 from dedup.restart.spark import current_attempt
 from dedup.restart.worker import Setup, discard_deduplicator, open_deduplicator
 from deploy.jobs.accounts import Accounts
+from deploy.jobs.job import Deduplicate, Output
 from deploy.output.copies import write_aside, write_copies, write_refused
 from deploy.output.envelope import envelopes
-from deploy.jobs.job import Deduplicate, Output
 from deploy.output.outgoing import Outgoing, Refusal
 from deploy.output.selectsql import flattened
 from joins.errors import JoinError, NoDeadLetterTopic
 from joins.lookup.spec import LookupSpec
-from joins.spec import JoinSpec, Policy
 from joins.rows.chunks import in_chunks
+from joins.spec import JoinSpec, Policy
 from joins.window.stage import SUMMARY, TICKET
 from kafkaio.delivery.delivery import AtLeastOnce, Delivery, ExactlyOnce
-from kafkaio.errors import RecordTooLarge
 from kafkaio.delivery.fencing import OutputBucket
+from kafkaio.delivery.receipt import Batch, Standing
+from kafkaio.errors import RecordTooLarge
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.headers import BATCH, EXPRESSION, ID, LATE, LEFT, RIGHT
 from kafkaio.now import wall_ms
 from kafkaio.rangereader import HEADERS
-from kafkaio.delivery.receipt import Batch, Standing
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from sparkio.crossing import final
 

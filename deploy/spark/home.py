@@ -13,7 +13,7 @@ import os
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from deploy.dev.brokerjars import cache_folder
+from deploy.spark.java import cache_folder
 
 _LINKED = ("bin", "jars", "sbin")
 

@@ -1,6 +1,6 @@
 """Spark's classes in the JVM's memory format: loading 15,000 classes takes half of a job's start.
 
-    python -m deploy.spark.jvmarchive      writes the archive into the cache folder (160 MB), once per Spark and Java version
+    python -m deploy.spark.jvmarchive   writes the archive into the cache folder (160 MB), once per Spark and Java
 
 A session on a local master uses it if it exists. The JVM checks by itself that the archive was written by the same Java
 over the same jars, and otherwise starts without it (JEP 350, dynamic class-data sharing).
@@ -8,8 +8,6 @@ over the same jars, and otherwise starts without it (JEP 350, dynamic class-data
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import os
 import sys
 import tempfile
@@ -21,35 +19,14 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from deploy.dev.brokerjars import MissingTool, cache_folder, find_java
+from deploy.spark.java import MissingTool
+from deploy.spark.jvmoptions import SILENT, archive_file
+from deploy.spark.session import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 WRITE_DEADLINE_S = 120.0
-SOURCE_OF_CLASSES = "a Python data source under availableNow"  # a different training run means a different archive
-
-
-def archive_options() -> tuple[str, ...]:
-    """The JVM's options for the archive of this Spark and this Java; none if it was not written."""
-    if not _folder().exists():
-        return ()
-    archive = archive_file()
-    return (f'"-XX:SharedArchiveFile={archive}"', _SILENT) if archive.exists() else ()
-
-
-def archive_file() -> Path:
-    """Where the archive is, or would be. Raises `MissingTool` without Java, which Spark needs too."""
-    java = find_java()
-    spark = importlib.metadata.distribution("pyspark")
-    source = f"{Path(java).resolve()} {spark.locate_file('pyspark')} {SOURCE_OF_CLASSES}"
-    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
-    return _folder() / f"spark-{spark.version}-{digest}.jsa"
-
-
-def _folder() -> Path:
-    return cache_folder() / "jvm"
 
 
 def write_archive() -> Path:
@@ -66,9 +43,7 @@ def write_archive() -> Path:
 
 
 def _run_and_write(written: Path, folder: Path) -> None:
-    from deploy.spark.session import Session
-
-    options = f'"-XX:ArchiveClassesAtExit={written}" {_SILENT}'
+    options = f'"-XX:ArchiveClassesAtExit={written}" {SILENT}'
     session = Session("archive", {"master": "local[1]", "spark.driver.extraJavaOptions": options}, rows_in_jvm=False)
     spark = session.spark
     spark.dataSource.register(_OneRow)

@@ -16,8 +16,8 @@ from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING
 
 from deploy.spark import conf as sparkconf
-from deploy.spark.jvmarchive import archive_options
 from deploy.spark.home import use_spark_home
+from deploy.spark.jvmoptions import archive_options
 from kafkaio.exitcode import ExitCode
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("teacup")
 
-LOG_CONFIG = Path(__file__).parent / "spark" / "log4j2.properties"
+LOG_CONFIG = Path(__file__).parent / "log4j2.properties"
 
 # The JVM handles only tickets and summaries, so its second compiler costs more CPU, taken from the join, than it ever
 # saves. Not used if rows pass through Spark's own expressions.

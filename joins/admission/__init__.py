@@ -1,1 +1,30 @@
-"""TODO."""
+"""SyncBolt: how far each batch may read, so that left goes in step with right.
+
+admission.py    how far a batch may read: a hint
+bounds.py       what earlier batches saw in a partition, in a few numbers (pure)
+clockcheck.py   before a batch is logged, its records are checked against the clock
+committed.py    what a committed batch left behind
+control.py      how the planner of a join is controlled from outside
+copartition.py  whether both topics keep a key in the same partition
+evidence.py     what the times of a partition's records prove about those that follow
+facts.py        what a batch found out (pure)
+factsfolder.py  the facts of batches as files
+folders.py      where a machine keeps the files of a join's batches
+guard.py        what retention, truncation or a new topic has taken stops the join (pure)
+holding.py      why nothing may be read now (pure)
+listing.py      how far both topics reach when a batch is planned (pure)
+lockstep.py     plans that need look-ups in the log (pure)
+passage.py      one partition's range on its way through a batch (pure)
+plan.py         one bucket's part of a batch
+planahead.py    a plan for the next batch, made while the current one runs, from the facts that the current one is
+                expected to find
+planclock.py    the wall clock as the planner of a join reads it
+readable.py     one side of a bucket when a batch is planned (pure)
+reader.py       the Spark reader of a join, whichever flavour
+source.py       the in-memory join as a streaming data source that emits tickets, not records
+                (`joins.admission.reader`)
+start.py        where a new checkpoint starts (pure)
+state.py        the admission as data (pure)
+target.py       how far right may be read without exceeding the batch's share of records (pure)
+ticket.py       a bucket's share of an admission, as it travels from the driver to the task that carries it out (pure)
+"""

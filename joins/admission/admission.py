@@ -26,13 +26,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from datadelay.progress import UNKNOWN
-from joins.spec import JoinSpec
 from joins.admission.facts import BucketFacts
 from joins.admission.holding import Held, why_left_waits
 from joins.admission.listing import Listing
 from joins.admission.lockstep import Asking, in_lockstep
 from joins.admission.plan import Plan, plan_bucket, plan_left, rebased
 from joins.admission.state import Admission, Bucket
+from joins.spec import JoinSpec
 from kafkaio.fairshare import fair_shares
 from kafkaio.topiclog import TopicLog
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from joins.errors import ClockBehind
 from joins.admission.listing import Listing
+from joins.errors import ClockBehind
 from kafkaio.blocksearch import block_size
 from kafkaio.clock import not_after
 from kafkaio.times import LATEST_MS

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from joins.errors import DataLoss
-from joins.spec import JoinSpec
-from joins.window.batch import find_facts
 from joins.admission.facts import BucketFacts
 from joins.admission.factsfolder import known_facts
 from joins.admission.folders import own_folder
 from joins.admission.guard import REMEDY
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
+from joins.errors import DataLoss
+from joins.spec import JoinSpec
+from joins.window.batch import find_facts
 from kafkaio.errors import OffsetOutOfRange
 from kafkaio.groups import GroupOffsets, Spot
 from kafkaio.rangereader import open_reader

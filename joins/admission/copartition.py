@@ -13,9 +13,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 
+from joins.admission.guard import check_counts
 from joins.errors import NotCoPartitioned
 from joins.spec import JoinSpec
-from joins.admission.guard import check_counts
 from kafkaio.pointreader import PointReader
 from kafkaio.topiclog import TopicLog
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from joins.errors import DataLoss, NotCoPartitioned
-from joins.spec import JoinSpec
 from joins.admission.bounds import low_end, starting_at
 from joins.admission.listing import Listing
 from joins.admission.state import Admission, Reading
+from joins.errors import DataLoss, NotCoPartitioned
+from joins.spec import JoinSpec
 from kafkaio.topiclog import Ends
 
 LONGEST_DOWNTIME_MS = 24 * 3_600_000

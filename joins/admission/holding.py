@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from datadelay.progress import Idle
-from joins.spec import JoinSpec
 from joins.admission.facts import BucketFacts
 from joins.admission.listing import Listing
 from joins.admission.state import Bucket
+from joins.spec import JoinSpec
 from kafkaio.blocksearch import block_size
 from kafkaio.times import iso
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from datadelay.progress import UNKNOWN, frontier
-from joins.spec import JoinSpec
 from joins.admission.evidence import Evidence
 from joins.admission.facts import PartitionFacts
-from joins.rows.intake import Intake
-from joins.window.slices import I64
 from joins.admission.state import Bucket, Reading
+from joins.rows.intake import Intake
+from joins.spec import JoinSpec
+from joins.window.slices import I64
 from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 

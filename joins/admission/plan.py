@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from datadelay.progress import UNKNOWN, Idle, frontier
-from joins.spec import JoinSpec
 from joins.admission.facts import BucketFacts, PartitionFacts
 from joins.admission.listing import Listing
 from joins.admission.lockstep import Asking
 from joins.admission.readable import Expected, Readable, look, read_left, read_right
 from joins.admission.state import Bucket, Reading
 from joins.admission.target import search_target
+from joins.spec import JoinSpec
 from kafkaio.times import LATEST_MS
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from datadelay.progress import UNKNOWN, Idle, caught_up
-from joins.spec import JoinSpec
 from joins.admission.listing import Listing
 from joins.admission.lockstep import Ask, Asking
 from joins.admission.state import Bucket, Reading
+from joins.spec import JoinSpec
 from kafkaio.blocksearch import block_size
 from kafkaio.times import LATEST_MS
 from kafkaio.topiclog import TimeAnswer, TimeQuery

@@ -21,8 +21,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from joins.errors import ClockBehind
-from joins.spec import JoinSpec, Side
 from joins.admission.admission import Planned, Watch
 from joins.admission.clockcheck import look_at_clock
 from joins.admission.committed import positions_of, state_after
@@ -34,6 +32,8 @@ from joins.admission.listing import Listing
 from joins.admission.planclock import PlanClock
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
+from joins.errors import ClockBehind
+from joins.spec import JoinSpec, Side
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.eventtime import TimeOf
 from kafkaio.groups import LatestOffsets

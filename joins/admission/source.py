@@ -7,18 +7,18 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
-from joins.spec import JoinSpec
 from joins.admission import copartition
 from joins.admission.admission import Planned, admit
-from joins.admission.reader import AdmissionReader, Stage, inside_the_clock, open_log, ticket_stage
 from joins.admission.clockcheck import BrokersClock
 from joins.admission.control import JoinControl
 from joins.admission.guard import check_ends, check_topics
 from joins.admission.holding import Held
 from joins.admission.listing import Listing, list_ends
 from joins.admission.planahead import PlanAhead
+from joins.admission.reader import AdmissionReader, Stage, inside_the_clock, open_log, ticket_stage
 from joins.admission.start import begin
 from joins.admission.state import Admission
+from joins.spec import JoinSpec
 from kafkaio.brokerlog import BrokerLog
 from sparkio.source import stream_source
 

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from datadelay.progress import UNKNOWN, Idle
-from joins.errors import DataLoss
-from joins.spec import JoinSpec, Side
 from joins.admission.guard import check_counts
 from joins.admission.listing import Listing
 from joins.admission.state import Admission, Bucket, Reading
+from joins.errors import DataLoss
+from joins.spec import JoinSpec, Side
 from kafkaio.blocksearch import block_size
 from kafkaio.eventtime import proven, typical
 from kafkaio.times import iso

@@ -5,8 +5,8 @@
         Reading   which offsets of a partition are read, its report (progress) before the batch, its bounds
 
 The ranges are *hints*: how far it is worth reading. What was read, and what it proves, are the batch's facts
-(`joins.admission.facts`). The task that carries out the batch finds them; it holds left back where right has not come far
-enough. The next admission starts from these facts (`Admission.after`), so everything before `start` was seen.
+(`joins.admission.facts`). The task that carries out the batch finds them; it holds left back where right has not come
+far enough. The next admission starts from these facts (`Admission.after`), so everything before `start` was seen.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from datadelay.progress import UNKNOWN
-from joins.errors import SpecChanged
-from joins.spec import JoinSpec
 from joins.admission.bounds import Bound, Bounds, thinned
 from joins.admission.facts import BucketFacts, PartitionFacts
+from joins.errors import SpecChanged
+from joins.spec import JoinSpec
 
 FORMAT = 3
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from datadelay.progress import frontier
-from joins.spec import JoinSpec
 from joins.admission.lockstep import Answers, Ask, Asking
 from joins.admission.readable import Readable
 from joins.admission.state import Bucket, Reading
+from joins.spec import JoinSpec
 
 SHARE_MET = 0.6  # the search ends at a target that fills this part of the share
 SEARCH_ROUNDS = 5

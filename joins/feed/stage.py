@@ -20,12 +20,12 @@ import polars as pl
 import pyarrow as pa
 
 from datadelay.progress import UNKNOWN
+from joins.admission.passage import lags_of
 from joins.errors import NoDeadLetterTopic, StoreUnreachable, StoreWiped
 from joins.feed.feed import FeedSpec, FeedStorage
-from joins.lookup.refusal import REFUSED, refused
 from joins.feed.rightrow import to_items
+from joins.lookup.refusal import REFUSED, refused
 from joins.rows.intake import take_in
-from joins.admission.passage import lags_of
 from joins.rows.records import RECORD
 from kafkaio.delivery import failpoint
 from kafkaio.errors import KafkaIOError, RecordTooLarge

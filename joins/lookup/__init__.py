@@ -1,13 +1,14 @@
 """The join through external storage: a feeder stores right; left waits for the feeder's data delay and is looked up.
 
-spec.py    what a lookup join is
-gate.py    what a published delay allows left to do         (pure)
-source.py  Spark: the ticket source of the in-memory join, with the Data Delay API as right's frontier
-batch.py   one batch: take in, look up, match               (pure)
-stored.py  look-ups: parallel requests, with retries while the store fails
-stage.py   Spark: tickets -> rows, in one Python task
-frame.py   any DataFrame, looked up batch by batch
-rightrow.py  a right record as an item of the store, and back (pure)
+batch.py    one batch of one bucket of left
+frame.py    any DataFrame, batch or streaming, looked up batch by batch
+gate.py     what left may rely on when a feeder stores right
+refusal.py  the storage API refuses a job
+source.py   the Spark edge of the gate
+spec.py     what a lookup join is (pure)
+stage.py    the Spark edge of the look-up
+start.py    before the first batch of a lookup join (pure)
+stored.py   looking up keys
 
 `joins.lookup(df, spec)` calls `frame.lookup`: function and package share a name, so the module itself is callable.
 """
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from joins.lookup.spec import LookupSpec
     from joins.admission.control import JoinControl
+    from joins.lookup.spec import LookupSpec
     from joins.window.stage import Batches
 
 
 def tickets(spark: SparkSession, spec: LookupSpec, control: JoinControl | None = None) -> DataFrame:
     """The streaming DataFrame of tickets (one column, `ticket`); a stage is mapped over it."""
-    from joins.lookup.source import LookupReader
-    from joins.window import load
     from joins.admission.control import JoinControl
     from joins.admission.source import ticket_source
+    from joins.lookup.source import LookupReader
+    from joins.window import load
 
     return load(spark, ticket_source(spec, control or JoinControl(), reader=LookupReader))
 
@@ -46,10 +47,10 @@ def carried_out(
     control: JoinControl | None = None,
 ) -> DataFrame:
     """The streaming DataFrame of the rows of `schema` that `stage` makes of the tickets, inside the source."""
-    from joins.lookup.source import LookupReader
-    from joins.window import load
     from joins.admission.control import JoinControl
     from joins.admission.source import ticket_source
+    from joins.lookup.source import LookupReader
+    from joins.window import load
 
     return load(spark, ticket_source(spec, control or JoinControl(), stage, schema, LookupReader))
 

@@ -20,13 +20,13 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from joins.admission.facts import BucketFacts
+from joins.admission.ticket import Ticket
 from joins.errors import DataLoss
 from joins.lookup.spec import LookupSpec
-from joins.window.batch import BatchReader, BucketSummary, GiveBack, Newest
-from joins.admission.facts import BucketFacts
 from joins.rows.intake import Intake
+from joins.window.batch import BatchReader, BucketSummary, GiveBack, Newest
 from joins.window.slices import Slice
-from joins.admission.ticket import Ticket
 from joins.window.window import Window
 from kafkaio.times import EARLIEST_MS, iso
 

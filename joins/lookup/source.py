@@ -17,19 +17,19 @@ from typing import Any
 from datadelay.client import DelayClient
 from datadelay.errors import DelayAccessDenied, DelayCallFailed, DelayNotFound
 from datadelay.model import Delay
+from joins.admission.admission import Planned, admit_by_frontier
+from joins.admission.control import JoinControl
+from joins.admission.guard import check_ends, check_topics
+from joins.admission.holding import Cause, Held, LeftWaits, unread_left
+from joins.admission.listing import Listing
+from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
+from joins.admission.state import Admission
 from joins.errors import CallRefused
 from joins.lookup.gate import CONSUMER, STORE, Verdict, judge
 from joins.lookup.refusal import REFUSED, refused
 from joins.lookup.spec import LookupSpec
 from joins.lookup.start import begin
 from joins.lookup.stored import retained_from
-from joins.admission.admission import Planned, admit_by_frontier
-from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
-from joins.admission.control import JoinControl
-from joins.admission.guard import check_ends, check_topics
-from joins.admission.holding import Cause, Held, LeftWaits, unread_left
-from joins.admission.listing import Listing
-from joins.admission.state import Admission
 from kafkaio.brokerlog import BrokerLog
 from storage.client import StorageClient
 from storage.errors import StorageError

@@ -14,16 +14,16 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from joins.admission.factsfolder import FactsFolder
+from joins.admission.folders import bucket_folder
+from joins.admission.ticket import Ticket
 from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, StoredRight
 from joins.lookup.source import storage_client
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stored import RightStore
-from joins.window.batch import Newest
 from joins.rows.chunks import in_chunks
-from joins.admission.factsfolder import FactsFolder
-from joins.admission.folders import bucket_folder
+from joins.window.batch import Newest
 from joins.window.stage import Batches, summary_row, ticket_row
-from joins.admission.ticket import Ticket
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
 

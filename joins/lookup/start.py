@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
-from joins.lookup.spec import LookupSpec
 from joins.admission.listing import Listing
 from joins.admission.start import left_start
 from joins.admission.state import Admission, Bucket, Reading
+from joins.lookup.spec import LookupSpec
 from kafkaio.topiclog import TopicLog
 
 

@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 import polars as pl
 
 from joins.errors import SpecError, StoreChanged, StoreUnreachable
+from joins.feed.rightrow import from_items
 from joins.lookup.batch import StoredRight
 from joins.lookup.refusal import REFUSED, refused
-from joins.feed.rightrow import from_items
 from joins.lookup.spec import LookupSpec
 from joins.rows.records import RECORD
 from storage.client import StorageClient

@@ -1,1 +1,7 @@
-"""TODO."""
+"""Records and rows as Arrow and polars frames: what both joins take in, and what they give.
+
+chunks.py   rows in chunks of bounded bytes, so that a task's memory does not depend on the size of its records (pure)
+intake.py   which of the records that were read take part, and which go to the dead-letter topic, with the
+            reason (pure)
+records.py  the frames that the window works on (pure)
+"""

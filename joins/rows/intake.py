@@ -16,8 +16,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from joins.spec import Format, Side
 from joins.rows.records import RECORD, rows_about
+from joins.spec import Format, Side
 from kafkaio.duck import connection
 from kafkaio.eventtime import LOG_APPEND_TIME, TimeOf, ceilings, event_times, text_of, valid
 from kafkaio.times import LATEST_MS, UNLIMITED_MS

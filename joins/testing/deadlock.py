@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from joins.spec import JoinSpec
-from joins.testing.history import Event, History, TopicHistory
-from joins.testing.simulation import Simulation, Stalled
 from joins.admission.admission import Planned
 from joins.admission.facts import BucketFacts
 from joins.admission.state import Bucket
+from joins.spec import JoinSpec
+from joins.testing.history import Event, History, TopicHistory
+from joins.testing.simulation import Simulation, Stalled
 
 
 class LimitedWindow(Simulation):

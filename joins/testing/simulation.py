@@ -17,22 +17,22 @@ import polars as pl
 import pyarrow as pa
 
 from datadelay.progress import UNKNOWN
+from joins.admission.admission import Planned, Watch, admit
+from joins.admission.facts import BucketFacts
+from joins.admission.guard import check_ends, check_topics
+from joins.admission.listing import list_ends
+from joins.admission.start import begin
+from joins.admission.state import Admission
+from joins.admission.ticket import Ticket
 from joins.spec import JoinSpec
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Position, Result
 from joins.testing.strategies import Admit, Advance, Cut, Restart, Retry, WrongClock
-from joins.admission.admission import Planned, Watch, admit
 from joins.window.batch import BucketSummary, find_facts
 from joins.window.bolt import JoinBolt
-from joins.admission.facts import BucketFacts
-from joins.admission.guard import check_ends, check_topics
-from joins.admission.listing import list_ends
 from joins.window.restore import Span
 from joins.window.slices import I64, Slice
-from joins.admission.start import begin
-from joins.admission.state import Admission
-from joins.admission.ticket import Ticket
 from kafkaio.clock import WallClock
 
 

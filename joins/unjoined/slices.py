@@ -29,9 +29,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from datadelay.progress import UNKNOWN
+from joins.admission.state import Admission
 from joins.errors import DataLoss, SpecChanged
 from joins.spec import JoinSpec
-from joins.admission.state import Admission
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 
 FORMAT = 1

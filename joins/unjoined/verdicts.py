@@ -19,10 +19,10 @@ import polars as pl
 import pyarrow as pa
 
 from datadelay.progress import UNKNOWN
-from joins.unjoined.slices import RightSlice
-from joins.spec import JoinSpec
 from joins.rows.intake import take_in
 from joins.rows.records import rows_about
+from joins.spec import JoinSpec
+from joins.unjoined.slices import RightSlice
 from joins.window.slices import I64
 
 

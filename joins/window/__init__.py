@@ -1,15 +1,13 @@
-"""The in-memory join: SyncBolt (`admission`) admits left in step with right, JoinBolt (`window`) keeps right's window.
+"""JoinBolt: the in-memory join, with the window of right records that left may still match.
 
-source.py     Spark: a data source whose offsets are admissions and whose rows are tickets; admissionreader.py: what it
-              shares with that of the lookup join; control.py, planclock.py, planahead.py, committed.py: its parts
-admission.py  how far a batch may read: a hint; holding.py: why it may read nothing              (pure)
-plan.py       one bucket's part of it; readable.py: one side; target.py: how far; lockstep.py: their look-ups
-stage.py      Spark: tickets -> fetch, join -> rows, in one Python task
-bolt.py       a worker's windows; batch.py: one batch       (pure)
-passage.py    which records of a range may go, and what they prove: evidence.py, intake.py; facts.py: the result
-window.py     the window; match.py: the policies; slices.py: the index
-restore.py    rebuilds a window after a restart, from where bounds.py says; store.py: slices as files
-start.py, guard.py, copartition.py   before the first batch, before each batch
+batch.py    one batch of one bucket
+bolt.py     a worker's part (pure)
+match.py    which right records a left record goes out with
+restore.py  bring a worker's window to its state before a batch (pure)
+slices.py   a slice (pure)
+stage.py    the Spark edge of the window
+store.py    slices and marks as files, named by what they cover
+window.py   JoinBolt (pure)
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSource
 
-    from joins.spec import JoinSpec
     from joins.admission.control import JoinControl
+    from joins.spec import JoinSpec
     from joins.window.stage import Batches
 
 

@@ -19,14 +19,14 @@ import polars as pl
 import pyarrow as pa
 
 from datadelay.progress import UNKNOWN
-from joins.spec import JoinSpec, Side
 from joins.admission.facts import BucketFacts, PartitionFacts
-from joins.rows.intake import Intake, take_in
 from joins.admission.passage import Limit, Passage, expiry_of, frontier_of, lags_of
-from joins.rows.records import RECORD, rows_about
-from joins.window.slices import I64, Slice
 from joins.admission.state import Reading
 from joins.admission.ticket import Ticket
+from joins.rows.intake import Intake, take_in
+from joins.rows.records import RECORD, rows_about
+from joins.spec import JoinSpec, Side
+from joins.window.slices import I64, Slice
 from joins.window.window import JoinedRight, Window
 from kafkaio.producible import batch_bytes
 

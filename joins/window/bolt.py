@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 
 import polars as pl
 
-from joins.spec import JoinSpec
-from joins.window.batch import BatchJoin, BucketSummary, GiveBack, Read
 from joins.admission.bounds import low_end
-from joins.window.restore import Kept, SliceStore, restore
-from joins.window.slices import Slice
 from joins.admission.state import rebuild_from
 from joins.admission.ticket import Ticket
+from joins.spec import JoinSpec
+from joins.window.batch import BatchJoin, BucketSummary, GiveBack, Read
+from joins.window.restore import Kept, SliceStore, restore
+from joins.window.slices import Slice
 from joins.window.window import Window
 
 StoreOf = Callable[[str, int], SliceStore]

@@ -16,15 +16,15 @@ import numpy as np
 import polars as pl
 
 from datadelay.progress import UNKNOWN
-from joins.spec import JoinSpec
-from joins.window.batch import Read
 from joins.admission.bounds import Bounds, expiry_at, low_end, turned_away_from
 from joins.admission.facts import BucketFacts
-from joins.rows.intake import take_in
-from joins.rows.records import RECORD
-from joins.window.slices import I64, Slice
 from joins.admission.state import Bucket, rebuild_from
 from joins.admission.ticket import Ticket
+from joins.rows.intake import take_in
+from joins.rows.records import RECORD
+from joins.spec import JoinSpec
+from joins.window.batch import Read
+from joins.window.slices import I64, Slice
 from joins.window.window import Window
 from kafkaio.times import LATEST_MS
 

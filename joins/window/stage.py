@@ -12,17 +12,17 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
+from joins.admission.folders import bucket_folder, own_folder
+from joins.admission.ticket import Ticket
+from joins.rows.chunks import in_chunks
+from joins.rows.records import HEADERS, ROW
 from joins.spec import JoinSpec
 from joins.window.batch import BucketSummary
 from joins.window.bolt import JoinBolt
-from joins.rows.chunks import in_chunks
-from joins.admission.folders import bucket_folder, own_folder
-from joins.rows.records import HEADERS, ROW
 from joins.window.store import FileStore, forget_other_generations
-from joins.admission.ticket import Ticket
+from kafkaio.delivery.receipt import digest_of
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
-from kafkaio.delivery.receipt import digest_of
 
 SUMMARY = "summary"
 """The outcome of the one row per ticket that reports on it: its reason holds the bucket's `BucketSummary` as JSON."""

@@ -32,9 +32,9 @@ import pyarrow as pa
 
 from joins.admission.facts import BucketFacts
 from joins.admission.factsfolder import FactsFolder
+from joins.admission.ticket import Ticket
 from joins.window.restore import Span
 from joins.window.slices import HASH_VERSION, I64, Slice
-from joins.admission.ticket import Ticket
 from kafkaio.sparselog import sparse
 
 FORMAT = 1

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from joins.spec import JoinSpec, Policy
 from joins.rows.chunks import cuts, row_bytes
-from joins.window.match import NONE, Picks, pick
 from joins.rows.records import RECORD, ROW, SIDE_COLUMNS, rows_about
+from joins.spec import JoinSpec, Policy
+from joins.window.match import NONE, Picks, pick
 from joins.window.slices import I64, Slice
 from kafkaio.times import EARLIEST_MS
 

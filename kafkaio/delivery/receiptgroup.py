@@ -13,9 +13,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kafkaio import client
 from kafkaio.clients import Clients
-from kafkaio.errors import KafkaIOError
 from kafkaio.delivery.fencing import OutputBucket, access_refused
 from kafkaio.delivery.receipt import Receipt
+from kafkaio.errors import KafkaIOError
 
 
 def read_receipt(

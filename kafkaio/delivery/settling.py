@@ -22,12 +22,12 @@ from kafkaio import client
 from kafkaio.bounded import within
 from kafkaio.clients import Clients
 from kafkaio.delivery.delivery import TransactionalWriter
-from kafkaio.errors import Fenced
 from kafkaio.delivery.fencing import OutputBucket, settle
-from kafkaio.groupaccess import check_access
-from kafkaio.now import wall_ms
 from kafkaio.delivery.receipt import Batch, Receipt, check_start
 from kafkaio.delivery.receiptgroup import read_receipt
+from kafkaio.errors import Fenced
+from kafkaio.groupaccess import check_access
+from kafkaio.now import wall_ms
 
 CLAIMS = 10
 _PAUSE_S = 0.5

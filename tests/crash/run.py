@@ -21,8 +21,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker import Broker
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.exitcode import ExitCode
 from kafkaio.delivery.fencing import OutputBucket
+from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from tests.crash.checks import open_transaction
 from tests.crash.jobs import ROLES, job_of

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup.batchtag import BatchTag
-from dedup.restart.deduplicator import Deduplicator
 from dedup.identity import Identity, Within
+from dedup.restart.deduplicator import Deduplicator
 from dedup.restart.replayrange import DedupConfig, LoadLimits, ReplayRange
-from dedup.results.protocol import Loaded
 from dedup.restart.states import Attempt
+from dedup.results.protocol import Loaded
 from kafkaio.headers import BATCH, LEFT, RIGHT
 from kafkaio.rangereader import HEADERS
 

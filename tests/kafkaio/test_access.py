@@ -18,9 +18,9 @@ from confluent_kafka.admin import (
 
 from deploy.dev.broker import Broker, free_port
 from kafkaio.delivery import settling
-from kafkaio.errors import KafkaIOError
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receiptgroup import read_receipt
+from kafkaio.errors import KafkaIOError
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,11 @@ from deploy.dev.brokerjars import find_java
 from kafkaio import client
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.delivery import ExactlyOnce
-from kafkaio.errors import KafkaIOError
 from kafkaio.delivery.fencing import OutputBucket, settle
+from kafkaio.delivery.receipt import Batch
+from kafkaio.errors import KafkaIOError
 from kafkaio.groups import GroupOffsets
 from kafkaio.rangereader import RangeReader
-from kafkaio.delivery.receipt import Batch
 from kafkaio.writer import TopicWriter
 
 PASSWORD = "correct horse"

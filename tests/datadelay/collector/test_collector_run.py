@@ -125,7 +125,8 @@ def as_cron(server: RunningServer, folder: Path) -> int:
     bin_folder.mkdir(exist_ok=True)
     teacup = bin_folder / "teacup"
     teacup.write_text(
-        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(REPOSITORY)!r})\nfrom deploy.cli.app import app\napp()\n"
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n"
+        "from deploy.cli.app import app\napp()\n"
     )
     teacup.chmod(0o755)
     server.clock.now_ms = wall_ms() + 1_000

@@ -14,9 +14,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from datadelay.errors import PositionsUnreadable
 from datadelay.positions.checkpoint import SparkCheckpoint
-from joins.spec import JoinSpec, Side
 from joins.admission.bounds import Bound
 from joins.admission.state import Admission, Bucket, Reading
+from joins.spec import JoinSpec, Side
 
 KAFKA_END = {"clicks": {"0": 7, "1": 9}, "impressions": {"0": 123}}
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dedup.restart.deduplicator import Deduplicator
 from dedup.errors import DedupConfigInvalid
+from dedup.restart.deduplicator import Deduplicator
 from dedup.restart.replayrange import DedupConfig, LoadLimits, ReplayRange, uncommitted_batch
-from dedup.results.protocol import Loaded
 from dedup.restart.states import Attempt, FilterState, Reason
+from dedup.results.protocol import Loaded
 
 CONFIG = DedupConfig(quiet_ms=1_000, settle_ms=500)
 

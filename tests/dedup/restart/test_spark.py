@@ -13,12 +13,12 @@ from fsspec.implementations.local import LocalFileSystem
 
 from dedup.errors import DedupError, ResultsUnreadable
 from dedup.identity import Identity
-from dedup.results.kafka import KafkaResults
-from dedup.results.lake import LakeResults
 from dedup.restart.replayrange import DedupConfig
 from dedup.restart.spark import filtered, replay_of, restart_deduplicator
 from dedup.restart.states import Attempt
 from dedup.restart.worker import Setup, WorkerDeduplicator, open_deduplicator
+from dedup.results.kafka import KafkaResults
+from dedup.results.lake import LakeResults
 from kafkaio.errors import TopicMissing
 from kafkaio.writer import TopicWriter
 from tests.deploy.jobprocess import records

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from dedup.errors import ResultsUnreadable
-from dedup.results.lake import LakeResults
 from dedup.restart.replayrange import LoadLimits
+from dedup.results.lake import LakeResults
 
 
 def put(folder, name, ids, times=None, modified_s=1_000):

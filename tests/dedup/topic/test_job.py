@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from dedup.topic import job as topicjob
 from dedup.batchtag import BatchTag
 from dedup.errors import RowsLost
-from dedup.restart.hashing import hashes_of
 from dedup.identity import Identity, Within
+from dedup.restart.hashing import hashes_of
 from dedup.restart.replayrange import DedupConfig, ReplayRange
 from dedup.restart.states import Attempt
+from dedup.topic import job as topicjob
 from dedup.topic.job import OutputWindow, TopicJob, topic_stage
 from dedup.topic.source import BatchPart
 from kafkaio.exitcode import ExitCode

@@ -68,7 +68,9 @@ def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
 
 def test_help_loads_neither_spark_nor_polars() -> None:
     """Slow imports are left to the command that needs them."""
-    program = "import sys, deploy.cli.app; print(sorted({'pyspark', 'polars', 'deploy.jobs.runner'} & set(sys.modules)))"
+    program = (
+        "import sys, deploy.cli.app; print(sorted({'pyspark', 'polars', 'deploy.jobs.runner'} & set(sys.modules)))"
+    )
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker import Broker, BrokerFailed
-from deploy.dev.brokerjars import MissingTool, cache_folder, find_java
+from deploy.spark.java import MissingTool, cache_folder, find_java
 
 _PARENT = """
 import sys, threading, time

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.cli.app import app
-from deploy.jobs.job import DedupJob, WindowJob
 from deploy.jobfile.load import load_job
+from deploy.jobs.job import DedupJob, WindowJob
 from joins.spec import Policy
 from kafkaio.exitcode import ExitCode
 from settings.errors import SettingsInvalid

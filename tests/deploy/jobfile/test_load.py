@@ -12,14 +12,17 @@ import pytest
 import yaml
 
 from datadelay.progress import Idle
-from deploy.jobs.job import Select, WindowJob
 from deploy.jobfile.load import load_job
 from deploy.jobfile.reference import json_schema, markdown_table
+from deploy.jobs.job import Select, WindowJob
 from joins.spec import Format, JoinSpec, Policy, Side
 from settings.errors import SettingsInvalid
 
 ROOT = Path(__file__).parents[3]
-EXAMPLES = [*sorted((ROOT / "deploy" / "examples").glob("window-join*.yaml")), ROOT / "deploy" / "examples" / "lookup.yaml"]
+EXAMPLES = [
+    *sorted((ROOT / "deploy" / "examples").glob("window-join*.yaml")),
+    ROOT / "deploy" / "examples" / "lookup.yaml",
+]
 DROPPED = object()
 
 GOOD: dict[str, Any] = {

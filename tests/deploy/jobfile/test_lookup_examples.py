@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from datadelay.collector.config import CollectorConfig
-from deploy.jobs.job import FeederJob, WindowJob
 from deploy.jobfile.load import load_job
+from deploy.jobs.job import FeederJob, WindowJob
 from joins.lookup.spec import LookupSpec
 from settings.errors import SettingsInvalid
 from storage.api.config import StorageServeConfig

@@ -11,19 +11,19 @@ from contextlib import closing
 
 import pytest
 
+from deploy.jobfile.load import load_job
 from deploy.jobs import durable
 from deploy.jobs.checkpoint import Checkpoint, CheckpointUnreadable
-from deploy.jobfile.load import load_job
-from joins.spec import JoinSpec, Side
-from joins.window.stage import ticket_digest
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
+from joins.spec import JoinSpec, Side
+from joins.window.stage import ticket_digest
 from kafkaio.delivery.delivery import TransactionalWriter
-from kafkaio.errors import Fenced
-from kafkaio.exitcode import ExitCode
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receipt import Receipt
 from kafkaio.delivery.receiptgroup import read_receipt
+from kafkaio.errors import Fenced
+from kafkaio.exitcode import ExitCode
 from sparkio.checkpoint import ends_in
 from tests.deploy.jobprocess import JobProcess, records
 from tests.joins.spark import Put, produce

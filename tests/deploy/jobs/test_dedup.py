@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from dedup.errors import RecordsGone, SourceChanged
 from dedup.topic.source import Ranges, following
-from deploy.jobs.accounts import AccountsDiffer
 from deploy.cli.app import app
-from deploy.jobs.dedup import gathered, without_any_id
 from deploy.jobfile.load import load_job
+from deploy.jobs.accounts import AccountsDiffer
+from deploy.jobs.dedup import gathered, without_any_id
 from kafkaio.exitcode import ExitCode
 from kafkaio.topiclog import Ends
 from kafkaio.writer import TopicWriter

@@ -14,9 +14,9 @@ from confluent_kafka.admin import NewTopic
 from dedup.batchtag import BatchTag
 from dedup.restart.replayrange import ReplayRange
 from dedup.restart.states import Attempt
-from deploy.output import sink
 from deploy.jobfile.load import load_job
 from deploy.jobs.join import deduplication
+from deploy.output import sink
 from kafkaio.exitcode import ExitCode
 from settings.errors import SettingsInvalid
 from tests.deploy.jobprocess import JobProcess, forget_last_commit, records, uncommitted

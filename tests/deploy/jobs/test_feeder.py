@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.jobfile.load import load_job
 from deploy.jobs.accounts import AccountsDiffer
 from deploy.jobs.feeder import gathered
 from deploy.jobs.job import FeederJob
-from deploy.jobfile.load import load_job
 from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms

@@ -18,14 +18,14 @@ from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.unjoined import Logs, for_people, gathered, look, run_unjoined
 from deploy.jobs.unjoinedstage import Work, carry_out, pieces_of
 from deploy.jobs.unjoinedstate import folder_of, load, save
-from joins.feed.rightrow import to_items
-from joins.unjoined.slices import begin, carried_out, plan
-from joins.rows.records import RECORD
 from joins.admission.state import Admission, Bucket, Reading
+from joins.feed.rightrow import to_items
+from joins.rows.records import RECORD
+from joins.unjoined.slices import begin, carried_out, plan
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.delivery.fencing import transactional
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.exitcode import ExitCode
-from kafkaio.delivery.fencing import transactional
 from kafkaio.now import wall_ms
 from kafkaio.times import EARLIEST_MS
 from kafkaio.writer import TopicWriter

@@ -13,8 +13,8 @@ import pyspark
 import pytest
 
 from benchmarks import workload
-from kafkaio.exitcode import ExitCode
 from kafkaio.delivery.fencing import OutputBucket
+from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from tests.deploy.jobprocess import JobProcess, records, uncommitted

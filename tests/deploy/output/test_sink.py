@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.output import sink
 from deploy.jobs.accounts import Accounts, AccountsDiffer
 from deploy.jobs.job import Output
+from deploy.output import sink
 from deploy.output.outgoing import Outgoing
-from joins.spec import JoinSpec, Side
 from joins.rows.records import ROW
+from joins.spec import JoinSpec, Side
 from joins.window.stage import SUMMARY, TICKET
 from kafkaio.delivery import delivery
+from kafkaio.delivery.fencing import OutputBucket, settle
 from kafkaio.errors import ReceiptRefused
 from kafkaio.exitcode import ExitCode
-from kafkaio.delivery.fencing import OutputBucket, settle
 from kafkaio.now import wall_ms
 from sparkio.crossing import final_in
 from tests.conftest import TopicFactory

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.spark.jvmarchive import archive_file, archive_options
+from deploy.spark.jvmoptions import archive_file, archive_options
 
 
 def test_without_an_archive_the_jvm_gets_no_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from deploy.spark.session import Session, SessionRefused
 from deploy.spark.conf import effective, problems, with_attempts
+from deploy.spark.session import Session, SessionRefused
 
 
 @pytest.mark.parametrize(

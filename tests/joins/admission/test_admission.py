@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN, Idle
+from joins.admission.admission import Planned, admit
+from joins.admission.holding import Held
+from joins.admission.listing import list_ends
+from joins.admission.readable import BLOCKS_AHEAD
 from joins.spec import Format, Policy, Side
 from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts, histories, specs
-from joins.admission.admission import Planned, admit
 from joins.window.batch import find_facts
-from joins.admission.holding import Held
-from joins.admission.listing import list_ends
-from joins.admission.readable import BLOCKS_AHEAD
 from kafkaio.blocksearch import block_size
 from tests.joins.window.making import join_spec, topic
 

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joins.admission import factsfolder
-from joins.window.batch import BucketSummary
 from joins.admission.facts import BucketFacts, PartitionFacts
 from joins.admission.factsfolder import KEPT, FactsFolder, keep_facts, known_facts
 from joins.admission.folders import bucket_folder
 from joins.admission.state import Admission, Bucket
 from joins.admission.ticket import Ticket
+from joins.window.batch import BucketSummary
 from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 TIMES = st.integers(EARLIEST_MS, LATEST_MS)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from datadelay.progress import UNKNOWN
-from joins.errors import DataLoss
 from joins.admission.bounds import Bound, low_end
 from joins.admission.guard import check_ends, check_topics
 from joins.admission.listing import Listing
 from joins.admission.state import Admission, Bucket, Reading
+from joins.errors import DataLoss
 from kafkaio.topiclog import Ends
 from tests.joins.window.making import join_spec
 

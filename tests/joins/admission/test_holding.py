@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from datadelay.progress import Idle
-from joins.spec import JoinSpec
-from joins.testing.history import History
-from joins.testing.simulation import Simulation
 from joins.admission.admission import Watch, admit, admit_by_frontier
 from joins.admission.holding import USUAL_MS, Cause, Held, LeftWaits, Waited, for_people
 from joins.admission.listing import list_ends
+from joins.spec import JoinSpec
+from joins.testing.history import History
+from joins.testing.simulation import Simulation
 from tests.joins.window.making import join_spec, topic
 
 HELD = LeftWaits(Cause.OPEN_TRANSACTION, 0, 0, 7, waiting={0: 3}, end=7)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
 from joins.admission.facts import PartitionFacts
-from joins.rows.intake import Intake
 from joins.admission.passage import Limit, Passage, expiry_of, frontier_of
-from joins.rows.records import rows_about
 from joins.admission.state import Bucket, Reading
+from joins.rows.intake import Intake
+from joins.rows.records import rows_about
 from kafkaio.times import LATEST_MS
 from tests.joins.window.making import frame, join_spec
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
+from joins.admission.listing import list_ends
+from joins.admission.start import begin
 from joins.errors import DataLoss, NotCoPartitioned
 from joins.spec import Format, Side
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
-from joins.admission.listing import list_ends
-from joins.admission.start import begin
 from tests.joins.window.making import join_spec, topic
 
 

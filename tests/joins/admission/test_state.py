@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
-from joins.errors import SpecChanged
-from joins.spec import Policy, Side
 from joins.admission.bounds import Bound, low_end
 from joins.admission.facts import BucketFacts, PartitionFacts
 from joins.admission.state import FORMAT, Admission, Bucket, Reading, rebuild_from
+from joins.errors import SpecChanged
+from joins.spec import Policy, Side
 from kafkaio.times import LATEST_MS
 from tests.joins.window.making import bounds, join_spec
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.positions.checkpoint import positions_in
+from joins.admission.clockcheck import check_clock
 from joins.errors import ClockBehind, DataLoss, SpecChanged, StoreWiped
 from joins.feed.feed import Fed, FedRange, FeedSpec, FeedStorage, never_fed_below, proven_by
 from joins.spec import Side
-from joins.admission.clockcheck import check_clock
 from kafkaio.topiclog import Ends
 
 SPEC = FeedSpec(name="feeder", right=Side(topic="right"), storage=FeedStorage(url="http://s", namespace="n"))

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.errors import ClockBehind
 from joins.feed.feed import FeedSpec, FeedStorage
-from joins.feed.source import FeedReader, feed_source
 from joins.feed.rightrow import decode_found
+from joins.feed.source import FeedReader, feed_source
 from joins.spec import Side
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.groups import GroupOffsets

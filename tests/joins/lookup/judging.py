@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from joins.testing.history import Event, History, TopicHistory
 from joins.unjoined.slices import Seen, Verdicts, begin, begin_ms_of, carried_out, plan
 from joins.unjoined.verdicts import JoinedOffsets, PartitionVerdicts
-from joins.testing.history import Event, History, TopicHistory
 from kafkaio.brokerlog import BEYOND_THE_LOG
 from kafkaio.topiclog import Ends
 

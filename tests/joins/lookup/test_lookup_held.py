@@ -13,14 +13,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from deploy.dev.broker import Broker
-from joins.errors import CallRefused, SpecError
-from joins.feed.feed import FeedSpec, FeedStorage
-from joins.feed.source import FeedReader
-from joins.feed.rightrow import to_items
-from joins.lookup.source import LookupReader, storage_client
-from joins.lookup.stored import RightStore
 from joins.admission.control import JoinControl
 from joins.admission.holding import USUAL_MS, Cause
+from joins.errors import CallRefused, SpecError
+from joins.feed.feed import FeedSpec, FeedStorage
+from joins.feed.rightrow import to_items
+from joins.feed.source import FeedReader
+from joins.lookup.source import LookupReader, storage_client
+from joins.lookup.stored import RightStore
 from joins.rows.records import RECORD
 from kafkaio.now import wall_ms
 from sparkio.control import ReaderControl

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.spec import JoinSpec, Policy, Side
-from joins.window import window as window_module
 from joins.rows.chunks import ROW_OVERHEAD, column_bytes, cuts, in_chunks, row_bytes
 from joins.rows.records import HEADERS, RECORD
+from joins.spec import JoinSpec, Policy, Side
+from joins.window import window as window_module
 from joins.window.slices import Slice
 from joins.window.window import Window
 

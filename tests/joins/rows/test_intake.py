@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joins.admission.passage import lags_of
+from joins.rows.intake import CLOCKS_DIFFER_MS, take_in
+from joins.rows.records import RECORD, ROW
 from joins.spec import Format, Side
 from joins.testing.log import RECORDS
-from joins.rows.intake import CLOCKS_DIFFER_MS, take_in
-from joins.admission.passage import lags_of
-from joins.rows.records import RECORD, ROW
 from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 LISTED_MS, SKEW_MS = 9_000, 1_000

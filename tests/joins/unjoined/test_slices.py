@@ -10,11 +10,11 @@ from datadelay.model import DelayState
 from datadelay.progress import Idle
 from joins import DataLoss
 from joins.errors import SpecChanged
-from joins.unjoined.slices import SNAPSHOTS
 from joins.spec import Format, Side
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.strategies import histories, specs
+from joins.unjoined.slices import SNAPSHOTS
 from tests.joins.lookup.judging import Judging, late, with_a_last_left_record
 from tests.joins.lookup.simulated import Simulated, lookup_spec
 from tests.joins.window.making import join_spec, topic

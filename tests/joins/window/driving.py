@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from joins.spec import JoinSpec
-from joins.admission.reader import ticket_stage
 from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts
+from joins.admission.reader import ticket_stage
 from joins.admission.source import TicketReader
+from joins.spec import JoinSpec
 from joins.window.stage import SUMMARY, TICKET, join_stage
 from kafkaio.now import wall_ms
 from tests.joins.spark import Running

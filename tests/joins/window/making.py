@@ -10,10 +10,10 @@ import polars as pl
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
-from joins.spec import JoinSpec, Side
-from joins.testing.history import Event, TopicHistory
 from joins.admission.bounds import Bound, Bounds
 from joins.rows.records import RECORD
+from joins.spec import JoinSpec, Side
+from joins.testing.history import Event, TopicHistory
 from joins.window.slices import Slice
 from kafkaio.times import LATEST_MS
 

@@ -8,6 +8,8 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
+from joins.admission import passage
+from joins.admission.evidence import Evidence
 from joins.spec import Policy
 from joins.testing import oracle
 from joins.testing.history import History
@@ -15,8 +17,6 @@ from joins.testing.play import LIARS_KEY
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import BASE_MS, LONG_AFTER_MS, cuts, histories, specs
 from joins.window import restore
-from joins.admission import passage
-from joins.admission.evidence import Evidence
 from kafkaio.clock import ClockReading, Trust, WallClock
 
 advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)

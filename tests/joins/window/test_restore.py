@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
+from joins.admission.ticket import Ticket
 from joins.spec import Policy
 from joins.testing import oracle
 from joins.testing.history import History, TopicHistory
@@ -18,7 +19,6 @@ from joins.testing.simulation import MemoryStore, Simulation
 from joins.testing.strategies import Admit, Advance, cuts, histories, specs
 from joins.window.restore import gaps, restore
 from joins.window.store import FileStore
-from joins.admission.ticket import Ticket
 from joins.window.window import Window
 from tests.joins.window.making import join_spec, marked, positions, topic
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joins.window import store as store_module
 from joins.admission.folders import generation_folder, own_folder
+from joins.window import store as store_module
 from joins.window.slices import Slice
 from joins.window.store import (
     FileStore,

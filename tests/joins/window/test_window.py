@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joins.spec import Policy
 from joins.rows.records import ROW
+from joins.spec import Policy
 from joins.window.window import TIER, JoinedRight, Window
 from kafkaio.times import EARLIEST_MS
 from tests.joins.window.making import frame, join_spec, marked, rows, slice_of

@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deploy.dev.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.delivery import PART_BYTES, AtLeastOnce, ExactlyOnce, TransactionalWriter
-from kafkaio.errors import BatchDiffers, DeliveryFailed, Fenced, KafkaIOError, ReceiptRefused, TopicMissing
 from kafkaio.delivery.fencing import OutputBucket, settle
-from kafkaio.rangereader import RangeReader
 from kafkaio.delivery.receipt import Batch, Receipt, standing
+from kafkaio.errors import BatchDiffers, DeliveryFailed, Fenced, KafkaIOError, ReceiptRefused, TopicMissing
+from kafkaio.rangereader import RangeReader
 
 BATCH = Batch("g", 1, "d")
 

@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deploy.dev.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.delivery import AtLeastOnce, ExactlyOnce
-from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receipt import Batch
+from kafkaio.errors import KafkaIOError, KafkaUnavailable
 from tests.kafkaio.delivery.test_delivery import committed
 from tests.support.wireproxy import Action, Api, Fault, Side, WireProxy
 

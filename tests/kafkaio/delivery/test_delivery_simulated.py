@@ -24,15 +24,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from kafkaio import writer
-from kafkaio.delivery import delivery
+from kafkaio.delivery import delivery, receipt, settling
 from kafkaio.delivery import fencing as fenced
-from kafkaio.delivery import receipt
-from kafkaio.delivery import settling
 from kafkaio.delivery.delivery import ExactlyOnce, TransactionalWriter
-from kafkaio.errors import KafkaIOError, OutputTaken, ReceiptRefused
 from kafkaio.delivery.fencing import FencedProducer, OutputBucket
 from kafkaio.delivery.receipt import NOTHING_IN, Batch, Receipt
 from kafkaio.delivery.receiptgroup import read_receipt
+from kafkaio.errors import KafkaIOError, OutputTaken, ReceiptRefused
 from tests.kafkaio.simulatedcluster import Cluster, Fate, Worker
 
 BUCKET = OutputBucket("job", 0, "out")

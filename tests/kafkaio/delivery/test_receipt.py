@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkaio.errors import BatchDiffers, OutputTaken, ReceiptRefused
 from kafkaio.delivery.receipt import RENEW_AFTER_MS, Batch, Receipt, Standing, check_start, digest_of, needed, standing
+from kafkaio.errors import BatchDiffers, OutputTaken, ReceiptRefused
 
 
 def receipt(number=5, generation="g", rows=7, done=True, digest="d"):

@@ -8,10 +8,10 @@ import pytest
 
 from kafkaio.delivery import settling
 from kafkaio.delivery.delivery import TransactionalWriter
-from kafkaio.errors import OutputTaken, ReceiptRefused
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receipt import Batch, Receipt
 from kafkaio.delivery.receiptgroup import read_receipt
+from kafkaio.errors import OutputTaken, ReceiptRefused
 from tests.kafkaio.delivery.test_delivery import attempt, committed
 
 

@@ -1,0 +1,41 @@
+"""This machine's Java, and the folder where files are kept that any job may use again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+MINIMUM_JAVA = 17
+
+
+class MissingTool(Exception):
+    """Java or Maven is missing or too old; the message says how to get it."""
+
+
+def find_java(env: Mapping[str, str] = os.environ) -> str:
+    """The `java` of `JAVA_HOME`, else of the `PATH`; raises `MissingTool` unless it is Java 17 or newer."""
+    home = env.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=env.get("PATH"))
+    how = (
+        f"Teacup needs Java {MINIMUM_JAVA} or newer. Debian, Ubuntu: "
+        "apt-get install openjdk-17-jre-headless; macOS: "
+        "brew install openjdk@17; or set JAVA_HOME to the one you have."
+    )
+    if java is None or not Path(java).exists():
+        raise MissingTool(f"no Java found ({f'JAVA_HOME={home}' if home else 'PATH has no java'}). {how}")
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', printed.stderr + printed.stdout)
+    if printed.returncode != 0 or version is None:
+        raise MissingTool(f"{java} -version prints no version: {printed.stderr.strip()!r}. {how}")
+    if int(version[1]) < MINIMUM_JAVA:
+        raise MissingTool(f"{java} is Java {version[1]}. {how}")
+    return java
+
+
+def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
+    named = env.get("TEACUP_CACHE")
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "teacup"

@@ -1,0 +1,33 @@
+"""The JVM's options for the archive of Spark's classes (`deploy.spark.jvmarchive`), if it was written."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from pathlib import Path
+
+from deploy.spark.java import cache_folder, find_java
+
+SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+_SOURCE_OF_CLASSES = "a Python data source under availableNow"  # a different training run means a different archive
+
+
+def archive_options() -> tuple[str, ...]:
+    """The JVM's options for the archive of this Spark and this Java; none if it was not written."""
+    if not _folder().exists():
+        return ()
+    archive = archive_file()
+    return (f'"-XX:SharedArchiveFile={archive}"', SILENT) if archive.exists() else ()
+
+
+def archive_file() -> Path:
+    """Where the archive is, or would be. Raises `MissingTool` without Java, which Spark needs too."""
+    java = find_java()
+    spark = importlib.metadata.distribution("pyspark")
+    source = f"{Path(java).resolve()} {spark.locate_file('pyspark')} {_SOURCE_OF_CLASSES}"
+    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+    return _folder() / f"spark-{spark.version}-{digest}.jsa"
+
+
+def _folder() -> Path:
+    return cache_folder() / "jvm"
