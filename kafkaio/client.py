@@ -23,7 +23,7 @@ from kafkaio.sparselog import sparse
 
 T = TypeVar("T")
 
-log = sparse("kafkaio.librdkafka")
+log = sparse("teacup.kafkaio.client")
 
 REQUEST_TIMEOUT_S = 20.0
 RETRY_TIMEOUT_S = 60.0

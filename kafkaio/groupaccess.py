@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from kafkaio import client
 from kafkaio.delivery.fencing import OutputBucket, access_refused
 
-log = logging.getLogger("kafkaio.groupaccess")
+log = logging.getLogger("teacup.kafkaio.groupaccess")
 
 ANSWERED_WITHIN_S = 10.0
 _STARTED_WITHIN_S = 20.0

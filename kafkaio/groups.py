@@ -28,7 +28,7 @@ from kafkaio import client
 from kafkaio.bounded import within
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
 
-log = logging.getLogger("kafkaio.groups")
+log = logging.getLogger("teacup.kafkaio.groups")
 
 Spot = tuple[str, int]  # topic and partition
 

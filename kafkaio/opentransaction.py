@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.topiclog import Ends, TopicLog
 
-log = logging.getLogger("kafkaio.opentransaction")
+log = logging.getLogger("teacup.kafkaio.opentransaction")
 
 SAY_EVERY_S = 5.0
 _POLL_S = 0.05

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 from kafkaio import client
 from kafkaio.errors import KafkaUnavailable
 
-log = logging.getLogger("kafkaio")
-_silent = logging.getLogger("kafkaio.reachable.librdkafka")
+log = logging.getLogger("teacup.kafkaio.reachable")
+_silent = logging.getLogger("teacup.kafkaio.reachable.librdkafka")
 _silent.disabled = True  # what it says of each attempt is in our own line
 
 SAY_AFTER_S = 3.0

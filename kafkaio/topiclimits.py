@@ -20,7 +20,7 @@ from kafkaio.perprocess import PerProcess
 from kafkaio.producible import TopicLimits, limits_from
 from kafkaio.writer import MESSAGE_MAX_BYTES, TUNING
 
-log = logging.getLogger("kafkaio.topiclimits")
+log = logging.getLogger("teacup.kafkaio.topiclimits")
 
 ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
 _ANSWERED_WITHIN_S = 5.0  # then another client asks again

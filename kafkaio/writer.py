@@ -25,7 +25,7 @@ from kafkaio.errors import DeliveryFailed, KafkaUnavailable, ProducerFailed
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.perprocess import PerProcess
 
-log = logging.getLogger("kafkaio.writer")
+log = logging.getLogger("teacup.kafkaio.writer")
 
 TUNING: Mapping[str, Any] = {
     "linger.ms": 10,

@@ -38,7 +38,7 @@ from sparkio.crossing import crossing, crossing_rows
 from sparkio.listedends import ListedEnds
 from sparkio.source import PartitionStage
 
-log = logging.getLogger("sparkio")
+log = logging.getLogger("teacup.sparkio.reader")
 
 SAY_EVERY_S = 10.0
 HOLD_S = 1.0

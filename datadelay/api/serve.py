@@ -15,7 +15,7 @@ from kafkaio.now import wall_ms
 
 __all__ = ["DelayServeConfig", "serve"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("teacup.datadelay.api.serve")
 
 
 def serve(config: DelayServeConfig) -> None:

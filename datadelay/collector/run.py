@@ -58,7 +58,7 @@ from kafkaio.now import wall_ms
 from kafkaio.times import iso
 from settings.errors import SettingsInvalid
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("teacup.datadelay.collector.run")
 
 SUBMIT_RESERVE_S = 10.0
 _STORE_TIMEOUT_S = (2.0, 5.0)

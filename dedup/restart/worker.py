@@ -24,7 +24,7 @@ from dedup.results.protocol import RecentResults
 from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
 
-log = logging.getLogger("dedup")
+log = logging.getLogger("teacup.dedup.restart.worker")
 
 OpenResults = Callable[[], RecentResults]
 

@@ -28,7 +28,7 @@ from kafkaio.opentransaction import wait_until_readable
 from kafkaio.rangereader import RangeReader
 from kafkaio.topiclog import Ends
 
-log = logging.getLogger("dedup")
+log = logging.getLogger("teacup.dedup.results.kafka")
 
 TRANSACTION_TIMEOUT_S = 120.0
 SAY_EVERY_S = 5.0

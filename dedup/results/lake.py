@@ -26,7 +26,7 @@ from dedup.errors import ResultsUnreadable
 from dedup.restart.replayrange import LoadLimits
 from dedup.results.protocol import Loaded
 
-log = logging.getLogger("dedup")
+log = logging.getLogger("teacup.dedup.results.lake")
 
 SAY_EVERY_S = 5.0
 

@@ -56,7 +56,7 @@ from kafkaio.topiclog import Ends
 from kafkaio.writer import TopicWriter, discard_writer, open_writer
 from sparkio.crossing import final
 
-log = logging.getLogger("dedup")
+log = logging.getLogger("teacup.dedup.topic.job")
 
 FUTURE_SKEW_MS = 60_000
 OPEN_WINDOWS = 64  # of partitions, in each process: one with more rereads their windows for each batch

@@ -162,7 +162,7 @@ def _log(level: int) -> None:
     handler, once = logging.StreamHandler(), Sparse(period_s=math.inf)
     handler.addFilter(lambda record: record.name.startswith("datadelay.") or once.filter(record))
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
-    logging.getLogger("httpapi.client").setLevel(logging.ERROR)  # a failed call is reported, its retries are not
+    logging.getLogger("teacup.httpapi.client").setLevel(logging.ERROR)  # a failed call is reported, its retries are not
 
 
 def _wanted(

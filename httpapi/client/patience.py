@@ -14,7 +14,7 @@ from typing import TypeVar
 import tenacity
 from tenacity.stop import stop_base
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("teacup.httpapi.client.patience")
 
 T = TypeVar("T")
 

@@ -34,7 +34,7 @@ from starlette.routing import Match
 
 from httpapi.problem import ProblemBody, ProblemPart
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("teacup.httpapi.server.problems")
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_UNAVAILABLE_S = 5

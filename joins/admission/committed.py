@@ -21,7 +21,7 @@ from kafkaio.errors import OffsetOutOfRange
 from kafkaio.groups import GroupOffsets, Spot
 from kafkaio.rangereader import open_reader
 
-log = logging.getLogger("joins.window")
+log = logging.getLogger("teacup.joins.admission.committed")
 
 
 def state_after(spec: JoinSpec, admission: Admission, folders: Iterable[Path | None]) -> Admission:

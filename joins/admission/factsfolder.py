@@ -23,7 +23,7 @@ from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
 from kafkaio.sparselog import sparse
 
-log = sparse(__name__)
+log = sparse("teacup.joins.admission.factsfolder")
 
 KEPT = 3
 """Batches whose facts are kept: the last one, and those that may run at the same time."""

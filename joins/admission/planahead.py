@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from joins.admission.admission import Planned
 from joins.admission.state import Admission
 
-log = logging.getLogger("joins.window")
+log = logging.getLogger("teacup.joins.admission.planahead")
 
 
 class PlanAhead:

@@ -8,7 +8,7 @@ from joins.errors import ClockBehind
 from kafkaio.clock import WallClock, not_before
 from kafkaio.now import monotonic_ms, wall_ms
 
-log = logging.getLogger("joins.window")
+log = logging.getLogger("teacup.joins.admission.planclock")
 
 
 def read_clocks() -> tuple[int, int]:

@@ -41,7 +41,7 @@ from kafkaio.topiclog import TopicLog
 from sparkio.reader import StreamReader
 from sparkio.source import pickled
 
-log = logging.getLogger("joins.window")
+log = logging.getLogger("teacup.joins.admission.reader")
 
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Batches with a column `ticket` -> batches of rows."""

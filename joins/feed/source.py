@@ -43,7 +43,7 @@ from storage.client import StorageClient
 from storage.errors import AnswerNotUnderstood
 from storage.wire import NamespaceBody
 
-log = logging.getLogger("joins.lookup")
+log = logging.getLogger("teacup.joins.feed.source")
 
 STORE_LOOK_EVERY_S = 1.0
 ONE_TRY_S = 2.0

@@ -28,7 +28,7 @@ from kafkaio.times import iso
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-log = logging.getLogger("joins.lookup")
+log = logging.getLogger("teacup.joins.lookup.frame")
 
 SAY_EVERY_S = 10.0
 LOOK_EVERY_S = 0.2

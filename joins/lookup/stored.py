@@ -27,7 +27,7 @@ from storage.errors import StorageError
 from storage.model import Keep
 from storage.wire import NamespaceBody
 
-log = logging.getLogger("joins.lookup")
+log = logging.getLogger("teacup.joins.lookup.stored")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 

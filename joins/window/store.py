@@ -42,7 +42,7 @@ ALIGNMENT = 64
 NAME = re.compile(r"(right|left)-(\d+)-(\d+)-(\d+)\.(slice|marks)")
 UNFINISHED = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]+")  # a worker was killed while writing
 GENERATION = re.compile(r"[0-9a-f]{32}")
-log = sparse(__name__)
+log = sparse("teacup.joins.window.store")
 
 
 class Torn(Exception):

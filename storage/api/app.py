@@ -64,7 +64,7 @@ from storage.errors import (
 from storage.model import Backend, Item, ReadResult, Status, WriteResult
 from storage.wire import NO_ITEM, NO_NAMESPACE, NamespaceBody, NamespacesBody
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("teacup.storage.api.app")
 
 _PURGED_AT_ONCE = 1_024  # keys: a few milliseconds of a thread
 _REALM = "storage"

@@ -32,7 +32,7 @@ from storage.model import Backend
 
 __all__ = ["StorageServeConfig", "serve"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("teacup.storage.api.serve")
 _HEALTH_S = 30
 _KEEP_ALIVE_S = 75  # clients pool their connections
 
