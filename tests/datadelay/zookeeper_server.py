@@ -11,8 +11,8 @@ from pathlib import Path
 import pyspark
 from kazoo.client import KazooClient
 
-from deploy.dev.brokerjars import find_java
 from deploy.dev.lifeline import Lifeline
+from deploy.spark.java import find_java
 
 DEADLINE_S = 60.0
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from deploy.dev.broker import Broker, free_port
-from deploy.dev.brokerjars import find_java
+from deploy.spark.java import find_java
 from kafkaio import client
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.delivery import ExactlyOnce

@@ -86,7 +86,11 @@ def test_a_long_load_shows_how_far_it_is(kafka, topic_factory, results, monkeypa
 
     ids_of(results(topic))
 
-    said = [record.getMessage().rpartition(": ")[2] for record in caplog.records if record.name == "teacup.dedup.results.kafka"]
+    said = [
+        record.getMessage().rpartition(": ")[2]
+        for record in caplog.records
+        if record.name == "teacup.dedup.results.kafka"
+    ]
     assert (said[0], said[-1]) == ("3 records", "3 of 3 records")
     assert len(said) > 2
 
