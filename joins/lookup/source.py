@@ -31,6 +31,7 @@ from joins.lookup.spec import LookupSpec
 from joins.lookup.start import begin
 from joins.lookup.stored import retained_from
 from kafkaio.brokerlog import BrokerLog
+from sparkio.listedends import ListedEnds
 from storage.client import StorageClient
 from storage.errors import StorageError
 
@@ -125,7 +126,7 @@ class LookupReader(AdmissionReader):
         self._lookup = spec
         self._left: BrokerLog | None = None
         self._outside: Outside | None = None
-        self._first_left: Listing | None = None
+        self._first_look = ListedEnds()
 
     def tasks(self, end: dict[str, Any]) -> list[str]:
         """Each ticket also names the store that its admission relies on."""
@@ -158,9 +159,10 @@ class LookupReader(AdmissionReader):
     def _first(self, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:
         """Once the generations that it is pinned to are known; `start: latest` keeps the ends of the first look."""
         spec = self._lookup
+        left.partition_count()  # asked each time: a partition may be added while the join waits to start
         listing = self.left_within_run(Listing(now_ms, left.ends(), {}))
         if spec.start == "latest":
-            self._first_left = listing = self._first_left or listing
+            listing = replace(listing, left=self._first_look.cut(listing.left))
         if isinstance(known, NotKnown):
             return _unknown(str(known), now_ms)
         delay, store = known

@@ -26,6 +26,7 @@ from sparkio.crossing import final_in
 from tests.deploy.jobprocess import records
 from tests.joins.spark import Put, produce
 from tests.storage.storage_process import TOKEN, server_process
+from tests.support.morepartitions import add_partitions
 
 HOUR_MS = 3_600_000
 
@@ -170,6 +171,26 @@ def test_a_clock_behind_the_records_holds_the_feeder(spark: Any, spec: FeedSpec)
     with pytest.raises(ClockBehind, match="33 of the last 33 records of partition 0"):
         reader.latestOffset(goes_on, ReadAllAvailable())
     reader.stop()
+
+
+def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(spec: FeedSpec) -> None:
+    """A run feeds what its first look found; the partition's records are not lost."""
+    kafka, topic, now_ms = dict(spec.kafka), spec.right.topic, wall_ms()
+    reader = FeedReader(spec, ReaderControl())
+    reader.prepareForTriggerAvailableNow()
+    begun = reader.latestOffset({}, ReadAllAvailable())
+    add_partitions(kafka, topic, 3)
+    produce(kafka, topic, [Put(p, b"k", now_ms) for p in (0, 2)])
+
+    within = reader.latestOffset(begun, ReadAllAvailable())
+    reader.stop()
+    following = FeedReader(spec, ReaderControl())
+    following.prepareForTriggerAvailableNow()
+    after = following.latestOffset(within, ReadAllAvailable())
+    following.stop()
+
+    assert within == begun
+    assert [bucket["right"][0][:3] for bucket in after["buckets"]] == [[0, 0, 1], [1, 0, 0], [2, 0, 1]]
 
 
 def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spark: Any, spec: FeedSpec, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from tests.joins.spark import DEADLINE_S, Put
 from tests.storage.dictbackend import DictBackend, unavailable
 from tests.storage.storage_process import free_port
 from tests.storage.storage_server import running_server
+from tests.support.morepartitions import add_partitions
 
 NAMESPACES = [
     {"name": "right", "keep": "all", "bound": 9},
@@ -175,6 +176,28 @@ def test_what_waiting_does_not_help_against_ends_the_join_at_once(
 
     with pytest.raises(error, match=told):
         look(wrong, {})
+
+
+def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(world, spec):
+    """It may be added while the join waits to start; its records are not lost."""
+    reader = LookupReader(spec, JoinControl())
+    reader.prepareForTriggerAvailableNow()
+    assert reader.plan({}) is None  # nothing is known of right yet
+    add_partitions(spec.kafka, spec.left.topic, 2)
+    put_left(spec, [Put(1, b"k", wall_ms() - MINUTE_MS)])
+    world.publish("stored", wall_ms() - 1_000)
+
+    begun = reader.plan({})
+    within = reader.plan(begun)
+    reader.stop()
+    following = LookupReader(spec, JoinControl())
+    following.prepareForTriggerAvailableNow()
+    after = following.plan(begun)
+    following.stop()
+
+    assert [bucket["left"][0][2] for bucket in begun["buckets"]] == [1, 0]
+    assert within is None or [bucket["left"][0][2] for bucket in within["buckets"]] == [1, 0]
+    assert [bucket["left"][0][2] for bucket in after["buckets"]] == [1, 1]
 
 
 def test_a_token_that_is_withdrawn_ends_a_batch_at_once(spec):

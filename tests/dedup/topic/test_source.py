@@ -1,0 +1,85 @@
+"""The source of `kind: dedup` on a real broker, without Spark: what a run under `availableNow` reads, and outages."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from dedup.topic.source import Ranges, RangesReader
+from deploy.dev.broker import Broker
+from kafkaio.writer import TopicWriter
+from sparkio.control import ReaderControl
+from sparkio.source import pickled
+from tests.support.morepartitions import add_partitions
+
+DEADLINE_S = 60.0
+
+
+def reader_of(kafka, topic):
+    ranges = Ranges(topic, kafka, max_records=100, start="earliest")
+    return RangesReader("dedup", ranges, ReaderControl(), pickled(lambda value: iter([])))
+
+
+def put(kafka, topic, partition, count):
+    writer = TopicWriter(kafka)
+    writer.write(topic, None, [b"v"] * count, partitions=[partition] * count)
+    writer.flush()
+    writer.close()
+
+
+def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(kafka, topic_factory):
+    """A run reads what its first look found; the partition's records are not lost."""
+    topic = topic_factory(1)
+    put(kafka, topic, 0, 2)
+    reader = reader_of(kafka, topic)
+    reader.prepareForTriggerAvailableNow()
+    first = reader.latestOffset({}, ReadAllAvailable())
+    add_partitions(kafka, topic, 2)
+    put(kafka, topic, 0, 1)
+    put(kafka, topic, 1, 3)
+
+    second = reader.latestOffset(first, ReadAllAvailable())
+    reader.stop()
+    following = reader_of(kafka, topic)
+    following.prepareForTriggerAvailableNow()
+    third = following.latestOffset(second, ReadAllAvailable())
+    following.stop()
+
+    assert first["ranges"] == {"0": [0, 2]}
+    assert second == first
+    assert third["ranges"] == {"0": [2, 3], "1": [0, 3]}
+
+
+def test_an_unreachable_broker_is_waited_for_with_a_line_and_connected_to_again(tmp_path, caplog, monkeypatch):
+    """It was silent for five minutes, and kept its old connection."""
+    monkeypatch.setattr("sparkio.reader.SAY_EVERY_S", -1.0)
+    with Broker(tmp_path / "broker", {"broker.session.timeout.ms": "120000"}) as own:
+        kafka = {"bootstrap.servers": own.bootstrap}
+        admin = AdminClient(kafka)
+        admin.create_topics([NewTopic("in", 1)])["in"].result(DEADLINE_S)
+        put(kafka, "in", 0, 2)
+        reader, found = reader_of(kafka, "in"), {}
+        first = reader.latestOffset({}, ReadAllAvailable())
+        put(kafka, "in", 0, 1)
+        before = reader._log
+        own.pause()
+        asking = threading.Thread(target=lambda: found.update(reader.latestOffset(first, ReadAllAvailable())))
+        with monkeypatch.context() as impatient:
+            impatient.setattr("kafkaio.client.RETRY_TIMEOUT_S", 0.1)
+            impatient.setattr("kafkaio.brokerlog._ANSWERED_WITHIN_S", 0.5)
+            asking.start()
+            deadline = time.monotonic() + DEADLINE_S
+            while sum("dedup holds: " in line for line in caplog.messages) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        own.resume()
+        asking.join(DEADLINE_S)
+        after = reader._log
+        reader.stop()
+
+    assert found["ranges"] == {"0": [2, 3]}
+    assert after is not before
+    assert "gives up after 300 s" in caplog.text
