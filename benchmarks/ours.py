@@ -34,8 +34,8 @@ from deploy.jobs.stopping import Stop
 from deploy.output.envelope import envelopes
 from deploy.spark.session import Session
 from joins.admission.control import JoinControl
+from joins.flavour import carried_out
 from joins.spec import Format, JoinSpec, Side
-from joins.window import carried_out
 from joins.window.stage import SUMMARY, Batches, join_stage
 
 SUMMARY_SCHEMA = "summary string"

@@ -165,6 +165,7 @@ def test_spark_is_known_only_at_the_edges():
     assert {name for name in knowing if not name.startswith("deploy")} <= {
         "sparkio.reader",
         "sparkio.source",
+        "joins.flavour",
         "joins.lookup",
         "joins.feed.source",
         "joins.lookup.frame",

@@ -26,15 +26,12 @@ from deploy.jobs.topics import check_topics
 from deploy.output.selectsql import with_selected
 from deploy.output.sink import SUMMARY_SCHEMA, deliver_stage, identity_of
 from deploy.spark.session import SessionRefused
-from joins import lookup
 from joins.admission.committed import commit_positions, positions_of
 from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts, known_facts
 from joins.admission.state import Admission
-from joins.lookup.spec import LookupSpec
-from joins.lookup.stage import lookup_stage
-from joins.window import carried_out, tickets
-from joins.window.stage import SPARK_SCHEMA, Batches, for_spark, join_stage
+from joins.flavour import carried_out, flavour_of, tickets
+from joins.window.stage import SPARK_SCHEMA, Batches, for_spark
 from kafkaio.headers import ID
 from sparkio.crossing import crossing_rows
 
@@ -102,16 +99,13 @@ def job_rows(spark: SparkSession, job: WindowJob, control: JoinControl, setup: S
     """The streaming DataFrame of a job: one summary (JSON) per bucket and batch; its rows are delivered on the way."""
     deliver = deliver_stage(job.spec, job.output, setup)
     spec = job.spec
-    windows = job.window_folder
-    join = lookup_stage(spec, windows) if isinstance(spec, LookupSpec) else join_stage(spec, windows)
+    join = flavour_of(spec).stage(spec, job.window_folder)
     select = job.output.select
     if select is None:
 
         def both(batches: Iterable[pa.RecordBatch]) -> Batches:
             return deliver(join(batches))
 
-        if isinstance(spec, LookupSpec):
-            return lookup.carried_out(spark, spec, both, SUMMARY_SCHEMA, control)
         return carried_out(spark, spec, both, SUMMARY_SCHEMA, control)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
@@ -119,8 +113,8 @@ def job_rows(spark: SparkSession, job: WindowJob, control: JoinControl, setup: S
 
     asked = job.output.deduplicate
     added = {} if asked is None or asked.expression is None else {ID: asked.expression}
-    source = lookup.tickets(spark, spec, control) if isinstance(spec, LookupSpec) else tickets(spark, spec, control)
-    chosen = with_selected(source.mapInArrow(crossing_rows(rows), SPARK_SCHEMA), select, added)
+    joined = tickets(spark, spec, control).mapInArrow(crossing_rows(rows), SPARK_SCHEMA)
+    chosen = with_selected(joined, select, added)
     return chosen.mapInArrow(crossing_rows(deliver), SUMMARY_SCHEMA)
 
 

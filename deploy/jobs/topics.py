@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from deploy.jobs.job import WindowJob
 from joins.admission.guard import check_counts
-from joins.lookup.spec import LookupSpec
+from joins.flavour import flavour_of
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError, TopicMissing
 
@@ -27,7 +27,7 @@ def check_topics(job: WindowJob) -> None:
     """Before anything is claimed. Raises `TopicsMissing`, `NotCoPartitioned`, `KafkaUnavailable`."""
     read, written = job.spec.kafka, {**job.spec.kafka, **job.output.kafka}
     asked: list[tuple[str, str, Mapping[str, str]]] = [("left.topic", job.spec.left.topic, read)]
-    if not isinstance(job.spec, LookupSpec):  # the feeder reads the right topic of a lookup join
+    if "right" in flavour_of(job.spec).inputs:  # the feeder reads the right topic of a lookup join
         asked.append(("right.topic", job.spec.right.topic, read))
     asked.append(("output.topic", job.output.topic, written))
     asked += [(f"topics.{name}", topic, written) for name in _SIDE_OUTPUTS if (topic := getattr(job.output, name))]

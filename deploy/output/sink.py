@@ -35,7 +35,7 @@ from deploy.output.envelope import envelopes
 from deploy.output.outgoing import Outgoing, Refusal
 from deploy.output.selectsql import flattened
 from joins.errors import JoinError, NoDeadLetterTopic
-from joins.lookup.spec import LookupSpec
+from joins.flavour import flavour_of
 from joins.rows.chunks import in_chunks
 from joins.spec import JoinSpec, Policy
 from joins.window.stage import SUMMARY, TICKET
@@ -116,7 +116,9 @@ class BucketSink:
         bucket = OutputBucket(spec.name, ticket["bucket"], output.topic)
         batch = Batch(ticket["generation"], ticket["number"], ticket["digest"])
         self._delivery: Delivery = (
-            ExactlyOnce(kafka, bucket, batch, in_parts=_repeats(spec)) if output.exactly_once else AtLeastOnce(kafka)
+            ExactlyOnce(kafka, bucket, batch, in_parts=flavour_of(spec).repeats_in_order(spec))
+            if output.exactly_once
+            else AtLeastOnce(kafka)
         )
         self._accounts = Accounts(str(bucket))
         self._written: dict[str, int] = {}  # by topic, since the last commit
@@ -152,7 +154,7 @@ class BucketSink:
         had_results = self._accounts.results
         self._route(rows[skip:])
         # After rows for side topics, all of right may have to be read, or a store to answer, before a result follows.
-        gap = self._accounts.results == had_results and (had_results == 0 or isinstance(self._spec, LookupSpec))
+        gap = self._accounts.results == had_results and (had_results == 0 or not flavour_of(self._spec).repeats_exactly)
         if self._delivery.part_is_full(gap=gap):
             self._commit(done=False)
 
@@ -274,14 +276,6 @@ def _about(row: pl.DataFrame) -> str:
     """What a row is about, the same whenever its batch runs: a left record, or a right one that matched none."""
     side = "right" if row["left_offset"][0] is None else "left"
     return f"{side} {row[f'{side}_partition'][0]}:{row[f'{side}_offset'][0]}"
-
-
-def _repeats(spec: JoinSpec) -> bool:
-    """Whether a batch that runs again always has the same number of rows, about the same left records in order.
-
-    With every policy but `all` a left record has one row, even if right records have reached a store late meanwhile.
-    """
-    return not (isinstance(spec, LookupSpec) and spec.policy is Policy.ALL)
 
 
 def identity_of(spec: JoinSpec, asked: Deduplicate) -> Identity:

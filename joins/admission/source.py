@@ -26,17 +26,17 @@ from sparkio.source import stream_source
 def ticket_source(
     spec: JoinSpec,
     control: JoinControl,
+    reader: Callable[..., DataSourceStreamReader],
     stage: Stage | None = None,
     schema: str = "ticket string",
-    reader: Callable[..., DataSourceStreamReader] | None = None,
 ) -> type[DataSource]:
     """A data source class for one join.
 
+    reader  built from spec, control and `ticket_stage` (`joins.flavour`)
     stage   carries out the tickets as they are read, and returns rows of `schema`; None: the tickets are the rows
-    reader  built from spec, control and `ticket_stage`; None: a `TicketReader`
     """
     of_ticket = ticket_stage(stage)
-    return stream_source("tickets", spec.name, schema, lambda: (reader or TicketReader)(spec, control, of_ticket))
+    return stream_source("tickets", spec.name, schema, lambda: reader(spec, control, of_ticket))
 
 
 class TicketReader(AdmissionReader):

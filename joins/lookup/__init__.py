@@ -29,32 +29,6 @@ if TYPE_CHECKING:
     from joins.window.stage import Batches
 
 
-def tickets(spark: SparkSession, spec: LookupSpec, control: JoinControl | None = None) -> DataFrame:
-    """The streaming DataFrame of tickets (one column, `ticket`); a stage is mapped over it."""
-    from joins.admission.control import JoinControl
-    from joins.admission.source import ticket_source
-    from joins.lookup.source import LookupReader
-    from joins.window import load
-
-    return load(spark, ticket_source(spec, control or JoinControl(), reader=LookupReader))
-
-
-def carried_out(
-    spark: SparkSession,
-    spec: LookupSpec,
-    stage: Callable[[Iterable[pa.RecordBatch]], Batches],
-    schema: str,
-    control: JoinControl | None = None,
-) -> DataFrame:
-    """The streaming DataFrame of the rows of `schema` that `stage` makes of the tickets, inside the source."""
-    from joins.admission.control import JoinControl
-    from joins.admission.source import ticket_source
-    from joins.lookup.source import LookupReader
-    from joins.window import load
-
-    return load(spark, ticket_source(spec, control or JoinControl(), stage, schema, LookupReader))
-
-
 def lookup_join(spark: SparkSession, spec: LookupSpec, *, control: JoinControl | None = None) -> DataFrame:
     """The join as a streaming DataFrame: the columns of `joins.window_join`, one row per result.
 
@@ -62,6 +36,7 @@ def lookup_join(spark: SparkSession, spec: LookupSpec, *, control: JoinControl |
     Every left record leaves with exactly one outcome, once every right record that it may match is known to be stored.
     Give the query a checkpoint location of its own.
     """
+    from joins.flavour import tickets
     from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET
 
     joined = tickets(spark, spec, control).mapInArrow(lookup_stage_rows(spec), SPARK_SCHEMA)

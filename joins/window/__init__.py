@@ -12,7 +12,7 @@ window.py   JoinBolt (pure)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,42 +20,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.datasource import DataSource
 
     from joins.admission.control import JoinControl
     from joins.spec import JoinSpec
     from joins.window.stage import Batches
-
-
-def tickets(spark: SparkSession, spec: JoinSpec, control: JoinControl | None = None) -> DataFrame:
-    """The streaming DataFrame of tickets (one column, `ticket`); a stage is mapped over it."""
-    from joins.admission.control import JoinControl
-    from joins.admission.source import ticket_source
-
-    return load(spark, ticket_source(spec, control or JoinControl()))
-
-
-def carried_out(
-    spark: SparkSession,
-    spec: JoinSpec,
-    stage: Callable[[Iterable[pa.RecordBatch]], Batches],
-    schema: str,
-    control: JoinControl | None = None,
-) -> DataFrame:
-    """The streaming DataFrame of the rows of `schema` that `stage` makes of the tickets, inside the source.
-
-    The same as `tickets(…).mapInArrow(stage, schema)`, with one Python worker per task instead of two.
-    """
-    from joins.admission.control import JoinControl
-    from joins.admission.source import ticket_source
-
-    return load(spark, ticket_source(spec, control or JoinControl(), stage, schema))
-
-
-def load(spark: SparkSession, source: type[DataSource]) -> DataFrame:
-    """Register a streaming source, and read from it."""
-    spark.dataSource.register(source)
-    return spark.readStream.format(source.name()).load()
 
 
 def window_join(
@@ -83,6 +51,7 @@ def window_join(
     positions and the spec. The caller writes the rows out, with the guarantees of the Spark sink that is used.
     """
     from joins.admission.control import JoinControl
+    from joins.flavour import tickets
     from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark, join_stage
 
     stage = join_stage(spec, windows)

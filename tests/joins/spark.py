@@ -13,10 +13,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from joins.admission.control import JoinControl
+from joins.flavour import tickets
 from joins.spec import JoinSpec
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
-from joins.window import tickets
 from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark, join_stage
 from kafkaio.writer import TopicWriter
 

@@ -10,7 +10,8 @@ import pytest
 from datadelay.model import PartitionReport, Submission
 from joins import DelayAt, LookupSpec, Side, StorageAt
 from joins.feed.rightrow import to_items
-from joins.lookup import lookup_stage_rows, tickets
+from joins.flavour import tickets
+from joins.lookup import lookup_stage_rows
 from joins.rows.records import RECORD
 from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET
 from kafkaio.now import wall_ms
