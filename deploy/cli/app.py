@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -199,10 +199,21 @@ def _load(job_file: Path, assignments: Sequence[str] = ()) -> Job | None:
 
 
 def _log(*, as_json: bool) -> None:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StandardError()
     handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
+
+
+class StandardError(logging.StreamHandler[TextIO]):
+    """Looks for standard error at each line: a live status line on a terminal takes its place meanwhile."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]  # a property in place of an attribute
+        return sys.stderr
 
 
 class JsonLines(logging.Formatter):

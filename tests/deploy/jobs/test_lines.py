@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +56,37 @@ def printed(as_json: bool, batches: Sequence[tuple[float, Batch]]) -> list[str]:
         lines.batch(batch)
     lines.close()
     return out.getvalue().splitlines()
+
+
+def written(master: int) -> str:
+    """What a terminal has received and nobody has read yet."""
+    parts = []
+    while True:
+        try:
+            parts.append(os.read(master, 100_000))
+        except BlockingIOError:
+            return b"".join(parts).decode()
+
+
+def test_on_a_terminal_the_last_line_is_alive_and_the_others_stay_whole() -> None:
+    """And the terminal is left as it was."""
+    master, slave = pty.openpty()
+    os.set_blocking(master, False)
+    shown = ""
+    with os.fdopen(slave, "w") as out:
+        lines = Lines(as_json=False, out=out)
+        assert lines.live
+        while "records left" not in shown:  # the line is drawn again a few times a second
+            lines.tick("1,000 records left, through in 5 s")
+            shown += written(master)
+        lines.batch(Batch())
+        lines.close()
+        shown += written(master)
+    os.close(master)
+
+    assert "running for 0:00:00, 1,000 records left, through in 5 s" in shown
+    assert re.search(r"\d\d:\d\d:\d\dZ  batch 7  read 10\r\n", shown)
+    assert shown.rindex("\x1b[?25h") > shown.rindex("running")  # the cursor is shown again
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=130), max_size=30))
