@@ -29,7 +29,7 @@ class DedupKind(Kind):
     """Writes each record of a topic to another one, unless its id was there within `window`."""
 
     def __init__(self, job: DedupJob) -> None:
-        super().__init__(job.name, job.checkpoint, job.trigger_ms, job.spark, job.kafka)
+        super().__init__(job, job.name, job.kafka)
         self._job = job
         self._topics: TopicJob | None = None
 

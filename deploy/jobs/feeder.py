@@ -28,7 +28,7 @@ class FeederKind(Kind):
     """Stores right's records for lookup joins."""
 
     def __init__(self, job: FeederJob) -> None:
-        super().__init__(job.spec.name, job.checkpoint, job.trigger_ms, job.spark, job.spec.kafka)
+        super().__init__(job, job.spec.name, job.spec.kafka)
         self._spec = job.spec
 
     def opening(self) -> str:

@@ -47,7 +47,7 @@ class JoinKind(Kind):
     def __init__(self, job: WindowJob, *, take_over: bool = False) -> None:
         """`take_over`: a new checkpoint may claim an output that a job of this name has written to from another one."""
         spec = job.spec
-        super().__init__(spec.name, job.checkpoint, job.trigger_ms, job.spark, spec.kafka)
+        super().__init__(job, spec.name, spec.kafka)
         self.rows_in_jvm, self.exactly_once = job.output.select is not None, job.output.exactly_once
         self._job, self._take_over = job, take_over
         self._setup: Setup | None = None

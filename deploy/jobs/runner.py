@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from deploy.jobs.backlog import Backlog, Positions
 from deploy.jobs.durable import sync_plan
+from deploy.jobs.job import CommonJob
 from deploy.jobs.lines import Lines, Report
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.query import committed, failed, summaries_of
@@ -53,17 +54,8 @@ class Kind(ABC):
     rows_in_jvm = False
     exactly_once = False
 
-    def __init__(
-        self,
-        name: str,
-        checkpoint: str,
-        trigger_ms: int | None,
-        spark: Mapping[str, str],
-        kafka: Mapping[str, str],
-    ) -> None:
-        """`trigger_ms`: how often a batch is tried; 0: at once; None: what there is now is read, then the job ends."""
-        self.name, self.checkpoint, self.trigger_ms = name, checkpoint, trigger_ms
-        self.spark, self.kafka = spark, kafka
+    def __init__(self, common: CommonJob, name: str, kafka: Mapping[str, str]) -> None:
+        self.common, self.name, self.kafka = common, name, kafka
 
     @abstractmethod
     def opening(self) -> str:
@@ -97,7 +89,7 @@ class Kind(ABC):
 def run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     """Run until stopped, or until all is read; one line per batch; returns the exit code."""
     try:
-        with checkpoint_lock(kind.checkpoint):
+        with checkpoint_lock(kind.common.checkpoint):
             return _run(kind, lines, stop)
     except Exception as error:  # noqa: BLE001 - whatever ended the job is logged and becomes an exit code
         return failed(error)
@@ -114,7 +106,7 @@ def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     if stop.asked:
         return ExitCode.DONE
     with closing(
-        Session(kind.name, kind.spark, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
+        Session(kind.name, kind.common.spark, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:
         session.warm_up()
         if stop.asked:
@@ -132,7 +124,7 @@ def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
         with crossing():
-            sync_plan(kind.checkpoint, batch_id)
+            sync_plan(kind.common.checkpoint, batch_id)
             summaries = summaries_of(frame)
             if summaries:  # there are none if the job was stopped before anything was planned
                 report = kind.report(summaries, time.monotonic() - began, wall_ms())
@@ -141,10 +133,10 @@ def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
         ended[:] = [batch_id]
 
     writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
-    trigger: dict[str, Any] = {"processingTime": f"{kind.trigger_ms} milliseconds"}
-    if kind.trigger_ms is None:
+    trigger: dict[str, Any] = {"processingTime": f"{kind.common.trigger_ms} milliseconds"}
+    if kind.common.trigger_ms is None:
         trigger = {"availableNow": True}
-    query = writer.option("checkpointLocation", kind.checkpoint).trigger(**trigger).start()
+    query = writer.option("checkpointLocation", kind.common.checkpoint).trigger(**trigger).start()
     stop.at_once(query.stop)
     positions = CommittedPositions(kind, query)
     backlog = Backlog(positions.newest, kind.kafka)
