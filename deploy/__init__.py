@@ -1,11 +1,12 @@
 """The one place that puts parts together: the `teacup` command, job files, the runner of jobs, the development broker.
 
-cli/      the `teacup` command
-dev/      for development
-jobfile/  job files
-jobs/     jobs, carried out
-output/   what is written, and where
-spark/    Spark, started and stopped
+cli/       the `teacup` command
+dev/       for development
+jobfile/   job files
+jobs/      jobs, carried out
+output/    what is written, and where
+spark/     Spark, started and stopped
+submit.py  `spark-submit deploy/submit.py JOB.yaml`
 
 Public: `deploy.cli.command.main`, which is the command of the name teacup; the rest is internal.
 

@@ -8,7 +8,7 @@ testing/    property-test a join of two topics without a broker
 unjoined/   right records that no left record has matched, found from the output of a lookup join
 window/     JoinBolt
 errors.py   what a join refuses, or gives up (pure)
-flavour.py  the two flavours of the join, each as a value
+flavour.py  the two flavours of the join as values
 spec.py     what a join is (pure)
 
 Public: `joins.window_join`, `joins.lookup_join`, `joins.lookup`, `joins.JoinSpec`, `joins.LookupSpec`, `joins.errors`,

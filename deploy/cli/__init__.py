@@ -6,5 +6,4 @@ command.py   the `teacup` command as a process
 delay.py     `teacup delay` (collector and API) and `teacup offsets` (offsets of a time)
 extras.py    a command that needs an optional part which is not installed says what to install, in one line
 storage.py   `teacup storage`
-submit.py    `spark-submit deploy/cli/submit.py JOB.yaml`
 """

@@ -10,7 +10,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING
@@ -109,7 +110,6 @@ def _session(name: str, spark: Mapping[str, str], rows_in_jvm: bool, exactly_onc
     _use_this_interpreter(properties)
     if not submitted and sparkconf.is_one_machine(properties["spark.master"]):
         use_spark_home()
-    os.environ["PYTHONSAFEPATH"] = "1"  # a folder `deploy` or a file `grp.py` where the job was started is not ours
     if not submitted:
         _start_jvm(properties)
     from pyspark.sql import SparkSession
@@ -129,8 +129,23 @@ def _start_jvm(properties: Mapping[str, str]) -> None:
 
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(properties.items()))
-        gateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
+        with _environment("PYTHONSAFEPATH", "1"):  # a folder `deploy` where the job was started is not ours
+            gateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """For processes that are started meanwhile."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _refuse(properties: Mapping[str, str], exactly_once: bool) -> None:

@@ -323,7 +323,7 @@ def receipts_ignored(folder: Path) -> dict[str, str]:
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "if any(re in ' '.join(sys.orig_argv) for re in ('pythondaemon', 'pyspark.daemon')):\n"
-        "    from kafkaio import delivery, receipt\n"
+        "    from kafkaio.delivery import delivery, receipt\n"
         "    delivery.standing = lambda *_: receipt.NOTHING_IN\n"
     )
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))

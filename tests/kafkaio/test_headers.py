@@ -28,7 +28,11 @@ def documented() -> dict[str, str]:
 def literals(path: Path) -> Iterator[str]:
     """The strings of a module that begin like a header, but for names of loggers and docstrings."""
     tree = ast.parse(path.read_text())
-    loggers = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and "getLogger" in ast.unparse(one.func)]
+    loggers = [
+        one
+        for one in ast.walk(tree)
+        if isinstance(one, ast.Call) and ast.unparse(one.func).endswith(("getLogger", "sparse"))
+    ]
     others = {id(part) for one in loggers for part in one.args}
     others |= {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
     for one in ast.walk(tree):

@@ -15,7 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from deploy.cli import submit
+from deploy import submit
 from deploy.cli.app import app
 from deploy.jobfile.load import KINDS
 from deploy.jobfile.reference import markdown_table

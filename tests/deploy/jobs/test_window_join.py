@@ -347,7 +347,7 @@ def test_the_same_job_runs_by_spark_submit_on_a_standalone_cluster(kafka, job, t
             f"spark.pyspark.python={sys.executable}",
             "--conf",
             "spark.driver.host=127.0.0.1",
-            "deploy/cli/submit.py",
+            "deploy/submit.py",
         ]
         process = JobProcess(tmp_path, content, command)
         code = process.ended()

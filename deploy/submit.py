@@ -1,4 +1,4 @@
-"""`spark-submit deploy/cli/submit.py JOB.yaml`: the same as `teacup run JOB.yaml`, on the session that Spark provides.
+"""`spark-submit deploy/submit.py JOB.yaml`: the same as `teacup run JOB.yaml`, on the session that Spark provides.
 
 `--take-over` before the job file works as for `teacup run`.
 
@@ -20,7 +20,7 @@ TAKE_OVER = "--take-over"
 def main(arguments: list[str]) -> int:
     files = [argument for argument in arguments if argument != TAKE_OVER]
     if len(files) != 1:
-        sys.stderr.write(f"usage: spark-submit deploy/cli/submit.py [{TAKE_OVER}] JOB.yaml\n")
+        sys.stderr.write(f"usage: spark-submit deploy/submit.py [{TAKE_OVER}] JOB.yaml\n")
         return ExitCode.BAD_JOB_FILE
     return run_file(Path(files[0]), take_over=TAKE_OVER in arguments)
 
