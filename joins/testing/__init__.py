@@ -8,3 +8,30 @@ play.py        from steps to the events of a partition, within a side's disorder
 simulation.py  run a join over a simulated log and clock, with the same code as on Spark (pure)
 strategies.py  Hypothesis strategies (pure)
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from joins.testing import oracle
+    from joins.testing.simulation import Simulation
+    from joins.testing.strategies import cuts, histories
+
+__all__ = ["Simulation", "cuts", "histories", "oracle"]
+
+_LATER = {
+    "Simulation": "joins.testing.simulation",
+    "cuts": "joins.testing.strategies",
+    "histories": "joins.testing.strategies",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imported on first use: only the strategies need Hypothesis."""
+    if name == "oracle":
+        return import_module("joins.testing.oracle")
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
