@@ -68,7 +68,7 @@ class Lines:
     def opening(self, line: str) -> None:
         """What the job does; machines know it."""
         if not self._json:
-            self._print([f"{line}; Spark starts, Ctrl-C stops"])
+            self._write(f"{_now()}  {line}; Spark starts, Ctrl-C stops")
 
     def batch(self, report: Report) -> None:
         """One batch that was carried out."""
@@ -101,7 +101,7 @@ class Lines:
             self._status.stop()
 
     def _print(self, parts: Sequence[str]) -> None:
-        for line in fitted([f"{iso(wall_ms())[11:19]}Z", *parts]):
+        for line in fitted([_now(), *parts]):
             self._write(line)
 
     def _write(self, line: str) -> None:
@@ -110,6 +110,10 @@ class Lines:
             return
         self._out.write(f"{line}\n")  # at once, also into a pipe
         self._out.flush()
+
+
+def _now() -> str:
+    return f"{iso(wall_ms())[11:19]}Z"
 
 
 def fitted(parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
