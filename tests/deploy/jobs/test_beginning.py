@@ -33,11 +33,6 @@ TAKE_OVER = (sys.executable, "-m", "deploy.cli", "run", "--take-over")
 
 
 @pytest.fixture
-def kafka(broker):
-    return {"bootstrap.servers": broker.bootstrap}
-
-
-@pytest.fixture
 def job(kafka, topic_factory, tmp_path):
     """`job(**changes)`: a job file's content over new topics of two partitions."""
 

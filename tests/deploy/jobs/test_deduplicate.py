@@ -27,11 +27,6 @@ START_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def kafka(broker):
-    return {"bootstrap.servers": broker.bootstrap}
-
-
-@pytest.fixture
 def job(kafka, topic_factory, tmp_path):
     """A job file's content over new topics, with many small batches."""
 

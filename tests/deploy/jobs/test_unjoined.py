@@ -41,11 +41,6 @@ START_MS = NOW_MS - 600_000
 
 
 @pytest.fixture
-def kafka(broker):
-    return {"bootstrap.servers": broker.bootstrap}
-
-
-@pytest.fixture
 def content(kafka, topic_factory, tmp_path):
     """A lookup join's job file over new topics of two partitions."""
     topics = {name: topic_factory(2, prefix=name) for name in ("left", "right", "out", "unjoined")}

@@ -59,11 +59,6 @@ def ticket_with(
         yield from frame.to_arrow().to_batches()
 
 
-@pytest.fixture
-def kafka(broker) -> dict[str, str]:
-    return {"bootstrap.servers": broker.bootstrap}
-
-
 def delivered(
     kafka: Mapping[str, str], topic: str, batches: Iterator[pa.RecordBatch], **aside: str
 ) -> list[dict[str, object]]:
