@@ -13,7 +13,7 @@ from joins.spec import JoinSpec, Policy
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+    from pyspark.sql.datasource import DataSourceStreamReader
 
     from joins.admission.control import JoinControl
     from joins.window.stage import Batches
@@ -82,8 +82,9 @@ def tickets(spark: SparkSession, spec: JoinSpec, control: JoinControl | None = N
     """The streaming DataFrame of tickets (one column, `ticket`); a stage is mapped over it."""
     from joins.admission.control import JoinControl
     from joins.admission.source import ticket_source
+    from sparkio.source import rows_of
 
-    return load(spark, ticket_source(spec, control or JoinControl(), flavour_of(spec).reader))
+    return rows_of(spark, ticket_source(spec, control or JoinControl(), flavour_of(spec).reader))
 
 
 def carried_out(
@@ -95,11 +96,6 @@ def carried_out(
     """
     from joins.admission.control import JoinControl
     from joins.admission.source import ticket_source
+    from sparkio.source import rows_of
 
-    return load(spark, ticket_source(spec, control or JoinControl(), flavour_of(spec).reader, stage, schema))
-
-
-def load(spark: SparkSession, source: type[DataSource]) -> DataFrame:
-    """Register a streaming source, and read from it."""
-    spark.dataSource.register(source)
-    return spark.readStream.format(source.name()).load()
+    return rows_of(spark, ticket_source(spec, control or JoinControl(), flavour_of(spec).reader, stage, schema))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
@@ -39,3 +40,9 @@ def stream_source(kind: str, name: str, schema: str, reader: Callable[[], DataSo
             return reader()
 
     return StreamSource
+
+
+def rows_of(spark: SparkSession, source: type[DataSource]) -> DataFrame:
+    """Register a streaming source, and read from it."""
+    spark.dataSource.register(source)
+    return spark.readStream.format(source.name()).load()

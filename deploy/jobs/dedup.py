@@ -16,6 +16,7 @@ from deploy.jobs.job import DedupJob
 from deploy.jobs.runner import Kind
 from kafkaio.headers import BATCH
 from sparkio.control import ReaderControl
+from sparkio.source import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,8 +60,7 @@ class DedupKind(Kind):
         assert self._topics is not None
         ranges = Ranges(job.source, job.kafka, job.max_records, job.start)
         source = range_source(self.name, ranges, topic_stage(self._topics), ReaderControl(stop_file=stop_file))
-        spark.dataSource.register(source)
-        return spark.readStream.format(source.name()).load()
+        return rows_of(spark, source)
 
     def report(self, summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> DedupReport:
         return gathered(self._job, summaries, seconds)

@@ -15,6 +15,7 @@ from joins.feed.feed import Fed
 from joins.feed.source import commit_fed, feed_source
 from kafkaio.times import iso
 from sparkio.control import ReaderControl
+from sparkio.source import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,8 +37,7 @@ class FeederKind(Kind):
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         source = feed_source(self._spec, ReaderControl(stop_file=stop_file, commit_group=self.name))
-        spark.dataSource.register(source)
-        return spark.readStream.format(source.name()).load()
+        return rows_of(spark, source)
 
     def report(self, summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> FeedReport:
         return gathered(summaries, seconds, at_ms)

@@ -3,7 +3,7 @@
     matched, unmatched   -> the output topic (envelope or `select`); unmatched also to a topic of its own
     unjoined, late, dead_letter -> topics of their own: the record as it was read, with its position and the reason
 
-The headers are those of `kafkaio.headers`; which of them copies for side topics carry stands in `deploy.output.copies`.
+The headers are those of `kafkaio.headers`; `deploy.output.copies` says which of them side topics get.
 
 A row that cannot be written, because it is too large or an expression of the `select` fails on it, becomes a dead
 letter; a time that a topic refuses goes into a header (`kafkaio.producible`). If no dead-letter topic is named, the
