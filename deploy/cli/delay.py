@@ -160,9 +160,14 @@ def set_command(
 def _log(level: int) -> None:
     """Log each line of a library once: cron mails the output, and an unreachable broker would fill the screen."""
     handler, once = logging.StreamHandler(), Sparse(period_s=math.inf)
-    handler.addFilter(lambda record: record.name.startswith("datadelay.") or once.filter(record))
+    handler.addFilter(_but_retries)
+    handler.addFilter(lambda record: record.name.startswith("teacup.datadelay.") or once.filter(record))
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
-    logging.getLogger("teacup.httpapi.client").setLevel(logging.ERROR)  # a failed call is reported, its retries are not
+
+
+def _but_retries(record: logging.LogRecord) -> bool:
+    """A failed call of the API is reported, its retries are not."""
+    return record.levelno >= logging.ERROR or not record.name.startswith("teacup.httpapi.client")
 
 
 def _wanted(

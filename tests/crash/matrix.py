@@ -38,9 +38,10 @@ def _main() -> int:
     groups: dict[tuple[str, bool], list[Scenario]] = {}
     for one in scenarios:
         groups.setdefault((one.job, one.target == "executor"), []).append(one)
+    slowest_first = sorted(groups.items(), key=lambda group: group[0][0] not in ("lookup-join", "feeder"))
     runs = [
         (job, "local-cluster[2,1,1024]" if on_cluster else "local[2]", some[at : at + FAULTS])
-        for (job, on_cluster), some in groups.items()
+        for (job, on_cluster), some in slowest_first
         for at in range(0, len(some), FAULTS)
     ]
     held: Counter[Scenario] = Counter()
@@ -60,7 +61,7 @@ def _main() -> int:
                 restarted += ended.result()
             else:
                 broken.append(f"job {number}: {fault!r}")
-            outcome = "held" if fault is None else "BROKEN"
+            outcome = "held" if fault is None else f"BROKEN: {fault}"
             print(f"job {number}, {some[0].job}: {len(some)} faults {outcome}; {sum(held.values())} so far", flush=True)
     print(_table(held))
     print(
