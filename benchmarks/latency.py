@@ -35,7 +35,7 @@ from benchmarks.measure import RunFailed, Watch
 from benchmarks.window_join import machine
 from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topic, keys, values
 from deploy.dev.broker import Broker
-from deploy.jobs.job import Output, WindowJob
+from deploy.jobs.job import JoinJob, Output
 from deploy.jobs.join import JoinKind
 from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run
@@ -98,7 +98,7 @@ def produce(bootstrap: str, rate: int, seconds: float) -> Produced:
     return Produced(clicks, paired, 1_000 * longest)
 
 
-def live_job(bootstrap: str, checkpoint: Path, delivery: str) -> WindowJob:
+def live_job(bootstrap: str, checkpoint: Path, delivery: str) -> JoinJob:
     spec = JoinSpec(
         name="live",
         left=Side(topic=LEFT, disorder_ms=0, format=Format.JSON),
@@ -108,7 +108,7 @@ def live_job(bootstrap: str, checkpoint: Path, delivery: str) -> WindowJob:
         producer_delay_ms=PRODUCER_DELAY_MS,
         kafka={"bootstrap.servers": bootstrap},
     )
-    return WindowJob(
+    return JoinJob(
         spec=spec,
         output=Output(topic=JOINED, exactly_once=delivery == "exactly-once"),
         checkpoint=str(checkpoint),

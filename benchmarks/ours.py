@@ -26,7 +26,7 @@ import polars as pl
 import pyarrow as pa
 
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
-from deploy.jobs.job import Deduplicate, Output, WindowJob
+from deploy.jobs.job import Deduplicate, JoinJob, Output
 from deploy.jobs.join import JoinKind
 from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run
@@ -104,7 +104,7 @@ DELIVERIES = ("exactly-once", "at-least-once", "deduplicated")
 
 def run_to_kafka(spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
     """The job as users run it; returns one report per batch."""
-    job = WindowJob(
+    job = JoinJob(
         spec=spec,
         output=Output(
             topic=topic,

@@ -16,14 +16,14 @@ ROOT = Path(__file__).parent.parent
 
 MAY_IMPORT = {
     "kafkaio": set(),
-    "settings": {"kafkaio"},
+    "configfile": {"kafkaio"},
     "sparkio": {"kafkaio"},
-    "httpapi": {"settings"},
-    "datadelay": {"kafkaio", "settings", "sparkio", "httpapi"},
-    "storage": {"kafkaio", "settings", "httpapi"},
+    "httpapi": {"configfile"},
+    "datadelay": {"kafkaio", "configfile", "sparkio", "httpapi"},
+    "storage": {"kafkaio", "configfile", "httpapi"},
     "joins": {"kafkaio", "sparkio", "datadelay", "storage"},
     "dedup": {"kafkaio", "sparkio"},
-    "deploy": {"kafkaio", "settings", "sparkio", "httpapi", "datadelay", "storage", "joins", "dedup"},
+    "deploy": {"kafkaio", "configfile", "sparkio", "httpapi", "datadelay", "storage", "joins", "dedup"},
 }
 """kafkaio <- settings <- httpapi <- datadelay, storage <- joins <- deploy; kafkaio <- sparkio <- dedup <- deploy."""
 

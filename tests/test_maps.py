@@ -12,7 +12,7 @@ import pytest
 from tests.test_architecture import PURE
 
 ROOT = Path(__file__).parents[1]
-MAPPED = ["datadelay", "dedup", "deploy", "httpapi", "joins", "kafkaio", "settings", "sparkio", "storage"]
+MAPPED = ["datadelay", "dedup", "deploy", "httpapi", "joins", "kafkaio", "configfile", "sparkio", "storage"]
 """Packages whose maps are tested, with all that is in them."""
 
 NAMED = re.compile(r"^ *(\w+)(?:\.py|/)  +\S", re.MULTILINE)

@@ -14,15 +14,15 @@ from pydantic import (
     model_validator,
 )
 
+from configfile.document import Document
+from configfile.keys import Keys
+from configfile.values import ApiUrl, Properties, Text
 from datadelay.collector.reports import Rules
 from datadelay.model import NAME_MAX, NAME_PATTERN
 from datadelay.progress import Idle
 from kafkaio import client
 from kafkaio.errors import ConfigError
 from kafkaio.eventtime import KAFKA, TimeOf
-from settings.document import Document
-from settings.keys import Keys
-from settings.values import ApiUrl, Properties, Text
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 Ms = Annotated[int, Field(ge=0, le=3_650 * 86_400_000)]  # ten years: more is a mistake

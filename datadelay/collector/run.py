@@ -26,6 +26,7 @@ from pathlib import Path
 
 import requests
 
+from configfile.errors import SettingsInvalid
 from datadelay.client import DelayClient
 from datadelay.collector.config import (
     CheckpointSettings,
@@ -56,7 +57,6 @@ from kafkaio.eventtime import TimeOf
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.times import iso
-from settings.errors import SettingsInvalid
 
 logger = logging.getLogger("teacup.datadelay.collector.run")
 

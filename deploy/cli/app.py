@@ -168,10 +168,10 @@ def unjoined_of(job_file: Path, start: str | None, assignments: Sequence[str] = 
         return ExitCode.BAD_JOB_FILE
     _log(as_json=job.json_log)
     from deploy.jobfile.values import start_at
-    from deploy.jobs.job import WindowJob
+    from deploy.jobs.job import JoinJob
     from joins.lookup.spec import LookupSpec
 
-    if not isinstance(job, WindowJob) or not isinstance(job.spec, LookupSpec):
+    if not isinstance(job, JoinJob) or not isinstance(job.spec, LookupSpec):
         typer.echo(f"{job_file}: kind: give the job file of a lookup-join; a window-join reports them itself", err=True)
         return ExitCode.BAD_JOB_FILE
     if job.output.unjoined is None:
@@ -188,8 +188,8 @@ def unjoined_of(job_file: Path, start: str | None, assignments: Sequence[str] = 
 
 
 def _load(job_file: Path, assignments: Sequence[str] = ()) -> Job | None:
+    from configfile.errors import SettingsInvalid
     from deploy.jobfile.load import load_job
-    from settings.errors import SettingsInvalid
 
     try:
         return load_job(job_file, assignments=assignments)

@@ -18,6 +18,9 @@ from pydantic import RootModel
 from rich.console import Console
 from rich.table import Table
 
+from configfile.document import Document
+from configfile.errors import SettingsInvalid
+from configfile.values import Properties
 from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
 from datadelay.offsets.rewriting import PositionPlan, carry_out, plan, undo, undo_topic
 from datadelay.offsets.search import OffsetAt, OffsetKind, offsets_at
@@ -27,9 +30,6 @@ from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.sparselog import Sparse
 from kafkaio.times import iso
-from settings.document import Document
-from settings.errors import SettingsInvalid
-from settings.values import Properties
 
 if TYPE_CHECKING:
     from kafkaio.brokerlog import BrokerLog

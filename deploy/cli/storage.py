@@ -16,7 +16,7 @@ storage_app = typer.Typer(help="Bytes by key in namespaces, over REST.", no_args
 @storage_app.command("serve")
 def serve_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) -> None:
     """Serve the storage API until SIGTERM; requests in progress are finished."""
-    from settings.errors import SettingsInvalid
+    from configfile.errors import SettingsInvalid
     from storage.api.serve import StorageServeConfig, serve
     from storage.errors import StorageError
 

@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
+from configfile.keys import Keys, as_written
+from configfile.values import Properties
 from dedup.identity import Identity, Within
 from dedup.restart.replayrange import DedupConfig
 from deploy.jobfile.jobkeys import JobKeys, arguments, patient
 from deploy.jobfile.values import Duration, Topic
 from deploy.jobs.job import DedupJob
 from kafkaio.headers import LEFT, RIGHT
-from settings.keys import Keys, as_written
-from settings.values import Properties
 
 _ID = r"^(positions|key|header:.+)$"
 

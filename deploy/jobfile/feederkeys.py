@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from configfile.keys import Keys, as_written
 from deploy.jobfile.jobkeys import SideKeys, StorageKeys, TimedJobKeys, arguments
 from deploy.jobfile.values import Seconds, Topic
 from deploy.jobs.job import FeederJob
 from joins.feed.feed import FeedSpec, FeedStorage
-from settings.keys import Keys, as_written
 
 
 class FeedStorageKeys(StorageKeys):

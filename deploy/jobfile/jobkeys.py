@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from configfile.keys import Keys, Where, as_written, at_keys
+from configfile.values import ApiUrl, Text
 from dedup.restart.replayrange import DedupConfig
 from dedup.restart.spark import location_problem
 from deploy.jobfile.values import (
@@ -32,8 +34,6 @@ from deploy.jobfile.values import (
 from deploy.jobs.job import CommonJob
 from deploy.spark.conf import DEFAULT_MASTER, speculation_problems
 from joins.spec import Format, Side
-from settings.keys import Keys, Where, as_written, at_keys
-from settings.values import ApiUrl, Text
 
 
 @runtime_checkable

@@ -8,17 +8,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from configfile.keys import Keys, as_written, at_keys
+from configfile.values import Properties, Text
 from datadelay.progress import Idle
 from dedup.restart.replayrange import DedupConfig
 from deploy.jobfile.jobkeys import ApiKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.values import Duration, Seconds, Topic
-from deploy.jobs.job import Deduplicate, Output, Select, WindowJob
+from deploy.jobs.job import Deduplicate, JoinJob, Output, Select
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
 from joins.spec import JoinSpec, Policy
 from kafkaio.eventtime import OUTLIERS
 from kafkaio.headers import PREFIX
-from settings.keys import Keys, as_written, at_keys
-from settings.values import Properties, Text
 
 
 class MatchKeys(Keys):
@@ -207,9 +207,9 @@ class JoinKeys(TimedJobKeys):
         """What the join is."""
         return JoinSpec(**arguments(JoinSpec, self, self.join))
 
-    def to_job(self) -> WindowJob:
+    def to_job(self) -> JoinJob:
         """The job; SpecError for what only the join itself rejects."""
-        return WindowJob(
+        return JoinJob(
             **self.common(),
             spec=self.to_spec(),
             output=self.output.to_spec(self.kafka, self.topics),

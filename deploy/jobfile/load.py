@@ -1,6 +1,6 @@
 """A job file (YAML) becomes a job: validated completely before anything connects, all errors reported at once.
 
-settings.document.Document -> the keys of its kind -> WindowJob, DedupJob or FeederJob
+settings.document.Document -> the keys of its kind -> JoinJob, DedupJob or FeederJob
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from configfile.document import Document
+from configfile.keys import Where
+from configfile.problems import Problems, shown
+from configfile.values import texts
 from deploy.jobfile.dedupkeys import DedupKeys
 from deploy.jobfile.feederkeys import FeederKeys
 from deploy.jobfile.joinkeys import LookupJoinKeys, WindowJoinKeys
 from deploy.jobfile.librdkafka import problems
-from deploy.jobs.job import DedupJob, FeederJob, WindowJob
+from deploy.jobs.job import DedupJob, FeederJob, JoinJob
 from joins.errors import SpecError
-from settings.document import Document
-from settings.keys import Where
-from settings.problems import Problems, shown
-from settings.values import texts
 
-Job = WindowJob | DedupJob | FeederJob
+Job = JoinJob | DedupJob | FeederJob
 Keys = WindowJoinKeys | LookupJoinKeys | DedupKeys | FeederKeys
 
 KINDS: Mapping[str, type[Keys]] = {

@@ -9,9 +9,9 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from configfile.models import models_in
 from deploy.jobfile.jobkeys import JobKeys, TimedJobKeys
 from deploy.jobfile.joinkeys import WindowJoinKeys
-from settings.models import models_in
 
 _FIRST = ("name", "kind", "kafka")
 

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from configfile.keys import at_keys
+from configfile.values import Properties
 from deploy.spark import conf as sparkconf
 from joins.spec import LONGEST_MS
-from settings.keys import at_keys
-from settings.values import Properties
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART = r"\d+(?:\.\d+)?\s*(?:ms|s|m|h|d)"

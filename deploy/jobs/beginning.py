@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from deploy.jobs.checkpoint import Checkpoint
-from deploy.jobs.job import WindowJob
+from deploy.jobs.job import JoinJob
 from joins.admission.ticket import Ticket
 from joins.window.stage import ticket_digest
 from kafkaio.brokerlog import BrokerLog
@@ -18,7 +18,7 @@ from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receipt import Batch
 
 
-def take_output(job: WindowJob, *, take_over: bool) -> str:
+def take_output(job: JoinJob, *, take_over: bool) -> str:
     """Claim the output; returns the checkpoint's generation.
 
     take_over   a new checkpoint may claim an output that another one has written to

@@ -74,7 +74,7 @@ class CommonJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowJob(CommonJob):
+class JoinJob(CommonJob):
     """A join from two topics to a third.
 
     window_folder  where slices are kept on each machine; None: the temporary folder

@@ -19,7 +19,7 @@ from dedup.restart.spark import replay_of
 from dedup.restart.worker import Setup
 from dedup.results.kafka import KafkaResults
 from deploy.jobs.beginning import take_output
-from deploy.jobs.job import WindowJob
+from deploy.jobs.job import JoinJob
 from deploy.jobs.report import BatchReport, gather
 from deploy.jobs.runner import Kind
 from deploy.jobs.topics import check_topics
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class JoinKind(Kind):
     """An in-memory join or a lookup join."""
 
-    def __init__(self, job: WindowJob, *, take_over: bool = False) -> None:
+    def __init__(self, job: JoinJob, *, take_over: bool = False) -> None:
         """`take_over`: a new checkpoint may claim an output that a job of this name has written to from another one."""
         spec = job.spec
         super().__init__(job, spec.name, spec.kafka)
@@ -95,7 +95,7 @@ class JoinKind(Kind):
         commit_positions(self._job.spec, self.name, Admission.from_json(end), self._job.facts_folders)
 
 
-def job_rows(spark: SparkSession, job: WindowJob, control: JoinControl, setup: Setup | None) -> DataFrame:
+def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, setup: Setup | None) -> DataFrame:
     """The streaming DataFrame of a job: one summary (JSON) per bucket and batch; its rows are delivered on the way."""
     deliver = deliver_stage(job.spec, job.output, setup)
     spec = job.spec
@@ -118,7 +118,7 @@ def job_rows(spark: SparkSession, job: WindowJob, control: JoinControl, setup: S
     return chosen.mapInArrow(crossing_rows(deliver), SUMMARY_SCHEMA)
 
 
-def deduplication(job: WindowJob) -> Setup | None:
+def deduplication(job: JoinJob) -> Setup | None:
     """What tasks need to drop rows that an earlier driver or attempt has written; raises `DedupError`."""
     asked = job.output.deduplicate
     if asked is None:

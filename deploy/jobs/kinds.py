@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from deploy.jobs.dedup import DedupKind
 from deploy.jobs.feeder import FeederKind
-from deploy.jobs.job import DedupJob, FeederJob, WindowJob
+from deploy.jobs.job import DedupJob, FeederJob, JoinJob
 from deploy.jobs.join import JoinKind
 from deploy.jobs.runner import Kind
 
 
-def kind_of(job: WindowJob | FeederJob | DedupJob, *, take_over: bool = False) -> Kind:
+def kind_of(job: JoinJob | FeederJob | DedupJob, *, take_over: bool = False) -> Kind:
     """For the runner. `take_over` matters for joins only."""
     if isinstance(job, DedupJob):
         return DedupKind(job)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from deploy.jobs.job import WindowJob
+from deploy.jobs.job import JoinJob
 from joins.admission.guard import check_counts
 from joins.flavour import flavour_of
 from kafkaio.brokerlog import BrokerLog
@@ -23,7 +23,7 @@ class TopicsMissing(KafkaIOError):
     """Topics that the job file names do not exist; the message lists them all, each with its key."""
 
 
-def check_topics(job: WindowJob) -> None:
+def check_topics(job: JoinJob) -> None:
     """Before anything is claimed. Raises `TopicsMissing`, `NotCoPartitioned`, `KafkaUnavailable`."""
     read, written = job.spec.kafka, {**job.spec.kafka, **job.output.kafka}
     asked: list[tuple[str, str, Mapping[str, str]]] = [("left.topic", job.spec.left.topic, read)]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from datadelay.positions.checkpoint import SparkCheckpoint
 from datadelay.progress import UNKNOWN
-from deploy.jobs.job import WindowJob
+from deploy.jobs.job import JoinJob
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.query import failed
 from deploy.jobs.unjoinedstage import Work, carry_out, verdicts_name
@@ -63,7 +63,7 @@ class Logs:
     output: BrokerLog
 
     @classmethod
-    def of(cls, job: WindowJob) -> Logs:
+    def of(cls, job: JoinJob) -> Logs:
         kafka, side = committed_only(job.spec.kafka), job.spec.right
         right = BrokerLog(side.topic, kafka, TimeOf(side.time), max_future_skew_ms=job.spec.max_future_skew_ms)
         return cls(right, BrokerLog(job.output.topic, kafka))
@@ -74,7 +74,7 @@ class Logs:
 
 
 def run_unjoined(
-    job: WindowJob,
+    job: JoinJob,
     start: str | int | None = None,
     say: Callable[[str], None] = print,
     at_once: int = OFFSETS_AT_ONCE,
@@ -91,7 +91,7 @@ def run_unjoined(
         return failed(error)
 
 
-def _run(job: WindowJob, logs: Logs, start: str | int | None, say: Callable[[str], None], at_once: int) -> ExitCode:
+def _run(job: JoinJob, logs: Logs, start: str | int | None, say: Callable[[str], None], at_once: int) -> ExitCode:
     session: Session | None = None
     check_compaction(job.spec, logs.right.topic, logs.right.config())
     _check_output(logs.output)
@@ -117,7 +117,7 @@ def _run(job: WindowJob, logs: Logs, start: str | int | None, say: Callable[[str
             session.close()
 
 
-def _next(job: WindowJob, logs: Logs, start: str | int | None, at_once: int) -> Verdicts | None:
+def _next(job: JoinJob, logs: Logs, start: str | int | None, at_once: int) -> Verdicts | None:
     """The state with the next slice, saved; None if it is not known yet where to start."""
     state = load(job.checkpoint)
     if state is not None and state.under_way is not None:
@@ -134,7 +134,7 @@ def _next(job: WindowJob, logs: Logs, start: str | int | None, at_once: int) -> 
     return state
 
 
-def _claim(job: WindowJob, state: Verdicts) -> None:
+def _claim(job: JoinJob, state: Verdicts) -> None:
     """New verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
     assert job.output.unjoined is not None
     kafka = {**committed_only(job.spec.kafka), **job.output.kafka}
@@ -142,7 +142,7 @@ def _claim(job: WindowJob, state: Verdicts) -> None:
     settling.begin(kafka, buckets, state.generation, {}, take_over=True)
 
 
-def look(job: WindowJob, logs: Logs) -> Seen:
+def look(job: JoinJob, logs: Logs) -> Seen:
     """What there is, in the order that makes it valid. Raises `KafkaUnavailable` if the output stays unreadable."""
     admission = _left_behind(job, committed_admission(job))
     now_ms = wall_ms()
@@ -153,7 +153,7 @@ def look(job: WindowJob, logs: Logs) -> Seen:
     return Seen(admission, now_ms, output, right, topics)
 
 
-def committed_admission(job: WindowJob) -> Admission:
+def committed_admission(job: JoinJob) -> Admission:
     """The admission of the join's newest committed batch. Raises `PositionsUnreadable`, `SpecChanged`."""
     ends = SparkCheckpoint(job.checkpoint).ends()
     if len(ends) != 1 or not isinstance(ends[0], dict):
@@ -163,7 +163,7 @@ def committed_admission(job: WindowJob) -> Admission:
     return admission
 
 
-def _left_behind(job: WindowJob, admission: Admission) -> Admission:
+def _left_behind(job: JoinJob, admission: Admission) -> Admission:
     """The state after a committed batch, from its facts. The next admission would hold it, but a join at its end may
     not plan one for a day."""
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
@@ -179,7 +179,7 @@ def _check_output(output: BrokerLog) -> None:
         )
 
 
-def _carried_out(spark: SparkSession, job: WindowJob, state: Verdicts) -> list[dict[str, Any]]:
+def _carried_out(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[dict[str, Any]]:
     """The summaries; JoinError if one is missing or occurs twice, so that nothing is saved."""
     assert state.under_way is not None
     summaries = carry_out(spark, Work.of(job, state))
@@ -223,7 +223,7 @@ def for_people(report: Mapping[str, Any]) -> str:
     return "  ".join([*parts, f"{report['seconds']:.1f} s"])
 
 
-def _nothing(job: WindowJob, state: Verdicts | None) -> str:
+def _nothing(job: JoinJob, state: Verdicts | None) -> str:
     over_ms = over_until(_left_behind(job, committed_admission(job)))
     begun = state is not None and over_ms > UNKNOWN
     line = "the join has not reached any right record yet"

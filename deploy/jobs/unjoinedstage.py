@@ -21,7 +21,7 @@ import polars as pl
 import pyarrow as pa
 
 from dedup.identity import Identity
-from deploy.jobs.job import WindowJob
+from deploy.jobs.job import JoinJob
 from deploy.output.sink import BucketSink
 from joins.errors import JoinError
 from joins.spec import JoinSpec
@@ -56,13 +56,13 @@ class Work:
     """All that a task needs. `kafka` reads committed records, whatever the join's own properties say."""
 
     spec: JoinSpec
-    job: WindowJob
+    job: JoinJob
     one: RightSlice
     generation: str
     begin_ms: int
 
     @classmethod
-    def of(cls, job: WindowJob, state: Verdicts) -> Work:
+    def of(cls, job: JoinJob, state: Verdicts) -> Work:
         assert state.under_way is not None
         spec = JoinSpec(**{f.name: getattr(job.spec, f.name) for f in fields(JoinSpec)})
         spec = replace(spec, name=verdicts_name(spec), kafka=committed_only(spec.kafka))

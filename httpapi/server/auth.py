@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from settings.errors import SettingsInvalid
+from configfile.errors import SettingsInvalid
 
 _SHORTEST_TOKEN = 16
 

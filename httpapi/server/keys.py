@@ -9,9 +9,9 @@ from typing import ClassVar, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from configfile.document import Document
+from configfile.keys import Keys
 from httpapi.server.auth import Scope, Tokens, load_tokens
-from settings.document import Document
-from settings.keys import Keys
 
 
 class ServerKeys(Keys):

@@ -7,8 +7,8 @@ from typing import Any
 
 import uvicorn
 
+from configfile.errors import SettingsInvalid
 from httpapi.server.keys import ServerKeys
-from settings.errors import SettingsInvalid
 
 _BACKLOG = 2048
 

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from configfile.keys import Keys
 from httpapi.server.auth import Scope
 from httpapi.server.keys import ServerKeys
-from settings.keys import Keys
 from storage.model import Keep, Namespace
 
 READ_TOKEN_VARIABLE = "TEACUP_STORAGE_READ_TOKEN"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from configfile.errors import SettingsInvalid
 from httpapi.server.auth import Scope, Tokens, environment_tokens, load_tokens, new_token, parse_tokens
-from settings.errors import SettingsInvalid
 
 VARIABLES = ("READ", "WRITE")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from configfile.errors import SettingsInvalid
 from httpapi.server.auth import new_token
-from settings.errors import SettingsInvalid
 from storage.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, NamespaceSettings, StorageServeConfig
 from storage.model import Keep, Namespace
 

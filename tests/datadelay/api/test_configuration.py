@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from configfile.errors import SettingsInvalid
 from datadelay.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, DelayServeConfig
 from httpapi.server.auth import Scope
-from settings.errors import SettingsInvalid
 
 DATABASE = "sqlite:////var/lib/teacup/delay.db"
 

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from configfile.errors import SettingsInvalid
 from deploy.cli.app import app
 from deploy.jobfile.load import load_job
-from deploy.jobs.job import DedupJob, WindowJob
+from deploy.jobs.job import DedupJob, JoinJob
 from joins.spec import Policy
 from kafkaio.exitcode import ExitCode
-from settings.errors import SettingsInvalid
 
 MINIMAL = Path(__file__).parents[3] / "deploy" / "examples" / "window-join-minimal.yaml"
 
 
-def _loaded(*assignments: str, environ: dict[str, str] | None = None) -> WindowJob:
+def _loaded(*assignments: str, environ: dict[str, str] | None = None) -> JoinJob:
     job = load_job(MINIMAL, environ or {}, assignments)
-    assert isinstance(job, WindowJob)
+    assert isinstance(job, JoinJob)
     return job
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+from configfile.errors import SettingsInvalid
 from datadelay.progress import Idle
 from deploy.jobfile.load import load_job
 from deploy.jobfile.reference import json_schema, markdown_table
-from deploy.jobs.job import Select, WindowJob
+from deploy.jobs.job import JoinJob, Select
 from joins.spec import Format, JoinSpec, Policy, Side
-from settings.errors import SettingsInvalid
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = [
@@ -37,7 +37,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-def _load(folder: Path, document: object, environ: dict[str, str] | None = None) -> WindowJob:
+def _load(folder: Path, document: object, environ: dict[str, str] | None = None) -> JoinJob:
     path = folder / "job.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return load_job(path, environ or {})

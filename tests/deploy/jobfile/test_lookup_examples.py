@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from configfile.errors import SettingsInvalid
 from datadelay.collector.config import CollectorConfig
 from deploy.jobfile.load import load_job
-from deploy.jobs.job import FeederJob, WindowJob
+from deploy.jobs.job import FeederJob, JoinJob
 from joins.lookup.spec import LookupSpec
-from settings.errors import SettingsInvalid
 from storage.api.config import StorageServeConfig
 
 JOBS = Path(__file__).parents[3] / "deploy" / "examples"
@@ -19,7 +19,7 @@ JOBS = Path(__file__).parents[3] / "deploy" / "examples"
 
 def example_join() -> LookupSpec:
     job = load_job(JOBS / "lookup.yaml", {})
-    assert isinstance(job, WindowJob)
+    assert isinstance(job, JoinJob)
     assert isinstance(job.spec, LookupSpec)
     return job.spec
 

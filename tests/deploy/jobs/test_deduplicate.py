@@ -11,6 +11,7 @@ import pytest
 import yaml
 from confluent_kafka.admin import NewTopic
 
+from configfile.errors import SettingsInvalid
 from dedup.batchtag import BatchTag
 from dedup.restart.replayrange import ReplayRange
 from dedup.restart.states import Attempt
@@ -18,7 +19,6 @@ from deploy.jobfile.load import load_job
 from deploy.jobs.join import deduplication
 from deploy.output import sink
 from kafkaio.exitcode import ExitCode
-from settings.errors import SettingsInvalid
 from tests.deploy.jobprocess import JobProcess, forget_last_commit, records, uncommitted
 from tests.deploy.output.test_sink import rows_about, ticket_with
 from tests.joins.spark import Put, produce

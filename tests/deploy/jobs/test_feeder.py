@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from configfile.errors import SettingsInvalid
 from deploy.jobfile.load import load_job
 from deploy.jobs.accounts import AccountsDiffer
 from deploy.jobs.feeder import gathered
@@ -16,7 +17,6 @@ from deploy.jobs.job import FeederJob
 from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
-from settings.errors import SettingsInvalid
 from tests.deploy.jobprocess import JobProcess
 from tests.joins.spark import Put, produce
 from tests.storage.storage_process import TOKEN, server_process

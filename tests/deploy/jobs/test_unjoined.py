@@ -11,6 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from configfile.errors import SettingsInvalid
 from datadelay.model import PartitionReport, Submission
 from deploy.cli.app import app
 from deploy.jobfile.load import load_job
@@ -29,7 +30,6 @@ from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.times import EARLIEST_MS
 from kafkaio.writer import TopicWriter
-from settings.errors import SettingsInvalid
 from tests.datadelay.api import delay_server
 from tests.deploy.jobprocess import JobProcess, records
 from tests.joins.spark import Put, history, produce

@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from settings.keys import Where
-from settings.models import split
-from settings.problems import Problems
-from settings.yamlfile import value_of
+from configfile.keys import Where
+from configfile.models import split
+from configfile.problems import Problems
+from configfile.yamlfile import value_of
 
 ModelOf = Callable[[Mapping[str, Any]], type[BaseModel] | None]
 """The model of a document, by its content; None if it has none."""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import RootModel
 
-from settings.document import Document
-from settings.errors import SettingsInvalid
+from configfile.document import Document
+from configfile.errors import SettingsInvalid
 
 
 def _file(folder: Path, text: str) -> Path:

@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-from settings.errors import SettingsInvalid
-from settings.problems import Problems
+from configfile.errors import SettingsInvalid
+from configfile.problems import Problems
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from settings.keys import Where
+from configfile.keys import Where
 
 
 def meanings(model: type[BaseModel]) -> dict[str, str]:

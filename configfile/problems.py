@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from configfile.keys import Where
+from configfile.models import meanings, walked
 from kafkaio.secrets import MASK, is_secret
-from settings.keys import Where
-from settings.models import meanings, walked
 
 Problems = list[tuple[Where, str]]
 """Where and what."""

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from settings.assignments import ModelOf, assigned
-from settings.errors import SettingsInvalid
-from settings.keys import Where
-from settings.problems import Problems, dotted, lines, problems_of, worded
-from settings.yamlfile import load_yaml, with_env
+from configfile.assignments import ModelOf, assigned
+from configfile.errors import SettingsInvalid
+from configfile.keys import Where
+from configfile.problems import Problems, dotted, lines, problems_of, worded
+from configfile.yamlfile import load_yaml, with_env
 
 M = TypeVar("M", bound=BaseModel)
 
