@@ -14,6 +14,8 @@ from tests.joins.spark import Put, history, produce
 
 PARTITIONS = 2
 CHUNK = 40  # left records, and a few right ones fewer
+KEYS = 12  # at a time
+CHUNKS_OF_KEYS = 4  # then come other keys: a store keeps a bounded number of records per key
 START_MS = 1_700_000_000_000
 LATE_MS = 60
 BEFORE_MS = 900
@@ -71,9 +73,10 @@ class Traffic:
 
     def _some(self, count: int, base: int, low: int, high: int) -> list[Put]:
         puts = []
+        since = len(self._before) // CHUNKS_OF_KEYS
         for n, at in enumerate(sorted(self.numbers.randrange(low, high) for _ in range(count))):
-            key = self.numbers.randrange(12)
-            puts.append(Put(key % PARTITIONS, b"key-%d" % key, base + at, b'{"n": %d}' % n))
+            key = self.numbers.randrange(KEYS)
+            puts.append(Put(key % PARTITIONS, b"key-%d-%d" % (since, key), base + at, b'{"n": %d}' % n))
         return puts
 
     def expected(self) -> Counter[tuple[str, str | None]]:
