@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from configfile.keys import at_keys
+from kafkaio.fieldtypes import property_text
 
 _API_URL = r"^https?://([^/?#@\s]*@)?(\[[0-9a-fA-F:.]+\]|[^/?#:@\[\]\s]+)(:\d+)?(/[^?#\s]*)?$"
 
@@ -32,11 +33,7 @@ def as_texts(given: object) -> object:
 
 def texts(given: Mapping[Any, object]) -> dict[str, str]:
     """The properties that have one value, as text."""
-    return {str(key): _text(value) for key, value in given.items() if isinstance(value, str | int | float)}
-
-
-def _text(value: str | float) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return {str(key): property_text(value) for key, value in given.items() if isinstance(value, str | int | float)}
 
 
 Text = Annotated[str, Field(min_length=1)]

@@ -25,7 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dedup.batchtag import BatchTag
+from dedup.errors import DedupConfigInvalid
 from kafkaio.eventtime import text_of
+from kafkaio.fieldtypes import Text, coerce_fields
 from kafkaio.headers import BATCH, LEFT, RIGHT
 
 
@@ -45,9 +47,12 @@ class Identity:
     within   the scope in which the id identifies a result
     """
 
-    header: str | None = None
+    header: Text | None = None
     key: bool = False
     within: Within = Within.ANYWHERE
+
+    def __post_init__(self) -> None:
+        coerce_fields(self, DedupConfigInvalid)
 
     def of_records(self, records: pa.RecordBatch, since: BatchTag | None = None) -> pl.Series:
         """The id of each record (`kafkaio.rangereader.SCHEMA`); null if it has none.

@@ -6,16 +6,55 @@ included. All times and durations are int64 milliseconds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated, Literal
 
 from datadelay.progress import Idle
 from joins.errors import SpecError
-from kafkaio.eventtime import OUTLIERS
+from kafkaio.errors import ConfigError
+from kafkaio.eventtime import OUTLIERS, TimeOf
+from kafkaio.fieldtypes import Allowed, Count, coerce_fields
 
 LONGEST_MS = 3_650 * 86_400_000
 """Ten years: a longer duration is a mistake, and sums of absurd ones would overflow 64 bits."""
+
+_NAME = r"[A-Za-z0-9._-]+"
+
+Millis = Annotated[
+    int,
+    Allowed(
+        f"a whole number of milliseconds, 0 or more, at most {LONGEST_MS} (ten years)", lambda ms: 0 <= ms <= LONGEST_MS
+    ),
+]
+Wait = Annotated[
+    int,
+    Allowed(
+        f"a whole number of milliseconds, 1 or more, at most {LONGEST_MS} (ten years)", lambda ms: 1 <= ms <= LONGEST_MS
+    ),
+]
+EpochMs = Annotated[int, Allowed("whole milliseconds since 1970 (up to 2^53)", lambda ms: 0 <= ms <= 2**53)]
+Start = Literal["earliest", "latest"] | EpochMs
+OnDataLoss = Literal["stop", "continue"]
+Outliers = Annotated[int, Allowed("a whole number of records, 0 to 1000", lambda number: 0 <= number <= 1_000)]
+TopicName = Annotated[
+    str,
+    Allowed(
+        "the name of a Kafka topic: 1 to 249 letters, digits, dots, underscores and hyphens",
+        lambda name: len(name) <= 249 and re.fullmatch(_NAME, name),
+    ),
+]
+JobName = Annotated[
+    str,
+    Allowed(
+        "a name of 1 to 200 letters, digits, dots, underscores and hyphens",
+        lambda name: len(name) <= 200 and re.fullmatch(_NAME, name),
+    ),
+]
+Url = Annotated[str, Allowed("http(s)://host:port", lambda url: re.match(r"https?://[^/\s]", url))]
+Timeout = Annotated[float, Allowed("a number of seconds, more than 0", lambda seconds: seconds > 0)]
 
 
 class Policy(StrEnum):
@@ -35,14 +74,6 @@ class Format(StrEnum):
     BYTES = "bytes"
 
 
-def check_duration(name: str, value_ms: int) -> None:
-    """Raise `SpecError` for a negative duration, and for one longer than `LONGEST_MS`."""
-    if not 0 <= value_ms <= LONGEST_MS:
-        raise SpecError(
-            f"{name}: {value_ms} is not allowed; give 0 or more milliseconds, at most {LONGEST_MS} (ten years)"
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Side:
     """One of the two topics.
@@ -53,20 +84,18 @@ class Side:
     format       how the value is embedded in the output; a JSON path needs "json"
     """
 
-    topic: str
+    topic: TopicName
     time: str = "kafka"
-    disorder_ms: int = 1_000
+    disorder_ms: Millis = 1_000
     format: Format = Format.BYTES
 
     def __post_init__(self) -> None:
-        if not self.topic:
-            raise SpecError("topic: '' is not allowed; name a Kafka topic")
-        check_duration(f"disorder_ms of {self.topic!r}", self.disorder_ms)
-        if self.time != "kafka" and not self.time.startswith("$"):
-            raise SpecError(
-                f"time of {self.topic!r}: {self.time!r} is not allowed; give 'kafka' or a JSON path such as '$.time'"
-            )
-        if self.time != "kafka" and self.format is not Format.JSON:
+        coerce_fields(self, SpecError, f"{{}} of {self.topic!r}" if isinstance(self.topic, str) else "{}")
+        try:
+            TimeOf(self.time)
+        except ConfigError as error:
+            raise SpecError(f"{error} (of topic {self.topic!r})") from None
+        if self.payload_time and self.format is not Format.JSON:
             raise SpecError(f"format of {self.topic!r}: a time in the payload ({self.time!r}) needs format 'json'")
 
     @property
@@ -89,47 +118,28 @@ class JoinSpec:
                      neighbours) without affecting the others; bounds rest on the median of that many
     """
 
-    name: str
+    name: JobName
     left: Side
     right: Side
-    before_ms: int
-    after_ms: int
+    before_ms: Millis
+    after_ms: Millis = 0
     policy: Policy = Policy.NEAREST
-    producer_delay_ms: int = 10_000
-    max_future_skew_ms: int = 60_000
+    producer_delay_ms: Millis = 10_000
+    max_future_skew_ms: Millis = 60_000
     idle: Idle = Idle.ADVANCE
-    max_wait_ms: int | None = None
-    max_records: int = 1_000_000
-    max_right_bytes: int = 256 << 20
-    start: str | int = "earliest"
-    on_data_loss: str = "stop"
-    frontier_every_ms: int = 1_000
-    outliers: int = OUTLIERS
+    max_wait_ms: Wait | None = None
+    max_records: Count = 1_000_000
+    max_right_bytes: Count = 256 << 20
+    start: Start = "earliest"
+    on_data_loss: OnDataLoss = "stop"
+    frontier_every_ms: Millis = 1_000
+    outliers: Outliers = OUTLIERS
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise SpecError("name: '' is not allowed; give the join a name")
-        for name in ("before_ms", "after_ms", "producer_delay_ms", "max_future_skew_ms"):
-            check_duration(name, getattr(self, name))
-        if self.outliers < 0:
-            raise SpecError(f"outliers: {self.outliers} is not allowed; give 0 or more records")
-        if self.max_wait_ms is not None:
-            if self.max_wait_ms <= 0:
-                raise SpecError(
-                    f"max_wait_ms: {self.max_wait_ms} is not allowed; give 1 or more, or leave it out to wait"
-                )
-            check_duration("max_wait_ms", self.max_wait_ms)
-        if self.max_records < 1:
-            raise SpecError(f"max_records: {self.max_records} is not allowed; give 1 or more")
-        if self.max_right_bytes < 1:
-            raise SpecError(f"max_right_bytes: {self.max_right_bytes} is not allowed; give 1 or more")
+        coerce_fields(self, SpecError)
         if self.left.topic == self.right.topic:
             raise SpecError(f"right.topic: {self.right.topic!r} is left's topic as well; a join needs two topics")
-        if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
-            raise SpecError(f"start: {self.start!r} is not allowed; give 'earliest', 'latest' or epoch milliseconds")
-        if self.on_data_loss not in ("stop", "continue"):
-            raise SpecError(f"on_data_loss: {self.on_data_loss!r} is not allowed; give 'stop' or 'continue'")
 
     def side(self, name: str) -> Side:
         """The side called "left" or "right"."""

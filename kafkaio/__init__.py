@@ -12,6 +12,7 @@ errors.py           what can go wrong between us and Kafka (pure)
 eventtime.py        the event time of records (pure)
 exitcode.py         how a command ends (pure)
 fairshare.py        how many records of each partition, or bucket, a batch reads when not all of them fit (pure)
+fieldtypes.py       the fields of a description, coerced or refused by their declared types (pure)
 gcpause.py          pauses Python's garbage collector while many short-lived objects exist
 groupaccess.py      finds out whether the broker refuses us access to the receipt groups, when they cannot be read and
                     no error says why

@@ -15,9 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 from dedup.batchtag import BatchTag
 from dedup.errors import DedupConfigInvalid
+from kafkaio.fieldtypes import INT64_MAX, Allowed, Count, coerce_fields
+
+Millis = Annotated[int, Allowed("a whole number of milliseconds, 0 or more", lambda ms: 0 <= ms <= INT64_MAX)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +69,13 @@ class DedupConfig:
     settle_ms    how long an earlier attempt's writes may still arrive: its producer's `delivery.timeout.ms`
     """
 
-    limit: int = 5_000_000
-    lookback_ms: int = 60_000
-    quiet_ms: int = 60_000
-    settle_ms: int = 30_000
+    limit: Count = 5_000_000
+    lookback_ms: Millis = 60_000
+    quiet_ms: Millis = 60_000
+    settle_ms: Millis = 30_000
 
     def __post_init__(self) -> None:
-        if self.limit < 1:
-            raise DedupConfigInvalid(f"limit: {self.limit} is not allowed; give 1 or more ids")
-        for name in ("lookback_ms", "quiet_ms", "settle_ms"):
-            value = getattr(self, name)
-            if value < 0:
-                raise DedupConfigInvalid(f"{name}: {value} is not allowed; give 0 or more milliseconds")
+        coerce_fields(self, DedupConfigInvalid)
 
     def bounds(self, since_ms: int | None, batch: BatchTag | None = None) -> LoadLimits:
         """since_ms: no result of the replay has a record time below it; None: unknown."""

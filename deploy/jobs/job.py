@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dedup.identity import Identity
+from dedup.identity import Identity, Within
 from dedup.restart.replayrange import DedupConfig
 from deploy.jobs.localfolder import local_folder
 from joins.feed.feed import FeedSpec
@@ -109,7 +109,7 @@ class DedupJob(CommonJob):
     output: str
     kafka: Mapping[str, str] = field(repr=False)
     producer: Mapping[str, str] = field(default_factory=dict, repr=False)
-    identity: Identity = field(default_factory=Identity)
+    identity: Identity = field(default_factory=lambda: Identity(within=Within.GENERATION))
     window_ms: int = 600_000
     config: DedupConfig = field(default_factory=DedupConfig)
     start: str = "earliest"

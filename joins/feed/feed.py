@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
-from joins.spec import Side, check_duration
+from joins.spec import JobName, Millis, OnDataLoss, Side, Start, Timeout, TopicName, Url
 from kafkaio.eventtime import typical
 from kafkaio.fairshare import fair_shares
+from kafkaio.fieldtypes import Count, Text, coerce_fields
 from kafkaio.topiclog import Ends
 
 FORMAT = 1
@@ -34,25 +35,17 @@ class FeedStorage:
     unreachable_for_s   how long an unreachable or overloaded store merely holds a task before it fails
     """
 
-    url: str
-    namespace: str
-    token: str | None = field(default=None, repr=False)
-    connect_timeout_s: float = 2.0
-    read_timeout_s: float = 10.0
-    items_per_request: int = 5_000
-    requests_at_once: int = 4
-    unreachable_for_s: float = 300.0
+    url: Url
+    namespace: Text
+    token: Text | None = field(default=None, repr=False)
+    connect_timeout_s: Timeout = 2.0
+    read_timeout_s: Timeout = 10.0
+    items_per_request: Count = 5_000
+    requests_at_once: Count = 4
+    unreachable_for_s: Timeout = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("url", "namespace"):
-            if not getattr(self, name):
-                raise SpecError(f"storage {name}: '' is not allowed; say where right records are to be stored")
-        for name in ("items_per_request", "requests_at_once"):
-            if getattr(self, name) < 1:
-                raise SpecError(f"storage {name}: {getattr(self, name)} is not allowed; give 1 or more")
-        for name in ("connect_timeout_s", "read_timeout_s", "unreachable_for_s"):
-            if getattr(self, name) <= 0:
-                raise SpecError(f"storage {name}: {getattr(self, name)} is not allowed; give more than 0")
+        coerce_fields(self, SpecError, "storage {}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,26 +58,18 @@ class FeedSpec:
     dead_letter   the topic for records that cannot be stored; None: such a record stops the feeder
     """
 
-    name: str
+    name: JobName
     right: Side
     storage: FeedStorage
-    max_future_skew_ms: int = 60_000
-    max_records: int = 1_000_000
-    start: str | int = "earliest"
-    on_data_loss: str = "stop"
-    dead_letter: str | None = None
+    max_future_skew_ms: Millis = 60_000
+    max_records: Count = 1_000_000
+    start: Start = "earliest"
+    on_data_loss: OnDataLoss = "stop"
+    dead_letter: TopicName | None = None
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise SpecError("name: '' is not allowed; give the feeder a name")
-        if self.max_records < 1:
-            raise SpecError(f"max_records: {self.max_records} is not allowed; give 1 or more")
-        check_duration("max_future_skew_ms", self.max_future_skew_ms)
-        if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
-            raise SpecError(f"start: {self.start!r} is not allowed; give 'earliest', 'latest' or epoch milliseconds")
-        if self.on_data_loss not in ("stop", "continue"):
-            raise SpecError(f"on_data_loss: {self.on_data_loss!r} is not allowed; give 'stop' or 'continue'")
+        coerce_fields(self, SpecError)
         if self.dead_letter == self.right.topic:
             raise SpecError(f"dead_letter: {self.dead_letter!r} is right's topic; dead letters would be read again")
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 from joins.errors import SpecError
-from joins.spec import JoinSpec
+from joins.spec import JoinSpec, Timeout, Url
+from kafkaio.fieldtypes import Allowed, Count, Text, coerce_fields
+
+UnreachableFor = Annotated[float, Allowed("a number of seconds, 0 or more", lambda seconds: seconds >= 0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,41 +20,31 @@ class StorageAt:
     unreachable_for_s   how long a failing store merely holds a task before the batch fails and is retried
     """
 
-    url: str
-    namespace: str
-    token: str | None = field(default=None, repr=False)
-    connect_timeout_s: float = 2.0
-    read_timeout_s: float = 10.0
-    keys_per_request: int = 5_000
-    requests_at_once: int = 4
-    unreachable_for_s: float = 300.0
+    url: Url
+    namespace: Text
+    token: Text | None = field(default=None, repr=False)
+    connect_timeout_s: Timeout = 2.0
+    read_timeout_s: Timeout = 10.0
+    keys_per_request: Count = 5_000
+    requests_at_once: Count = 4
+    unreachable_for_s: UnreachableFor = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("url", "namespace"):
-            if not getattr(self, name):
-                raise SpecError(f"storage {name}: '' is not allowed; say where right records are stored")
-        for name in ("keys_per_request", "requests_at_once"):
-            if getattr(self, name) < 1:
-                raise SpecError(f"storage {name}: {getattr(self, name)} is not allowed; give 1 or more")
-        for name in ("connect_timeout_s", "read_timeout_s"):
-            if getattr(self, name) <= 0:
-                raise SpecError(f"storage {name}: {getattr(self, name)} is not allowed; give more than 0")
+        coerce_fields(self, SpecError, "storage {}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DelayAt:
     """The Data Delay API, and the name there of the consumer that feeds the store; its topic is right's."""
 
-    url: str
-    consumer: str
-    token: str | None = field(default=None, repr=False)
-    connect_timeout_s: float = 2.0
-    read_timeout_s: float = 5.0
+    url: Url
+    consumer: Text
+    token: Text | None = field(default=None, repr=False)
+    connect_timeout_s: Timeout = 2.0
+    read_timeout_s: Timeout = 5.0
 
     def __post_init__(self) -> None:
-        for name in ("url", "consumer"):
-            if not getattr(self, name):
-                raise SpecError(f"delay {name}: '' is not allowed; say who tells how far the feeder is")
+        coerce_fields(self, SpecError, "delay {}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +60,9 @@ class LookupSpec(JoinSpec):
 
     storage: StorageAt
     delay: DelayAt
-    on_expired: str = "stop"
-    accepted_generations: tuple[str, ...] = ()
+    on_expired: Literal["stop", "unmatched"] = "stop"
+    accepted_generations: tuple[Text, ...] = ()
     right_is_judged: bool = False
-
-    def __post_init__(self) -> None:
-        JoinSpec.__post_init__(self)
-        if self.on_expired not in ("stop", "unmatched"):
-            raise SpecError(f"on_expired: {self.on_expired!r} is not allowed; give 'stop' or 'unmatched'")
 
     def identity(self) -> dict[str, object]:
         """What a checkpoint is bound to; URLs may change, because the generations identify the store."""

@@ -1,23 +1,126 @@
-"""What a join's description refuses."""
+"""What a description refuses, and what it makes of plain texts."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import fields, replace
+from typing import Any
 
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datadelay.progress import Idle
+from dedup.errors import DedupConfigInvalid
+from dedup.identity import Identity, Within
+from dedup.restart.replayrange import DedupConfig
 from joins.errors import SpecError
-from joins.spec import LONGEST_MS, JoinSpec, Side
+from joins.feed.feed import FeedSpec, FeedStorage
+from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
+from joins.spec import LONGEST_MS, Format, JoinSpec, Policy, Side
 
 ABSURD_MS = 9_999_999_999_999 * 86_400_000
+
+SIDE = Side(topic="clicks")
+JOIN = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=1)
+STORAGE = StorageAt(url="http://storage:1", namespace="n")
+DELAY = DelayAt(url="http://delay:1", consumer="c")
+LOOKUP = LookupSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, storage=STORAGE, delay=DELAY)
+FEED_STORAGE = FeedStorage(url="http://storage:1", namespace="n")
+FEED = FeedSpec(name="f", right=Side(topic="r"), storage=FEED_STORAGE)
+
+DESCRIPTIONS = [SIDE, JOIN, STORAGE, DELAY, LOOKUP, FEED_STORAGE, FEED, DedupConfig(), Identity()]
+FIELDS = [(one, field.name) for one in DESCRIPTIONS for field in fields(one)]
+
+PLAIN = {str, int, float, bool, type(None), tuple, dict, Policy, Format, Idle, Within}
+PLAIN |= {Side, StorageAt, DelayAt, FeedStorage}
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.binary(max_size=3),
+    st.sampled_from([*Policy, *Format, *Idle, *Within, SIDE, STORAGE, DELAY, FEED_STORAGE, object(), int]),
+    st.sampled_from(
+        ["last", "json", "hold", "batch", "continue", "unmatched", "latest", "kafka", "$.at", "http://x:1"]
+    ),
+    st.sampled_from([np.int64(5), np.float64("nan"), np.float32(2), np.str_("all"), np.bool_(True), np.zeros(2)]),
+    st.lists(st.text(max_size=3) | st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.text(max_size=3) | st.integers() | st.none(), max_size=2),
+)
+
+
+@given(st.sampled_from(FIELDS), VALUES)
+def test_any_value_gives_a_valid_description_or_an_error_that_names_the_field(
+    place: tuple[Any, str], value: object
+) -> None:
+    """Never a description with a value of another type, and never another error."""
+    description, name = place
+
+    try:
+        made, refused = replace(description, **{name: value}), None
+    except (SpecError, DedupConfigInvalid) as error:
+        made, refused = None, str(error)
+
+    if refused is not None:
+        assert name in refused
+        return
+    assert replace(made) == made
+    assert type(getattr(made, name)) in PLAIN
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_a_plain_text_means_the_member(policy: Policy) -> None:
+    """Policies and formats are compared by identity."""
+    spec = replace(JOIN, policy=policy.value, idle="hold", left=Side(topic="l", format="json", time="$.at"))
+
+    assert spec.policy is policy
+    assert spec.idle is Idle.HOLD
+    assert spec.left.format is Format.JSON
+    assert spec.identity()["policy"] == policy.value
+
+
+def test_numbers_of_numpy_become_plain_ones() -> None:
+    """They would stand in a checkpoint's JSON."""
+    spec = replace(
+        JOIN, before_ms=np.int64(7), start=np.int64(5), kafka={"linger.ms": 5, "socket.keepalive.enable": True}
+    )
+
+    assert (type(spec.before_ms), type(spec.start)) == (int, int)
+    assert spec.kafka == {"linger.ms": "5", "socket.keepalive.enable": "true"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "give"),
+    [
+        ("policy", "lst", "'lst' is not allowed; give 'nearest', 'first', 'last' or 'all'"),
+        ("policy", None, "None is not allowed; give 'nearest'"),
+        ("before_ms", "10m", "'10m' is not allowed; give a whole number of milliseconds"),
+        ("before_ms", 1.0, "1.0 is not allowed; give a whole number of milliseconds"),
+        ("max_records", True, "True is not allowed; give a whole number, 1 or more"),
+        ("left", "clicks", "'clicks' is not allowed; give a Side"),
+        ("start", "soon", "'soon' is not allowed; give 'earliest' or 'latest' or whole milliseconds since 1970"),
+        ("on_data_loss", "panic", "'panic' is not allowed; give 'stop' or 'continue'"),
+        ("name", "a b", "'a b' is not allowed; give a name of"),
+        ("kafka", {"sasl.password": ["hidden"]}, "\\*\\*\\* is not allowed; give .* for the property 'sasl.password'"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_to_give(name: str, value: object, give: str) -> None:
+    """Whatever its type."""
+    with pytest.raises(SpecError, match=f"^{name}: {give}") as refused:
+        replace(JOIN, **{name: value})
+
+    assert "hidden" not in str(refused.value)
 
 
 @pytest.mark.parametrize("value", [-1, LONGEST_MS + 1, ABSURD_MS])
 @pytest.mark.parametrize("name", ["before_ms", "after_ms", "producer_delay_ms", "max_future_skew_ms", "max_wait_ms"])
 def test_a_duration_that_is_none_is_refused_by_name(name: str, value: int) -> None:
     """Negative, or so long that sums of times leave 64 bits."""
-    values = {"before_ms": 1, "after_ms": 0, name: value}
-
-    with pytest.raises(SpecError, match=f"{name}: {value} is not allowed; give [01] or more"):
-        JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), **values)
+    with pytest.raises(SpecError, match=f"{name}: {value} is not allowed; give a whole number of mill.*, [01] or more"):
+        replace(JOIN, **{name: value})
 
 
 @pytest.mark.parametrize("value", [-1, ABSURD_MS])
@@ -27,8 +130,14 @@ def test_a_disorder_that_is_none_is_refused_with_its_topic(value: int) -> None:
         Side(topic="clicks", disorder_ms=value)
 
 
+def test_a_path_that_names_no_field_is_refused() -> None:
+    """It would be found when the first batch reads values."""
+    with pytest.raises(SpecError, match="time: '\\$\\[' is not allowed"):
+        Side(topic="clicks", time="$[", format="json")
+
+
 def test_the_longest_duration_is_allowed() -> None:
     """Ten years on each side."""
-    spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=LONGEST_MS, after_ms=LONGEST_MS)
+    spec = replace(JOIN, before_ms=LONGEST_MS, after_ms=LONGEST_MS)
 
     assert spec.span_ms > LONGEST_MS

@@ -257,7 +257,7 @@ def test_a_restart_goes_on_from_the_checkpoint(spark, join, tmp_path):
     put(spec, more_left, more_right)
     for file in (tmp_path / "windows").rglob("*.slice"):
         file.unlink()
-    restarted = replace(spec, name="test again")  # in this process, the windows of the name are still in memory
+    restarted = replace(spec, name="test-again")  # in this process, the windows of the name are still in memory
     with running(spark, restarted, tmp_path, availableNow=True) as second:
         assert second.query.awaitTermination(90)
 

@@ -1,0 +1,174 @@
+"""The fields of a description, coerced or refused by their declared types. Pure.
+
+A frozen dataclass that users construct calls `coerce_fields` first in its `__post_init__`, and declares
+
+    str, bool, int        that type, or a text or number of numpy's; a bool is not a number, and a text is not an int
+    float                 a finite number
+    an enum of texts      a member, or its text
+    Literal["a", "b"]     one of these texts
+    Mapping[str, str]     librdkafka's properties: numbers and bools become their text, as in a file
+    tuple[X, ...]         a list or tuple of X
+    Path                  a path, or its text
+    any other class       an instance of it
+    X | Y                 the first that takes the value
+    Annotated[X, Allowed(what, test)]   an X that passes the test
+
+So what comes out has the declared types exactly, and is a value that compares, hashes and pickles as declared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import cache
+from numbers import Integral, Real
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from kafkaio.secrets import MASK, is_secret
+
+LONGEST_SHOWN = 80
+INT64_MAX = 2**63 - 1
+_REFUSED = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Which values of its type a field takes. what: "a number from 1 to 9", after "give"."""
+
+    what: str
+    test: Callable[[Any], bool]
+
+
+Text = Annotated[str, Allowed("a text that is not empty", bool)]
+Count = Annotated[int, Allowed("a whole number, 1 or more", lambda number: 1 <= number <= INT64_MAX)]
+
+
+def coerce_fields(description: Any, error: type[Exception], where: str = "{}") -> None:
+    """Replace each field of a frozen dataclass by its value in the declared type.
+
+    where   what a message calls a field: `{}` is its name
+
+    Raises `error`, which names the first field that takes no such value, the value, and what to give.
+    """
+    types = _types(description.__class__)
+    for field in fields(description):
+        value = getattr(description, field.name)
+        try:
+            coerced = _coerced(types[field.name], value)
+        except ValueError as refused:
+            shown = _shown(value) if field.repr and not is_secret(field.name) else MASK
+            raise error(f"{where.format(field.name)}: {shown} is not allowed; give {refused}") from None
+        object.__setattr__(description, field.name, coerced)
+
+
+def property_text(value: str | float) -> str:
+    """The value of a property as Kafka and Spark take it: `true`, `5`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@cache
+def _types(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _coerced(kind: Any, value: Any) -> Any:
+    """The value as `kind` has it. Raises ValueError with what to give."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _allowed(parts[0], parts[1], value)
+    if origin in (Union, UnionType):
+        return _first_of(parts, value)
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_coerced(parts[0], item) for item in value)
+    if origin is Mapping or origin is dict:
+        return _properties(value)
+    coerced = _plain(kind, origin, parts, value)
+    if coerced is _REFUSED:
+        raise ValueError(_meant(kind))
+    return coerced
+
+
+def _plain(kind: Any, origin: Any, parts: tuple[Any, ...], value: Any) -> Any:
+    """`_REFUSED` if the value is not of the kind."""
+    coerced = _REFUSED
+    if origin is Literal:
+        coerced = str(value) if isinstance(value, str) and value in parts else _REFUSED
+    elif not isinstance(kind, type):
+        pass
+    elif issubclass(kind, StrEnum):
+        coerced = kind(value) if isinstance(value, str) and value in list(kind) else _REFUSED
+    elif kind is str:
+        coerced = str(value) if isinstance(value, str) else _REFUSED
+    elif kind is Path:
+        coerced = Path(value) if isinstance(value, str | Path) else _REFUSED
+    elif kind is int:
+        coerced = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else _REFUSED
+    elif kind is float:
+        coerced = _finite(value)
+    elif isinstance(value, kind):
+        coerced = value
+    return coerced
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return _REFUSED
+    try:
+        number = float(value)
+    except OverflowError:
+        return _REFUSED
+    return number if math.isfinite(number) else _REFUSED
+
+
+def _allowed(kind: Any, allowed: Allowed, value: Any) -> Any:
+    try:
+        coerced = _coerced(kind, value)
+    except ValueError:
+        raise ValueError(allowed.what) from None
+    if not allowed.test(coerced):
+        raise ValueError(allowed.what)
+    return coerced
+
+
+def _first_of(kinds: tuple[Any, ...], value: Any) -> Any:
+    refused = []
+    for kind in kinds:
+        try:
+            return _coerced(kind, value)
+        except ValueError as error:
+            refused.append(str(error))
+    raise ValueError(" or ".join(refused))
+
+
+def _properties(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError("a mapping of property names to values")
+    for name, one in value.items():
+        if not isinstance(name, str) or not isinstance(one, str | int | float):
+            raise ValueError(f"a text or a number for the property {_shown(name)}")
+    return {str(name): property_text(one) for name, one in value.items()}
+
+
+def _meant(kind: Any) -> str:
+    """What a value of the kind is called in a message."""
+    options = get_args(kind) if get_origin(kind) is Literal else None
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        options = tuple(str(member) for member in kind)
+    if options:
+        *others, last = [repr(option) for option in options]
+        return f"{', '.join(others)} or {last}" if others else last
+    if get_origin(kind) is tuple:
+        return f"a list, each of it {_meant(get_args(kind)[0])}"
+    if get_origin(kind) is Annotated:
+        return str(get_args(kind)[1].what)
+    names = {str: "a text", int: "a whole number", float: "a number", bool: "True or False", NoneType: "None"}
+    return names.get(kind) or f"a {kind.__name__}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
