@@ -100,6 +100,7 @@ class Run:
         """Stop the job, and check all that must hold. Raises `Violation`."""
         try:
             if self._job.process.poll() is None:
+                self._until(lambda: bool(self._job.lines), "the job does not start")  # no signal before it takes any
                 code = self._job.stop()
                 if code != ExitCode.DONE:
                     raise self._violation(f"the job ended with {code}: {self._job.logged()}")
