@@ -34,8 +34,8 @@ test: broker-jars browser ## all tests but the slow ones, on a real broker (ARGS
 	@-$(BIN)/python -m deploy.spark.jvmarchive >/dev/null  # only slower without it
 	@$(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
 
-crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side): about 15 s a fault
-	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
+crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side, KIND=feeder): 15 s a fault
+	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(KIND),--kind $(KIND))
 
 soak: broker-jars ## what takes too long for `make test`: 2,000 histories with records that lie (HISTORIES=5000, SEED=7), slow tests
 	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),2000) $(if $(SEED),--seed $(SEED))

@@ -1,6 +1,6 @@
 """The long crash matrix: many faults, drawn from a seed, and a table of the results.
 
-make crash [RUNS=200] [SEED=7] [JOBS=2]      or      python -m tests.crash.matrix --runs 200 --seed 7 --jobs 2
+make crash [RUNS=200] [SEED=7] [JOBS=2] [KIND=feeder]    or    python -m tests.crash.matrix --runs 200 --seed 7 --jobs 2
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ def _main() -> int:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--jobs", type=int, default=1, help="run side by side, each with a broker of its own")
+    parser.add_argument("--kind", choices=JOBS, help="only the faults of one kind of job, of those that are drawn")
     asked = parser.parse_args()
     print(f"seed {asked.seed}: repeat this run with --seed {asked.seed} --runs {asked.runs}", flush=True)
-    scenarios = list(drawn(asked.seed, asked.runs))
+    scenarios = [one for one in drawn(asked.seed, asked.runs) if asked.kind in (None, one.job)]
     # Only on a cluster is an executor a process of its own; the other targets are quicker without one.
     groups: dict[tuple[str, bool], list[Scenario]] = {}
     for one in scenarios:
