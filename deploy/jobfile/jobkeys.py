@@ -99,7 +99,7 @@ class JobKeys(Keys):
     trigger: Trigger = Field(
         default=EveryKeys(),
         description="`every`, or `available_now`: until the topic (of a join: left) is read to its present end, then "
-        "stop",
+        "stop; right records that could still match then stay in the window for the next run",
     )
     checkpoint: Text = Field(
         description="folder or URL for positions and what the job is, used by this job only; where output is "

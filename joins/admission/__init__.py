@@ -14,6 +14,7 @@ guard.py        what retention, truncation or a new topic has taken stops the jo
 holding.py      why nothing may be read now (pure)
 listing.py      how far both topics reach when a batch is planned (pure)
 lockstep.py     plans that need look-ups in the log (pure)
+onerun.py       what a run under `availableNow` reads, and so when it ends (pure)
 passage.py      one partition's range on its way through a batch (pure)
 plan.py         one bucket's part of a batch
 planahead.py    a plan for the next batch, made while the current one runs, from the facts that the current one is

@@ -29,6 +29,7 @@ from joins.admission.factsfolder import known_facts
 from joins.admission.guard import check_compaction
 from joins.admission.holding import Held, Waited, for_people
 from joins.admission.listing import Listing
+from joins.admission.onerun import OneRun, of_one_run
 from joins.admission.planclock import PlanClock
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
@@ -67,6 +68,7 @@ class AdmissionReader(StreamReader):
         self._held: Held | None = None
         self._waited = Waited()
         self._last: tuple[Admission, Admission] | None = None
+        self._run: OneRun | None = None  # under `availableNow`
 
     @abstractmethod
     def admit(self, start: Mapping[str, Any]) -> Planned | Held:
@@ -91,7 +93,7 @@ class AdmissionReader(StreamReader):
 
     def waits(self, start: dict[str, Any]) -> bool:
         """Under `availableNow`: some left record of this run may not go yet."""
-        return self.listed is not None and bool(start) and self._held is not None and self._held.left_waits
+        return self._run is not None and bool(start) and self._held is not None and self._held.left_waits
 
     def holds_for_s(self, error: Exception) -> float | None:
         """A clock that is wrong is waited for until it is set right: a job that ended and was started again would trust
@@ -129,14 +131,17 @@ class AdmissionReader(StreamReader):
         self._watch = self._watch or Watch(now_ms)
         return self._watch
 
-    def left_within_run(self, listing: Listing) -> Listing:
-        """Under `availableNow` left keeps its first listed end; records after it count as not yet readable. Right does
-        not: it is read as far as that needs, wherever its end is by then."""
-        return replace(listing, left=self.within_run(listing.left))
+    def prepareForTriggerAvailableNow(self) -> None:
+        super().prepareForTriggerAvailableNow()
+        self._run, self._spec = OneRun(), of_one_run(self._spec)
+
+    def readable(self, listing: Listing, state: Admission | None = None) -> Listing:
+        """What of a listing is read: under `availableNow`, up to where the run ends."""
+        return listing if self._run is None else self._run.cut(listing, state)
 
     def say_why(self, held: Held) -> None:
         """Log what left waits for, where that has lasted longer than usual."""
-        since_ms, waits = self._waited.unusual(held, all_causes=self.listed is not None)
+        since_ms, waits = self._waited.unusual(held, all_causes=self._run is not None)
         if waits:
             self.say(for_people(self._spec, since_ms, waits))
 

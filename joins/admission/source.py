@@ -76,7 +76,7 @@ class TicketReader(AdmissionReader):
         left, right = self._connected()
         spec, now_ms = self._spec, self.now_ms()
         copartition.check(spec, left, right)
-        listing = self.left_within_run(list_ends(left, right, now_ms))
+        listing = self.readable(list_ends(left, right, now_ms))
         begun = begin(spec, listing, left, right)
         found = admit(spec, begun, listing, left, right, self.watch(now_ms))
         # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
@@ -91,8 +91,8 @@ class TicketReader(AdmissionReader):
         now_ms = self.now_ms(state)
         listing = list_ends(left, right, now_ms)
         self._compare_with_broker(listing, {"left": left, "right": right})
-        listing = self.left_within_run(listing)
         state = check_ends(spec, state, listing)
+        listing = self.readable(listing, state)
         found = admit(spec, state, listing, left, right, self.watch(now_ms))
         return inside_the_clock(found, {"left": left, "right": right}) if isinstance(found, Planned) else found
 

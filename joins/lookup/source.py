@@ -141,7 +141,7 @@ class LookupReader(AdmissionReader):
 
     def waits(self, start: dict[str, Any]) -> bool:
         """Under `availableNow` a join that could not even start is not done."""
-        return super().waits(start) if start else self.listed is not None
+        return super().waits(start) if start else self._run is not None
 
     def admit(self, start: Mapping[str, Any]) -> Planned | Held:
         spec = self._lookup
@@ -160,7 +160,7 @@ class LookupReader(AdmissionReader):
         """Once the generations that it is pinned to are known; `start: latest` keeps the ends of the first look."""
         spec = self._lookup
         left.partition_count()  # asked each time: a partition may be added while the join waits to start
-        listing = self.left_within_run(Listing(now_ms, left.ends(), {}))
+        listing = self.readable(Listing(now_ms, left.ends(), {}))
         if spec.start == "latest":
             listing = replace(listing, left=self._first_look.cut(listing.left))
         if isinstance(known, NotKnown):
@@ -185,7 +185,7 @@ class LookupReader(AdmissionReader):
             verdict = Verdict(waits_for=str(known))
         else:
             verdict = judge(*known, state.identity, spec.accepted_generations)
-        listing = self.left_within_run(Listing(now_ms, left.ends(), {}))
+        listing = self.readable(Listing(now_ms, left.ends(), {}))
         state = check_ends(spec, state, listing)
         held = None if verdict.waits_for is None else _unknown(verdict.waits_for, now_ms, state, listing)
         if held is not None and verdict.shut:

@@ -20,7 +20,9 @@ from datadelay.progress import UNKNOWN
 from joins.admission.admission import Planned, Watch, admit
 from joins.admission.facts import BucketFacts
 from joins.admission.guard import check_ends, check_topics
+from joins.admission.holding import Held
 from joins.admission.listing import list_ends
+from joins.admission.onerun import OneRun, of_one_run
 from joins.admission.start import begin
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
@@ -163,16 +165,35 @@ class Simulation:
         planned = self.plan(spec)
         if planned is None:
             return False
+        self._carry_on(planned)
+        return True
+
+    def _carry_on(self, planned: Planned) -> None:
         self.state = Admission.from_json(json.loads(json.dumps(planned.admission.to_json())))
         for rows in self._carry_out(self.state):
             self._record(rows)
         between = self.between()
         self.run.frontiers.append({n: (b.frontier_ms, b.expiry_ms) for n, b in between.buckets.items()})
         self.run.largest_window = max(self.run.largest_window, self.run.window)
-        return True
+
+    def available_now(self) -> int:
+        """A run under `availableNow`; returns how many batches it made. Time passes while left waits for right."""
+        run, spec, batches = OneRun(), of_one_run(self.spec), 0
+        while (found := self._look(spec, run)) is None or isinstance(found, Planned) or found.left_waits:
+            if isinstance(found, Planned):
+                self._carry_on(found)
+                batches += 1
+            else:
+                self.clock.advance(spec.producer_delay_ms + 1)
+        return batches
 
     def plan(self, spec: JoinSpec) -> Planned | None:
         """The next admission; None when there is nothing to do, or while the clock is not believed."""
+        found = self._look(spec)
+        return found if isinstance(found, Planned) else None
+
+    def _look(self, spec: JoinSpec, run: OneRun | None = None) -> Planned | Held | None:
+        """The next admission, or what left waits for; None while the clock is not believed."""
         wrong_by_ms, self._wrong_by_ms = self._wrong_by_ms, 0
         reading = self._wall_clock.look(self.clock.now_ms + wrong_by_ms, self.clock.now_ms)
         if not reading.confirmed:
@@ -182,8 +203,8 @@ class Simulation:
         topics["right"] = (self.right.topic_id(), self.right.partition_count())
         check_topics(spec, self.state, topics)
         before = check_ends(spec, self.between(), listing)
-        found = admit(spec, before, listing, self.left, self.right, self._watch)
-        return found if isinstance(found, Planned) else None
+        listing = listing if run is None else run.cut(listing, before)
+        return admit(spec, before, listing, self.left, self.right, self._watch)
 
     def between(self) -> Admission:
         """What the last batch left: its facts as they were kept, or found again from the log if they are lost."""

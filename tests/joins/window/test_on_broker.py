@@ -11,6 +11,7 @@ from joins.spec import Format, JoinSpec, Policy, Side
 from joins.testing import oracle
 from kafkaio.now import wall_ms
 from tests.joins.spark import Put, drained, history, produce, running
+from tests.joins.window.driving import Driven
 
 HALF_AN_HOUR_MS = 30 * 60_000
 
@@ -266,6 +267,19 @@ def test_a_restart_goes_on_from_the_checkpoint(spark, join, tmp_path):
     assert "log" in {s["restored"] for s in second.summaries}, [
         (s["number"], s["restored"], s["read"], s["window_records"]) for s in [*first.summaries, *second.summaries]
     ]
+
+
+def test_a_run_of_what_is_there_ends_with_left(join, tmp_path):
+    """Although the window expires all the while: what is left of it is the next run's."""
+    now = wall_ms()
+    spec = join(before_ms=10_000, producer_delay_ms=0, frontier_every_ms=1)
+    put(spec, [Put(0, b"k", now - 3_000)], [Put(0, b"k", now - 12_000 + 2 * i) for i in range(5_000)])
+
+    run = Driven(spec, tmp_path).drain()
+
+    assert len(run.rows) == 1 + len(run.about("unjoined"))
+    assert len(run.batches) <= 3
+    assert run.summaries[-1]["window_records"] > 1_000
 
 
 def fails_with(spark, spec, folder) -> str:

@@ -1,0 +1,45 @@
+"""What a run under `availableNow` reads, and so when it ends. Pure.
+
+    left   up to the ends that the first look found; records after them count as not yet readable
+    right  as far as that needs, wherever its end is by then; once all of left is read, up to its own ends of the first
+           look, so that retention does not overtake a right topic whose left is silent
+
+No batch is made that reads nothing and only expires the window: the run is over when both are read. Right records that
+have not expired by then stay in the window, and the next run matches them or reports them unjoined.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from joins.admission.holding import unread_left
+from joins.admission.listing import Listing
+from joins.admission.state import Admission
+from joins.spec import LONGEST_MS, JoinSpec
+from sparkio.listedends import ListedEnds
+
+
+class OneRun:
+    """The ends of both topics at the first look."""
+
+    def __init__(self) -> None:
+        self._left, self._right = ListedEnds(), ListedEnds()
+
+    def cut(self, listing: Listing, state: Admission | None = None) -> Listing:
+        """What of a listing this run reads. state: as the previous batch left it; None: nothing is read yet."""
+        left, right = self._left.cut(listing.left), self._right.cut(listing.right)
+        cut = replace(listing, left=left)
+        buckets = () if state is None else state.buckets.values()
+        if not buckets or any(unread_left(bucket, cut) for bucket in buckets):
+            return cut
+        read = {p: reading.end for bucket in buckets for p, reading in bucket.right.items()}
+        beyond = {
+            p: replace(ends, stable=min(max(right[p].stable, read.get(p, 0)), ends.stable))
+            for p, ends in listing.right.items()
+        }
+        return replace(cut, right=beyond)
+
+
+def of_one_run(spec: JoinSpec) -> JoinSpec:
+    """The join without batches that only expire the window."""
+    return replace(spec, frontier_every_ms=LONGEST_MS)
