@@ -2,7 +2,8 @@
 
     initialOffset   {}: nothing is planned yet. Spark calls it twice, and again when it replays batch 0, so it must be
                     a constant
-    latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do or the stop file exists
+    latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do, or if the stop file
+                    exists, even if it appeared during planning
     partitions      one per task that `tasks` gives for a batch
     read            on an executor: what the stage makes of a partition's value
     stop            closes connections
@@ -126,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             self._held_since_s = None
             if done:
-                return start if end is None else end
+                return start if end is None or self.control.stopping else end
             time.sleep(WAIT_S)
         return start
 

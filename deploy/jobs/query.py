@@ -36,12 +36,14 @@ def summaries_of(frame: DataFrame) -> list[dict[str, Any]]:
     return summaries
 
 
-def committed(query: StreamingQuery, ended: list[int]) -> bool:
-    """The last batch that ran is committed, and none is in progress."""
-    progress = query.lastProgress
-    status = query.status
-    under_way = status["isDataAvailable"] or status["message"].startswith(("Writing offsets", "Processing"))
-    return not under_way and (not ended or (progress is not None and progress["batchId"] >= ended[-1]))
+def in_progress(query: StreamingQuery) -> bool:
+    """Whether a batch is planned and not committed yet: stopped now, it would run again at the next start.
+
+    Only Spark's message says so. `isDataAvailable` stays true after the commit until the next trigger, and while
+    nothing is read, Spark reports the number that the next batch will have.
+    """
+    message: str = query.status["message"]
+    return message.startswith(("Writing offsets", "Processing", "No new data but"))
 
 
 def failed(error: Exception) -> ExitCode:

@@ -26,7 +26,7 @@ from deploy.jobs.durable import sync_plan
 from deploy.jobs.job import CommonJob
 from deploy.jobs.lines import Lines, Report
 from deploy.jobs.lock import checkpoint_lock
-from deploy.jobs.query import committed, failed, summaries_of
+from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.stopping import Stop
 from deploy.spark.session import Session
 from kafkaio.errors import KafkaIOError
@@ -120,8 +120,6 @@ def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
 
 
 def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
-    ended: list[int] = []
-
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
         with crossing():
@@ -131,7 +129,6 @@ def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
                 report = kind.report(summaries, time.monotonic() - began, wall_ms())
                 kind.keep(summaries)
                 lines.batch(report)
-        ended[:] = [batch_id]
 
     writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
     trigger: dict[str, Any] = {"processingTime": f"{kind.common.trigger_ms} milliseconds"}
@@ -143,12 +140,14 @@ def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
     backlog = Backlog(positions.newest, kind.kafka)
     if lines.live:
         backlog.start()
+    asked = False
     try:
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
             lines.tick(backlog.shown())
             positions.commit_when_idle()
-            if stop.asked and committed(query, ended):
+            if asked and not in_progress(query):
                 query.stop()
+            asked = stop.asked  # acted on a poll later: what was planned before is in progress by then
     finally:
         stop.at_once(None)
         backlog.close()

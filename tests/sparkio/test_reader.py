@@ -124,6 +124,20 @@ def test_the_stop_file_ends_planning_and_waiting(tmp_path: Path) -> None:
     assert look(Planning([None], control, stop)) == START
 
 
+def test_a_batch_that_was_being_planned_when_the_stop_file_appeared_is_not_started(tmp_path: Path) -> None:
+    """The job may stop the query at once then: no batch is left for the next start."""
+    control = ReaderControl(stop_file=tmp_path / "stop")
+    reader = Planning([{"at": 2}], control)
+
+    def plan(start: dict[str, Any]) -> dict[str, Any]:
+        (tmp_path / "stop").touch()
+        return {"at": 2}
+
+    reader.plan = plan  # type: ignore[method-assign]
+
+    assert look(reader) == START
+
+
 class Refused(Exception):
     """One of ours: it has an exit code."""
 

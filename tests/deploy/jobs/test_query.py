@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import time
 import traceback
+from collections.abc import Callable
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from deploy.jobs.accounts import AccountsDiffer
-from deploy.jobs.query import committed, failed, summaries_of
+from deploy.jobs.query import failed, in_progress, summaries_of
 from joins.errors import DelayUnreachable
 from kafkaio.errors import OffsetOutOfRange
 from kafkaio.exitcode import ExitCode
@@ -74,22 +77,51 @@ def test_a_defect_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture)
     assert "1 / 0" in caplog.text
 
 
+def test_a_batch_is_in_progress_from_its_plan_to_its_commit(spark: SparkSession, tmp_path: Path) -> None:
+    """And not until the next trigger, which may be an hour later."""
+    during: list[bool] = []
+    name = f"test-{tmp_path.name}"
+
+    def note(frame: DataFrame, batch_id: int) -> None:
+        (running,) = [one for one in spark.streams.active if one.name == name]
+        during.append(in_progress(running))
+
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    writer = rows.writeStream.foreachBatch(note).queryName(name).option("checkpointLocation", str(tmp_path))
+    query = writer.trigger(processingTime="1 hour").start()
+    try:
+        waits_until(lambda: query.lastProgress is not None)
+        waits_until(lambda: not in_progress(query))
+        assert query.status["isDataAvailable"]
+    finally:
+        query.stop()
+
+    assert during == [True]
+    assert [path.name for path in (tmp_path / "commits").glob("[0-9]*")] == ["0"]
+
+
+def waits_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize(
-    ("message", "available", "last", "over"),
+    ("message", "expected"),
     [
-        ("Waiting for data to arrive", False, 7, True),
-        ("Waiting for data to arrive", False, 6, False),
-        ("Getting offsets from the tickets", False, 7, True),
-        ("Writing offsets to log", False, 7, False),
-        ("Processing new data", True, 7, False),
-        ("Processing new data", False, 7, False),
+        ("Initializing sources", False),
+        ("Getting offsets from the tickets", False),
+        ("Writing offsets to log", True),
+        ("Processing new data", True),
+        ("No new data but cleaning up state", True),
+        ("Waiting for data to arrive", False),
+        ("Waiting for next trigger", False),
     ],
 )
-def test_a_batch_that_is_planned_is_under_way(message: str, available: bool, last: int, over: bool) -> None:
-    """Stopped while its offsets are being written, it would be left for the next start."""
-    query = Mock(status={"message": message, "isDataAvailable": available}, lastProgress={"batchId": last})
-
-    assert committed(query, [7]) == over
+def test_each_of_sparks_messages_is_known(message: str, expected: bool) -> None:
+    """A plan that is being made may be given up; one that is being written may not."""
+    assert in_progress(Mock(status={"message": message})) == expected
 
 
 def test_a_batch_is_without_summaries_only_where_it_has_no_tasks(spark: SparkSession) -> None:
