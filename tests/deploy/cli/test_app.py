@@ -144,11 +144,16 @@ def test_a_checkpoint_that_cannot_be_looked_into_is_one_line_before_spark_starts
     assert "\n" not in line
 
 
-def test_the_main_of_spark_submit_has_the_same_exit_codes(bad_job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its arguments are the job file alone."""
-    assert submit.main([str(bad_job)]) == ExitCode.BAD_JOB_FILE
-    assert submit.main([]) == ExitCode.BAD_JOB_FILE
-    assert "usage: spark-submit" in capsys.readouterr().err
+def test_spark_submit_takes_what_run_takes(bad_job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same options, and the same exit codes."""
+    bad = str(bad_job)
+
+    for arguments in ([bad], [], ["--take-over", "--set", "log=json", bad], ["--set", "x", bad]):
+        with pytest.raises(SystemExit) as ended:
+            submit.main(arguments)
+        assert ended.value.code == ExitCode.BAD_JOB_FILE
+
+    assert "Usage: spark-submit deploy/submit.py [OPTIONS]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)
