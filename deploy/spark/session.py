@@ -22,6 +22,7 @@ from deploy.spark.jvmoptions import archive_options
 from kafkaio.exitcode import ExitCode
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("teacup")
@@ -56,15 +57,7 @@ class Session:
         rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
         exactly_once  whether rows go out in transactions, so that `spark.speculation` is harmless
         """
-        from pyspark import SparkContext
-
-        had_jvm = SparkContext._gateway is not None
-        self._jvm: Popen[bytes] | None = None
-        try:
-            self.spark = _session(name, spark, rows_in_jvm, exactly_once)
-        finally:
-            if not had_jvm and SparkContext._gateway is not None:
-                self._jvm = SparkContext._gateway.proc
+        self.spark, self._gateway = _session(name, spark, rows_in_jvm, exactly_once)
 
     def warm_up(self) -> None:
         """Start one Python worker per core in the background while the query is being planned: both take seconds."""
@@ -81,23 +74,26 @@ class Session:
     def close(self, within_s: float = JVM_ENDS_WITHIN_S) -> None:
         """Stop Spark; a JVM that was started here has ended when this returns: after `within_s` it is killed."""
         self.spark.stop()
-        if self._jvm is None:
+        if self._gateway is None:
             return
         from pyspark import SparkContext
 
-        assert SparkContext._gateway is not None
-        assert self._jvm.stdin is not None
-        SparkContext._gateway.shutdown()
-        SparkContext._gateway = SparkContext._jvm = None
-        self._jvm.stdin.close()  # it ends by itself when this pipe does
+        self._gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = None  # no public call makes PySpark forget a JVM that has ended
+        jvm: Popen[bytes] = self._gateway.proc
+        assert jvm.stdin is not None
+        jvm.stdin.close()  # it ends by itself when this pipe does
         try:
-            self._jvm.wait(within_s)
+            jvm.wait(within_s)
         except TimeoutExpired:
-            self._jvm.kill()
-            self._jvm.wait()
+            jvm.kill()
+            jvm.wait()
 
 
-def _session(name: str, spark: Mapping[str, str], rows_in_jvm: bool, exactly_once: bool) -> SparkSession:
+def _session(
+    name: str, spark: Mapping[str, str], rows_in_jvm: bool, exactly_once: bool
+) -> tuple[SparkSession, JavaGateway | None]:
+    """And the connection to its JVM, if that was started here."""
     _refuse({key: str(value) for key, value in spark.items()}, exactly_once)
     submitted = _submitted()
     given = {**spark, **submitted}
@@ -109,9 +105,8 @@ def _session(name: str, spark: Mapping[str, str], rows_in_jvm: bool, exactly_onc
     properties[_JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
     _use_this_interpreter(properties)
     if not submitted and sparkconf.is_one_machine(properties["spark.master"]):
-        use_spark_home()
-    if not submitted:
-        _start_jvm(properties)
+        use_spark_home(shared=sparkconf.is_local(properties["spark.master"]))
+    gateway = None if submitted else _start_jvm(properties)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
@@ -119,19 +114,21 @@ def _session(name: str, spark: Mapping[str, str], rows_in_jvm: bool, exactly_onc
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     _refuse(dict(session.sparkContext.getConf().getAll()), exactly_once)
-    return session
+    return session, gateway
 
 
-def _start_jvm(properties: Mapping[str, str]) -> None:
-    """Unless one runs in this process already."""
+def _start_jvm(properties: Mapping[str, str]) -> JavaGateway | None:
+    """None if one runs in this process already."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    if SparkContext._gateway is None:
-        conf = SparkConf(loadDefaults=False).setAll(list(properties.items()))
-        with _environment("PYTHONSAFEPATH", "1"):  # a folder `deploy` where the job was started is not ours
-            gateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
-        SparkContext._ensure_initialized(gateway=gateway)
+    if SparkContext._gateway is not None:
+        return None
+    conf = SparkConf(loadDefaults=False).setAll(list(properties.items()))
+    with _environment("PYTHONSAFEPATH", "1"):  # a folder `deploy` where the job was started is not ours
+        gateway: JavaGateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)
+    return gateway
 
 
 @contextmanager
