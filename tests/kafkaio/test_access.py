@@ -16,40 +16,26 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from deploy.dev.broker import Broker, free_port
 from kafkaio.delivery import settling
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receiptgroup import read_receipt
 from kafkaio.errors import KafkaIOError
+from tests.support.saslbroker import sasl_broker
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, str], AdminClient]]:
     """Properties for a user with no rights at all, and an admin client with all rights."""
-    folder, port = tmp_path_factory.mktemp("guarded"), free_port()
-    broker = Broker(folder / "broker")
-    plain, controller = (folder / "broker" / "ports").read_text().split()
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    broker = Broker(
-        folder / "broker",
+    broker, user = sasl_broker(
+        tmp_path_factory.mktemp("guarded") / "broker",
+        "SASL_PLAINTEXT",
+        "secret",
         {
-            "listeners": f"PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},SAFE://127.0.0.1:{port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{plain},SAFE://127.0.0.1:{port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SAFE:SASL_PLAINTEXT",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.safe.plain.sasl.jaas.config": f'{login} user_teacup="secret";',
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
         },
     )
     with broker:
-        user = {
-            "bootstrap.servers": f"127.0.0.1:{port}",
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "teacup",
-            "sasl.password": "secret",
-        }
         yield user, AdminClient({"bootstrap.servers": broker.bootstrap})
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from deploy.dev.broker import Broker, free_port
 from deploy.spark.java import find_java
 from kafkaio import client
 from kafkaio.brokerlog import BrokerLog
@@ -21,6 +20,7 @@ from kafkaio.errors import KafkaIOError
 from kafkaio.groups import GroupOffsets
 from kafkaio.rangereader import RangeReader
 from kafkaio.writer import TopicWriter
+from tests.support.saslbroker import sasl_broker
 
 PASSWORD = "correct horse"
 STORE = "battery staple"
@@ -30,36 +30,19 @@ STORE = "battery staple"
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Properties for a broker's SASL_SSL listener, with a certificate made here."""
     folder = tmp_path_factory.mktemp("secured")
-    keys, authority, port = folder / "broker.p12", folder / "ca.pem", free_port()
+    keys, authority = folder / "broker.p12", folder / "ca.pem"
     keytool = [str(Path(find_java()).resolve().parent / "keytool"), "-alias", "broker", "-storepass", STORE]
     made = ["-genkeypair", "-keyalg", "RSA", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", "-storetype", "PKCS12"]
     for arguments in ([*made, "-validity", "2"], ["-exportcert", "-rfc", "-file", str(authority)]):
         subprocess.run([*keytool, *arguments, "-keystore", str(keys)], check=True, capture_output=True)
-    broker = Broker(folder / "broker")
-    plain, controller = (folder / "broker" / "ports").read_text().split()
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    broker = Broker(
+    broker, user = sasl_broker(
         folder / "broker",
-        {
-            "listeners": f"PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},SAFE://127.0.0.1:{port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{plain},SAFE://127.0.0.1:{port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SAFE:SASL_SSL",
-            "ssl.keystore.location": str(keys),
-            "ssl.keystore.password": STORE,
-            "ssl.keystore.type": "PKCS12",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.safe.plain.sasl.jaas.config": f'{login} user_teacup="{PASSWORD}";',
-        },
+        "SASL_SSL",
+        PASSWORD,
+        {"ssl.keystore.location": str(keys), "ssl.keystore.password": STORE, "ssl.keystore.type": "PKCS12"},
     )
     with broker:
-        yield {
-            "bootstrap.servers": f"127.0.0.1:{port}",
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(authority),
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "teacup",
-            "sasl.password": PASSWORD,
-        }
+        yield {**user, "ssl.ca.location": str(authority)}
 
 
 def test_every_client_takes_tls_and_sasl(secured: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:

@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from storage.errors import StorageError
 from storage.model import Item, Status, WriteResult
 from tests.storage.storage_process import TOKEN, client, free_port, server_process
 from tests.support.api import is_ready
+from tests.support.waiting import wait_until
 
 WRITERS = 3
 BATCH = 50
@@ -56,13 +56,6 @@ class Writer:
                 self.acknowledged += [key for key, one in zip(keys, outcomes, strict=True) if one == OK]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline_s, "it does not come"
-        time.sleep(0.005)
-
-
 def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
     """Twice on the same store, and its generation stays; what was not acknowledged may be in or not."""
     writers = [Writer(f"w{number}") for number in range(WRITERS)]
@@ -76,7 +69,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
             for thread in threads:
                 thread.start()
             goals = [len(writer.acknowledged) + 3 * BATCH for writer in writers]
-            wait_for(lambda goals=goals: all(len(w.acknowledged) >= g for w, g in zip(writers, goals, strict=True)))
+            wait_until(lambda goals=goals: all(len(w.acknowledged) >= g for w, g in zip(writers, goals, strict=True)))
             process.send_signal(signal.SIGKILL)
             for thread in threads:
                 thread.join(20)
@@ -114,7 +107,7 @@ def test_a_stop_finishes_what_is_under_way(tmp_path: Path, workers: int) -> None
         thread.start()
         assert begun.wait(20)
         process.send_signal(signal.SIGTERM)
-        wait_for(lambda: not is_ready(url))
+        wait_until(lambda: not is_ready(url))
         go_on.set()
         thread.join(20)
         code = process.wait(20)
@@ -149,7 +142,7 @@ def test_several_workers_share_a_store(tmp_path: Path) -> None:
             again = storage.read("latest", [one.key for one in items])
         process.send_signal(signal.SIGKILL)
         port = int(url.rsplit(":", 1)[1])
-        wait_for(lambda: not _listens(port))
+        wait_until(lambda: not _listens(port))
 
     assert len(workers) == 2
     assert [one.items for one in found] == [(one,) for one in items] == [one.items for one in again]

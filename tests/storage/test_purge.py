@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from storage.backends.lmdbstore import LmdbStore
@@ -11,16 +9,10 @@ from storage.backends.opening import open_backend
 from storage.errors import StorageUnavailable
 from tests.storage.dictbackend import DictBackend
 from tests.storage.storage_server import config_of, item, running_server
+from tests.support.waiting import wait_until
 
 LONG_MS = 7_200_000
 SOON = {"purge_every_s": 0.05}
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline_s, "it does not come"
-        time.sleep(0.02)
 
 
 def keys_kept(store: LmdbStore) -> int:
@@ -41,7 +33,7 @@ def test_an_idle_server_frees_what_has_expired_and_nothing_else(tmp_path: Path) 
         client.write("all", [item(b"short"), item(b"long", expires_at_ms=server.clock.now_ms + 2 * LONG_MS)])
         before = keys_kept(store)
         server.clock.now_ms += LONG_MS
-        wait_for(lambda: keys_kept(store) == 2)
+        wait_until(lambda: keys_kept(store) == 2)
         left = client.read("all", [b"short", b"long"])
 
     assert before > 3_000
@@ -62,6 +54,6 @@ def test_a_store_that_was_unreachable_is_purged_when_it_is_back(store: DictBacke
         server.client().write("latest", [item()])
         store.before = away
         server.clock.now_ms += LONG_MS
-        wait_for(lambda: store.kept() == 0)
+        wait_until(lambda: store.kept() == 0)
 
     assert fails == 0

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
 import pytest
+
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 MARK = "TEACUP_TEST_OF_LEFTOVERS"
@@ -62,13 +63,6 @@ def marked(mark: str) -> dict[int, str]:
     return found
 
 
-def until(condition, what, seconds=300):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.2)
-
-
 def interrupted(command, number, started):
     """Run the command, and send it the signal once `started` accepts its processes; all of them must end."""
     mark = uuid.uuid4().hex
@@ -81,11 +75,11 @@ def interrupted(command, number, started):
         start_new_session=True,
     )
     try:
-        until(lambda: started(marked(mark)), lambda: f"it did not start: {marked(mark)}")
+        wait_until(lambda: started(marked(mark)), lambda: f"it did not start: {marked(mark)}", 300)
         run.send_signal(number)
         run.wait(60)
 
-        until(lambda: not marked(mark), lambda: f"left behind: {marked(mark)}", seconds=60)
+        wait_until(lambda: not marked(mark), lambda: f"left behind: {marked(mark)}")
     finally:
         for pid in marked(mark):
             os.kill(pid, signal.SIGKILL)

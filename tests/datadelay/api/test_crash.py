@@ -7,8 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from datadelay.errors import DelayServerUnavailable
 from datadelay.model import PartitionReport, Submission
 from kafkaio.now import wall_ms
 from tests.support.api import ready_process
+from tests.support.waiting import wait_until
 
 TOKEN = "a-token-of-this-test-alone"
 WRITERS = 4
@@ -74,13 +74,6 @@ class Writer:
         )
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "the writers made no progress"
-        time.sleep(0.005)
-
-
 def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
     """Three times on the same file; the unanswered submission may be in or not, and can be repeated."""
     database = tmp_path / "delay.db"
@@ -93,7 +86,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
             for thread in threads:
                 thread.start()
             goals = [len(writer.acknowledged) + 20 + 7 * round_number for writer in writers]
-            wait_for(lambda goals=goals: all(len(w.acknowledged) >= g for w, g in zip(writers, goals, strict=True)))
+            wait_until(lambda goals=goals: all(len(w.acknowledged) >= g for w, g in zip(writers, goals, strict=True)))
             process.send_signal(signal.SIGKILL)
             for thread in threads:
                 thread.join(20)

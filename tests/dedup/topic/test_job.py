@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 
 import numpy as np
 import polars as pl
@@ -27,6 +26,7 @@ from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter
 from sparkio.crossing import final_in
 from tests.deploy.jobprocess import records
+from tests.support.waiting import wait_until
 
 WINDOW_MS = 600_000
 
@@ -60,14 +60,6 @@ def output_window(kafka):
         one.close()
 
 
-def until(condition):
-    """Wait for it; the test fails if that takes too long."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_results_behind_another_writers_transaction_are_waited_for(
     kafka, topic_factory, output_window, monkeypatch, caplog
 ):
@@ -85,7 +77,7 @@ def test_results_behind_another_writers_transaction_are_waited_for(
 
     monkeypatch.setattr("kafkaio.opentransaction.SAY_EVERY_S", -1.0)  # it logs at every look
     reading.start()
-    until(lambda: "waits for an open transaction in partitions [0]" in caplog.text)
+    wait_until(lambda: "waits for an open transaction in partitions [0]" in caplog.text)
     knew_nothing = len(window.seen) == 0
     other.commit_transaction(30)
     reading.join()

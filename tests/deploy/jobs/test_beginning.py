@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections import Counter
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -33,28 +34,9 @@ TAKE_OVER = (sys.executable, "-m", "deploy.cli", "run", "--take-over")
 
 
 @pytest.fixture
-def job(kafka, topic_factory, tmp_path):
-    """`job(**changes)`: a job file's content over new topics of two partitions."""
-
-    def make(**changes):
-        topics = {name: topic_factory(2, prefix=name) for name in ("left", "right", "out")}
-        return {
-            "name": topics["out"],
-            "kind": "window-join",
-            "kafka": kafka,
-            "left": {"topic": topics["left"], "disorder": "0s"},
-            "right": {"topic": topics["right"], "disorder": "0s"},
-            "join": {"before": "2s"},
-            "output": {"topic": topics["out"]},
-            "trigger": "available_now",
-            "records_per_batch": 100,
-            "checkpoint": str(tmp_path / "checkpoint"),
-            "window_folder": str(tmp_path / "windows"),
-            "spark": {"master": "local[2]"},
-            **changes,
-        }
-
-    return make
+def job(window_job):
+    """`job(**changes)`: a job file's content, with several batches."""
+    return partial(window_job, records_per_batch=100)
 
 
 def fill(kafka, job, begin, end):

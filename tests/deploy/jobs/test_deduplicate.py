@@ -27,31 +27,18 @@ START_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def job(kafka, topic_factory, tmp_path):
-    """A job file's content over new topics, with many small batches."""
+def job(window_job):
+    """`job(**output)`: a job file's content, with many small batches."""
 
     def make(**output):
-        topics = {name: topic_factory(2, prefix=name) for name in ("left", "right", "out")}
-        return {
-            "name": topics["out"],
-            "kind": "window-join",
-            "kafka": kafka,
-            "left": {"topic": topics["left"], "disorder": "0s"},
-            "right": {"topic": topics["right"], "disorder": "0s"},
-            "join": {"before": "2s"},
-            "output": {
-                "topic": topics["out"],
-                "delivery": "at-least-once",
-                "deduplicate": {"quiet": "100ms"},
-                "kafka": {"delivery.timeout.ms": 2_000},
-                **output,
-            },
-            "trigger": {"every": "0s"},
-            "records_per_batch": 300,
-            "checkpoint": str(tmp_path / "checkpoint"),
-            "window_folder": str(tmp_path / "windows"),
-            "spark": {"master": "local[2]"},
+        content = window_job(trigger={"every": "0s"}, records_per_batch=300)
+        content["output"] |= {
+            "delivery": "at-least-once",
+            "deduplicate": {"quiet": "100ms"},
+            "kafka": {"delivery.timeout.ms": 2_000},
+            **output,
         }
+        return content
 
     return make
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -19,6 +17,7 @@ from joins.errors import DelayUnreachable
 from kafkaio.errors import OffsetOutOfRange
 from kafkaio.exitcode import ExitCode
 from sparkio.crossing import crossing
+from tests.support.waiting import wait_until
 
 SPARKS = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):
   File "clientserver.py", line 644, in _call_proxy
@@ -90,21 +89,14 @@ def test_a_batch_is_in_progress_from_its_plan_to_its_commit(spark: SparkSession,
     writer = rows.writeStream.foreachBatch(note).queryName(name).option("checkpointLocation", str(tmp_path))
     query = writer.trigger(processingTime="1 hour").start()
     try:
-        waits_until(lambda: query.lastProgress is not None)
-        waits_until(lambda: not in_progress(query))
+        wait_until(lambda: query.lastProgress is not None)
+        wait_until(lambda: not in_progress(query))
         assert query.status["isDataAvailable"]
     finally:
         query.stop()
 
     assert during == [True]
     assert [path.name for path in (tmp_path / "commits").glob("[0-9]*")] == ["0"]
-
-
-def waits_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

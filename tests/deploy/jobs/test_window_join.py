@@ -24,29 +24,16 @@ START_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def job(kafka, topic_factory, tmp_path):
-    """`job(partitions=2, **changes)`: a job file's content over new topics; `topics` beside the output are made too."""
+def job(window_job, topic_factory):
+    """`job(partitions=2, **changes)`: a job file's content with every topic; left is in JSON, right is text."""
 
     def make(partitions=2, **changes):
-        topics = {
-            name: topic_factory(partitions, prefix=name)
-            for name in ("left", "right", "out", "dead_letter", "late", "unmatched", "unjoined")
+        content = window_job(partitions, join={"before": "2s", "after": "1s"})
+        content["left"]["format"], content["right"]["format"] = "json", "text"
+        content["topics"] = {
+            name: topic_factory(partitions, prefix=name) for name in ("dead_letter", "late", "unmatched", "unjoined")
         }
-        return {
-            "name": topics["out"],
-            "kind": "window-join",
-            "kafka": kafka,
-            "left": {"topic": topics["left"], "disorder": "0s", "format": "json"},
-            "right": {"topic": topics["right"], "disorder": "0s", "format": "text"},
-            "join": {"before": "2s", "after": "1s"},
-            "output": {"topic": topics["out"]},
-            "topics": {name: topics[name] for name in ("dead_letter", "late", "unmatched", "unjoined")},
-            "trigger": "available_now",
-            "checkpoint": str(tmp_path / "checkpoint"),
-            "window_folder": str(tmp_path / "windows"),
-            "spark": {"master": "local[2]"},
-            **changes,
-        }
+        return {**content, **changes}
 
     return make
 

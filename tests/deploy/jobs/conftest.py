@@ -1,0 +1,35 @@
+"""What the tests of jobs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import TopicFactory
+
+
+@pytest.fixture
+def window_job(kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """`window_job(partitions=2, **changes)`: the content of a window join's job file, over new topics."""
+
+    def make(partitions: int = 2, **changes: Any) -> dict[str, Any]:
+        topics = {name: topic_factory(partitions, prefix=name) for name in ("left", "right", "out")}
+        return {
+            "name": topics["out"],
+            "kind": "window-join",
+            "kafka": kafka,
+            "left": {"topic": topics["left"], "disorder": "0s"},
+            "right": {"topic": topics["right"], "disorder": "0s"},
+            "join": {"before": "2s"},
+            "output": {"topic": topics["out"]},
+            "trigger": "available_now",
+            "checkpoint": str(tmp_path / "checkpoint"),
+            "window_folder": str(tmp_path / "windows"),
+            "spark": {"master": "local[2]"},
+            **changes,
+        }
+
+    return make
