@@ -213,8 +213,8 @@ def translate(
     return kind(f"{doing} of {where} failed: {error.str()} ({error.name()})")
 
 
-def retried(call: Callable[[], T], kafka: Mapping[str, Any]) -> T:
-    """Call until it no longer raises `KafkaUnavailable`, with growing pauses, for at most a minute; logs a warning.
+def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: float = RETRY_TIMEOUT_S) -> T:
+    """Call until it no longer raises `KafkaUnavailable`, with growing pauses; logs a warning after three seconds.
 
     `TopicMissing` is retried for a few seconds: a topic just created, or a broker just started, may not know it yet.
     """
@@ -226,12 +226,12 @@ def retried(call: Callable[[], T], kafka: Mapping[str, Any]) -> T:
         spent_s = time.monotonic() - started
         if isinstance(error, KafkaUnavailable) and not reported and spent_s > SAY_AFTER_S:
             reported = True
-            log.warning("brokers %s: %s; tried again for up to %d s", brokers, error, RETRY_TIMEOUT_S)
+            log.warning("brokers %s: %s; tried again for up to %d s", brokers, error, give_up_after_s)
         return isinstance(error, KafkaUnavailable) or (spent_s < MISSING_GRACE_S and isinstance(error, TopicMissing))
 
     patient = tenacity.Retrying(
         retry=tenacity.retry_if_exception(worth_another_try),
-        stop=tenacity.stop_after_delay(RETRY_TIMEOUT_S),
+        stop=tenacity.stop_after_delay(give_up_after_s),
         wait=tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1),
         reraise=True,
     )

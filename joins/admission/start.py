@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from datadelay.progress import UNKNOWN, Idle
 from joins.admission.guard import check_counts
@@ -36,6 +36,18 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> 
     wanted = {p: time_ms - spec.before_ms for p, time_ms in start.smallest_ms.items()}
     right_from = _right_start(spec.right, listing.right, right, wanted, ceiling_ms)
     skipped = _never_readable(spec, listing, left, right, start, right_from, ceiling_ms)
+    first = first_admission(spec, listing, {"left": left, "right": right}, start.offsets, right_from)
+    return replace(first, skipped=skipped)
+
+
+def first_admission(
+    spec: JoinSpec,
+    listing: Listing,
+    topics: Mapping[str, TopicLog],
+    left_from: Mapping[int, int],
+    right_from: Mapping[int, int],
+) -> Admission:
+    """Nothing read, of any join; both starts by partition."""
     return Admission(
         generation=uuid.uuid4().hex,
         number=0,
@@ -43,19 +55,16 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> 
         skew_ms=spec.max_future_skew_ms,
         right_bytes=spec.max_right_bytes,
         identity=spec.identity(),
-        topics={
-            log_side: (log.topic_id(), log.partition_count()) for log_side, log in (("left", left), ("right", right))
-        },
+        topics={side: (log.topic_id(), log.partition_count()) for side, log in topics.items()},
         buckets={
             p: Bucket(
                 number=p,
-                left={p: Reading.starting_at(start.offsets[p])},
-                right={p: Reading.starting_at(right_from[p])},
+                left={p: Reading.starting_at(left_from[p])},
+                right={p: Reading.starting_at(right_from[p])} if p in right_from else {},
                 moved_ms=listing.listed_ms,
             )
             for p in sorted(listing.left)
         },
-        skipped=skipped,
     )
 
 
