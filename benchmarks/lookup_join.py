@@ -136,7 +136,7 @@ def _main() -> None:
             figures["fed_per_s"] = work.right / sum(one["seconds"] for one in batches if one["read"])
             say(f"feeder    {figures['fed_per_s']:9,.0f}/s  {fed.ended_s - fed.begun_s:.0f} s with its start")
             if parts.collect() != 0:
-                raise SystemExit("the collector failed; what it said stands above")
+                raise SystemExit("the collector failed; its output is above")
             done = job(parts, LOOKUP, "lookup-join-checkpoint")
             figures["lookup_per_s"] = done.speed.records_per_s
             counts: Counter[str] = Counter()

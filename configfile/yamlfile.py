@@ -62,7 +62,7 @@ def with_env(document: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[d
 
 def _text(text: str, where: tuple[str | int, ...], environ: Mapping[str, str], problems: Problems) -> str:
     if "${" in _VARIABLE.sub("", text):
-        problems.append((where, "has a `${` that is no variable; write ${NAME} or ${NAME:-default}"))
+        problems.append((where, "contains `${` but no variable; write ${NAME} or ${NAME:-default}"))
         return text
 
     def value_of(found: re.Match[str]) -> str:
@@ -85,7 +85,7 @@ class _StrictLoader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} stands twice", key.start_mark
+                        None, None, f"the key {key.value!r} occurs twice", key.start_mark
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)

@@ -56,7 +56,7 @@ class PartitionReport:
         if not 0 <= self.partition < 2**31:
             raise SubmissionInvalid(f"{where}: a partition's number lies in [0, 2^31)")
         if self.position is not None and not 0 <= self.position <= OFFSET_MAX:
-            raise SubmissionInvalid(f"{where}: position {self.position} is no offset; send null with a reason")
+            raise SubmissionInvalid(f"{where}: position {self.position} is not an offset; send null with a reason")
         _check_time(self.progress_ms, f"{where}: progress_ms")
         _check_reason(self.progress_ms, self.reason, f"{where}: progress_ms")
 

@@ -1,4 +1,4 @@
-"""Joins of two Kafka streams: every left record goes out exactly once, with its right record or with nothing.
+"""Joins of two Kafka streams: every left record is written exactly once, with its right record or with nothing.
 
 admission/  SyncBolt
 feed/       the feeder

@@ -8,7 +8,7 @@
       +- ClockBehind         this machine's clock must be wrong
       +- NoDeadLetterTopic   a record can be neither joined nor written, and no topic for it is named
       +- StoreUnreachable    the storage API gave no usable answer for too long
-      +- StoreChanged        another store answers than the one that was relied on
+      +- StoreChanged        the store that answers is not the one relied on
       |    +- StoreWiped     what was fed to the store is gone
       +- NoRetention         the store's namespace does not say how long items live
       +- RightRowUnreadable  an item of the store is not a right record

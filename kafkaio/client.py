@@ -62,12 +62,15 @@ _REFUSED: Mapping[str, tuple[frozenset[str], str]] = {
     ),
     "enable.auto.offset.store": (frozenset({"false"}), "positions are kept by the job"),
     "auto.offset.reset": (frozenset({"error"}), "a reset would skip records that retention has deleted, silently"),
-    "enable.partition.eof": (frozenset({"true"}), "ranges end by it"),
+    "enable.partition.eof": (frozenset({"true"}), "it marks the end of a range"),
     "enable.idempotence": (frozenset({"true"}), "without it retries lose the order of records and duplicate them"),
     "acks": (frozenset({"all", "-1"}), "records acknowledged by one broker alone are lost with it"),
     "request.required.acks": (frozenset({"all", "-1"}), "records acknowledged by one broker alone are lost with it"),
-    "delivery.report.only.error": (frozenset({"true"}), "delivery reports are counted by it"),
-    "isolation.level": (frozenset({"read_committed", "read_uncommitted"}), "Kafka knows no other"),
+    "delivery.report.only.error": (
+        frozenset({"true"}),
+        "a record without a failure report counts as acknowledged",
+    ),
+    "isolation.level": (frozenset({"read_committed", "read_uncommitted"}), "Kafka has no other"),
     "transactional.id": (frozenset(), "transactions are set up by the delivery itself"),
     "bootstrap.servers": (frozenset(), "it is empty"),
 }

@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
     UNREACHABLE = 4, "a broker or an API could not be reached for too long"
     CHECKPOINT = 5, "the checkpoint belongs to another join or lacks its newest files, or another process uses it"
     NOT_CO_PARTITIONED = 6, "the two topics do not keep a key in the same partition"
-    OUTPUT_TAKEN = 7, "a job of this name on another checkpoint writes to the output; the message says how to go on"
+    OUTPUT_TAKEN = 7, "a job of this name on another checkpoint writes to the output; the message says how to continue"
     REFUSED = 8, "a record can be neither joined nor written, and no dead-letter topic is named; the message says which"
     UNKNOWN = 9, "the delay of some topic is not known, or the answer is contradicted by the records around it"
     LOCKED = 10, "another run of the collector holds the lock; nothing was done"

@@ -272,7 +272,7 @@ class _Cursor:
     def _timed_out(self, end: int, timeout_s: float) -> KafkaUnavailable:
         last = f"; the last error: {self._trouble.str()}" if self._trouble else ""
         return KafkaUnavailable(
-            f"reading {self.topic}-{self.partition} stood at offset {self.position} for {timeout_s:g} s, before "
+            f"reading {self.topic}-{self.partition} was stuck at offset {self.position} for {timeout_s:g} s, before "
             f"its end {end}{last}"
         )
 

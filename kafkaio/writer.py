@@ -140,7 +140,7 @@ class TopicWriter:
         try:
             within(_CLOSE_WITHIN_S, self._close)
         except TimeoutError:
-            log.warning("a producer did not close within %g s, and is left alone", _CLOSE_WITHIN_S)
+            log.warning("a producer did not close within %g s, and is abandoned", _CLOSE_WITHIN_S)
 
     def _close(self) -> None:
         self._producer.purge()
@@ -149,7 +149,7 @@ class TopicWriter:
                 self._producer.flush(_CLOSE_WITHIN_S)
                 self._producer.close()  # also aborts an open transaction
         except ProducerFailed as error:
-            log.info("a producer was let go of with its transaction open: %s", error)
+            log.info("a producer was closed with its transaction open: %s", error)
 
     def _produce(self, topic: str, records: Iterable[tuple[Any, Any, int, Any, int]]) -> None:
         produce = self._producer.produce

@@ -7,6 +7,5 @@ source.py      the data source class of a reader, and the stage that it carries 
 checkpoint.py  `SparkLogs`: which batches a checkpoint has planned and committed, and where each of them ends
 crossing.py    how an error of ours crosses Spark, with the exit code of its class                (pure)
 
-Public: nothing; it has what is below jobs of `joins` and `dedup`. Nothing is imported here: whoever reads a checkpoint
-needs no Spark.
+Public: nothing. Nothing is imported here, because reading a checkpoint needs no Spark.
 """

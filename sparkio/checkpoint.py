@@ -5,8 +5,7 @@
                  source: in v1 its end, in v2 `name:end`; `-` where the source had nothing
     commits/N    exists when batch N is committed
 
-The batch planned last may be above the one committed last. An end is the JSON text
-that the source wrote.
+The batch planned last may be above the one committed last. An end is the JSON text that the source wrote.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How an error of ours crosses Spark, which hands on only the text of a traceback: as a note of the exception.
+"""How an error of ours crosses Spark, which passes on only the text of a traceback: as a note of the exception.
 
     raise DataLoss(...)   in a source or a task; its class says with which exit code it ends the command
     crossing()            at the edge adds a line to the exception's notes, which Python prints behind its message
@@ -64,7 +64,7 @@ class Failure:
         found = json.JSONDecoder().raw_decode(text)[0]  # Spark may put more text behind it
         if not (isinstance(found, list) and len(found) == 2 and isinstance(found[1], str)):
             raise ValueError(f"{text[:80]!r} is not an error of ours")
-        return cls(ExitCode(found[0]), found[1])  # type: ignore[call-arg]  # the meaning is no argument
+        return cls(ExitCode(found[0]), found[1])  # type: ignore[call-arg]  # the meaning is not an argument
 
 
 class TaskEnded(Exception):
@@ -109,7 +109,7 @@ def crossed(text: str) -> Failure | None:
         try:
             found.append(Failure.from_json(text[mark.end() :]))
         except ValueError:
-            continue  # part of a message, or cut off by Spark, which repeats it whole elsewhere
+            continue  # part of a message, or cut off by Spark, which repeats it in full elsewhere
     return min(reversed(found), key=_severity, default=None)
 
 

@@ -47,7 +47,7 @@ class DelayServeConfig(ServerKeys):
         try:
             url = make_url(database)
         except ArgumentError as error:
-            raise ValueError(f"{database!r} is no database URL: {error}") from error
+            raise ValueError(f"{database!r} is not a database URL: {error}") from error
         if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
             raise ValueError(f"{database!r} must name a SQLite file, as in sqlite:////var/lib/teacup/delay.db")
         return database

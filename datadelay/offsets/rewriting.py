@@ -58,7 +58,7 @@ def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends:
         end = ends[partition]
         if not end.start <= offset <= end.high:
             raise PositionsRefused(
-                f"offset {offset} of {topic}-{partition} is outside of the log, which holds [{end.start}, {end.high}]"
+                f"offset {offset} of {topic}-{partition} is outside the log, which holds [{end.start}, {end.high}]"
             )
     old = positions.read(topic, sorted(new)).positions
     return PositionPlan(
@@ -92,7 +92,7 @@ def undo(
         topic, target = str(document["topic"]), dict(document["target"])
         changes = [PositionChange(one["partition"], one["old"], one["new"]) for one in document["changes"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PositionsUnreadable(f"{undo_file} is no undo file: {type(error).__name__}: {error}") from error
+        raise PositionsUnreadable(f"{undo_file} is not an undo file: {type(error).__name__}: {error}") from error
     if target != positions.target():
         raise PositionsRefused(f"{undo_file} belongs to {target}, not to {positions.target()}")
     back = {one.partition: one.old for one in changes if one.old is not None}
@@ -104,7 +104,7 @@ def undo_topic(undo_file: Path) -> str:
     try:
         return str(json.loads(undo_file.read_text(encoding="utf-8"))["topic"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PositionsUnreadable(f"{undo_file} is no undo file: {type(error).__name__}: {error}") from error
+        raise PositionsUnreadable(f"{undo_file} is not an undo file: {type(error).__name__}: {error}") from error
 
 
 def _save(wanted: PositionPlan, undo_file: Path, now_ms: int) -> None:

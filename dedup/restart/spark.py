@@ -42,7 +42,7 @@ def current_attempt() -> Attempt:
     context = TaskContext.get()
     batch = None if context is None else context.getLocalProperty(_BATCH)
     if context is None or batch is None:
-        raise DedupError("this is no task of a streaming query's batch; deduplicate a streaming DataFrame")
+        raise DedupError("this task does not belong to a batch of a streaming query; deduplicate a streaming DataFrame")
     return Attempt(int(batch), context.attemptNumber())
 
 
@@ -57,7 +57,7 @@ def location_problem(checkpoint: str) -> str | None:
     try:
         fsspec.get_filesystem_class(protocol)
     except (ImportError, ValueError) as error:
-        return f"it is looked into from Python as well, by fsspec, which has no driver for it: {error}"
+        return f"Python reads it too, through fsspec, which has no driver for it: {error}"
     return None
 
 
@@ -77,7 +77,7 @@ def replay_of(checkpoint: str, since_of: Callable[[str], int | None] | None = No
         end = logs.ends(planned[-1])[0] if planned and since_of is not None else None
     except Exception as error:  # each file system raises errors of its own
         line = str(error).split("\n", 1)[0]
-        raise DedupError(f"checkpoint {checkpoint!r} cannot be looked into: {type(error).__name__}: {line}") from error
+        raise DedupError(f"checkpoint {checkpoint!r} cannot be read: {type(error).__name__}: {line}") from error
     since_ms = since_of(end) if end is not None and since_of is not None else None
     last = uncommitted_batch(planned, committed)
     return ReplayRange(last, since_ms, wall_ms(), uuid.uuid4().hex)

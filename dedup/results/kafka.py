@@ -92,8 +92,9 @@ class KafkaResults:
         shares = fair_shares(sizes, bounds.limit)
         if sum(sizes.values()) > bounds.limit:
             log.warning(
-                "%s holds %d records that may be results of a replay, of which the last %d are loaded: duplicates go "
-                "out if the batch that is run again wrote more, or others wrote so much since; raise the limit then",
+                "%s holds %d records that may be results of a replay, of which the last %d are loaded: duplicates "
+                "are written if the batch that is run again wrote more, or others have written that much since: then "
+                "raise the limit",
                 self._topic,
                 sum(sizes.values()),
                 bounds.limit,

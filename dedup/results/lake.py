@@ -67,7 +67,7 @@ class LakeResults:
         for path in sorted(new, key=self._age, reverse=True):
             if total >= bounds.limit:
                 log.warning(
-                    "%s: the last %d of %d new files are loaded: duplicates go out if the batch that is run again "
+                    "%s: the last %d of %d new files are loaded: duplicates are written if the batch that is run again "
                     "wrote more than these %d rows, or others wrote so much since; raise the limit then",
                     self._root,
                     len(chosen),
@@ -118,8 +118,8 @@ class LakeResults:
                 metadata = pq.read_metadata(file)
         except pa.ArrowInvalid as error:
             raise ResultsUnreadable(
-                f"{path} is no whole Parquet file ({error}): whoever wrote it was killed meanwhile, and nobody can "
-                "read it; delete it, and write files under another name first"
+                f"{path} is not a complete Parquet file ({error}): its writer was killed. Delete it, and "
+                "write files under another name first"
             ) from error
         schema = metadata.schema.to_arrow_schema()
         for name in filter(None, (self._id, self._time)):

@@ -99,7 +99,7 @@ def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends],
         if at[p] < one.start and start:
             raise RecordsGone(
                 f"offset {at[p]} of {ranges.topic}-{p} is to be read next, and the log begins at {one.start}: "
-                "retention was faster than the job; give a new checkpoint to go on from what is left"
+                "retention was faster than the job; give a new checkpoint to continue with what is left"
             )
         if at[p] > one.high:
             raise RecordsGone(

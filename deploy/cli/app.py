@@ -71,7 +71,7 @@ def run(
         typer.Option(
             "--take-over",
             help="let a new checkpoint of a join replace another one that has written to the output, and can then "
-            "never go on; rows from `start` on are written again",
+            "never continue; rows from `start` on are written again",
         ),
     ] = False,
     assignments: Assignments = None,
@@ -87,7 +87,8 @@ def unjoined(
         str | None,
         typer.Option(
             "--start",
-            help="where the first run begins: earliest, latest (what is not over yet) or an ISO-8601 time with a zone",
+            help="where the first run starts: earliest, latest (records that can still match) or an ISO-8601 time "
+            "with a zone",
         ),
     ] = None,
     assignments: Assignments = None,

@@ -8,7 +8,7 @@ from deploy.jobs.stopping import Stop
 
 
 def main() -> None:
-    """Of a job that is stopped before it has begun, nothing is left, and its exit code is 0."""
+    """A job that is stopped before it has begun leaves nothing behind and exits with 0."""
     if sys.argv[1:2] != ["run"]:
         from deploy.cli.app import app
 

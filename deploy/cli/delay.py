@@ -59,9 +59,7 @@ class PastEnd(StrEnum):
 @delay_app.command("collect")
 def collect_command(
     config: Annotated[Path, typer.Argument(help="collector.yaml")],
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="a line for each topic, not only for trouble")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="one line per topic, not only for failures")] = False,
 ) -> None:
     """Look at every consumer and topic once, and submit their delays; made for cron.
 
@@ -113,9 +111,9 @@ def at_command(
 
 @offsets_app.command("set")
 def set_command(
-    topic: Annotated[str | None, typer.Option("--topic", help="the topic; an undo file names it itself")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="the topic; with --undo, its file names it")] = None,
     time_text: Annotated[str | None, typer.Option("--time", help="ISO 8601 with a zone, as 2026-11-20T10:00Z")] = None,
-    undo_path: Annotated[Path | None, typer.Option("--undo", help="put back what this undo file says")] = None,
+    undo_path: Annotated[Path | None, typer.Option("--undo", help="restore the positions in this undo file")] = None,
     group: Annotated[str | None, typer.Option("--group", help="a Kafka consumer group")] = None,
     zookeeper: Annotated[str | None, typer.Option("--zookeeper", help="host:port[/chroot] of a Storm spout")] = None,
     root: Annotated[str, typer.Option("--root", help="the spout's root in ZooKeeper")] = "/",
@@ -182,7 +180,7 @@ def _wanted(
 ) -> PositionPlan:
     if undo_path is not None:
         if topic is not None or time_text is not None:
-            raise ConfigInvalid("--undo stands alone: it knows its topic and offsets; leave --topic and --time out")
+            raise ConfigInvalid("--undo takes topic and offsets from its file: leave --topic and --time out")
         log = _open_log(undo_topic(undo_path), kafka, None)
         try:
             back, left = undo(undo_path, positions, log.ends())
@@ -255,7 +253,7 @@ def _positions(
     if consumer_id is None or zookeeper is None:
         raise ConfigInvalid("--consumer-id is missing; it is the spout's id, the node below --root")
     if not root.startswith("/"):
-        raise ConfigInvalid(f"--root {root!r} is no path in ZooKeeper; it begins with /")
+        raise ConfigInvalid(f"--root {root!r} is not a path in ZooKeeper: it must begin with /")
     from datadelay.positions.zookeeper import SpoutPositions
 
     return SpoutPositions(zookeeper, root, consumer_id, topic_folders=topic_folders)
@@ -271,7 +269,7 @@ def _time_ms(text: str) -> int:
         # The standard library parses `2026-11-20T10Z` and the like; here a zone is required.
         at = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
     except ValueError as error:
-        raise ConfigInvalid(f"--time {text!r} is no time in ISO 8601, as 2026-11-20T10:00Z") from error
+        raise ConfigInvalid(f"--time {text!r} is not an ISO-8601 time; write it as 2026-11-20T10:00Z") from error
     if at.tzinfo is None:
         raise ConfigInvalid(f"--time {text!r} has no zone; append Z for UTC, or +01:00")
     return (at - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND

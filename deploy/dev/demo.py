@@ -212,10 +212,10 @@ def _deadlock() -> None:
         try:
             run = simulation.drain()
         except Stalled as stalled:
-            console.print(f"  {title}: [red]stands still[/red]: {stalled}")
+            console.print(f"  {title}: [red]stalls[/red]: {stalled}")
         else:
             console.print(
-                f"  {title}: [green]goes on[/green]: all {len(run.results)} left records have passed, "
+                f"  {title}: [green]continues[/green]: all {len(run.results)} left records have passed, "
                 f"the window held {run.largest_window} records at the most"
             )
 

@@ -67,7 +67,7 @@ def _demo(flow_s: float, pause_s: float) -> int:
     with ExitStack() as stack:
         kafka = {"bootstrap.servers": broker_at(stack)}
         sources = stack.enter_context(topics_of(kafka, name, ("impressions", "clicks")))
-        # The broker's append time of each row says when it went out.
+        # The broker's append time of each row says when it was written.
         appended = {"message.timestamp.type": "LogAppendTime"}
         topics = sources | stack.enter_context(topics_of(kafka, name, ("joined",), appended))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="teacup-demo-")))
@@ -172,13 +172,13 @@ def _course(watch: _Watch, traffic: Traffic, flow_s: float, pause_s: float) -> N
     traffic.start()
     watch.until(1, "the first clicks are joined", STARTED_WITHIN_S)
     watch.rest(flow_s)
-    console.print("no impression arrives any more, clicks do", style="bold")
+    console.print("impressions stop, clicks continue", style="bold")
     traffic.pause_right()
     watch.rest(pause_s)
     console.print("the impressions of the pause arrive, all at once", style="bold")
     traffic.resume_right()
     watch.rest(flow_s)
-    console.print("no clicks any more; what still waits goes out", style="bold")
+    console.print("no more clicks; those still waiting are joined", style="bold")
     traffic.end_clicks()
     watch.rest(2 * AFTER_MS / 1000)
     watch.until(traffic.clicks, "all clicks are joined", ENDED_WITHIN_S)
@@ -219,7 +219,7 @@ def _rows(kafka: dict[str, str], topic: str) -> pl.DataFrame:
 
 
 def _summary(verdict: DemoResult, impressions: int, stored: int, codes: dict[str, int]) -> int:
-    table = Table(title="\nwhat came out", title_justify="left", show_header=False)
+    table = Table(title="\noutput", title_justify="left", show_header=False)
     table.add_column("what")
     table.add_column("count", justify="right")
     for what, count in (
@@ -232,7 +232,7 @@ def _summary(verdict: DemoResult, impressions: int, stored: int, codes: dict[str
         ("duplicates", f"{verdict.duplicates:,}"),
         ("lost", f"{verdict.lost:,}"),
         ("wrong", f"{verdict.wrong:,}"),
-        ("kept back by the pause", f"{verdict.kept_back:,}"),
+        ("held by the pause", f"{verdict.kept_back:,}"),
         ("right paused for", f"{verdict.paused_ms / 1000:.1f} s"),
         ("left was held for", f"{verdict.held_ms / 1000:.1f} s"),
         ("from a click to its result, usually", f"{verdict.usual_ms / 1000:.1f} s"),
@@ -246,7 +246,7 @@ def _summary(verdict: DemoResult, impressions: int, stored: int, codes: dict[str
     for line in broken:
         console.print(f"BROKEN: {line}", style="bold red", highlight=False)
     if not broken:
-        console.print("every click has left once, with its impression where there is one", style="green")
+        console.print("every click was written once, with its impression where there is one", style="green")
     return 1 if broken else 0
 
 

@@ -1,7 +1,7 @@
 """Whether the demo's lookup join kept its promises, judged by its output. Pure.
 
 lost        clicks without a row           wrong   rows whose outcome, or impression, is not that of their key
-duplicates  rows beyond one per click      early   rows that went out before the impressions that they may have needed
+duplicates  rows beyond one per click      early   rows written before the impressions that they may have needed
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROWS = pl.Schema(
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """Counts, and how long left was held: from the start of the pause to the first row that it held back.
+    """Counts, and how long left was held: from the start of the pause to the first row that it held.
 
     usual_ms    from a click to its row, the median of those after the pause
     longest_ms  the same, for the click that waited longest
@@ -54,8 +54,8 @@ class DemoResult:
             f"{self.lost:,} of {self.clicks:,} clicks are lost": self.lost,
             f"{self.duplicates:,} rows are duplicates": self.duplicates,
             f"{self.wrong:,} rows are wrong": self.wrong,
-            f"{self.early:,} rows went out before their impressions could be stored": self.early,
-            "no click was kept back while right paused": not self.kept_back,
+            f"{self.early:,} rows were written before their impressions could be stored": self.early,
+            "no click was held while right paused": not self.kept_back,
         }
         return [line for line, broken in lines.items() if broken]
 

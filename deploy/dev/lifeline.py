@@ -46,7 +46,7 @@ class Lifeline:
         try:
             with self._keeper.stdout as first_line:
                 answer = first_line.readline().strip()
-        except BaseException:  # Ctrl-C: nobody will hold this object, and end the command
+        except BaseException:  # Ctrl-C: the caller never gets this object, so it could not end the command
             self._keeper.terminate()
             self._keeper.wait()
             raise

@@ -63,7 +63,7 @@ class DedupKeys(JobKeys):
     window_ms: Annotated[Duration, Field(gt=0)] = Field(
         default=as_written("10m"),
         alias="window",
-        description="how long an id is remembered, in record times of the output; within one batch an id goes out "
+        description="how long an id is remembered, in record times of the output; within one batch an id is written "
         "once, whatever its times",
     )
     limit: int = Field(

@@ -29,7 +29,7 @@ class FeedStorageKeys(StorageKeys):
 
 
 class FeederTopicsKeys(Keys):
-    """Topics for what does not go the usual way."""
+    """Topics for side outputs."""
 
     dead_letter: Topic | None = Field(
         default=None,

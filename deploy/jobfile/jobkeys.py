@@ -165,7 +165,7 @@ class TimedJobKeys(JobKeys):
     )
     on_data_loss: Literal["stop", "continue"] = Field(
         default="stop",
-        description="when records that are still needed are gone from Kafka; `continue` goes on and counts them",
+        description="when records that are still needed are gone from Kafka; `continue` counts them and carries on",
     )
 
 

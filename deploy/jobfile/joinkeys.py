@@ -67,13 +67,13 @@ class DeduplicateKeys(Keys):
         default=None,
         description="header whose value identifies a result (one of `select.headers`). It must be unique: other rows "
         "with the same value are dropped while filtering. Without it, the position of the left record is the id, with "
-        "`policy: all` those of both records. A row without a value goes out and is counted",
+        "`policy: all` those of both records. A row without a value is written and counted",
     )
     expression: Text | None = Field(
         default=None,
         description="instead of `header`: Spark SQL whose value is unique to a result, such as "
         "`concat('clicks/', left_partition, ':', left_offset)`; written as the header `teacup.id`; needs `select`; a "
-        "row without a value goes out and is counted",
+        "row without a value is written and counted",
     )
     limit: int = Field(default=5_000_000, ge=1, description="the most ids to load, newest first")
     lookback_ms: Duration = Field(
@@ -95,7 +95,7 @@ class DeduplicateKeys(Keys):
 
 
 class TopicsKeys(Keys):
-    """Topics for what does not go the usual way; without a topic it is counted but not copied."""
+    """Topics for side outputs; without a topic such records are only counted."""
 
     dead_letter: Topic | None = Field(
         default=None,
@@ -183,7 +183,8 @@ class JoinKeys(TimedJobKeys):
     max_wait_ms: Annotated[Duration, Field(gt=0)] | None = Field(
         default=None,
         alias="max_wait",
-        description="left goes out unmatched (`right_stalled`) when right makes no progress for so long; null: never",
+        description="left is written unmatched (`right_stalled`) when right makes no progress for this "
+        "long; null: never",
     )
     output: OutputKeys = Field(description="where rows go")
     topics: TopicsKeys = Field(default=TopicsKeys(), description="side outputs")

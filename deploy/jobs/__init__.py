@@ -1,7 +1,7 @@
 """Jobs, carried out: one runner for all kinds, and a module for each kind.
 
 accounts.py       what was read, joined, dropped and written must add up (pure)
-backlog.py        how much a job still has to read, and when it will be through
+backlog.py        how much a job still has to read, and when it will have caught up
 beginning.py      receipts are compared with the checkpoint, then the output is claimed
 checkpoint.py     what a join's checkpoint says before Spark starts
 dedup.py          the deduplication of a topic into another one as a kind of job

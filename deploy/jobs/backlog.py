@@ -1,4 +1,4 @@
-"""How much a job still has to read, and when it will be through: shown to people on a terminal.
+"""How much a job still has to read, and when it will have caught up: shown on a terminal.
 
 The ends of the topics are asked for in a thread of their own, so that an unreachable broker does not hold the job up.
 """
@@ -24,7 +24,7 @@ Positions = Mapping[tuple[str, int], int]
 
 
 class Pace:
-    """How fast what is left becomes less, over the last minute."""
+    """How fast the backlog shrinks, over the last minute."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
@@ -36,7 +36,7 @@ class Pace:
             self._seen.popleft()
 
     def through_in_s(self) -> float | None:
-        """None if it is not known yet, or if it does not become less."""
+        """None if it is not known yet, or if the backlog does not shrink."""
         if len(self._seen) < 2:
             return None
         (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
@@ -61,7 +61,7 @@ class Backlog:
         self._closed.set()
 
     def shown(self) -> str:
-        """What is left, in a few words; nothing if that is nothing, or not known."""
+        """What is left, in a few words; empty if nothing is left, or if it is not known."""
         if not self._left:
             return ""
         through_s = self._pace.through_in_s()
@@ -74,7 +74,7 @@ class Backlog:
                 try:
                     self._look(logs)
                 except KafkaIOError as error:
-                    log.debug("how much is left is not known: %s", error)  # the job itself reports what concerns it
+                    log.debug("the backlog is not known: %s", error)  # the job itself reports what concerns it
         finally:
             for one in logs.values():
                 one.close()

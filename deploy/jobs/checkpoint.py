@@ -76,4 +76,4 @@ class Checkpoint:
         return generation
 
     def _unreadable(self, why: str) -> CheckpointUnreadable:
-        return CheckpointUnreadable(f"checkpoint {self._location!r} cannot be looked into: {why}")
+        return CheckpointUnreadable(f"checkpoint {self._location!r} cannot be read: {why}")

@@ -115,7 +115,8 @@ def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:
         return None
     return (
         f"{counts['forgotten']:,} ids were forgotten within `window` ({job.window_ms} ms), as a partition had more "
-        f"than `limit` ({job.config.limit}): those that come again go out again; raise `limit`, or shorten `window`"
+        f"than `limit` ({job.config.limit}): if they come again, they are written again; raise `limit`, or "
+        "shorten `window`"
     )
 
 

@@ -41,7 +41,7 @@ class Output:
 
     kafka   librdkafka properties of the producer, overriding those of the join
     select  None: the JSON envelope
-    exactly_once  rows go out in transactions, and a `read_committed` reader sees each once; else at least once
+    exactly_once  rows are written in transactions, and a `read_committed` reader sees each once; else at least once
     deduplicate   with at least once: what a replay repeats is dropped; None: it is written again
     """
 

@@ -1,6 +1,6 @@
 """Run a job until it is done, or asked to stop: one loop for all kinds of jobs.
 
-    checkpoint  locked, and looked into
+    checkpoint  locked, and read
     prepare     what must hold before Spark starts; a job that must not run ends here
     rows        the streaming DataFrame, which carries a batch out and gives one summary per task
     report      the summaries of a batch, put together; raises if one is missing, and the batch is not committed
@@ -48,7 +48,7 @@ class Kind(ABC):
     """What a kind of job gives to the runner. Every call may raise; an error of ours ends the job with its exit code.
 
     rows_in_jvm   whether rows pass through the JVM, and not only summaries
-    exactly_once  whether rows go out in transactions
+    exactly_once  whether rows are written in transactions
     """
 
     rows_in_jvm = False
@@ -147,7 +147,7 @@ def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
             positions.commit_when_idle()
             if asked and not in_progress(query):
                 query.stop()
-            asked = stop.asked  # acted on a poll later: what was planned before is in progress by then
+            asked = stop.asked  # acted on one poll later: a batch planned before the signal is in progress by then
     finally:
         stop.at_once(None)
         backlog.close()
@@ -174,7 +174,7 @@ class CommittedPositions:
         self._seen = end
 
     def commit(self) -> None:
-        """Commit the newest end, unless it is; if that fails, the next call tries again."""
+        """Commit the newest end, unless that was done; if it fails, the next call tries again."""
         end = self._end()
         if not end or end == self._committed:
             return
@@ -191,8 +191,8 @@ class CommittedPositions:
         return self._kind.positions(end) if end else {}
 
     def _end(self) -> Mapping[str, Any]:
-        """Where the newest committed batch ends. (The number of a batch does not tell: while nothing is read, Spark
-        reports the number that the next batch will have.)"""
+        """Where the newest committed batch ends. (Batch numbers do not tell: while nothing is read, Spark reports
+        the number of the next batch.)"""
         ends = [one["sources"][0]["endOffset"] for one in self._query.recentProgress]
         offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
         return offsets[-1] if offsets else {}

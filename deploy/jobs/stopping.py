@@ -4,9 +4,9 @@
                      0. While Spark starts there is no batch: the job ends as soon as Spark has started
     second signal    stops at once: the batch in progress runs again at the next start
 
-A terminal, `timeout` and service managers signal a process and its group, so that one wish arrives several times: what
-comes within a second of the first signal is the same wish. Standard library only, so that handlers are in place before
-anything slow is imported.
+A terminal, `timeout` and service managers signal a process and its group, so that one request arrives several times:
+signals within a second of the first count as the same request. Standard library only, so that handlers are in place
+before anything slow is imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from types import FrameType, TracebackType
 
 log = logging.getLogger("teacup")
 
-SAME_WISH_S = 1.0
+SAME_REQUEST_S = 1.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -70,7 +70,7 @@ class Stop:
             self._asked_at = now_s
             self.file.touch()
             _say("%s: finishes the batch and stops", signal.Signals(number).name)
-        elif now_s - self._asked_at > SAME_WISH_S:
+        elif now_s - self._asked_at > SAME_REQUEST_S:
             _say("stops at once; the batch in progress runs again at the next start")
             if self._at_once is None:
                 raise KeyboardInterrupt

@@ -31,7 +31,7 @@ def load(checkpoint: str) -> Verdicts | None:
     try:
         return Verdicts.from_json(json.loads(files.cat_file(path)))
     except (ValueError, KeyError, TypeError) as error:
-        raise SpecChanged(f"{path} is no state of verdicts ({type(error).__name__}: {error}): {REMEDY}") from error
+        raise SpecChanged(f"{path} is not a state of verdicts ({type(error).__name__}: {error}): {REMEDY}") from error
 
 
 def save(checkpoint: str, state: Verdicts) -> None:

@@ -79,15 +79,15 @@ def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         elif key in ("master", "spark.master"):
             yield from _master_problems(key, value)
     if "master" in given and "spark.master" in given:
-        yield "spark.master", "stands beside `master`; give one of them"
+        yield "spark.master", "is given as well as `master`; give one of them"
 
 
 def speculation_problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is refused if rows do not go out in transactions."""
+    """What is refused if rows are not written in transactions."""
     if given.get("spark.speculation", "false").lower() != "false":
         yield (
             "spark.speculation",
-            "only false is allowed without transactions: a task would run twice at once, and its rows go out twice; "
+            "only false is allowed without transactions: a task would run twice at once, and write its rows twice; "
             "with `delivery: exactly-once` it may be true",
         )
 

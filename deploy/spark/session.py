@@ -55,7 +55,7 @@ class Session:
         """For the job `name`; `spark` holds `master` and any `spark.*`. Raises `SessionRefused`.
 
         rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
-        exactly_once  whether rows go out in transactions, so that `spark.speculation` is harmless
+        exactly_once  whether rows are written in transactions, so that `spark.speculation` is harmless
         """
         self.spark, self._gateway = _session(name, spark, rows_in_jvm, exactly_once)
 
@@ -67,7 +67,7 @@ class Session:
             try:
                 self.spark.range(0, workers, 1, workers).mapInArrow(lambda batches: batches, "id bigint").collect()
             except Exception as error:  # noqa: BLE001 - nothing depends on it, and the first batch would report it
-                log.debug("workers were not started ahead: %s", error)
+                log.debug("workers were not started in advance: %s", error)
 
         threading.Thread(target=run, name="warm-up", daemon=True).start()
 

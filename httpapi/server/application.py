@@ -54,7 +54,7 @@ def operations(
 
     @router.get("/readyz", response_class=PlainTextResponse, responses=answers(503))
     async def readyz() -> str:
-        """Whether what it stands on answers as well."""
+        """Whether its database or store answers as well."""
         await ready()
         return "ok\n"
 

@@ -12,7 +12,7 @@ status  type                       raised by
 422     /problems/invalid          a value is not allowed; `errors` points at it
 429     /problems/too-many         beyond the rate limit; `Retry-After` says how long to wait
 500     /problems/defect           a defect of the server; its log has the trace
-503     /problems/unavailable      what the server stands on does not answer
+503     /problems/unavailable      the database or the store does not answer
 
 A server passes to `install` the status of each of its own errors, and the type where it differs from this table. What
 its routes may answer is described by `RouteProblems`; 413, 429 and 500 may come from any.

@@ -1,4 +1,4 @@
-"""SyncBolt: how far each batch may read, so that left goes in step with right.
+"""SyncBolt: how far each batch may read, so that left advances in step with right.
 
 admission.py    how far a batch may read: a hint
 bounds.py       what earlier batches saw in a partition, in a few numbers (pure)

@@ -41,7 +41,7 @@ RENEW_EVERY_MS = 24 * 3_600_000  # even without records to read: Kafka keeps the
 
 @dataclass(slots=True)
 class Watch:
-    """Since when right has stood still, as seen by one process: `max_wait` counts from there.
+    """Since when right has made no progress, as seen by one process: `max_wait` counts from there.
 
     A frontier that follows the clock over an idle topic moves at each look, although it leads to no admission. Time
     before the process started to look does not count.

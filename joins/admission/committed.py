@@ -46,7 +46,7 @@ def state_after(spec: JoinSpec, admission: Admission, folders: Iterable[Path | N
         raise DataLoss(
             f"where batch {admission.number} ended is not known: its facts are in none of the folders "
             f"{[str(folder or own_folder()) for folder in folders]}, and retention has deleted the records that they "
-            f"could be found from again ({error}). Put the folder back, or {REMEDY}"
+            f"could be derived from ({error}). Put the folder back, or {REMEDY}"
         ) from error
     return admission.after({**known, **found}, spec)
 

@@ -118,5 +118,5 @@ def _refuse_loss(spec: JoinSpec, side: str, partition: int, low: int, position: 
     )
     raise DataLoss(
         f"retention has deleted records of {side} partition {topic}-{partition} below offset {ends.start}: {what}. "
-        f"Lengthen retention and {REMEDY}, or go on with what is left, counted (`on_data_loss: continue`)"
+        f"Lengthen retention and {REMEDY}, or continue with what is left, counted (`on_data_loss: continue`)"
     )

@@ -5,10 +5,10 @@
     idle hold         it is read to its end, and by `idle: hold` its next records are waited for
     clock             it is read to its end, and its progress follows the clock: soon left may go
     data delay        the feeder has stored right only up to a time            (lookup join)
-    delay unknown     up to which time right is stored is not known, or is not true any more
+    delay unknown     up to which time right is stored is not known, or no longer true
 
-A bucket waits for its slowest right partition. Each cause but the clock is worth a line for people once it has lasted
-longer than it usually does.
+A bucket waits for its slowest right partition. Each cause but the clock is logged once it has lasted longer than it
+usually does.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class AdmissionReader(StreamReader):
             found = replace(found, admission=replace(found.admission, generation=self._generation))
         # What `on_data_loss: continue` skips is counted in the checkpoint, and reported when it grows.
         if found.admission.skipped != (start["skipped"] if start else {}):
-            log.warning("%s goes on without offsets that retention deleted: %s", self._name, found.admission.skipped)
+            log.warning("%s continues without offsets that retention deleted: %s", self._name, found.admission.skipped)
         self.admitted(found)
         return found.admission.to_json()
 

@@ -5,7 +5,7 @@ first record at or above that. The smallest left time is that of the first block
 is wrong, right is at worst read from further back. If left has so few records that all of them may be wrong, the clock
 counts as well, as it does for records still to come; without the clock, right starts at the start of its log.
 
-If retention has already deleted such right records, left records near the start would go out `unmatched` although their
+If retention has already deleted such right records, left records near the start would be `unmatched` although their
 right record existed. This is refused, with the number of left records affected, unless `on_data_loss: continue` is set.
 Here a block's typical time counts, because a single wrong record must not stop a join.
 """
@@ -148,6 +148,6 @@ def _never_readable(
     raise DataLoss(
         f"retention of right topic {right.topic!r} does not reach back to the left records at the start: partitions "
         f"{sorted(short)} begin at {first}, and about {affected} left records "
-        "may have had right records before that. Start later (`start: TIME`), or accept that these go out unmatched "
+        "may have had right records before that. Start later (`start: TIME`), or accept that these are unmatched "
         "(`on_data_loss: continue`)"
     )

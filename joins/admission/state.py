@@ -73,7 +73,7 @@ class Bucket:
     oldest_ms      the smallest time in the window before the batch; None: the window is empty
     moved_ms       the wall clock when the frontier last advanced
     outside_ms     lookup join: every right record below it is stored; None: the batch itself reads right
-    give_up_ms     left records below it go out, with or without right: right stalled for `max_wait`
+    give_up_ms     left records below it are written, with or without right: right stalled for `max_wait`
     """
 
     number: int

@@ -126,8 +126,8 @@ class Fed:
     def from_json(cls, data: Mapping[str, Any]) -> Fed:
         if data.get("format") != FORMAT or "store_generation" not in data:
             raise SpecChanged(
-                f"no checkpoint of a feeder in format {FORMAT} (format {data.get('format')!r}): go on with the "
-                f"version that wrote it, or {REMEDY}"
+                f"this is not a feeder's checkpoint in format {FORMAT} (it has {data.get('format')!r}): continue with "
+                f"the version that wrote it, or {REMEDY}"
             )
         rows = [row for bucket in data["buckets"] for row in bucket["right"]]
         return cls(
@@ -184,7 +184,7 @@ class Fed:
                     raise DataLoss(
                         f"retention has deleted records of right partition {spec.right.topic}-{p} below offset "
                         f"{end.start}: {end.start - position} offsets from {position} on were never read. Lengthen "
-                        f"retention and {REMEDY}, or go on with what is left, counted (`on_data_loss: continue`)"
+                        f"retention and {REMEDY}, or continue with what is left, counted (`on_data_loss: continue`)"
                     )
                 skipped += end.start - position
                 position = end.start

@@ -78,7 +78,7 @@ def from_items(keys: pl.Series, version: pl.Series, tag: pl.Series, value: pl.Se
     if (tag_lengths != _TAG.itemsize).any():
         raise RightRowUnreadable(
             f"an item has a tag of {int(tag_lengths[tag_lengths != _TAG.itemsize][0])} bytes, and {_TAG.itemsize} are "
-            "expected: something else than a feeder has written to this namespace. Give the feeder one of its own"
+            "expected: something other than a feeder has written to this namespace. Give the feeder one of its own"
         )
     tags = tag_bytes[tag_starts[0] : tag_starts[0] + count * _TAG.itemsize].view(_TAG) if count else np.empty(0, _TAG)
     data, starts, lengths = _flat(value)
@@ -204,14 +204,14 @@ def _check_format(data: Bytes, starts: Ints, lengths: Ints) -> None:
     if len(unknown):
         raise RightRowUnreadable(
             f"{len(unknown)} items of the store have the format {int(unknown[0])}, and {FORMAT} is the one that this "
-            "version reads: a newer feeder has written them, or something else than a feeder. Use the same version "
+            "version reads: a newer feeder has written them, or something other than a feeder. Use the same version "
             "for feeder and join, and a namespace of their own"
         )
 
 
 def _torn() -> RightRowUnreadable:
     return RightRowUnreadable(
-        "an item of the store is shorter than it says, or no right record at all: something else than a feeder has "
+        "an item of the store is shorter than it says, or not a right record at all: something other than a feeder has "
         "written to this namespace. Give the feeder one of its own"
     )
 

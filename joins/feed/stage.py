@@ -249,8 +249,8 @@ class FeedStore:
     def _away(self, error: Exception) -> StoreUnreachable:
         at = self._spec.storage
         return StoreUnreachable(
-            f"namespace {at.namespace!r} of {at.url} took nothing more for {at.unreachable_for_s:g} s "
-            f"({error}); start the storage API, then the feeder goes on from its checkpoint"
+            f"namespace {at.namespace!r} of {at.url} accepted nothing for {at.unreachable_for_s:g} s "
+            f"({error}); start the storage API: the feeder then continues from its checkpoint"
         )
 
 

@@ -33,7 +33,7 @@ def lookup_join(spark: SparkSession, spec: LookupSpec, *, control: JoinControl |
     """The join as a streaming DataFrame: the columns of `joins.window_join`, one row per result.
 
     outcome is matched, unmatched (reason no_candidate, null_key, right_stalled or no_longer_stored) or dead_letter.
-    Every left record leaves with exactly one outcome, once every right record that it may match is known to be stored.
+    Every left record gets exactly one outcome, once every right record that it may match is known to be stored.
     Give the query a checkpoint location of its own.
     """
     from joins.flavour import tickets

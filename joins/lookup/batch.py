@@ -33,7 +33,7 @@ from kafkaio.times import EARLIEST_MS, iso
 RECORDS_AT_ONCE = 40_000
 BYTES_AT_ONCE = 32 << 20
 AHEAD = 1
-"""How many look-ups are in flight while rows go out."""
+"""How many look-ups are in flight while rows are written."""
 
 ReadLeft = Callable[[int, int, int], Generator[pa.RecordBatch, None, None]]
 """(partition, start, end) -> the readable records of the range, in the schema of `kafkaio.rangereader`."""
@@ -92,7 +92,7 @@ class LookupBatch:
         self.summary.held_by = f"{self.spec.delay.consumer} in {self.spec.right.topic}"
 
     def rows(self) -> Iterator[pl.DataFrame]:
-        """The rows that go out, in the schema of `records.ROW`; left's in the order of its partition."""
+        """The rows to write, in the schema of `records.ROW`; left's in the order of its partition."""
         reader = BatchReader(self.spec, self.ticket, lambda _, p, start, end: self.read(p, start, end), self.give_back)
         stalled_from_ms = reader.limit.stalled_from_ms
         under_way: deque[_Part] = deque()
@@ -225,8 +225,8 @@ def _too_late(spec: LookupSpec, left: pl.DataFrame, retained_from_ms: int) -> st
         f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, look for right records "
         f"from {iso(first - spec.before_ms)} on, but namespace {spec.storage.namespace!r} keeps them only from "
         f"{iso(retained_from_ms)} on: their right records may be gone. Feed a namespace of another name with a longer "
-        "`retention_ms` from as far back, and start a new checkpoint; or start later (`start: TIME`); or let them "
-        "go out unmatched (`on_expired: unmatched`, reason no_longer_stored)"
+        "`retention_ms` from as far back, and start a new checkpoint; or start later (`start: TIME`); or have "
+        "them written unmatched (`on_expired: unmatched`, reason no_longer_stored)"
     )
 
 
@@ -236,5 +236,5 @@ def _only_latest(spec: LookupSpec, left: pl.DataFrame) -> str:
         f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, have keys of which "
         f"namespace {spec.storage.namespace!r} holds a right record later than they may match: it keeps the latest "
         "only (`keep: latest`), and the one that they look for may have been replaced. Feed a namespace with `keep: "
-        "all`; or let them go out unmatched (`on_expired: unmatched`, reason no_longer_stored)"
+        "all`; or have them written unmatched (`on_expired: unmatched`, reason no_longer_stored)"
     )

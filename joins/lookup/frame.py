@@ -102,7 +102,7 @@ def _wait(spec: LookupSpec, until_ms: int, at_most_s: float | None) -> str:
         waited_s = time.monotonic() - began_s
         line = f"{spec.name} waits until right is stored beyond {iso(until_ms)}: {reason} (for {waited_s:.0f} s now)"
         if at_most_s is not None and waited_s > at_most_s:
-            raise DelayUnreachable(f"{line}; it was to wait {at_most_s:g} s at most")
+            raise DelayUnreachable(f"{line}; the limit was {at_most_s:g} s")
         if time.monotonic() - said_s > SAY_EVERY_S:
             said_s = time.monotonic()
             log.warning("%s", line)

@@ -46,7 +46,7 @@ def judge(delay: Delay, store_generation: str, pinned: Mapping[str, object], acc
     fed = delay.store_generation
     if fed is not None and fed != store_generation and fed not in accepted:
         return Verdict(
-            waits_for=f"consumer {who} feeds a store of generation {fed}, here answers {store_generation}: "
+            waits_for=f"consumer {who} feeds a store of generation {fed}, but the store here has {store_generation}: "
             "correct the address of one of them, or let the feeder start over with this store",
             shut=True,
         )

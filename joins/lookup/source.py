@@ -172,7 +172,7 @@ class LookupReader(AdmissionReader):
             held = _unknown(verdict.waits_for, now_ms)
             if verdict.shut:
                 return held
-            self.say_why(held)  # it begins all the same, with nothing admitted: `max_wait` counts from now on
+            self.say_why(held)  # it starts anyway, with nothing admitted: `max_wait` counts from now on
         found = admit_by_frontier(spec, begun, listing, left, verdict.frontier_ms, self.watch(now_ms))
         planned = found if isinstance(found, Planned) else Planned.nothing(begun)
         return inside_the_clock(planned, {"left": left})

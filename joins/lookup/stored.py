@@ -60,7 +60,7 @@ class RightStore:
                         raise
                     raise StoreUnreachable(
                         f"{where} was unreachable for {waited_s:.0f} s ({error}); start the storage API, then this "
-                        "job goes on from its checkpoint"
+                        "job continues from its checkpoint"
                     ) from error
                 log.warning(
                     "%s waits for %s: %s (for %.0f s now; the batch fails after %.0f s)",
@@ -81,7 +81,7 @@ class RightStore:
         namespace = self._client.namespace(self._spec.storage.namespace)
         if generations and namespace.generation not in generations:
             raise StoreChanged(
-                f"namespace {namespace.name!r} is of generation {namespace.generation} now, the checkpoint counts on "
+                f"namespace {namespace.name!r} has generation {namespace.generation} now, the checkpoint relies on "
                 f"{' or '.join(sorted(generations))}: the store was wiped or replaced. Bring the old one back, or "
                 "fill the new one and start a new checkpoint at a time (`start: TIME`)"
             )

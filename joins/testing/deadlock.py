@@ -2,7 +2,7 @@
 
 Expiry then knows only the left records that have *passed*. When right is far older than the next left record, right
 must be read until it reaches that time; but none of it expires, because no left record may pass before. The window
-fills, and the join stands still for ever. With the reports, the time of the next left record is known before it
+fills, and the join stalls for ever. With the reports, the time of the next left record is known before it
 passes, and right records that it cannot match are not kept.
 """
 

@@ -58,7 +58,7 @@ def join(history: History, spec: JoinSpec) -> list[Result]:
 
 
 def possible(left: Event, history: History, spec: JoinSpec) -> set[Position | None]:
-    """What a left record with a wrong time may go out with: nothing, or any of its pairs.
+    """What a left record with a wrong time may be joined with: nothing, or any of its pairs.
 
     That includes pairs with a right record that was from the future at its append: its time may have come since.
     """

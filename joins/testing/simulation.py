@@ -91,7 +91,7 @@ class MemoryStore:
 
 @dataclass(slots=True)
 class Run:
-    """What went out, in order.
+    """The output, in order.
 
     results      rows of left records; unjoined: right positions; dead, late: (side, partition, offset)
     frontiers    after each batch, by bucket: (frontier, expiry)
@@ -235,7 +235,7 @@ class Simulation:
         return list(self._carry_out(self.state)) if self.state.number else []
 
     def drain(self, rounds: int = 2_000) -> Run:
-        """Go on until everything is read and the window is empty. Raises Stalled if that never happens."""
+        """Continue until everything is read and the window is empty. Raises Stalled if that never happens."""
         for _ in range(rounds):
             if not self.admit():
                 was = self.clock.now_ms

@@ -203,7 +203,7 @@ def begin(spec: JoinSpec, seen: Seen, right: TopicLog, output: TopicLog, begin_m
 
 
 def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int) -> Verdicts:
-    """The state with the next slice under way, at most `most` offsets per partition; with none if nothing is over.
+    """The state with the next slice under way, at most `most` offsets per partition; with none if it is empty.
 
     Raises `SpecChanged` for another checkpoint of the join, `DataLoss` if records that are needed are gone.
     """
@@ -247,7 +247,7 @@ def _unread(state: Verdicts, seen: Seen) -> list[tuple[int, int]]:
 
 
 def _newest_before(snapshots: tuple[Snapshot, ...], positions: Mapping[int, int]) -> Snapshot:
-    """There always is one: the first snapshot lies before every position there ever was."""
+    """There is always one: the first snapshot precedes every position."""
     return next(one for one in reversed(snapshots) if one.lies_before(positions))
 
 
@@ -283,8 +283,8 @@ def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen) -> Verdicts:
             if spec.on_data_loss == "stop":
                 raise DataLoss(
                     f"retention has deleted records of right partition {spec.right.topic}-{p} below offset "
-                    f"{ends.start}: those from {at} on have no verdict. Lengthen retention, or run this more often; go "
-                    "on with what is left, counted (`on_data_loss: continue`)"
+                    f"{ends.start}: those from {at} on have no verdict. Lengthen retention, or run this more often; or "
+                    "continue with what is left, counted (`on_data_loss: continue`)"
                 )
             positions[p], skipped = ends.start, skipped + ends.start - at
     numbers = {p: state.numbers.get(p, 0) for p in positions}

@@ -2,7 +2,7 @@
 
 batch.py    one batch of one bucket
 bolt.py     a worker's part (pure)
-match.py    which right records a left record goes out with
+match.py    which right records a left record is joined with
 restore.py  bring a worker's window to its state before a batch (pure)
 slices.py   a slice (pure)
 stage.py    the Spark edge of the window
@@ -47,8 +47,8 @@ def window_join(
 
     windows     the folder on each machine where slices are kept; None: a folder of the user's in the temporary folder
 
-    Every left record leaves with exactly one outcome. Give the query a checkpoint location of its own: it holds the
-    positions and the spec. The caller writes the rows out, with the guarantees of the Spark sink that is used.
+    Every left record gets exactly one outcome. Give the query a checkpoint location of its own: it holds the
+    positions and the spec. The caller writes the rows, with the guarantees of the Spark sink that is used.
     """
     from joins.admission.control import JoinControl
     from joins.flavour import tickets

@@ -82,7 +82,7 @@ class BucketSummary:
                 self.reasons[reason] = self.reasons.get(reason, 0) + records
 
     def saw(self, taken: Intake, partition: int, newest: Newest) -> None:
-        """Count the records that go out in this batch."""
+        """Count the records written in this batch."""
         side, times = taken.side, taken.records["time"].to_numpy()
         lags_ms, newest_ms = lags_of(times, newest.get((side, partition)))
         if newest_ms is not None:
@@ -206,7 +206,7 @@ class BatchJoin:
 
     slice   what the batch added to the window, before any of it expired
     joined  by left partition, the live right records (offsets by partition) that its range was joined with
-    facts   available once all rows have gone out
+    facts   available once all rows were taken
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class BatchJoin:
         self.facts = BucketFacts()
 
     def rows(self) -> Iterator[pl.DataFrame]:
-        """The rows that go out, in the schema of `records.ROW`; left's in the order of its partition."""
+        """The rows to write, in the schema of `records.ROW`; left's in the order of its partition."""
         for rows in self._join():
             if len(rows):
                 self.summary.count(rows)

@@ -1,4 +1,4 @@
-"""Which right records a left record goes out with: the policies, over the groups of candidates in slices. Pure numpy.
+"""Which right records a left record is joined with: the policies, over the groups of candidates in slices. Pure numpy.
 
 A group holds the candidates of one key in order of (time, partition, offset), so every policy is a search for a time in
 it. With t the left time, and [t - before, t + after] the interval:
@@ -30,7 +30,7 @@ PAIRS_AT_ONCE = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Picks:
-    """Pairs of left rows and the slice and row of their right record, in the order in which they go out.
+    """Pairs of left rows and the slice and row of their right record, in the order in which they are written.
 
     `slice_of` is `NONE` where a left row has no right record; every left row is in at least one pair.
     """

@@ -157,7 +157,7 @@ class FileStore:
             temporary.replace(self.folder / name)
         except OSError as error:
             log.warning(
-                "the window's folder %s cannot be written to (%s): the join goes on from memory, and reads the log "
+                "the window's folder %s cannot be written to (%s): the join continues from memory, and reads the log "
                 "again where a worker is new; make room there, or name another `window_folder`",
                 self.folder,
                 error,

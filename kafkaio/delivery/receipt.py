@@ -87,7 +87,7 @@ class Receipt:
             return cls(**data)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ReceiptRefused(
-                f"the offset metadata {text[:200]!r} is no receipt that this version can read ({error}): another "
+                f"the offset metadata {text[:200]!r} is not a receipt that this version can read ({error}): another "
                 "program commits to the job's receipt group, or another version of this one did"
             ) from error
 
@@ -124,7 +124,7 @@ def standing(receipt: Receipt | None, batch: Batch, who: str) -> Standing:
                 "the output is not known. Kafka forgets a group's offsets `offsets.retention.minutes` after its last "
                 "commit; or the group was deleted; or the output topic was recreated; or this checkpoint wrote at "
                 "least once until now, or to another output topic. Start a new checkpoint at a time (`start: TIME`), "
-                "or go on with `delivery: at-least-once`, which leaves no receipts: for good"
+                "or change to `delivery: at-least-once` for good: it leaves no receipts"
             )
         return NOTHING_IN
     if receipt.generation != batch.generation:

@@ -53,7 +53,7 @@ class StorageServeConfig(ServerKeys):
     workers: PositiveInt = Field(default=1, description="processes that share the socket and the store")
 
     max_items: PositiveInt = Field(default=10_000, description="items or keys in one request")
-    max_body_bytes: PositiveInt = Field(default=32 << 20, description="of a body, also when it is unfolded")
+    max_body_bytes: PositiveInt = Field(default=32 << 20, description="of a body, also after decompression")
     max_answer_bytes: PositiveInt = Field(
         default=64 << 20, description="of values in one answer; the keys beyond are `retryable`"
     )
@@ -71,7 +71,7 @@ class StorageServeConfig(ServerKeys):
         names = [one.name for one in self.namespaces]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"namespaces: names must differ, {twice} stand more than once")
+            raise ValueError(f"namespaces: names must differ, {twice} occur more than once")
         return self
 
     @property

@@ -293,7 +293,7 @@ class AerospikeStore:
             raise StorageUnavailable(f"{self._where}: {results[0].reason}")
 
 
-_LOST = WriteResult(Status.RETRYABLE, "others write the same key all the time")
+_LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key")
 
 
 def check_namespace(where: str, settings: Mapping[str, str]) -> None:

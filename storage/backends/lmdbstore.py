@@ -168,7 +168,7 @@ class LmdbStore:
         try:
             self._env.sync(True)
         except lmdb.Error as error:
-            raise StorageUnavailable(f"the store in {self._folder} cannot be brought to the disk: {error}") from error
+            raise StorageUnavailable(f"the store in {self._folder} cannot be written to the disk: {error}") from error
         finally:
             self._env.close()
         if self._unsynced is not None:

@@ -40,7 +40,7 @@ class Unsynced:
             _sync_folder(self._marks)
 
     def settle_killed(self, sync: Callable[[], None]) -> None:
-        """Wait for the disk (`sync`) on behalf of processes that were killed."""
+        """Sync on behalf of processes that were killed."""
         with self._alone():
             dead = [mark for mark in _marks(self._marks.parent) if mark != self._mark and not _is_locked(mark)]
             if dead:

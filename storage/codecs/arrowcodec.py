@@ -133,7 +133,7 @@ def written(batch: pa.RecordBatch | pa.Table) -> bytes:
 def read(body: bytes, schema: pa.Schema, optional: Sequence[str] = ()) -> pa.Table:
     """The table of a stream, with columns of the types in `schema`. Raises `RequestMalformed`, `RequestInvalid`."""
     if not body.endswith(_END):
-        raise RequestMalformed("the Arrow stream does not end: half a body, or no Arrow IPC stream at all")
+        raise RequestMalformed("the Arrow stream does not end: it is cut off, or not an Arrow IPC stream at all")
     try:
         with pa.ipc.open_stream(body) as reader:
             _check_columns(reader.schema, schema, optional)
@@ -141,11 +141,11 @@ def read(body: bytes, schema: pa.Schema, optional: Sequence[str] = ()) -> pa.Tab
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError, struct.error) as error:
-        raise RequestMalformed(f"the body is no Arrow IPC stream: {error}") from error
+        raise RequestMalformed(f"the body is not an Arrow IPC stream: {error}") from error
     columns = {}
     for name in table.column_names:
         if table[name].null_count and name != "reason":
-            raise RequestInvalid(f"column {name} has {table[name].null_count} nulls, none are allowed")
+            raise RequestInvalid(f"column {name} has {table[name].null_count} nulls; none are allowed")
         columns[name] = _cast(table[name], schema.field(name))
     return pa.table(columns)
 
@@ -187,7 +187,7 @@ def _statuses(table: pa.Table) -> list[Status]:
     try:
         return [_STATUS_OF[one] for one in table["status"].to_pylist()]
     except KeyError as error:
-        raise RequestInvalid(f"column status: {error} is no status, expected one of {list(_STATUS_OF)}") from error
+        raise RequestInvalid(f"column status: {error} is not a status; expected one of {list(_STATUS_OF)}") from error
 
 
 def _answers(results: Sequence[WriteResult] | Sequence[ReadResult]) -> list[pa.Array]:

@@ -24,5 +24,5 @@ def decompress(body: bytes, encoding: str, most_bytes: int) -> bytes:
     except (pa.ArrowException, OSError) as error:
         raise RequestMalformed(f"the body is not encoded as {encoding}: {error}") from error
     if len(plain) > most_bytes:
-        raise RequestTooLarge(f"the body unfolds to more than {most_bytes} bytes (max_body_bytes): split the request")
+        raise RequestTooLarge(f"the body decompresses to over {most_bytes} bytes (max_body_bytes): split the request")
     return plain

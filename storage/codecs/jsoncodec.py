@@ -45,7 +45,7 @@ class ValueBody(SentBody):
     """One item, without its key."""
 
     version: Version
-    tag: Base64 = Field(default=b"", description="tells items of one key and version apart")
+    tag: Base64 = Field(default=b"", description="distinguishes items of one key and version")
     value: Base64
     expires_at_ms: ExpiresAt
 

@@ -41,14 +41,14 @@ def test_every_missing_variable_is_named_with_its_key(tmp_path: Path) -> None:
     message = str(raised.value)
     assert "kafka.sasl.password: the environment has no PASSWORD" in message
     assert "list.0: the environment has no HOST" in message
-    assert "list.1: has a `${` that is no variable" in message
+    assert "list.1: contains `${` but no variable" in message
 
 
 def test_a_key_that_is_given_twice_is_refused(tmp_path: Path) -> None:
     """YAML would silently take the second."""
     path = _file(tmp_path, "a: 1\nb: 2\na: 3\n")
 
-    with pytest.raises(SettingsInvalid, match=r"line 3, column 1: not YAML: the key 'a' stands twice"):
+    with pytest.raises(SettingsInvalid, match=r"line 3, column 1: not YAML: the key 'a' occurs twice"):
         _settings(path, {})
 
 

@@ -252,7 +252,7 @@ def test_a_topic_that_does_not_exist_is_named(kafka: dict[str, str]) -> None:
 
 def test_an_unreachable_broker_is_reported_in_time() -> None:
     """The message gives the position and the last error."""
-    with pytest.raises(KafkaUnavailable, match=r"any-0 stood at offset 3 for 1 s.*the last error"):
+    with pytest.raises(KafkaUnavailable, match=r"any-0 was stuck at offset 3 for 1 s.*the last error"):
         read(RangeReader("any", {"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1), 3, 4)
 
 

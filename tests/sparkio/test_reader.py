@@ -84,8 +84,10 @@ def test_time_counts_from_the_last_success() -> None:
     """Two short outages are not a long one."""
     began = time.monotonic()
     waits = iter([True, False])
-    away = KafkaUnavailable("no broker")
-    reader = Planning([away, None, away, {"at": 2}], ReaderControl(unreachable_for_s=0.1), lambda: next(waits))
+    unreachable = KafkaUnavailable("no broker")
+    reader = Planning(
+        [unreachable, None, unreachable, {"at": 2}], ReaderControl(unreachable_for_s=0.1), lambda: next(waits)
+    )
     reader.plan = slowly(reader.plan, 0.08)  # type: ignore[method-assign]
 
     assert look(reader) == {"at": 2}

@@ -29,7 +29,7 @@ SCOPES = {
 
 @dataclass
 class RunningServer(RunningApi):
-    """Also what it stands on, and clients that are closed with it."""
+    """Also its back end, and clients that are closed with it."""
 
     config: StorageServeConfig
     backend: Backend

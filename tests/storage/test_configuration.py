@@ -42,7 +42,7 @@ def test_every_setting_is_documented() -> None:
     ("changes", "message"),
     [
         ({"namespaces": []}, "namespaces"),
-        ({"namespaces": [{"name": "a"}, {"name": "a"}]}, r"\['a'\] stand more than once"),
+        ({"namespaces": [{"name": "a"}, {"name": "a"}]}, r"\['a'\] occur more than once"),
         ({"namespaces": [{"name": "a/b"}]}, "'a/b' is not allowed"),
         ({"namespaces": [{"name": "a", "bound": 2}]}, "bound 2 needs `keep: all`"),
         ({"namespaces": [{"name": "a", "keep": "some"}]}, "latest"),

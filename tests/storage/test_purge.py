@@ -44,7 +44,7 @@ def test_a_store_that_was_unreachable_is_purged_when_it_is_back(store: DictBacke
     """The server says so and goes on."""
     fails = 2
 
-    def away(operation: str) -> None:
+    def unreachable(operation: str) -> None:
         nonlocal fails
         if operation == "purge" and fails:
             fails -= 1
@@ -52,7 +52,7 @@ def test_a_store_that_was_unreachable_is_purged_when_it_is_back(store: DictBacke
 
     with running_server(store, **SOON) as server:
         server.client().write("latest", [item()])
-        store.before = away
+        store.before = unreachable
         server.clock.now_ms += LONG_MS
         wait_until(lambda: store.kept() == 0)
 

@@ -181,7 +181,7 @@ def test_an_answer_comes_as_it_is_asked_for(server: RunningServer) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 def test_bodies_may_be_compressed_in_both_directions(server: RunningServer, encoding: str) -> None:
-    """A body that unfolds beyond the limit is refused."""
+    """A body that decompresses beyond the limit is refused."""
     items = [item(bytes([n]), value=bytes(900)) for n in range(100)]
     body = compress(ArrowCodec().encode_items(items), encoding)
 

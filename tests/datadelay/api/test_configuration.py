@@ -72,11 +72,11 @@ def test_loads_yaml_with_the_environment(tmp_path: Path) -> None:
         (f"database: {DATABASE}\nprot: 1", r"prot: unknown key; did you mean port\? allowed: "),
         ("database: postgresql://x/y", "must name a SQLite file"),
         ("database: 'sqlite://'", "must name a SQLite file"),
-        ("database: what", "is no database URL"),
+        ("database: what", "is not a database URL"),
         (f"database: {DATABASE}\nstale_after_intervals: 0.5", "stale_after_intervals"),
         ("[1]", "expected a mapping"),
         ("a: [", "not YAML"),
-        (f"database: {DATABASE}\nport: 1\nport: 2", "the key 'port' stands twice"),
+        (f"database: {DATABASE}\nport: 1\nport: 2", "the key 'port' occurs twice"),
         ("database: ${DELAY_UNSET}", "the environment has no DELAY_UNSET"),
     ],
 )

@@ -257,7 +257,7 @@ def test_refuses_submissions_that_contradict_themselves(
     [
         ((-1, 0, 0, None), "partition -1"),
         ((0, -1, 0, None), "position -1"),
-        ((0, 2**63, 0, None), "is no offset"),
+        ((0, 2**63, 0, None), "is not an offset"),
         ((0, 0, None, None), "without a reason"),
         ((0, 0, 5, "why"), "drop one"),
         ((0, 0, UNKNOWN, None), "not a time"),

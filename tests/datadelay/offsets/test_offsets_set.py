@@ -68,7 +68,7 @@ def test_at_prints_each_partitions_offset_with_its_neighbours(
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("yesterday", "no time in ISO 8601"), ("2026-11-20T10:00", "has no zone; append Z")]
+    ("text", "message"), [("yesterday", "not an ISO-8601 time"), ("2026-11-20T10:00", "has no zone; append Z")]
 )
 def test_a_time_must_be_whole(teacup: Teacup, topic: str, text: str, message: str) -> None:
     """A time without a zone would mean another time on another machine."""
@@ -181,11 +181,11 @@ def test_an_undo_file_of_another_consumer_is_refused(teacup: Teacup, kafka: dict
     [
         (("--topic", "t", "--time", f"{BASE}Z"), "give either --group, or --zookeeper"),
         (("--topic", "t", "--group", "g"), "--topic and --time are missing"),
-        (("--undo", "u", "--topic", "t", "--group", "g"), "--undo stands alone"),
+        (("--undo", "u", "--topic", "t", "--group", "g"), "--undo takes topic and offsets from its file"),
         (("--topic", "t", "--time", f"{BASE}Z", "--zookeeper", "z:1"), "--consumer-id is missing"),
         (
             ("--topic", "t", "--time", f"{BASE}Z", "--zookeeper", "z:1", "--root", "x", "--consumer-id", "f"),
-            "--root 'x' is no path in ZooKeeper",
+            "--root 'x' is not a path in ZooKeeper",
         ),
     ],
 )

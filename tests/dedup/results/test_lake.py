@@ -99,5 +99,5 @@ def test_a_torn_file_and_a_missing_column_are_named(tmp_path):
         ids_of(LakeResults(str(tmp_path), "event"), LoadLimits(None, 100))
     (tmp_path / "torn.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:40])
 
-    with pytest.raises(ResultsUnreadable, match=r"torn.parquet is no whole Parquet file"):
+    with pytest.raises(ResultsUnreadable, match=r"torn.parquet is not a complete Parquet file"):
         ids_of(LakeResults(str(tmp_path), "id"), LoadLimits(None, 100))

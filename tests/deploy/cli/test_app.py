@@ -138,9 +138,7 @@ def test_a_checkpoint_that_cannot_be_looked_into_is_one_line_before_spark_starts
 
     assert result.exit_code == ExitCode.FAILED
     (line,) = (record.getMessage() for record in caplog.records if record.name == "teacup")
-    assert line.startswith(
-        "DedupError: checkpoint 'ftp://localhost:1/state' cannot be looked into: ConnectionRefusedError"
-    )
+    assert line.startswith("DedupError: checkpoint 'ftp://localhost:1/state' cannot be read: ConnectionRefusedError")
     assert "\n" not in line
 
 

@@ -120,7 +120,7 @@ def test_what_is_right_breaks_no_promise():
         (rows({"offset": 1, "outcome": "unmatched", "right_key": None}), 3, "1 rows are wrong"),
         (rows({"offset": 1, "right_key": "ad-2"}), 3, "1 rows are wrong"),
         (rows({"offset": 2, "outcome": "matched", "right_key": "ad-none-1"}), 3, "1 rows are wrong"),
-        (rows({"offset": 1, "appended_ms": 15_000}), 3, "1 rows went out before their impressions could be stored"),
+        (rows({"offset": 1, "appended_ms": 15_000}), 3, "1 rows were written before their impressions could be stored"),
         (rows({"offset": 1, "time": 9_000, "appended_ms": 9_500}), 3, "no click was kept back"),
     ],
     ids=["lost", "duplicate", "false unmatched", "another's", "false match", "early", "pause not seen"],

@@ -93,7 +93,7 @@ def test_the_kind_may_be_given_too(tmp_path: Path) -> None:
         ("=x", "--set =x: write it as key=value"),
         ("left..topic=x", "--set left..topic=x: write it as key=value"),
         ("left={topic: a", "--set left: not YAML: "),
-        ("left={topic: a, topic: b}", "--set left: not YAML: the key 'topic' stands twice"),
+        ("left={topic: a, topic: b}", "--set left: not YAML: the key 'topic' occurs twice"),
     ],
 )
 def test_a_fault_is_reported_as_in_the_file(assignment: str, problem: str) -> None:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from deploy.jobs.stopping import SAME_WISH_S, Stop
+from deploy.jobs.stopping import SAME_REQUEST_S, Stop
 
 
 def send(number: int) -> None:
@@ -40,7 +40,7 @@ def test_a_second_signal_later_stops_at_once() -> None:
     now_s, calls = [0.0], []
     with Stop(lambda: now_s[0]) as stop:
         send(signal.SIGTERM)
-        now_s[0] = 2 * SAME_WISH_S
+        now_s[0] = 2 * SAME_REQUEST_S
         stop.at_once(lambda: calls.append(1))
         send(signal.SIGTERM)
         time.sleep(0.1)

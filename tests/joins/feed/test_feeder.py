@@ -149,11 +149,11 @@ def test_dead_letters_that_their_topic_refuses_as_they_are(
     (summary,) = run(spark, spec, tmp_path / "c")
 
     assert (summary["stored"], summary["dead"]) == (1, {"future_time": 2, "no_time": 1})
-    told = {one["key"]: (one["value"], one["headers"]) for one in records(spec.kafka, dead)}
-    assert told[b"ahead"][0] == b"v"
-    assert told[b"ahead"][1]["teacup.time"] == str(ahead_ms)
-    assert told[b"none"][1]["teacup.reason"] == "no_time"
-    assert (told[b"large"][0], told[b"large"][1]["teacup.omitted"]) == (None, "value")
+    copies = {one["key"]: (one["value"], one["headers"]) for one in records(spec.kafka, dead)}
+    assert copies[b"ahead"][0] == b"v"
+    assert copies[b"ahead"][1]["teacup.time"] == str(ahead_ms)
+    assert copies[b"none"][1]["teacup.reason"] == "no_time"
+    assert (copies[b"large"][0], copies[b"large"][1]["teacup.omitted"]) == (None, "value")
 
 
 def test_a_clock_behind_the_records_holds_the_feeder(

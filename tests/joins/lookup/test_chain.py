@@ -119,7 +119,7 @@ def test_a_wiped_store_holds_new_joins_too_until_the_feeder_has_fed_it_again(wor
         chain.collect()
         after, logged = chain.look(caplog)
         assert after == {}
-        assert f"feeds a store of generation {known}, here answers {chain.generation()}" in logged
+        assert f"feeds a store of generation {known}, but the store here has {chain.generation()}" in logged
         with pytest.raises(StoreWiped, match="feed again with a new checkpoint"):
             feeding.feed()
         chain.join = replace(chain.join, accepted_generations=(chain.generation(),))

@@ -125,7 +125,7 @@ def test_without_the_delay_api_or_its_collector_left_holds_and_goes_on_by_itself
     with world.storage_running(), running(spec) as run:
         world.feed(right[:150])
         world.publish("stored", start + 5_000)
-        run.until(asked_more(delay_proxy, 4), "it asks an API that is away")
+        run.until(asked_more(delay_proxy, 4), "it asks an unreachable API")
         assert not run.rows
 
         delay_proxy.faults = []
@@ -133,7 +133,7 @@ def test_without_the_delay_api_or_its_collector_left_holds_and_goes_on_by_itself
         delay_proxy.faults = [closed] * 1_000
         world.feed(right)
         world.publish("stored", start + 9_000)
-        run.until(asked_more(delay_proxy, 4), "it asks an API that is away again")
+        run.until(asked_more(delay_proxy, 4), "it asks an unreachable API again")
         world.delays.clock.now_ms = wall_ms() + HOURS_MS
         delay_proxy.faults = []
         run.until(asked_more(delay_proxy, 4), "it asks for a delay that is stale")

@@ -99,20 +99,20 @@ def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, l
     assert look(spec, {})[1].endswith("the broker does not answer")
     world.publish("stored", wall_ms() - 1_000)
     backend.before = unavailable
-    after, told = look(spec, {})
+    after, said = look(spec, {})
     assert after == {}
-    assert "the storage API does not answer: " in told
+    assert "the storage API does not answer: " in said
     backend.before = lambda operation: None
-    after, told = look(without_delays, {})
+    after, said = look(without_delays, {})
     assert after == {}
-    assert f"the Data Delay API does not answer: GET {dead}" in told
+    assert f"the Data Delay API does not answer: GET {dead}" in said
     world.delays.clock.now_ms = wall_ms() + 60 * MINUTE_MS
     assert "is stale since 20" in look(spec, {})[1]
 
     world.publish("stored", wall_ms() - 1_000)
-    after, told = look(spec, {})
+    after, said = look(spec, {})
     assert left_read(after) == 1
-    assert told == ""
+    assert said == ""
 
 
 def test_a_feeder_that_stands_still_is_reported_if_left_waits_for_it(world, spec, look, monkeypatch):
@@ -121,11 +121,11 @@ def test_a_feeder_that_stands_still_is_reported_if_left_waits_for_it(world, spec
     world.publish("stored", wall_ms() - 5 * MINUTE_MS)
 
     begun, _ = look(spec, {})
-    after, told = look(spec, begun)
+    after, said = look(spec, begun)
 
     assert after == begun
-    assert "1 left records in partitions [0] wait for right; 'feeder' has stored 'stored' only up to 20" in told
-    assert "does the feeder run?" in told
+    assert "1 left records in partitions [0] wait for right; 'feeder' has stored 'stored' only up to 20" in said
+    assert "does the feeder run?" in said
 
 
 def test_other_generations_hold_wholly_and_say_the_remedy(world, spec, look, backend):
@@ -136,21 +136,21 @@ def test_other_generations_hold_wholly_and_say_the_remedy(world, spec, look, bac
     put_left(spec, [Put(0, b"k", wall_ms() - MINUTE_MS)])
 
     world.publish("stored", wall_ms() - 1_000, generation="feeder-2")
-    after, told = look(spec, begun)
+    after, said = look(spec, begun)
     assert after == begun
-    assert "has generation feeder-2, this checkpoint began with feeder-1" in told
+    assert "has generation feeder-2, this checkpoint began with feeder-1" in said
     world.publish("stored", wall_ms() - 900)
     backend.wipe()
     backend.raise_retained_from(Namespace("right"), 0)
-    after, told = look(spec, begun)
+    after, said = look(spec, begun)
     assert after == begun
-    assert "the store has generation " in told
-    assert "Start a new checkpoint at a time (`start: TIME`), or" in told
-    assert "`accept_generations`" in told
+    assert "the store has generation " in said
+    assert "Start a new checkpoint at a time (`start: TIME`), or" in said
+    assert "`accept_generations`" in said
 
 
 @pytest.mark.parametrize(
-    ("storage", "delay", "error", "told"),
+    ("storage", "delay", "error", "said"),
     [
         ({"token": "wrong"}, {}, CallRefused, r"storage API refuses 'test'.* 401 .*correct `storage`"),
         ({"token": "reads-all"}, {}, CallRefused, r"storage API refuses 'test'.* 403 "),
@@ -166,7 +166,7 @@ def test_other_generations_hold_wholly_and_say_the_remedy(world, spec, look, bac
     ],
 )
 def test_what_waiting_does_not_help_against_ends_the_join_at_once(
-    world, spec, server, look, storage, delay, error, told
+    world, spec, server, look, storage, delay, error, said
 ):
     """Tokens, namespaces: the message names what to correct."""
     world.publish("stored", wall_ms() - 1_000)
@@ -174,7 +174,7 @@ def test_what_waiting_does_not_help_against_ends_the_join_at_once(
         storage = {"token": server.secrets.get(storage["token"], storage["token"])}
     wrong = replace(spec, storage=replace(spec.storage, **storage), delay=replace(spec.delay, **delay))
 
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=said):
         look(wrong, {})
 
 
