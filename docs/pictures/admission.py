@@ -71,7 +71,7 @@ def _legend(canvas: Canvas, y: float) -> None:
     rows = [
         (RIGHT, False, "right record in the window"),
         (RIGHT, True, "right record not read yet"),
-        (FADED, False, "expired, or gone out in an earlier batch"),
+        (FADED, False, "expired, or joined in an earlier batch"),
     ]
     for number, (tone, hollow, words) in enumerate(rows):
         x = 40 + number * 300

@@ -14,13 +14,14 @@ def deadlock() -> Canvas:
     canvas = Canvas(
         "The deadlock, and the report that resolves it",
         "Left has jumped far ahead of right. Without reports only left records that have passed expire right ones: the "
-        "window fills, right cannot be read on, left waits for right. With the report of left's progress right records "
-        "that nothing can match any more expire at once, right reaches left's time, and left goes.",
+        "window fills, right cannot be read further, left waits for right. With the report of left's progress right "
+        "records that nothing can match any more expire at once, right reaches left's time, and left is joined.",
         1000,
         520,
     )
     _panel(canvas, 92, "Without reports: expiry by the left records that have passed", read=34, expiry=0)
-    _reasons(canvas, 92, BAD, ("The window is full:", "right is not read on"), ("Left waits:", "right is far behind"))
+    full, waits = ("The window is full:", "right is not read further"), ("Left waits:", "right is far behind")
+    _reasons(canvas, 92, BAD, full, waits)
     canvas.arrow((712, 172), (712, 212), tone=BAD)
     canvas.arrow((940, 212), (940, 172), tone=BAD)
     canvas.text(826, 196, "so nothing expires", tone=BAD, at="middle")
@@ -31,7 +32,7 @@ def deadlock() -> Canvas:
         326,
         GOOD,
         ("Older right expires at once:", "the window stays small"),
-        ("Right reaches left's time:", "left goes"),
+        ("Right reaches left's time:", "left is joined"),
     )
     canvas.arrow((826, 406), (826, 446), tone=GOOD)
     return canvas
@@ -60,9 +61,9 @@ def _panel(canvas: Canvas, y: float, name: str, read: float, expiry: float) -> N
     if reported:
         canvas.text(_x(expiry) - 12, right - 24, "expired when read: nothing to come matches", tone=FADED, at="end")
         canvas.text(_x(expiry) - 2, right - 24, "window", tone=RIGHT)
-        canvas.line((_x(NEXT[0]), left - 8), (_x(NEXT[0]), left - 32), tone=LEFT, dashed=True)
-        canvas.arrow((_x(NEXT[0]), left - 32), (_x(expiry), left - 32), tone=LEFT, dashed=True)
-        canvas.arrow((_x(expiry), left - 32), (_x(expiry), right + 16), tone=LEFT, dashed=True)
+        across = left - 32
+        points = ((_x(NEXT[0]), left - 8), (_x(NEXT[0]), across), (_x(expiry), across), (_x(expiry), right + 16))
+        canvas.arrow(*points, tone=LEFT, dashed=True)
         canvas.text(_x(expiry) - 10, left - 27, "report: next left record − before", tone=LEFT, at="end")
         canvas.text(_x(NEXT[1]), left + 26, "joined", tone=LEFT, at="middle")
     else:
