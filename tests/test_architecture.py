@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "dedup": {"kafkaio", "sparkio"},
     "deploy": {"kafkaio", "configfile", "sparkio", "httpapi", "datadelay", "storage", "joins", "dedup"},
 }
-"""kafkaio <- settings <- httpapi <- datadelay, storage <- joins <- deploy; kafkaio <- sparkio <- dedup <- deploy."""
+"""kafkaio <- configfile <- httpapi <- datadelay, storage <- joins <- deploy; kafkaio <- sparkio <- dedup <- deploy."""
 
 PURE_LIBRARIES = {"numpy", "pyarrow", "polars", "pydantic", "pydantic_core"}
 ALSO = {
