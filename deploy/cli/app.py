@@ -128,7 +128,8 @@ def broker(
     port: Annotated[int | None, typer.Option("--port", help="default: a free one")] = None,
 ) -> None:
     """Start a single-node Kafka for development, print its address, stop it on Ctrl-C."""
-    from deploy.dev.broker import BrokerFailed, run_broker
+    from deploy.dev.broker import BrokerFailed
+    from deploy.dev.brokercommand import run_broker
     from deploy.dev.brokerjars import JarsNotFetched
     from deploy.spark.java import MissingTool
 

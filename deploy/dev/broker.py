@@ -10,15 +10,11 @@ ours (`deploy.dev.lifeline`).
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import random
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,42 +24,16 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from deploy.dev.brokerjars import LOG_CONFIG, JarsNotFetched, fetch_jars
+from deploy.dev.brokerjars import LOG_CONFIG, fetch_jars
+from deploy.dev.brokersettings import server_settings
 from deploy.dev.lifeline import Lifeline
-from deploy.spark.java import MissingTool, find_java
+from deploy.dev.ports import HOST, free_port, is_free
+from deploy.spark.java import find_java
 
 START_DEADLINE_S = 90.0
 STOP_GRACE_S = 30.0
 _CLUSTER_ID = "teacupDevelopmentKafka"  # 22 characters of base64: what Kafka accepts as a UUID
-_HOST = "127.0.0.1"
 _MEMORY = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
-
-# One node holds every replica; the rest shortens a developer's waits.
-_DEFAULTS: Mapping[str, str] = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FORWARDED:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "auto.create.topics.enable": "false",
-    "offsets.topic.num.partitions": "4",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.num.partitions": "4",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "share.coordinator.state.topic.num.partitions": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "group.initial.rebalance.delay.ms": "100",
-    "broker.heartbeat.interval.ms": "500",
-    "broker.session.timeout.ms": "3000",  # a killed broker cannot come back before that
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-    "log.cleaner.backoff.ms": "500",
-    "log.cleaner.dedupe.buffer.size": "16777216",
-    "log.initial.task.delay.ms": "1000",
-    "log.retention.ms": "-1",  # event times of tests and demos lie in the past; a topic may set its own
-    "log.retention.check.interval.ms": "10000",
-}
 
 
 class BrokerFailed(Exception):
@@ -100,7 +70,7 @@ class Broker:
     @property
     def bootstrap(self) -> str:
         """The value for `bootstrap.servers`."""
-        return f"{_HOST}:{self.port}"
+        return f"{HOST}:{self.port}"
 
     @property
     def pid(self) -> int | None:
@@ -190,34 +160,22 @@ class Broker:
             if wanted not in (None, port):
                 raise BrokerFailed(f"the broker in {self.folder} has port {port}, not {wanted}; take a new folder")
             return port, controller
-        if wanted is not None and not _is_free(wanted):
+        if wanted is not None and not is_free(wanted):
             raise BrokerFailed(f"port {wanted} is not free")
         ports = (wanted or free_port(), free_port())
         kept.write_text(f"{ports[0]} {ports[1]}\n")
         return ports
 
     def _write_properties(self) -> Path:
-        listeners, advertised = self._listeners()
-        settings = {
-            **_DEFAULTS,
-            "listeners": _comma(listeners),
-            "advertised.listeners": _comma(advertised),
-            "controller.quorum.voters": f"1@{_HOST}:{self._controller_port}",
-            "log.dirs": str(self.folder / "data"),
-            **self._properties,
-        }
+        settings = server_settings(
+            self.folder / "data",
+            self.port,
+            self._controller_port,
+            None if self._forwarded_from is None else (self.forwarded_port, self._forwarded_from),
+        )
         path = self.folder / "server.properties"
-        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        path.write_text("".join(f"{key}={value}\n" for key, value in {**settings, **self._properties}.items()))
         return path
-
-    def _listeners(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Name -> port: where it listens, and what clients connect to."""
-        listeners = {"PLAINTEXT": self.port, "CONTROLLER": self._controller_port}
-        advertised = {"PLAINTEXT": self.port}
-        if self._forwarded_from is not None:
-            listeners["FORWARDED"] = self.forwarded_port
-            advertised["FORWARDED"] = self._forwarded_from
-        return listeners, advertised
 
     def _java_options(self, jars: Path) -> list[str]:
         return [
@@ -257,82 +215,19 @@ class Broker:
     def _listens(self) -> bool:
         with socket.socket() as probe:
             probe.settimeout(1.0)
-            return probe.connect_ex((_HOST, self.port)) == 0
+            return probe.connect_ex((HOST, self.port)) == 0
 
     def _check_alive(self, deadline: float) -> None:
         code = self._process.exit_code() if self._process else None
         if code is not None:
-            raise BrokerFailed(f"the broker ended with code {code} while starting; {self._tail()}")
+            raise BrokerFailed(f"the broker ended with code {code} while starting; {self.tail()}")
         if time.monotonic() > deadline:
-            raise BrokerFailed(f"the broker did not answer on {self.bootstrap} in time; {self._tail()}")
+            raise BrokerFailed(f"the broker did not answer on {self.bootstrap} in time; {self.tail()}")
 
-    def _tail(self) -> str:
+    def tail(self) -> str:
+        """The end of its log, for an error message."""
         lines: list[str] = []
         for path in (self.folder / "broker.out", self.log_file):
             if path.exists():
                 lines += path.read_text(errors="replace").splitlines()[-20:]
         return f"the end of {self.log_file}:\n" + "\n".join(lines)
-
-
-def _comma(listeners: Mapping[str, int]) -> str:
-    return ",".join(f"{name}://{_HOST}:{port}" for name, port in listeners.items())
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except OSError:
-            return False
-    return True
-
-
-def free_port() -> int:
-    """A free port below those of outgoing connections, which could take it while a broker restarts."""
-    while not _is_free(port := random.randrange(15_000, 32_000)):
-        pass
-    return port
-
-
-def run_broker(folder: Path | None, port: int | None) -> None:
-    """Run a broker in the foreground: print its address, stop on Ctrl-C or SIGTERM.
-
-    Raises `BrokerFailed` if the broker ends by itself.
-    """
-    asked_to_stop = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: asked_to_stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        with Broker(folder, port=port) as broker:
-            sys.stdout.write(f"Kafka on {broker.bootstrap}, folder {broker.folder}; Ctrl-C stops it\n")
-            sys.stdout.flush()
-            while not asked_to_stop.wait(0.2):
-                if broker.pid is None:
-                    raise BrokerFailed(f"the broker ended by itself; {broker._tail()}")
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m deploy.dev.broker", description=run_broker.__doc__)
-    parser.add_argument("--fetch", action="store_true", help="only fetch the jars through Maven")
-    parser.add_argument("--folder", type=Path, help="where its log is kept (default: a temporary folder)")
-    parser.add_argument("--port", type=int, help="default: a free one")
-    asked = parser.parse_args()
-    try:
-        if asked.fetch:
-            find_java()
-            sys.stdout.write(f"{fetch_jars()}\n")
-        else:
-            run_broker(asked.folder, asked.port)
-    except (BrokerFailed, MissingTool, JarsNotFetched) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

@@ -27,8 +27,8 @@ import requests
 import yaml
 
 from datadelay.collector.run import collect
-from deploy.dev.broker import free_port
 from deploy.dev.lifeline import Lifeline
+from deploy.dev.ports import free_port
 
 STORAGE, DELAY, FEEDER, LOOKUP = "storage", "delay", "feeder", "lookup"
 _TOKENS = {STORAGE: "TEACUP_STORAGE_WRITE_TOKEN", DELAY: "TEACUP_DELAY_WRITE_TOKEN"}
