@@ -108,7 +108,6 @@ def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     with closing(
         Session(kind.name, kind.common.spark, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:
-        stop.catch()
         session.warm_up()
         if stop.asked:
             return ExitCode.DONE

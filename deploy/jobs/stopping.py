@@ -44,14 +44,8 @@ class Stop:
 
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():  # only there can handlers be set
-            self._before = {number: signal.getsignal(number) for number in SIGNALS}
-            self.catch()
+            self._before = {number: signal.signal(number, self._signalled) for number in SIGNALS}
         return self
-
-    def catch(self) -> None:
-        """Catch the signals again, after somebody else may have taken them: a new Spark context does."""
-        for number in self._before:
-            signal.signal(number, self._signalled)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

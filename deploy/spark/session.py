@@ -10,11 +10,12 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from deploy.spark import conf as sparkconf
 from deploy.spark.home import use_spark_home
@@ -24,6 +25,8 @@ from kafkaio.exitcode import ExitCode
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
 
 log = logging.getLogger("teacup")
 
@@ -57,7 +60,7 @@ class Session:
         rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
         exactly_once  whether rows are written in transactions, so that `spark.speculation` is harmless
         """
-        self.spark, self._gateway = _session(name, spark, rows_in_jvm, exactly_once)
+        self.spark, self._gateway = _in_thread(lambda: _session(name, spark, rows_in_jvm, exactly_once))
 
     def warm_up(self) -> None:
         """Start one Python worker per core in the background while the query is being planned: both take seconds."""
@@ -88,6 +91,20 @@ class Session:
         except TimeoutExpired:
             jvm.kill()
             jvm.wait()
+
+
+def _in_thread(start: Callable[[], T]) -> T:
+    """A context that is created in the main thread takes SIGINT from the job, and stops it with a traceback."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(start())
+        except BaseException as error:  # noqa: BLE001 - it is raised in the waiting thread
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="spark-start", daemon=True).start()
+    return outcome.result()
 
 
 def _session(

@@ -50,18 +50,6 @@ def test_a_second_signal_later_stops_at_once() -> None:
             send(signal.SIGINT)
 
 
-def test_handlers_that_somebody_else_has_replaced_are_set_again() -> None:
-    """As a new Spark context does with that of SIGINT."""
-    before = signal.getsignal(signal.SIGINT)
-    with Stop() as stop:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        stop.catch()
-        send(signal.SIGINT)
-        assert stop.asked
-
-    assert signal.getsignal(signal.SIGINT) == before
-
-
 def test_handlers_are_put_back() -> None:
     """A program that runs a job goes on after it."""
     before = signal.getsignal(signal.SIGTERM)

@@ -98,6 +98,24 @@ def test_workers_are_this_interpreter_and_the_log_is_quiet() -> None:
     assert [line for line in done.stderr.splitlines() if "incubator modules" not in line] == []
 
 
+_SIGNALS = """
+import signal
+from deploy.spark.session import Session
+def ours(*_): pass
+signal.signal(signal.SIGINT, ours)
+session = Session("probe", {"master": "local[1]"})
+print(signal.getsignal(signal.SIGINT) is ours)
+session.close()
+"""
+
+
+def test_a_new_session_leaves_signals_to_the_job() -> None:
+    """PySpark would end the job with a traceback; between its handler and ours being set again was a gap."""
+    done = subprocess.run([sys.executable, "-c", _SIGNALS], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "True\n"
+
+
 _TOO_LATE = """
 from pyspark.sql import SparkSession
 from deploy.spark.session import Session, SessionRefused
