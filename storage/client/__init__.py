@@ -1,6 +1,7 @@
 """The client of the storage API, for programs.
 
-storageclient.py   the calls: items as plain data, or whole columns; splits them, and settles what is not settled yet
+storageclient.py   the calls: items as plain data, or whole columns
+portions.py        one call in portions: requests of bounded size, repeated until every item is settled
 coding.py          media type and compression of bodies
 keyvalue.py        bytes by key, the last put wins, on a namespace
 """

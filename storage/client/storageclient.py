@@ -14,7 +14,7 @@ Requests beyond `items_per_request` or `bytes_per_request` are split. What is re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -28,10 +28,11 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from httpapi.client.apiclient import ApiClient
-from httpapi.client.patience import Again, Patience
+from httpapi.client.patience import Patience
 from httpapi.client.refusals import ApiErrors
 from httpapi.client.transport import Reply, Transport
 from storage.client.coding import Coding
+from storage.client.portions import Portions, Result, joined
 from storage.codecs.arrowcodec import ArrowCodec, found_columns, keys_stream, outcomes_table, written
 from storage.codecs.codec import Codec
 from storage.codecs.jsoncodec import JsonCodec, parsed
@@ -39,7 +40,6 @@ from storage.errors import (
     AccessDenied,
     AnswerNotUnderstood,
     CallFailed,
-    ItemsUnsettled,
     NamespaceUnknown,
     RateLimited,
     RequestInvalid,
@@ -72,12 +72,7 @@ _ERRORS = ApiErrors(
         422: RequestInvalid,
     },
 )
-_UNSETTLED = frozenset({Status.RETRYABLE, Status.IN_DOUBT})
-_ROW_BYTES = 32
-"""The size of an item's fixed columns and offsets in a request."""
 
-Asked = TypeVar("Asked", Item, bytes)
-Result = TypeVar("Result", WriteResult, ReadResult)
 Body = TypeVar("Body", bound=BaseModel)
 Answer = TypeVar("Answer")
 
@@ -136,8 +131,7 @@ class StorageClient(ApiClient):
         )
         super().__init__(transport, Patience(attempts, give_up_after_s))
         self._coding = Coding(compression)
-        self._items_per_request = items_per_request
-        self._bytes_per_request = bytes_per_request
+        self._portions = Portions(self._patience, items_per_request, bytes_per_request)
         self._codec = codec or ArrowCodec()
 
     def write(self, namespace: str, items: Sequence[Item]) -> list[WriteResult]:
@@ -147,7 +141,7 @@ class StorageClient(ApiClient):
             return self._batch(namespace, "write", self._codec.encode_items(part), self._codec.decode_outcomes)
 
         sizes = np.fromiter((len(one.key) + len(one.tag) + len(one.value) for one in items), np.int64, len(items))
-        return self._split(items, sizes, send, _UNSETTLED)
+        return self._portions.settled(items, sizes, send)
 
     def read(self, namespace: str, keys: Sequence[bytes]) -> list[ReadResult]:
         """Read the live items of keys. Raises `CallFailed`, `NamespaceUnknown`, `RequestInvalid`."""
@@ -156,7 +150,7 @@ class StorageClient(ApiClient):
             body = self._codec.encode_keys(part)
             return self._batch(namespace, "read", body, lambda answer: self._codec.decode_found(answer, part))
 
-        return self._split(keys, _lengths(keys), send, _UNSETTLED)
+        return self._portions.settled(keys, _lengths(keys), send)
 
     def delete(self, namespace: str, keys: Sequence[bytes]) -> list[WriteResult]:
         """Delete all items of keys. Raises `CallFailed` (some may be deleted), `NamespaceUnknown`, `RequestInvalid`."""
@@ -165,7 +159,7 @@ class StorageClient(ApiClient):
             body = self._codec.encode_keys(part)
             return self._batch(namespace, "delete", body, self._codec.decode_outcomes, repeatable=False)
 
-        return self._split(keys, _lengths(keys), send, frozenset({Status.RETRYABLE}))
+        return self._portions.settled(keys, _lengths(keys), send, frozenset({Status.RETRYABLE}))
 
     def write_table(self, namespace: str, items: pa.Table | pa.RecordBatch) -> pa.Table:
         """Write the rows of columns key, version, tag (may be missing), value, expires_at_ms.
@@ -179,8 +173,7 @@ class StorageClient(ApiClient):
             return None, statuses
 
         sizes = pc.add(pc.binary_length(items["key"]), pc.binary_length(items["value"]))
-        tables = [self._settle_rows(items, part, send) for part in self._parts(np.asarray(sizes))]
-        return _joined([refused for _, refused in tables], _REFUSED)
+        return self._portions.settled_rows(items, np.asarray(sizes), send)[1]
 
     def read_columns(self, namespace: str, keys: pa.Array | pa.ChunkedArray) -> Answered:
         """Read the live items of an Arrow array of keys (binary of any kind).
@@ -197,12 +190,12 @@ class StorageClient(ApiClient):
             return answer
 
         whole = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-        sizes = np.asarray(pc.binary_length(whole))
-        answers = [self._settle_rows(whole, part, send) for part in self._parts(sizes)]
-        found = _joined([table for tables, _ in answers for table in tables], _FOUND)
-        if any(len(tables) > 1 for tables, _ in answers):
-            found = found.take(pa.array(np.argsort(found["index"].to_numpy(), kind="stable")))
-        return Answered(found, _joined([rejected for _, rejected in answers], _REFUSED))
+        tables, rejected = self._portions.settled_rows(whole, np.asarray(pc.binary_length(whole)), send)
+        found = joined(tables, _FOUND)
+        index = found["index"].to_numpy()
+        if np.any(np.diff(index) < 0):
+            found = found.take(pa.array(np.argsort(index, kind="stable")))
+        return Answered(found, rejected)
 
     def namespace(self, namespace: str) -> NamespaceBody:
         """Its settings, its generation, and `retained_from`. Raises `CallFailed`, `NamespaceUnknown`."""
@@ -261,97 +254,7 @@ class StorageClient(ApiClient):
 
         return self._transport.call(method, path, decoded, body=sent, headers=headers, repeatable=repeatable)
 
-    def _split(
-        self,
-        asked: Sequence[Asked],
-        sizes: npt.NDArray[np.int64],
-        send: Callable[[Sequence[Asked]], list[Result]],
-        unsettled: frozenset[Status],
-    ) -> list[Result]:
-        return [one for part in self._parts(sizes) for one in self._settle(asked[part], send, unsettled)]
 
-    def _settle(
-        self, asked: Sequence[Asked], send: Callable[[Sequence[Asked]], list[Result]], unsettled: frozenset[Status]
-    ) -> list[Result]:
-        """The results of one request; unsettled items are sent again by themselves."""
-        results: dict[int, Result] = {}
-        pending = range(len(asked))
-
-        def attempt() -> None:
-            nonlocal pending
-            while pending:
-                got = send([asked[index] for index in pending])
-                if len(got) != len(pending):
-                    raise AnswerNotUnderstood(f"{len(got)} results for {len(pending)} items")
-                results.update(zip(pending, got, strict=True))
-                left = [index for index in pending if results[index].status in unsettled]
-                stuck, pending = len(left) == len(pending), left  # type: ignore[assignment]
-                if stuck:
-                    raise Again(_unsettled(len(left), results[left[0]].reason))
-
-        try:
-            self._patience.repeat(attempt)
-        except ItemsUnsettled:
-            pass  # their outcomes say so
-        except RequestTooLarge:
-            if len(asked) < 2:
-                raise
-            middle = len(asked) // 2
-            halves = (asked[:middle], asked[middle:])
-            return [one for half in halves for one in self._settle(half, send, unsettled)]
-        return [results[index] for index in range(len(asked))]
-
-    def _settle_rows(self, rows: Any, part: slice, send: Callable[[Any], tuple[Any, pa.Table]]) -> Any:
-        """(found tables, refused) of one request in columns; indexes are those of the whole call."""
-        pending = np.arange(part.start, part.stop)
-        found: list[pa.Table] = []
-        refused: list[pa.Table] = []
-
-        def attempt() -> None:
-            nonlocal pending
-            while len(pending):
-                whole = len(pending) == part.stop - part.start
-                asked = rows.slice(part.start, len(pending)) if whole else rows.take(pa.array(pending))
-                items, statuses = send(asked)
-                codes = statuses["status"].cast(pa.utf8())
-                again = np.asarray(pc.is_in(codes, _AGAIN))
-                if items is not None:
-                    found.append(items.set_column(0, "index", pa.array(pending[items["index"].to_numpy()])))
-                bad = pc.is_in(codes, _BAD)
-                if pc.any(bad).as_py():
-                    columns = {"index": pa.array(pending), "status": codes, "reason": statuses["reason"]}
-                    refused.append(pa.table(columns).filter(bad))
-                stuck, pending = bool(again.all()), pending[again]
-                if stuck:
-                    reason = statuses["reason"][int(np.argmax(again))].as_py()
-                    raise Again(_unsettled(len(pending), reason))
-
-        try:
-            self._patience.repeat(attempt)
-        except RequestTooLarge:
-            if part.stop - part.start < 2:
-                raise
-            middle = (part.start + part.stop) // 2
-            halves = slice(part.start, middle), slice(middle, part.stop)
-            answers = [self._settle_rows(rows, half, send) for half in halves]
-            return [one for tables, _ in answers for one in tables], _joined([one for _, one in answers], _REFUSED)
-        return found, _joined(refused, _REFUSED)
-
-    def _parts(self, sizes: npt.NDArray[Any]) -> Iterator[slice]:
-        """Slices within the limits of one request; an item beyond them gets a slice of its own."""
-        ends = np.cumsum(sizes.astype(np.int64) + _ROW_BYTES)
-        start = 0
-        while start < len(ends):
-            before = int(ends[start - 1]) if start else 0
-            by_bytes = int(np.searchsorted(ends, before + self._bytes_per_request, side="right"))
-            stop = max(start + 1, min(by_bytes, start + self._items_per_request))
-            yield slice(start, stop)
-            start = stop
-
-
-_AGAIN = pa.array([status.value for status in sorted(_UNSETTLED)])
-_BAD = pa.array([Status.CONFLICT.value, Status.REJECTED.value])
-_REFUSED = pa.schema([("index", pa.int64()), ("status", pa.utf8()), ("reason", pa.utf8())])
 _FOUND = pa.schema(
     [
         ("index", pa.int64()),
@@ -363,16 +266,8 @@ _FOUND = pa.schema(
 )
 
 
-def _unsettled(count: int, reason: str | None) -> ItemsUnsettled:
-    return ItemsUnsettled(f"{count} items are not settled; the first: {reason}. Sending them again is safe")
-
-
 def _lengths(keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
     return np.fromiter(map(len, keys), np.int64, len(keys))
-
-
-def _joined(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def _path(namespace: str) -> str:
