@@ -19,7 +19,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka import admin as kafka_admin
 
 from kafkaio import client
@@ -233,7 +240,10 @@ class BrokerLog:
                 isolation_level=isolation,
                 request_timeout=_ANSWERED_WITHIN_S,
             )
-            return {at.partition: self._result(future, at.partition) for at, future in futures.items()}
+            found = {at.partition: self._result(future, at.partition) for at, future in futures.items()}
+            if missing := [p for p, one in found.items() if one.offset == OFFSET_INVALID]:  # no error, and no answer
+                raise KafkaUnavailable(f"look-up of {self._topic}, partitions {missing} got no answer")
+            return found
 
         return self._retried(ask)
 

@@ -216,12 +216,13 @@ def translate(
     return kind(f"{doing} of {where} failed: {error.str()} ({error.name()})")
 
 
-def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: float = RETRY_TIMEOUT_S) -> T:
-    """Call until it no longer raises `KafkaUnavailable`, with growing pauses; logs a warning after three seconds.
+def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: float | None = None) -> T:
+    """Call until it no longer raises `KafkaUnavailable`, with growing pauses, for at most a minute; logs a warning.
 
     `TopicMissing` is retried for a few seconds: a topic just created, or a broker just started, may not know it yet.
     """
     started, reported = time.monotonic(), False
+    within_s = RETRY_TIMEOUT_S if give_up_after_s is None else give_up_after_s
     brokers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
 
     def worth_another_try(error: BaseException) -> bool:
@@ -229,12 +230,12 @@ def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: fl
         spent_s = time.monotonic() - started
         if isinstance(error, KafkaUnavailable) and not reported and spent_s > SAY_AFTER_S:
             reported = True
-            log.warning("brokers %s: %s; tried again for up to %d s", brokers, error, give_up_after_s)
+            log.warning("brokers %s: %s; tried again for up to %d s", brokers, error, within_s)
         return isinstance(error, KafkaUnavailable) or (spent_s < MISSING_GRACE_S and isinstance(error, TopicMissing))
 
     patient = tenacity.Retrying(
         retry=tenacity.retry_if_exception(worth_another_try),
-        stop=tenacity.stop_after_delay(give_up_after_s),
+        stop=tenacity.stop_after_delay(within_s),
         wait=tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1),
         reraise=True,
     )

@@ -19,7 +19,7 @@ _ONE_TRY_S = 1.0
 def wait_for_brokers(
     kafka: Mapping[str, str],
     stopped: Callable[[], bool] = lambda: False,
-    give_up_after_s: float = client.RETRY_TIMEOUT_S,
+    give_up_after_s: float | None = None,
 ) -> None:
     """Return once a broker has answered, or `stopped()`; one warning after 3 s, `KafkaUnavailable` in the end.
 

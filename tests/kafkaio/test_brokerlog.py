@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import random
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from confluent_kafka import OFFSET_INVALID
 from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -199,6 +202,34 @@ def test_a_recreated_topic_has_another_id(
     assert (before[1], log.partition_count()) == (2, 3)
     assert sorted(log.ends()) == [0, 1, 2]
     assert log.ends()[0].epoch is not None
+
+
+def test_an_offset_that_the_broker_did_not_give_is_asked_for_again(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a broker that hangs, librdkafka's answer may have an invalid offset and no error: not the end of a log."""
+    topic = topic_factory()
+    write(kafka, topic, [BASE_MS, BASE_MS + 1])
+    log = BrokerLog(topic, kafka)
+    real, missing = log._admin, iter([True, True])
+
+    class Hanging:
+        """Of the first two answers the offset is missing."""
+
+        def list_offsets(self, asked: Any, **options: Any) -> dict[Any, Future[Any]]:
+            answered: dict[Any, Future[Any]] = real.list_offsets(asked, **options)
+            for future in answered.values():
+                if next(missing, False):
+                    future.result().offset = OFFSET_INVALID
+            return answered
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    monkeypatch.setattr(log, "_admin", Hanging())
+
+    assert log.ends()[0].high == 2
+    assert next(missing, None) is None
 
 
 def test_a_topic_that_does_not_exist_is_named(kafka: dict[str, str]) -> None:

@@ -64,7 +64,7 @@ def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(broker, tmp_path)
     printed, _ = demo.communicate(timeout=DEADLINE_S)
 
     assert demo.returncode == 0, printed
-    assert "every click has left once" in printed
+    assert "every click was written once" in printed
     assert all_ended(tmp_path)
     assert not list(tmp_path.glob("teacup-demo-*"))
 
@@ -121,7 +121,7 @@ def test_what_is_right_breaks_no_promise():
         (rows({"offset": 1, "right_key": "ad-2"}), 3, "1 rows are wrong"),
         (rows({"offset": 2, "outcome": "matched", "right_key": "ad-none-1"}), 3, "1 rows are wrong"),
         (rows({"offset": 1, "appended_ms": 15_000}), 3, "1 rows were written before their impressions could be stored"),
-        (rows({"offset": 1, "time": 9_000, "appended_ms": 9_500}), 3, "no click was kept back"),
+        (rows({"offset": 1, "time": 9_000, "appended_ms": 9_500}), 3, "no click was held"),
     ],
     ids=["lost", "duplicate", "false unmatched", "another's", "false match", "early", "pause not seen"],
 )
