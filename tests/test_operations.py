@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text(encoding
 
 
 def quoted_messages() -> list[str]:
-    """What stands between backquotes in the first column of the tables headed by `it says`; `…` is any text."""
+    """What is between backquotes in the first column of the tables headed by `it says`; `…` is any text."""
     tables = re.findall(r"^\| it says .*\n\|---.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
     cells = [row.split("|")[1] for table in tables for row in table.splitlines()]
     return [

@@ -60,7 +60,7 @@ def test_a_time_stays_the_text_that_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["password: 'hunter2\n", "password: hunter2: x\n", "- hunter2\n", "hunter2\n"])
-def test_a_file_that_is_no_mapping_is_refused_without_quoting_it(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_mapping_is_refused_without_quoting_it(tmp_path: Path, text: str) -> None:
     """The line that does not parse may contain a secret."""
     path = _file(tmp_path, text)
 

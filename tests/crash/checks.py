@@ -49,7 +49,7 @@ def wrong_rows(rows: Iterable[Row], expected: Mapping[tuple[str, str | None], in
 
 
 def wrong_order(rows: Iterable[Row]) -> str | None:
-    """A left record that went out after a later one of its partition, in the same partition of the output."""
+    """A left record that was written after a later one of its partition, in the same partition of the output."""
     newest: dict[tuple[int, str], int] = {}
     for row in sorted(rows, key=lambda row: (row.partition, row.offset)):
         partition, _, offset = row.left.partition(":")

@@ -1,4 +1,4 @@
-"""The jobs that faults hit: what each reads, how it starts, when everything is out, what its output must satisfy."""
+"""The jobs that faults hit: what each reads, how it starts, when all is written, what its output must satisfy."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Job(Protocol):
     def feed(self) -> None: ...
 
     def missing(self, reader: CommittedReader) -> int:
-        """How many records are not out yet."""
+        """How many records are not written yet."""
         ...
 
     def faults(self, reader: CommittedReader) -> Iterator[str | None]:
-        """What does not hold when everything is out."""
+        """What does not hold when everything is written."""
         ...
 
     def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:

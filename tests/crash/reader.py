@@ -25,7 +25,7 @@ class Seen:
 
 
 class CommittedReader:
-    """Reads topics from the start, continuously; goes on when the broker comes back.
+    """Reads topics from the start, continuously; continues when the broker is back.
 
     After a silence it reconnects: a librdkafka consumer sometimes never reconnects to a broker that was restarted.
     """

@@ -1,4 +1,4 @@
-"""Carries out scenarios on a running job: more records, a point armed, the fault, and everything must come out once.
+"""Carries out scenarios on a running job: more records, a point armed, the fault; every row must be there once.
 
 What the job is, what it reads and what its output must satisfy is in `tests.crash.jobs`. A reader of committed records
 runs beside everything, as a user's would.
@@ -77,7 +77,7 @@ class Run:
             raise
 
     def run(self, scenario: Scenario) -> None:
-        """One fault, and everything after it: all of the chunk comes out. Whatever fails closes the run."""
+        """One fault, and everything after it: all rows of the chunk are written. Whatever fails closes the run."""
         try:
             self._run(scenario)
         except BaseException:

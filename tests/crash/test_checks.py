@@ -22,7 +22,7 @@ ROWS = [Row(0, 0, "0:0", "0:7"), Row(0, 1, "1:0", None), Row(0, 3, "0:1", None),
 EXPECTED = {(row.left, row.right): 1 for row in ROWS}
 
 
-def test_what_has_to_hold_is_no_fault():
+def test_correct_output_is_not_a_fault():
     """The rows of two left partitions may interleave in any order; a window has some files."""
     assert wrong_rows(ROWS, EXPECTED) is None
     assert wrong_order(ROWS) is None

@@ -22,7 +22,7 @@ def own_broker():
         yield broker
 
 
-def test_every_left_record_comes_out_once_whatever_is_killed(own_broker: Broker, tmp_path: Path) -> None:
+def test_every_left_record_is_written_once_whatever_is_killed(own_broker: Broker, tmp_path: Path) -> None:
     """Faults of one job, one after the other."""
     run = Run(own_broker, tmp_path, seed=1)
     for scenario in SHORT:
@@ -53,7 +53,7 @@ def test_the_other_jobs_lose_and_double_nothing(own_broker: Broker, tmp_path: Pa
 def test_without_its_protection_the_same_fault_makes_duplicates(
     own_broker: Broker, tmp_path: Path, protection: str
 ) -> None:
-    """Canaries: at-least-once delivery, and receipts that nobody looks at."""
+    """Canaries: at-least-once delivery, and receipts that nobody reads."""
     changes = {"output": {"delivery": "at-least-once"}} if protection == "transactions" else {}
     environment = receipts_ignored(tmp_path / "off") if protection == "receipts" else {}
     run = Run(own_broker, tmp_path, seed=3, changes=changes, environment=environment)
@@ -67,7 +67,7 @@ def test_without_its_protection_the_same_fault_makes_duplicates(
 
 
 def test_a_seed_gives_the_same_scenarios_again() -> None:
-    """So that a run can be repeated; the matrix is gone through before anything comes twice."""
+    """So that a run can be repeated; every fault comes once before any comes twice."""
     first, again, other = (list(drawn(seed, 200)) for seed in (5, 5, 6))
 
     assert first == again

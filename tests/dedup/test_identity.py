@@ -42,14 +42,14 @@ def test_a_tag_survives_its_header(job, generation, number):
 
 
 @given(st.one_of(st.none(), st.binary(max_size=30)))
-def test_a_foreign_header_is_no_tag_or_is_written_like_one(value):
+def test_a_foreign_header_is_not_a_tag_or_is_written_like_one(value):
     """Never an error: other writers may put anything into the topic."""
     tag = BatchTag.parse(value)
 
     assert tag is None or value.split(b":")[0] == tag.origin.encode()
 
 
-def test_tags_tell_jobs_generations_and_batches_apart():
+def test_tags_distinguish_jobs_generations_and_batches():
     """Later batches of the same generation are covered, because a checkpoint may have gone back."""
     others = [
         BatchTag.of("other", "generation", 7),

@@ -83,7 +83,7 @@ def test_a_plain_text_means_the_member(policy: Policy) -> None:
 
 
 def test_numbers_of_numpy_become_plain_ones() -> None:
-    """They would stand in a checkpoint's JSON."""
+    """They would end up in a checkpoint's JSON."""
     spec = replace(
         JOIN, before_ms=np.int64(7), start=np.int64(5), kafka={"linger.ms": 5, "socket.keepalive.enable": True}
     )

@@ -14,7 +14,7 @@ STEPS = st.lists(st.integers(1, 5_000), min_size=1, max_size=20)
 
 
 @given(STEPS, st.lists(st.integers(-TOLERANCE_MS // 2, TOLERANCE_MS // 2), min_size=20, max_size=20))
-def test_a_clock_that_goes_on_with_the_monotonic_one_agrees(steps: list[int], jitter: list[int]) -> None:
+def test_a_clock_that_continues_with_the_monotonic_one_agrees(steps: list[int], jitter: list[int]) -> None:
     """Even if the two are read slightly apart."""
     clock, passed_ms = WallClock((START_MS, 7)), 0
     for step, off in zip(steps, jitter, strict=False):
@@ -51,7 +51,7 @@ def test_a_clock_that_is_set_back_agrees_at_once(jump_ms: int, passed_ms: int) -
 
 
 @given(st.lists(st.tuples(st.integers(0, STEADY_MS // 2), JUMPS), min_size=1, max_size=30))
-def test_a_clock_that_goes_on_jumping_is_never_accepted(jumps: list[tuple[int, int]]) -> None:
+def test_a_clock_that_continues_jumping_is_never_accepted(jumps: list[tuple[int, int]]) -> None:
     """Accepted only if, at every look, it has been equally far from the anchor for `steady_ms`."""
     clock, passed_ms = WallClock((START_MS, 0)), 0
     was_ms: list[tuple[int, int]] = []

@@ -60,7 +60,7 @@ def test_a_payload_time_is_an_integer_or_a_text_with_a_zone(given: object, meant
     assert payload_times(values(given)) == [meant]
 
 
-def test_what_is_no_json_has_no_time_and_does_not_disturb_its_neighbours() -> None:
+def test_what_is_not_json_has_no_time_and_does_not_disturb_its_neighbours() -> None:
     """Torn JSON, invalid UTF-8, a missing field, a tombstone."""
     good = values(7).to_pylist()[0]
     column = pa.array([b'{"event"', good, b"\xff\xfe", b"{}", None, b"", good], pa.binary())

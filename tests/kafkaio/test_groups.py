@@ -82,7 +82,7 @@ print(group.read([("t", 0)]) == {("t", 0): number})
 """
 
 
-def test_commits_go_on_when_the_broker_was_restarted(tmp_path: Path) -> None:
+def test_commits_continue_when_the_broker_was_restarted(tmp_path: Path) -> None:
     """In a process of its own: with the admin client's call librdkafka ends it, or never reconnects."""
     with Broker() as own:
         admin = AdminClient({"bootstrap.servers": own.bootstrap})

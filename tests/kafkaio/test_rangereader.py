@@ -113,7 +113,7 @@ def test_any_cut_into_ranges_gives_every_record_once(
     assert sorted(offsets) == list(range(1_000))
 
 
-def test_an_iteration_given_up_goes_on_from_its_position(kafka: dict[str, str], filled: str) -> None:
+def test_an_iteration_given_up_continues_from_its_position(kafka: dict[str, str], filled: str) -> None:
     """The reader knows its position after a caller has stopped early."""
     reader = RangeReader(filled, kafka)
     next(reader.read(0, 0, 1_000, chunk=100))
@@ -169,7 +169,7 @@ def test_a_record_fetched_beyond_a_gap_at_the_end_is_kept_for_the_next_range(
     assert offsets == [[0, 1], [3], [4, 5]]
 
 
-def test_a_range_goes_on_over_markers_that_came_later(
+def test_a_range_continues_over_markers_that_came_later(
     kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
 ) -> None:
     """A reader at the end sees that the log has grown only by a gap."""

@@ -36,7 +36,7 @@ def test_times_are_formatted_in_one_place() -> None:
     assert formatting == {"kafkaio.times"}
 
 
-def test_the_bounds_of_times_stand_in_one_place() -> None:
+def test_the_bounds_of_times_are_in_one_place() -> None:
     """`kafkaio.brokerlog` has the bound of offsets."""
     bounds = {
         name

@@ -75,7 +75,7 @@ def test_a_server_with_smaller_limits_gets_smaller_requests(store: DictBackend) 
             client.write("latest", [item(value=bytes(30_000))])
 
 
-def test_columns_tell_what_was_not_kept(server: RunningServer) -> None:
+def test_columns_report_what_was_not_kept(server: RunningServer) -> None:
     """By the index of the row; what is kept has no row."""
     client = server.client(items_per_request=2)
     client.write("latest", [item(b"b", 9)])

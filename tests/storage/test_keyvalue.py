@@ -26,7 +26,7 @@ def test_the_last_put_wins_also_within_a_millisecond(server: RunningServer) -> N
     assert key_value(server).get_many([b"a"]) == [b"2"]
 
 
-def test_a_restart_with_its_clock_set_back_goes_on(server: RunningServer) -> None:
+def test_a_restart_with_its_clock_set_back_continues(server: RunningServer) -> None:
     """It has read the key, so it puts above it."""
     key_value(server).put_many({b"a": b"1"})
     server.clock.now_ms -= 1_000

@@ -200,7 +200,7 @@ def test_a_store_that_is_removed_under_the_server_is_noticed(url: str, tmp_path:
             store.read(SPACE, [b"k"], NOW)
 
 
-def test_what_is_no_store_is_not_opened(tmp_path: Path):
+def test_what_is_not_a_store_is_not_opened(tmp_path: Path):
     """The folder is named."""
     (tmp_path / "data.mdb").write_bytes(b"something else" * 1_000)
 

@@ -41,7 +41,7 @@ def test_an_idle_server_frees_what_has_expired_and_nothing_else(tmp_path: Path) 
 
 
 def test_a_store_that_was_unreachable_is_purged_when_it_is_back(store: DictBackend) -> None:
-    """The server says so and goes on."""
+    """The server says so and continues."""
     fails = 2
 
     def unreachable(operation: str) -> None:

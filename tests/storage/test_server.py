@@ -79,7 +79,7 @@ def test_a_single_item_that_is_not_kept_is_a_problem(
     assert document["detail"] == "as the test wants it"
 
 
-def test_tells_what_a_namespace_keeps(server: RunningServer) -> None:
+def test_shows_what_a_namespace_keeps(server: RunningServer) -> None:
     """And its state; the floor only goes up."""
     before = call(server, "GET", "/v1/namespaces/kept", "reader").json()
     raised = call(server, "PUT", "/v1/namespaces/kept/retained_from", json={"retained_from": 50}).json()
@@ -197,7 +197,7 @@ def test_bodies_may_be_compressed_in_both_directions(server: RunningServer, enco
 
 
 def test_too_much_is_refused(store: DictBackend) -> None:
-    """413 for items, bytes, and bytes after unfolding."""
+    """413 for items, bytes, and bytes after decompression."""
     with running_server(store, max_items=5, max_body_bytes=10_000) as small:
         many = JsonCodec().encode_keys([b"k"] * 6)
         large = JsonCodec().encode_keys([bytes(8_000)])

@@ -229,7 +229,7 @@ def test_gives_up_on_a_server_that_accepts_and_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("url", ["delay.example:8710", "ftp://x", "http://", "http://x/?a=b"])
-def test_refuses_a_url_that_is_none(url: str) -> None:
+def test_refuses_what_is_not_a_url(url: str) -> None:
     """Before the first call."""
     with pytest.raises(ConfigInvalid, match="expected http"):
         DelayClient(url)

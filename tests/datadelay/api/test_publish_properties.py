@@ -61,7 +61,7 @@ class Publishing(RuleBasedStateMachine):
         self.consumer.positions[partition] = max(0, self.consumer.positions[partition] - records)
 
     @rule(back=st.integers(0, 20))
-    def start_anew(self, back: int) -> None:
+    def start_over(self, back: int) -> None:
         """The consumer starts with a new generation, anywhere."""
         self.consumer.generation += 1
         self.consumer.positions = [max(0, position - back) for position in self.consumer.positions]

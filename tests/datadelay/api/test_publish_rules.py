@@ -63,7 +63,7 @@ def test_is_unknown_with_the_reason_of_a_submission_without_a_value(submission: 
     assert delay.success_ms == T0
 
 
-def test_goes_on_after_a_failed_run_without_a_rewind(submission: Make) -> None:
+def test_continues_after_a_failed_run_without_a_rewind(submission: Make) -> None:
     """A failed run is no sign that the consumer went back."""
     published = run(
         submission(T0 - 5_000),
@@ -161,7 +161,7 @@ def test_refuses_late_and_contradicting_submissions(submission: Make, listed_ms:
         run(submission(T0 - 1_000, listed_ms=listed_ms), before=published)
 
 
-def test_takes_the_very_same_submission_again_as_no_news(submission: Make) -> None:
+def test_takes_the_very_same_submission_again_without_effect(submission: Make) -> None:
     """A sender without an answer repeats it, even much later."""
     held = run(submission(T0 - 5_000), submission(T0, generation="second", listed_ms=at(1)))
 

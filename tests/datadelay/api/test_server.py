@@ -218,7 +218,7 @@ def test_points_at_the_query_that_is_not_allowed(server: RunningServer, query: s
     assert [part["pointer"] for part in document["errors"]] == [pointer]
 
 
-def test_refuses_numbers_that_are_none(server: RunningServer, submission: Make) -> None:
+def test_refuses_what_is_not_a_number(server: RunningServer, submission: Make) -> None:
     """NaN is not JSON, and not a time either."""
     text = json.dumps(body(submission()) | {"consumed_until_ms": float("nan")})
 

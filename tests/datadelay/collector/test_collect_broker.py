@@ -312,7 +312,7 @@ def test_unread_records_of_which_none_has_a_time_are_unknown(
     assert read.consumed_until_ms == by_clock(read)
 
 
-def test_a_gap_or_the_future_alone_is_no_slip_in_the_path(
+def test_a_gap_or_the_future_alone_does_not_mean_a_wrong_path(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers, transactions: Transactions
 ) -> None:
     """Aborted records do not count, and those from the future have a time."""

@@ -121,7 +121,7 @@ def test_a_record_is_looked_for_only_where_one_can_be_unread(
     assert unread_span(position, SETTLED) == span
 
 
-def test_the_newest_read_record_is_looked_for_only_where_the_clock_tells_nothing() -> None:
+def test_the_newest_read_record_is_looked_for_only_where_the_clock_says_nothing() -> None:
     """Unread records, an open transaction and `idle: hold` need it; refused partitions do not."""
     caught_up = Observed(partition=0, ends=SETTLED, position=50)
     behind_open = Observed(partition=0, ends=OPEN, position=50)

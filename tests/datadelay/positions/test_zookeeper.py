@@ -120,7 +120,7 @@ def test_written_offsets_keep_what_else_the_node_holds(spout: Spout) -> None:
     positions.close()
 
 
-def test_a_spout_that_went_on_meanwhile_is_not_overwritten(spout: Spout) -> None:
+def test_a_spout_that_continued_meanwhile_is_not_overwritten(spout: Spout) -> None:
     """All or nothing: no partition is written if one has moved."""
     spout.commit(0, 12)
     spout.commit(1, 34)

@@ -117,7 +117,7 @@ def test_hashes_are_the_same_in_every_process():
     assert printed.strip() == f"{here.high.tolist()} {here.low.tolist()}"
 
 
-def test_a_null_is_no_id():
+def test_a_null_is_not_an_id():
     """It would equal every other null."""
     with pytest.raises(ValueError, match="1 of 2"):
         hashes_of(pl.Series([b"a", None]))

@@ -109,7 +109,7 @@ def test_a_stage_that_is_off_passes_its_batches_on(tmp_path):
     assert opened == []
 
 
-def test_each_task_that_filters_tells_its_counts(tmp_path, caplog):
+def test_each_task_that_filters_reports_its_counts(tmp_path, caplog):
     """Not only when filtering ends: a query may end before. Each line counts its own task."""
     pl.DataFrame({"value": ["a", "b"]}).write_parquet(tmp_path / "a.parquet")
     results = LakeResults(str(tmp_path), "value")

@@ -109,7 +109,7 @@ def test_it_is_bounded_by_time_and_by_the_limit(kafka, topic_factory, results):
 
 
 def test_what_was_written_last_is_loaded_whatever_its_time(kafka, topic_factory, results):
-    """As when left stood still and everything that then comes is late: no result reaches the time."""
+    """As when left made no progress and everything that then comes is late: no result reaches the time."""
     topic = topic_factory(2)
     put(kafka, topic, [result(f"0:{i}") for i in range(10)])
     put(kafka, topic, [result("1:0")], partition=1)
@@ -171,7 +171,7 @@ def test_results_behind_an_open_transaction_are_waited_for(kafka, topic_factory,
     assert ids_of(results(topic)) == ["0:1|"]
 
 
-def test_aborted_records_are_no_results(kafka, topic_factory, results):
+def test_aborted_records_are_not_results(kafka, topic_factory, results):
     """What they name has yet to be written, even by a job that itself reads uncommitted records."""
     topic = topic_factory()
     aborted = Producer({**kafka, "transactional.id": topic})

@@ -186,7 +186,7 @@ def test_a_range_that_is_tried_again_is_known_whatever_its_times(kafka, topic_fa
     assert known(window, "a", "ahead", "b", at_ms=start_ms) == [True, True, True]
 
 
-def test_what_retention_has_deleted_meanwhile_is_passed_over(kafka, topic_factory, output_window):
+def test_what_retention_has_deleted_meanwhile_is_skipped(kafka, topic_factory, output_window):
     """Its records are gone; those behind it are known."""
     topic = topic_factory()
     window = output_window(topic)

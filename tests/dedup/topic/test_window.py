@@ -50,7 +50,7 @@ def test_an_id_is_known_for_the_window_and_at_most_a_quarter_longer(steps, lies)
 
 
 @pytest.mark.parametrize("block", [[5_000] * 40, [0, *[5_000] * 40, 0]])
-def test_what_is_older_than_the_window_is_let_go(block):
+def test_what_is_older_than_the_window_is_forgotten(block):
     """Decided by what a block proves, not by single records."""
     window = SeenWindow(WINDOW_MS, 1_000_000)
     add(window, range(100), [1_000] * 100)
@@ -98,6 +98,6 @@ def test_scattered_times_do_not_make_buckets_without_end():
     assert knows(window, 999, 999 * WINDOW_MS)
 
 
-def test_times_from_the_future_are_none():
+def test_times_from_the_future_do_not_count():
     """Nor are negative ones."""
     assert with_valid_times(np.array([-5, 0, 10, 11]), 10).tolist() == [NO_TIME, 0, 10, NO_TIME]

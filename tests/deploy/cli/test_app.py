@@ -125,7 +125,7 @@ def test_a_refused_checkpoint_is_exit_code_5_before_spark_starts(tmp_path: Path)
     ],
     ids=["join", "dedup"],
 )
-def test_a_checkpoint_that_cannot_be_looked_into_is_one_line_before_spark_starts(
+def test_a_checkpoint_that_cannot_be_read_is_one_line_before_spark_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str
 ) -> None:
     """And before any broker is contacted; here no server of its kind listens."""

@@ -208,7 +208,7 @@ def test_an_error_names_the_key_the_value_and_what_is_allowed(
         ("carrier-pigeon://roof/clicks", "has no driver for it: Protocol not known: carrier-pigeon"),
     ],
 )
-def test_a_checkpoint_that_python_cannot_look_into_is_for_jobs_that_do_not_deduplicate(
+def test_a_checkpoint_that_python_cannot_read_is_for_jobs_that_do_not_deduplicate(
     tmp_path: Path, checkpoint: str, message: str
 ) -> None:
     """Jobs that deduplicate would not notice their restarts; Spark itself may well support it."""

@@ -48,7 +48,7 @@ def test_the_namespace_keeps_right_longer_than_the_window() -> None:
     assert retention_ms > join.before_ms + join.after_ms
 
 
-def test_the_collector_tells_the_join_how_far_the_feeder_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_collector_reports_to_the_join_how_far_the_feeder_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the name that the join asks for, by the times and the disorder that it has."""
     join, feeder = example_join(), example_feeder().spec
     monkeypatch.setenv("TEACUP_DELAY_WRITE_TOKEN", "w" * 16)

@@ -64,7 +64,7 @@ def ids_of(kafka, topic):
     return [(r["partition"], r["headers"].get("id")) for r in records(kafka, topic)]
 
 
-def test_each_id_goes_out_once_across_batches_kills_and_restarts(kafka, job, tmp_path):
+def test_each_id_is_written_once_across_batches_kills_and_restarts(kafka, job, tmp_path):
     """Every id comes three times; the job is killed in between; a batch whose commit was lost runs again."""
     content = job(records_per_batch=500, trigger={"every": "0s"})
     source, out = content["source"]["topic"], content["output"]["topic"]

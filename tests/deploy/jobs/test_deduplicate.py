@@ -135,7 +135,7 @@ def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
 
 @pytest.mark.parametrize(("policy", "rights"), [("nearest", [None]), ("all", [None, "0:9"])])
 def test_a_replay_that_finds_another_right_record(kafka, job, tmp_path, monkeypatch, policy, rights):
-    """A lookup join's row went out unmatched, and in the replay right has come: if left has one row, it is the same."""
+    """Right has come since the row was written unmatched: if a left record has one row, it is the same row."""
     path, content = tmp_path / "job.yaml", job()
     path.write_text(yaml.safe_dump({**content, "join": {"before": "2s", "policy": policy}}))
     made = load_job(path)

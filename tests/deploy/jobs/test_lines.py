@@ -38,7 +38,7 @@ class Batch:
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """Stops until it is moved."""
 
     def __init__(self) -> None:
         self.now_s = 50.0

@@ -51,7 +51,7 @@ def test_a_second_signal_later_stops_at_once() -> None:
 
 
 def test_handlers_are_put_back() -> None:
-    """A program that runs a job goes on after it."""
+    """A program that runs a job continues after it."""
     before = signal.getsignal(signal.SIGTERM)
     with Stop():
         assert signal.getsignal(signal.SIGTERM) != before

@@ -343,7 +343,7 @@ def test_a_job_file_that_is_not_meant_is_refused(content, tmp_path, change, mess
     assert message in result.stderr
 
 
-def test_a_start_that_is_no_time_is_refused(content, tmp_path):
+def test_a_start_that_is_not_a_time_is_refused(content, tmp_path):
     """As in a job file."""
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(content))
 

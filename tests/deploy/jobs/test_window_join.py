@@ -103,7 +103,7 @@ def test_select_writes_what_its_expressions_say(kafka, job, tmp_path):
 
 
 def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_path):
-    """Without a topic for it the job ends at once, naming it; with one all other rows go out, and once."""
+    """Without a topic for it the job ends at once, naming it; with one all other rows are written, once each."""
     content = job()
     fill(kafka, content)
     ten_by_n = "10 / cast(get_json_object(cast(left_value as string), '$.n') as int)"

@@ -124,7 +124,7 @@ def test_a_result_that_is_not_written_fails_the_batch(
     assert committed(kafka, topic) == []
 
 
-def test_a_batch_that_went_in_part_goes_on_behind_it(
+def test_a_batch_that_was_written_in_part_continues_behind_it(
     kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But not if it gives other rows now, as with another version: some would be lost, or written twice."""
@@ -201,7 +201,7 @@ LIMITED = {"max.message.bytes": "20000"}
 
 
 def test_a_row_too_large_for_its_topic_is_a_dead_letter(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
-    """Its left record, with both positions, size and limit; the others go out."""
+    """Its left record, with both positions, size and limit; the others are written."""
     topic, aside = topic_factory(config=LIMITED), topic_factory()
     rows = rows_about([0, 1, 2]).with_columns(
         left_value=pl.Series([b"v", b"x" * LARGE, b"v"]),
@@ -261,7 +261,7 @@ def test_a_row_too_large_without_a_dead_letter_topic_is_reported_once(
     assert f"above the 20,000 of max.message.bytes of topic {topic!r}. Name a dead-letter topic" in failure.text
 
 
-def test_a_batch_with_refused_rows_that_went_in_part_goes_on_behind_it(
+def test_a_batch_with_refused_rows_that_was_written_in_part_continues_behind_it(
     kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows and dead letters are in once each."""

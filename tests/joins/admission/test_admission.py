@@ -133,7 +133,7 @@ def test_skewed_buckets_share_the_limit():
 
 @settings(max_examples=40)
 @given(st.data())
-def test_any_limit_comes_to_the_end(data):
+def test_any_limit_reaches_the_end(data):
     """However small: something may always be read while records are unread, and the output is the oracle's."""
     spec = data.draw(specs().filter(lambda spec: spec.idle is Idle.ADVANCE))
     spec = replace(spec, max_records=data.draw(st.sampled_from((1, 2, 3, 4, 6, 10, 20))))
@@ -158,7 +158,7 @@ def stuck(spec=WAITS):
     return run
 
 
-def test_left_waits_for_a_right_that_stands_still():
+def test_left_waits_for_a_right_that_makes_no_progress():
     """Without `max_wait` for ever: the match comes with the end of the transaction."""
     run = stuck(join_spec())
 
@@ -171,7 +171,7 @@ def test_left_waits_for_a_right_that_stands_still():
 
 
 def test_left_passes_after_max_wait_and_not_earlier():
-    """The reason says that right stood still."""
+    """The reason says that right made no progress."""
     run = stuck()
     moved_ms = run.state.buckets[0].moved_ms
 
@@ -231,7 +231,7 @@ def test_right_that_moves_is_waited_for():
 
 
 def test_right_that_has_unread_records_is_not_stalled():
-    """Its frontier stands still for many batches of one millisecond: the limit holds it, not the topic."""
+    """Its frontier stays for many batches of one millisecond: the limit holds it, not the topic."""
     right = [*[(2_000, b"a")] * 900, (2_000, b"b"), (2_100, b"a")]
     run = simulation(join_spec(max_wait_ms=1, max_records=50), [[(1_999, b"b")]], [right], DAY_MS)
 
@@ -266,7 +266,7 @@ def test_bytes_of_right_end_a_batch():
 
 
 def test_left_records_that_right_had_reached_are_not_called_stalled():
-    """Only those beyond the point where right stood still, though they pass in the same batch."""
+    """Only those beyond the point where right stalled, though they pass in the same batch."""
     left = [(1_000, b"a"), (900, b"x", 1_550)]
     spec = join_spec(max_wait_ms=500, left=Side(topic="left", disorder_ms=200))
     run = Simulation(History(topic("left", left), topic("right", OPEN[1]), 1_000), spec)
@@ -374,7 +374,7 @@ def test_batches_that_only_expire_keep_their_distance():
     assert not run.admit()
 
 
-def test_nothing_to_do_is_no_admission():
+def test_nothing_to_do_gives_no_admission():
     """So that Spark sees no new offset."""
     run = live()
 

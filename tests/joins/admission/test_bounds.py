@@ -31,7 +31,7 @@ def test_a_segment_with_later_times_hides_those_behind_it():
 @pytest.mark.parametrize(
     ("offset", "from_ms"), [(3, 100), (10, 100), (11, 250), (19, 250), (20, LATEST_MS), (99, LATEST_MS)]
 )
-def test_what_was_turned_away_is_reported_by_the_batch_that_read_it(offset, from_ms):
+def test_what_was_rejected_is_reported_by_the_batch_that_read_it(offset, from_ms):
     """[3, 11) was read by the first batch, [11, 20) by the second; nothing was read after that."""
     some = (Bound(3), Bound(11, 90, 100), Bound(20, 190, 250))
 
@@ -56,7 +56,7 @@ def test_bounds_ascend_by_offset(some):
 
 @settings(max_examples=200)
 @given(segments(), TIMES, st.integers(1, 150))
-def test_thinned_bounds_separate_exactly_what_took_part_from_what_was_turned_away(read, needed_from_ms, spacing_ms):
+def test_thinned_bounds_separate_exactly_what_took_part_from_what_was_rejected(read, needed_from_ms, spacing_ms):
     """For every record from the low end on, in any segment: read again, it is in or out as it first was."""
     some, records = read
     kept = thinned(some, needed_from_ms, spacing_ms)

@@ -20,7 +20,7 @@ SPEC = JoinSpec(
 LIMIT = 100
 
 
-def test_the_join_goes_on_in_a_limited_window_when_right_is_far_behind():
+def test_the_join_continues_in_a_limited_window_when_right_is_far_behind():
     """The reports expire right records that the next left record is far beyond."""
     history = far_apart()
 

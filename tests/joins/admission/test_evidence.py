@@ -87,7 +87,7 @@ def test_a_few_that_are_late_do_not_hide_how_far_the_others_are(outliers, blocks
     assert seen(outliers, times).proved_ms >= honest[-block]
 
 
-def test_a_copy_goes_on_by_itself():
+def test_a_copy_continues_by_itself():
     """What is only looked at leaves no trace."""
     evidence = seen(1, [1, 2])
     copy = evidence.copy()

@@ -67,7 +67,7 @@ def test_facts_come_back_from_their_folder(tmp_path: Path):
     assert [path.name for path in (tmp_path / "0").iterdir()] == ["facts-4-d.json"]
 
 
-def test_lost_facts_are_none(tmp_path: Path):
+def test_lost_facts_are_not_found(tmp_path: Path):
     """A folder that never was, and another batch's number."""
     folder = FactsFolder(tmp_path / "0")
 
@@ -76,7 +76,7 @@ def test_lost_facts_are_none(tmp_path: Path):
     assert (folder.load(3, "d"), folder.load(5, "d")) == (None, None)
 
 
-def test_facts_of_another_plan_of_the_same_number_are_none(tmp_path: Path):
+def test_facts_of_another_plan_of_the_same_number_are_not_found(tmp_path: Path):
     """A checkpoint was put back: the batch that has the number now has read something else."""
     folder = FactsFolder(tmp_path / "0")
     folder.save(4, "a", OTHER)
@@ -90,7 +90,7 @@ def test_facts_of_another_plan_of_the_same_number_are_none(tmp_path: Path):
     "text",
     ["", "{", "null", "[]", "{}", "\0" * 40, TEXT[:-20], TEXT[:20], TEXT.replace("[[0, 7, ", "[[7, ")],
 )
-def test_a_torn_file_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str):
+def test_a_torn_file_counts_as_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str):
     """The warning names it; the facts are read again from the log."""
     (tmp_path / "facts-4-d.json").write_text(text)
 
@@ -101,7 +101,7 @@ def test_a_torn_file_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture, t
 
 
 def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    """The batch goes on: the facts can be found again."""
+    """The batch continues: the facts can be found again."""
     (tmp_path / "0").write_text("a file where the folder should be")
 
     with caplog.at_level(logging.WARNING):
@@ -155,7 +155,7 @@ def test_facts_that_a_task_has_kept_serve_as_well(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"3": 1}', '{"3": ["d", {}]}'])
-def test_a_file_of_the_driver_that_cannot_be_read_is_no_facts(tmp_path: Path, text: str):
+def test_a_file_of_the_driver_that_cannot_be_read_gives_no_facts(tmp_path: Path, text: str):
     """A power loss may leave anything."""
     keep_facts(tmp_path, "job", summaries_of(BATCH, {3: SOME, 4: OTHER}))
     (path,) = (tmp_path / "job-g").iterdir()
@@ -173,7 +173,7 @@ def test_the_driver_keeps_the_last_batches(tmp_path: Path):
     assert sorted(path.name for path in (tmp_path / "job-g").iterdir()) == kept
 
 
-def test_a_summary_tells_the_slowest_partition_of_each_side():
+def test_a_summary_names_the_slowest_partition_of_each_side():
     """And up to when it has been read."""
     summary = BucketSummary(0, 1, 1)
 

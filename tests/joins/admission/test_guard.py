@@ -1,4 +1,4 @@
-"""Nothing is skipped silently: what stops a join, what its message says, what is counted when it goes on."""
+"""Nothing is skipped silently: what stops a join, what its message says, what is counted when it continues."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def message(**ends):
 
 
 def test_all_is_there():
-    """Retention may delete what has gone out on the left, and what the window no longer needs on the right."""
+    """Retention may delete what has been joined on the left, and what the window no longer needs on the right."""
     assert check_ends(SPEC, STATE, listing(left=(40, 90), right=(20, 90))) == STATE
 
 
@@ -84,7 +84,7 @@ def test_a_window_that_holds_nothing_needs_nothing():
 
 
 @pytest.mark.parametrize(("side", "position"), [("left", 40), ("right", 50)])
-def test_a_truncated_partition_stops_even_a_join_that_goes_on(side, position):
+def test_a_truncated_partition_stops_even_a_join_that_continues(side, position):
     """New records would be at offsets that count as read."""
     with pytest.raises(DataLoss) as raised:
         check_ends(GOES_ON, STATE, listing(**{side: (0, 39)}))
@@ -94,14 +94,14 @@ def test_a_truncated_partition_stops_even_a_join_that_goes_on(side, position):
     assert "start: TIME" in str(raised.value)
 
 
-def test_an_open_transaction_is_no_truncation():
+def test_an_open_transaction_is_not_a_truncation():
     """Positions are compared with the high watermark: after a change of leaders the stable offset may look lower."""
     ends = replace(listing(), left={0: Ends(0, 30, 40)})
 
     assert check_ends(SPEC, STATE, ends) == STATE
 
 
-def test_a_join_that_goes_on_counts_what_it_skips():
+def test_a_join_that_continues_counts_what_it_skips():
     """By side, in addition to what was skipped before; the positions are where the log starts."""
     state = replace(STATE, skipped={"left": 2})
 
@@ -114,7 +114,7 @@ def test_a_join_that_goes_on_counts_what_it_skips():
     assert check_ends(GOES_ON, after, listing(left=(43, 90), right=(55, 90))) == after
 
 
-def test_a_join_that_goes_on_reads_no_window_again_that_is_gone():
+def test_a_join_that_continues_reads_no_window_again_that_is_gone():
     """For any time, the low end is within the log, and still distinguishes times where it did."""
     after = check_ends(GOES_ON, STATE, listing(left=(40, 90), right=(25, 90)))
 

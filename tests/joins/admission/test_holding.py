@@ -97,7 +97,7 @@ def test_a_wait_is_reported_once_it_lasts_longer_than_usual() -> None:
     assert waited.unusual(Held(1_000 + usual_ms, (more,))) == (1_000, [more])
 
 
-def test_a_wait_that_has_moved_on_begins_anew() -> None:
+def test_a_wait_that_has_moved_on_starts_over() -> None:
     """The next transaction is another one; so is the same one after left had nothing to wait for."""
     waited, usual_ms = Waited(), int(USUAL_MS[Cause.OPEN_TRANSACTION])
     later = replace(HELD, offset=8)

@@ -47,7 +47,7 @@ def passage(end, *, outliers=0, disorder_ms=0, limit_ms=LATEST_MS, **reading):
     return Passage(Reading(10, end, **reading), outliers, disorder_ms, limit_ms)
 
 
-def test_right_goes_wholly():
+def test_all_of_right_goes():
     """And proves what its records say, less the disorder."""
     one = passage(14, disorder_ms=5)
 
@@ -72,7 +72,7 @@ def test_what_follows_a_held_record_in_later_batches_is_held_too():
 
 
 def test_a_dead_letter_goes_with_the_records_before_the_cut():
-    """One after it is read again with the records there, so that each goes out once."""
+    """One after it is read again with the records there, so that each is written once."""
     one = passage(14, limit_ms=120)
 
     assert through(one, [20_000, 100, 130, 30_000]) == [10, 11]
@@ -97,7 +97,7 @@ def test_held_records_that_are_late_already_hold_nothing_up():
     assert one.facts().progress_ms == 490
 
 
-def test_held_records_are_no_part_of_the_tail():
+def test_held_records_are_not_part_of_the_tail():
     """The next batch sees them again: they would count twice."""
     one = passage(15, outliers=1, limit_ms=120, tail=(90,))
 
@@ -118,7 +118,7 @@ def test_one_record_that_lies_ahead_proves_nothing():
 
 
 def test_a_record_above_the_clock_proves_nothing():
-    """It goes all the same."""
+    """It goes nevertheless."""
     one = passage(12)
 
     going = one.admit(intake([100, 900], clock_ms=500))

@@ -77,7 +77,7 @@ def test_partitions_start_each_for_itself():
         (Idle.HOLD, steps(9_000), 0),  # started behind it: what follows may be as early
     ],
 )
-def test_without_a_left_record_the_clock_or_the_last_one_tells(idle, left, right_from):
+def test_without_a_left_record_the_clock_or_the_last_one_decides(idle, left, right_from):
     """Nothing that a later left record may match is left out."""
     left, right = logs(topic("left", left), topic("right", steps(8_995, 9_995)))
 

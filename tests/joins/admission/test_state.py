@@ -144,7 +144,7 @@ def empty(**changes):
 
 
 def test_an_admission_of_another_format_is_refused():
-    """It says which format, and how to go on."""
+    """It says which format, and how to continue."""
     data = empty().to_json() | {"format": FORMAT + 1}
 
     with pytest.raises(SpecChanged, match=rf"format {FORMAT + 1}, this version reads {FORMAT}.*start: TIME"):
@@ -215,7 +215,7 @@ def test_the_next_admission_begins_from_the_facts():
     assert BEFORE.reads
 
 
-def test_a_frontier_that_stands_still_has_not_moved():
+def test_a_frontier_that_stays_has_not_moved():
     """What `max_wait` counts from stays."""
     assert BEFORE.after(replace(FACTS, frontier_ms=60), 2_000, join_spec()).moved_ms == 1_000
 

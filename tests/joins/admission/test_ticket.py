@@ -22,7 +22,7 @@ def admission(*progress_before_ms: int) -> Admission:
 @pytest.mark.parametrize(
     ("before_ms", "since_ms"), [((500, 300), 300), ((500, UNKNOWN), None), ((UNKNOWN, UNKNOWN), None), ((0,), 0)]
 )
-def test_each_ticket_tells_below_which_time_no_left_record_of_the_batch_lies(before_ms, since_ms):
+def test_each_ticket_says_below_which_time_no_left_record_of_the_batch_lies(before_ms, since_ms):
     """That of all buckets, as one worker carries out several; unknown where one of them is."""
     tickets = Ticket.all_of(admission(*before_ms))
 

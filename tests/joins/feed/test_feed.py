@@ -26,7 +26,7 @@ FED = Fed(
 )
 
 
-def test_a_batch_goes_on_where_the_last_one_ended() -> None:
+def test_a_batch_continues_where_the_last_one_ended() -> None:
     """Up to the last stable offset, not to the high watermark."""
     after = FED.after(SPEC, {0: Ends(0, 12, 20), 1: Ends(0, 3, 3)}, 2_000)
 
@@ -35,7 +35,7 @@ def test_a_batch_goes_on_where_the_last_one_ended() -> None:
     assert after.spans == {0: FedRange(10, 12), 1: FedRange(0, 3)}
 
 
-def test_nothing_to_read_is_no_batch() -> None:
+def test_nothing_to_read_gives_no_batch() -> None:
     """Spark would run one for each new offset."""
     assert FED.after(SPEC, {0: Ends(0, 10, 20), 1: Ends(0, 0, 0)}, 2_000) is None
 
@@ -64,7 +64,7 @@ def test_records_that_are_gone_stop_the_feeder(ends: dict[int, Ends], message: s
         FED.after(SPEC, ends, 2_000)
 
 
-def test_what_retention_deleted_can_be_gone_on_without_and_is_counted() -> None:
+def test_what_retention_deleted_can_be_skipped_and_is_counted() -> None:
     """`on_data_loss: continue`."""
     after = FED.after(replace(SPEC, on_data_loss="continue"), {0: Ends(15, 20, 20), 1: Ends(0, 0, 0)}, 2_000)
 

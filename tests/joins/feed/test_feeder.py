@@ -209,7 +209,7 @@ def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spark: Any, s
     assert re.match(r"NoDeadLetterTopic: right .*-0 offset 0 cannot be stored \(future_time\)", error.text)
 
 
-def test_a_feeder_that_begins_later_tells_the_store_and_one_in_another_store_stops(
+def test_a_feeder_that_begins_later_informs_the_store_and_one_in_another_store_stops(
     spark: Any, spec: FeedSpec, tmp_path: Path
 ) -> None:
     """`start: latest` raises `retained_from`; a wiped store is noticed by its generation."""

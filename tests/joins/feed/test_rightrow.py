@@ -48,7 +48,7 @@ def test_what_goes_in_comes_out(rows: list[dict[str, object]], skipped: int) -> 
 
 
 @given(st.lists(RIGHT, min_size=2, max_size=8))
-def test_items_stand_in_the_order_of_time_partition_and_offset(rows: list[dict[str, object]]) -> None:
+def test_items_are_in_the_order_of_time_partition_and_offset(rows: list[dict[str, object]]) -> None:
     """What a store sorts by is what policies break ties by."""
     frame = pl.DataFrame(rows, schema=RIGHT_ROW)
 

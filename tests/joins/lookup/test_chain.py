@@ -96,7 +96,7 @@ class Chain:
 
 
 def left_gone(chain, offset):
-    """The offset up to which left has gone out, once a batch is carried out."""
+    """The offset up to which left has been written, once a batch is carried out."""
     (ticket,) = Ticket.all_of(Admission.from_json(offset))
     reader = open_reader(chain.join.left.topic, chain.kafka)
     return find_facts(chain.join, ticket, lambda _, p, start, end: reader.read(p, start, end)).left[0].end

@@ -77,7 +77,7 @@ def test_no_spoilt_answer_of_the_store_is_taken_for_an_answer(world, join, runni
     assert run.results() == oracle.join(history(spec, left, right), spec)
 
 
-def test_a_store_killed_under_way_is_waited_for_then_stops_the_join_which_goes_on_from_its_checkpoint(
+def test_a_store_killed_under_way_is_waited_for_then_stops_the_join_which_continues_from_its_checkpoint(
     world, join, running, proxy
 ):
     """Killed with batches to come: held for `unreachable_for`, reported, and in the end nothing is lost or invented."""
@@ -110,7 +110,7 @@ def test_a_store_killed_under_way_is_waited_for_then_stops_the_join_which_goes_o
     )
 
 
-def test_without_the_delay_api_or_its_collector_left_holds_and_goes_on_by_itself(
+def test_without_the_delay_api_or_its_collector_left_holds_and_continues_by_itself(
     world, join, running, proxy, delay_proxy
 ):
     """Unreachable from the start or later, and stale: what is not known to be stored waits, whatever `max_wait`."""
@@ -145,8 +145,8 @@ def test_without_the_delay_api_or_its_collector_left_holds_and_goes_on_by_itself
     assert run.results() == oracle.join(history(spec, left, right), spec)
 
 
-def test_a_feeder_that_stands_still_longer_than_max_wait_gives_no_false_unmatched(world, join, running, delay_proxy):
-    """Rows without right say so in their reason; once the feeder goes on, left is joined as usual."""
+def test_a_feeder_stuck_for_longer_than_max_wait_gives_no_false_unmatched(world, join, running, delay_proxy):
+    """Rows without right say so in their reason; once the feeder continues, left is joined as usual."""
     start = wall_ms() - 600_000
     left, right = events(start)
     stored_until = start + 5_000
@@ -243,7 +243,7 @@ def test_a_store_wiped_within_a_batch_gives_no_answer(world, join, running):
     assert not run.rows
 
 
-def test_left_that_lags_longer_than_the_store_keeps_goes_on_by_choice_with_its_own_reason(world, join, running):
+def test_left_that_lags_longer_than_the_store_keeps_continues_by_choice_with_its_own_reason(world, join, running):
     """The same checkpoint stops first, and goes on once configured to; what the store still keeps is matched."""
     spec = join()
     time_ms = wall_ms()

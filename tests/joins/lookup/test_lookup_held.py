@@ -115,7 +115,7 @@ def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, l
     assert said == ""
 
 
-def test_a_feeder_that_stands_still_is_reported_if_left_waits_for_it(world, spec, look, monkeypatch):
+def test_a_feeder_that_makes_no_progress_is_reported_if_left_waits_for_it(world, spec, look, monkeypatch):
     """The collector runs and the delay is known, so nothing else would report it."""
     monkeypatch.setitem(USUAL_MS, Cause.DATA_DELAY, 0)
     world.publish("stored", wall_ms() - 5 * MINUTE_MS)
@@ -128,7 +128,7 @@ def test_a_feeder_that_stands_still_is_reported_if_left_waits_for_it(world, spec
     assert "does the feeder run?" in said
 
 
-def test_other_generations_hold_wholly_and_say_the_remedy(world, spec, look, backend):
+def test_other_generations_hold_everything_and_name_the_remedy(world, spec, look, backend):
     """Of the feeder, and of the store, even with `max_wait`."""
     spec = replace(spec, max_wait_ms=1)
     world.publish("stored", wall_ms() - 1_000)

@@ -36,7 +36,7 @@ def test_a_backlog_equals_the_oracle(spark, world, join, tmp_path):
     assert run.results() == oracle.join(history(spec, left, right), spec)
 
 
-def test_left_holds_without_a_delay_and_goes_on_by_itself(world, join, running):
+def test_left_holds_without_a_delay_and_continues_by_itself(world, join, running):
     """An unknown delay holds it, a store that is killed and restarted is waited for, nothing is lost."""
     start = wall_ms() - 600_000
     left, right = events(start)

@@ -73,7 +73,7 @@ def test_a_batch_that_runs_again_gives_the_same_rows():
 
 @pytest.mark.parametrize("state", [DelayState.UNKNOWN, DelayState.STALE])
 def test_left_holds_while_the_delay_is_not_known(state):
-    """Nothing goes, and the verdict says why and since when; with the delay it goes on."""
+    """Nothing goes, and the verdict says why and since when; with the delay it continues."""
     run = stored_and_published(lookup_spec(join_spec()), [(50, b"a")], [(50, b"a")])
     run.publish(state)
 

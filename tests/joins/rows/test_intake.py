@@ -179,7 +179,7 @@ def test_a_payload_time_proves_nothing_beyond_its_append():
     assert stamped.proves.tolist() == [True, True]
 
 
-def test_the_smallest_time_that_the_clock_turned_away_is_reported():
+def test_the_smallest_time_that_the_clock_rejected_is_reported():
     """It is above those of all records that take part, so that they are distinguished when read again."""
     assert taken([5, CEILING_MS + 7, CEILING_MS + 3, CEILING_MS, -1]).future_ms == CEILING_MS + 3
     assert taken([5, CEILING_MS, -1]).future_ms == LATEST_MS

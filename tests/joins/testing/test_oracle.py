@@ -48,7 +48,7 @@ def spec(policy: Policy, before_ms: int = 10, after_ms: int = 5) -> JoinSpec:
 
 
 def chosen(policy: Policy, *right_partitions: list[Record]) -> list[tuple[int, int] | None]:
-    """The right positions that one left record (100 ms, key a) goes out with."""
+    """The right positions that one left record (100 ms, key a) is joined with."""
     history = History(topic("left", [(100, b"a")]), topic("right", *right_partitions))
     return [result.right for result in join(history, spec(policy))]
 
@@ -97,7 +97,7 @@ def test_nearest_prefers_the_earlier_of_two_equally_near() -> None:
 
 @pytest.mark.parametrize("policy", Policy)
 def test_null_keys_match_nothing(policy: Policy) -> None:
-    """A left null key goes out with its reason; a right one matches nothing, not even another null key."""
+    """A left null key is written with its reason; a right one matches nothing, not even another null key."""
     history = History(topic("left", [(100, None), (100, b"a")]), topic("right", [(100, None)]))
 
     rows = join(history, spec(policy))
@@ -130,7 +130,7 @@ def test_records_from_the_future_take_part_in_nothing(policy: Policy) -> None:
     assert unjoined(history, spec(policy), rows) == set()
 
 
-def test_one_right_record_may_stand_in_many_rows() -> None:
+def test_one_right_record_may_appear_in_many_rows() -> None:
     """It is unjoined only if it appears in none."""
     history = History(topic("left", [(100, b"a")], [(101, b"a")]), topic("right", [(100, b"a"), (107, b"a")]))
 

@@ -186,7 +186,7 @@ def test_fetch_gives_every_readable_record(drawn: tuple[JoinSpec, Side, Simulate
         assert batch["timestamp"].to_pylist() == [e.appended_ms if side.payload_time else e.time_ms for e in events]
 
 
-def test_an_answer_of_the_index_below_the_range_is_none() -> None:
+def test_an_answer_of_the_index_below_the_range_does_not_count() -> None:
     """The index searches from the start of the log; what was read there says nothing of what is unread."""
     log = log_of(event(0, 10), event(1, 50), event(2, 30), event(3, 40))
 

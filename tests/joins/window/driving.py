@@ -135,7 +135,7 @@ def results_of(rows: Sequence[Row]) -> list[Row]:
 
 
 class StoppedClock:
-    """The clocks of the planning process. They stand still and are moved by hand: a slow machine changes nothing."""
+    """The clocks of the planning process. They stop and are moved by hand: a slow machine changes nothing."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ms = wall_ms()

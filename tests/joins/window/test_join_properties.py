@@ -71,7 +71,7 @@ def test_lost_slices_are_read_again_from_the_log(join, steps, data):
 @settings(max_examples=60, deadline=None)
 @given(joins_with_history(), cuts())
 def test_running_a_batch_again_gives_the_same_rows(join, steps):
-    """A batch is a function of its admission: a retry in the same or in another worker puts out the same."""
+    """A batch is a function of its admission: a retry in the same or in another worker gives the same rows."""
     spec, history = join
     simulation = Simulation(history, spec)
 

@@ -95,7 +95,7 @@ def test_right_far_ahead_leaves_the_window_bounded_by_the_span(spark, join, tmp_
 
 
 def test_an_idle_partition_and_an_empty_topic_do_not_stall(spark, join, tmp_path):
-    """Right has nothing in one partition, and left goes out there after the producer delay."""
+    """Right has nothing in one partition, and left is written there after the producer delay."""
     spec = join(2)
     start = wall_ms() - 5_000
     left = [Put(p, b"%d" % p, start + i) for i in range(20) for p in (0, 1)]
@@ -172,7 +172,7 @@ def test_an_open_transaction_on_right_holds_left(spark, join, tmp_path, broker):
 
 
 def test_max_wait_lets_left_pass_a_stuck_right(spark, join, tmp_path):
-    """Right hangs in a transaction for ever: after max_wait left goes out as right_stalled."""
+    """Right hangs in a transaction for ever: after max_wait left is written as right_stalled."""
     spec = join(max_wait_ms=1_500, producer_delay_ms=0)
     at = wall_ms() - 2_000
     producer = Producer({**spec.kafka, "transactional.id": f"stuck-{spec.right.topic}"})
@@ -241,7 +241,7 @@ def test_times_in_the_payload(spark, join, tmp_path, topic_factory):
     assert sorted(r["reason"] for r in run.about("dead_letter")) == ["invalid_json", "no_time"]
 
 
-def test_a_restart_goes_on_from_the_checkpoint(spark, join, tmp_path):
+def test_a_restart_continues_from_the_checkpoint(spark, join, tmp_path):
     """No row of a committed batch twice, nothing lost, and a lost window is read again."""
     spec = join(max_records=200, before_ms=3_600_000, frontier_every_ms=10_000)
 

@@ -207,7 +207,7 @@ def test_a_worker_that_missed_batches_catches_up_from_the_files_of_others(tmp_pa
     assert content(caught_up.window) == content(new.window)
 
 
-def test_a_window_that_is_ahead_is_of_no_use_to_a_retry(tmp_path: Path):
+def test_a_window_that_is_ahead_is_not_used_by_a_retry(tmp_path: Path):
     """The batch that it has seen runs again: its own right range must not be in the window yet."""
     run = a_run(tmp_path)
     (kept,) = run._bolt._windows.values()

@@ -156,7 +156,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_slice_is_passed_over_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: str):
+def test_a_broken_slice_is_ignored_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: str):
     """The next best takes its place; the rest is a gap."""
     store = FileStore(tmp_path)
     for start, end in ((0, 2), (0, 4), (4, 8)):
@@ -175,7 +175,7 @@ def test_a_broken_slice_is_passed_over_with_a_warning(tmp_path: Path, caplog: py
     assert "ignored" in line
 
 
-def test_broken_marks_are_passed_over_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_broken_marks_are_ignored_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """Their left range is joined once more."""
     store = FileStore(tmp_path)
     store.save_marks(0, (0, 5), {0: np.array([1, 2])})
@@ -315,7 +315,7 @@ def test_a_slice_that_finds_no_room_stays_in_memory(small_folder: Path, caplog: 
     assert "window_folder" in line
 
 
-def test_a_folder_that_is_no_folder_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_file_in_place_of_the_folder_does_not_end_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """Whatever the operating system reports: here a file is in the folder's place."""
     (tmp_path / "windows").write_text("somebody's")
     store = FileStore(tmp_path / "windows" / "0")

@@ -57,7 +57,7 @@ def test_a_row_carries_both_records():
 
 @pytest.mark.parametrize("policy", Policy)
 def test_an_unmatched_record_says_why(policy):
-    """No key, no candidate, or right stood still; a match has no reason, even above the time at which right stalled."""
+    """No key, no candidate, or right stalled; a match has no reason, even above the time at which right stalled."""
     window = window_of([(0, 0, 100, b"a")], policy=policy)
     left = frame([(0, 0, 50, None), (0, 1, 50, b"b"), (0, 2, 99, b"b"), (0, 3, 100, b"b"), (0, 4, 100, b"a")])
 

@@ -160,7 +160,7 @@ def test_an_attempt_that_is_still_writing_is_fenced(kafka, bucket):
     assert is_settled(kafka, bucket.topic)
 
 
-def test_an_attempt_that_is_fenced_amid_its_records_says_so(kafka, bucket):
+def test_an_attempt_that_is_fenced_between_its_records_says_so(kafka, bucket):
     """Whatever it is doing: handing over records, waiting for them, closing."""
     zombie = TransactionalWriter(kafka, bucket)
     zombie.write(bucket.topic, None, [b"zombie"] * 1_000, None, [0] * 1_000)
@@ -396,7 +396,7 @@ def test_at_least_once_writes_again_what_is_tried_again(kafka, bucket):
     assert committed(kafka, bucket.topic) == [b"row", b"row"]
 
 
-def test_a_producer_is_let_go_of_though_no_broker_answers():
+def test_a_producer_is_abandoned_when_no_broker_answers():
     """Otherwise the failed task would never be retried; the bucket's next producer aborts its transaction."""
     with Broker() as broker:
         kafka = {"bootstrap.servers": broker.bootstrap}

@@ -40,7 +40,7 @@ def test_a_receipt_survives_its_text(one):
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", "{}", '{"format":1}', '{"format":2,"number":1}'])
-def test_what_is_no_receipt_is_refused(text):
+def test_what_is_not_a_receipt_is_refused(text):
     """Another program commits to the group: then nothing is known."""
     with pytest.raises(ReceiptRefused, match="no receipt that this version can read"):
         Receipt.from_text(text)
@@ -130,7 +130,7 @@ def test_a_checkpoint_that_has_lost_all_its_plans_is_refused(take_over):
         check_start(receipt(number=1), "g", None, "bucket", take_over=take_over)
 
 
-def test_a_checkpoint_goes_on_by_the_rules_of_its_newest_batch():
+def test_a_checkpoint_continues_by_the_rules_of_its_newest_batch():
     """Before it starts as well as when it delivers; take-over is for new checkpoints."""
     check_start(receipt(), "g", batch(5), "bucket")
     check_start(receipt(number=3), "g", batch(5), "bucket")
