@@ -55,7 +55,7 @@ class Identity:
         coerce_fields(self, DedupConfigInvalid)
 
     def of_records(self, records: pa.RecordBatch, since: BatchTag | None = None) -> pl.Series:
-        """The id of each record (`kafkaio.rangereader.SCHEMA`); null if it has none.
+        """The id of each record (`kafkaio.messages.SCHEMA`); null if it has none.
 
         since   only results of this batch, and of later ones of its generation, have an id; None: all have
         """

@@ -18,6 +18,7 @@ groupaccess.py      finds out whether the broker refuses us access to the receip
                     no error says why
 groups.py           committed positions of a consumer group, without being a member of it
 headers.py          the headers that Teacup adds to the records it writes (pure)
+messages.py         librdkafka's messages as Arrow columns
 now.py              the two clocks of this machine, in milliseconds
 opentransaction.py  waiting for open transactions
 perprocess.py       a few clients, kept open in each process

@@ -178,7 +178,7 @@ def _as_bytes(part: str | bytes) -> bytes:
 
 
 def batch_bytes(batch: pa.RecordBatch) -> I64:
-    """The bytes of each record's key, value and headers, in the schema of `kafkaio.rangereader`."""
+    """The bytes of each record's key, value and headers, in the schema of `kafkaio.messages`."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for name in ("key", "value"):
         column = batch.column(name)

@@ -18,7 +18,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Generator, Mapping
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,22 +27,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from kafkaio import client
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
 from kafkaio.gcpause import no_garbage_collection
+from kafkaio.messages import to_arrow
 from kafkaio.perprocess import PerProcess
 from kafkaio.producible import batch_bytes
-
-HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
-
-SCHEMA = pa.schema(
-    [
-        pa.field("partition", pa.int32(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("timestamp", pa.int64(), nullable=False),  # milliseconds; -1: none
-        pa.field("timestamp_type", pa.int8(), nullable=False),  # 0 none, 1 CreateTime, 2 LogAppendTime
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("headers", HEADERS),  # null: none
-    ]
-)
 
 # Ranges are short: prefetching far beyond them is wasted work. By default librdkafka would pause for a second after
 # a full queue before it fetches again (fetch.queue.backoff.ms).
@@ -79,7 +65,7 @@ class RangeReader:
         self._put_back(self._take(partition, start))
 
     def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Generator[pa.RecordBatch, None, None]:
-        """The records of [start, end) in offset order, in batches (`SCHEMA`) of at most `chunk` records.
+        """The records of [start, end) in offset order, in batches (`SCHEMA` of `messages`) of at most `chunk` records.
 
         A batch also ends with the record that brings it to `BATCH_BYTES`. Batch boundaries therefore do not depend on
         how the records arrive: every read of a range gives the same batches, so what is derived from them keeps its
@@ -192,7 +178,7 @@ class _Cursor:
                     if self._passed >= end and not self._ahead:
                         passed = end
                 if messages:
-                    piece = _to_arrow(self.partition, messages)
+                    piece = to_arrow(self.partition, messages)
                     fitting, size = _fitting(piece, size)
                     if fitting < len(messages):
                         self._ahead = messages[fitting:] + self._ahead
@@ -291,46 +277,6 @@ def _first_at(messages: list[Any], offset: int) -> int:
         else:
             high = middle
     return low
-
-
-def _to_arrow(partition: int, messages: list[Any]) -> pa.RecordBatch:
-    count = len(messages)
-    first, last = messages[0].offset(), messages[-1].offset()
-    if last - first == count - 1:  # offsets ascend, so there are no gaps
-        offsets = np.arange(first, last + 1, dtype=np.int64)
-    else:
-        offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
-    stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count)
-    columns = [
-        _numbers(np.full(count, partition, np.int32), pa.int32()),
-        _numbers(offsets, pa.int64()),
-        _numbers(stamps[1::2].copy(), pa.int64()),
-        _numbers(stamps[::2].astype(np.int8), pa.int8()),
-        pa.array(list(map(Message.key, messages)), pa.binary()),
-        pa.array(list(map(Message.value, messages)), pa.binary()),
-        _headers([message.headers() for message in messages]),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
-def _numbers(values: np.typing.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Without a copy, and without importing pandas, as `pa.array` of an ndarray does."""
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
-
-
-def _headers(headers: list[list[tuple[str, bytes | None]] | None]) -> pa.Array:
-    count = len(headers)
-    if headers.count(None) == count:
-        return pa.nulls(count, HEADERS)
-    lengths = np.fromiter((len(one) if one else 0 for one in headers), np.int32, count)
-    offsets = np.zeros(count + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    pairs = [pair for one in headers if one for pair in one]
-    entries = pa.StructArray.from_arrays(
-        [pa.array([key for key, _ in pairs], pa.string()), pa.array([value for _, value in pairs], pa.binary())],
-        fields=list(HEADERS.value_type),
-    )
-    return pa.ListArray.from_arrays(pa.array(offsets), entries, type=HEADERS, mask=pa.array(lengths == 0))
 
 
 def _fitting(piece: pa.RecordBatch, size: int) -> tuple[int, int]:

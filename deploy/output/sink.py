@@ -45,8 +45,8 @@ from kafkaio.delivery.receipt import Batch, Standing
 from kafkaio.errors import RecordTooLarge
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.headers import BATCH, EXPRESSION, ID, LATE, LEFT, RIGHT
+from kafkaio.messages import HEADERS
 from kafkaio.now import wall_ms
-from kafkaio.rangereader import HEADERS
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from sparkio.crossing import final
 

@@ -36,7 +36,7 @@ AHEAD = 1
 """How many look-ups are in flight while rows are written."""
 
 ReadLeft = Callable[[int, int, int], Generator[pa.RecordBatch, None, None]]
-"""(partition, start, end) -> the readable records of the range, in the schema of `kafkaio.rangereader`."""
+"""(partition, start, end) -> the readable records of the range, in the schema of `kafkaio.messages`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from kafkaio.producible import batch_bytes
 HELD_BYTES = 64 << 20  # of held left records, kept for the next batch; if there are more, they are fetched again
 
 Read = Callable[[str, int, int, int], Generator[pa.RecordBatch, None, None]]
-"""(side, partition, start, end) -> the readable records of the range, in the schema of `kafkaio.rangereader`."""
+"""(side, partition, start, end) -> the readable records of the range, in the schema of `kafkaio.messages`."""
 
 GiveBack = Callable[[int, list[pa.RecordBatch]], None]
 """(left partition, the records at its end that were read and held back): the next batch starts with these."""

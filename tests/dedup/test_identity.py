@@ -17,7 +17,7 @@ from dedup.restart.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.restart.states import Attempt
 from dedup.results.protocol import Loaded
 from kafkaio.headers import BATCH, LEFT, RIGHT
-from kafkaio.rangereader import HEADERS
+from kafkaio.messages import HEADERS
 
 TAG = BatchTag.of("job", "generation", 7)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kafkaio.errors import DeliveryFailed, RecordTooLarge
 from kafkaio.headers import OMITTED, TIME
+from kafkaio.messages import HEADERS, SCHEMA
 from kafkaio.now import wall_ms
 from kafkaio.producible import (
     TopicLimits,
@@ -19,7 +20,7 @@ from kafkaio.producible import (
     restamped,
     shortened,
 )
-from kafkaio.rangereader import HEADERS, SCHEMA, RangeReader
+from kafkaio.rangereader import RangeReader
 from kafkaio.times import EARLIEST_MS, LATEST_MS, UNLIMITED_MS
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.writer import Delivered, TopicWriter

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from kafkaio import rangereader
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
-from kafkaio.rangereader import HEADERS, SCHEMA, RangeReader
+from kafkaio.messages import HEADERS, SCHEMA
+from kafkaio.rangereader import RangeReader
 from kafkaio.writer import TopicWriter
 from tests.conftest import TopicFactory
 from tests.support.transactions import BASE_MS, Transactions

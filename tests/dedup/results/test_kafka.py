@@ -13,7 +13,7 @@ from dedup.restart.replayrange import LoadLimits
 from dedup.results.kafka import KafkaResults
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.headers import BATCH, LEFT
-from kafkaio.rangereader import HEADERS
+from kafkaio.messages import HEADERS
 from kafkaio.writer import TopicWriter
 
 EVERYTHING = LoadLimits(None, 1_000_000)

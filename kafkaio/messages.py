@@ -1,0 +1,65 @@
+"""librdkafka's messages as Arrow columns: what every reader of this package returns."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
+
+SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.int64(), nullable=False),  # milliseconds; -1: none
+        pa.field("timestamp_type", pa.int8(), nullable=False),  # 0 none, 1 CreateTime, 2 LogAppendTime
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),  # null: none
+    ]
+)
+
+
+def to_arrow(partition: int, messages: list[Any]) -> pa.RecordBatch:
+    """Messages of one partition, in the schema `SCHEMA`; at least one, none with an error."""
+    count = len(messages)
+    first, last = messages[0].offset(), messages[-1].offset()
+    if last - first == count - 1:  # offsets ascend, so there are no gaps
+        offsets = np.arange(first, last + 1, dtype=np.int64)
+    else:
+        offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
+    stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count)
+    columns = [
+        _numbers(np.full(count, partition, np.int32), pa.int32()),
+        _numbers(offsets, pa.int64()),
+        _numbers(stamps[1::2].copy(), pa.int64()),
+        _numbers(stamps[::2].astype(np.int8), pa.int8()),
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        pa.array(list(map(Message.value, messages)), pa.binary()),
+        _headers([message.headers() for message in messages]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _numbers(values: np.typing.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Without a copy, and without importing pandas, as `pa.array` of an ndarray does."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _headers(headers: list[list[tuple[str, bytes | None]] | None]) -> pa.Array:
+    count = len(headers)
+    if headers.count(None) == count:
+        return pa.nulls(count, HEADERS)
+    lengths = np.fromiter((len(one) if one else 0 for one in headers), np.int32, count)
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    pairs = [pair for one in headers if one for pair in one]
+    entries = pa.StructArray.from_arrays(
+        [pa.array([key for key, _ in pairs], pa.string()), pa.array([value for _, value in pairs], pa.binary())],
+        fields=list(HEADERS.value_type),
+    )
+    return pa.ListArray.from_arrays(pa.array(offsets), entries, type=HEADERS, mask=pa.array(lengths == 0))
