@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hypothesis import event, given, settings
+import pytest
+from hypothesis import Phase, event, given, seed, settings
 from hypothesis import strategies as st
 
+from datadelay.collector import reports
 from datadelay.collector.observe import observe
-from datadelay.collector.reports import Rules, partition_report, submission
-from datadelay.model import Submission
+from datadelay.collector.reports import Observed, Rules, partition_report, submission
+from datadelay.model import PartitionReport, Submission
 from datadelay.positions import Committed
 from datadelay.progress import Idle
 from joins.spec import JoinSpec
@@ -101,6 +103,31 @@ def cases(draw: st.DrawFn) -> Case:
 @given(cases())
 def test_the_published_time_is_never_beyond_the_true_progress(case: Case) -> None:
     """Not for any partition, so not for the topic: every record still unread has at least that time."""
+    check_not_beyond(case)
+
+
+@pytest.mark.parametrize("broken", ["no disorder", "no producer delay"])
+def test_canary_without_its_margin_the_published_time_is_beyond(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The property above does not hold then."""
+    honest = reports.partition_report
+
+    def optimistic(one: Observed, listed_ms: int, rules: Rules) -> PartitionReport:
+        less = {"disorder_ms": 0} if broken == "no disorder" else {"producer_delay_ms": 0}
+        return honest(one, listed_ms, replace(rules, **less))
+
+    monkeypatch.setattr(reports, "partition_report", optimistic)
+
+    @seed(20261122)
+    @settings(max_examples=1_000, deadline=None, database=None, phases=[Phase.generate])
+    @given(cases())
+    def property_holds(case: Case) -> None:
+        check_not_beyond(case)
+
+    with pytest.raises(AssertionError):
+        property_holds()
+
+
+def check_not_beyond(case: Case) -> None:
     found = case.submitted(case.positions)
 
     for report in found.partitions:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from dedup.errors import DedupConfigInvalid
@@ -70,18 +70,43 @@ class Worker:
 FAILURE = st.tuples(st.sampled_from(["task", "stage", "driver"]), st.integers(0, 6), st.integers(0, 1))
 
 
-@settings(deadline=None)
-@given(
-    batches=st.lists(
+HISTORY = {
+    "batches": st.lists(
         st.tuples(
             st.integers(0, 6), st.lists(FAILURE, max_size=4), st.integers(0, 1), st.integers(0, 2), st.booleans()
         ),
         max_size=8,
     ),
-    pause_ms=st.sampled_from([1, 400, 2_000]),
-)
+    "pause_ms": st.sampled_from([1, 400, 2_000]),
+}
+
+
+@settings(deadline=None)
+@given(**HISTORY)
 def test_nothing_twice_and_nothing_lost(batches, pause_ms):
     """Two workers; attempts that write some rows and fail; retries of tasks, stages and drivers; other writers."""
+    check_output(batches, pause_ms)
+
+
+@pytest.mark.parametrize("broken", ["loads nothing", "does not filter"])
+def test_canary_without_a_safeguard_rows_come_twice(broken, monkeypatch):
+    """The property above does not hold then."""
+    if broken == "loads nothing":
+        monkeypatch.setattr(Reader, "load", lambda self, bounds: iter(()))
+    else:
+        monkeypatch.setattr(Deduplicator, "keep", lambda self, ids, now_ms: pl.Series([True] * len(ids)))
+
+    @seed(20261122)
+    @settings(max_examples=500, deadline=None, database=None, phases=[Phase.generate])
+    @given(**HISTORY)
+    def property_holds(batches, pause_ms):
+        check_output(batches, pause_ms)
+
+    with pytest.raises(AssertionError):
+        property_holds()
+
+
+def check_output(batches, pause_ms):
     output, now = Output(), 0
     workers = [Worker(output, ReplayRange()) for _ in range(2)]
     expected = []

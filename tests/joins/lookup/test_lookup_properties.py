@@ -3,16 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from datadelay.model import DelayState
 from datadelay.progress import Idle
 from joins import DataLoss, Policy
-from joins.lookup.gate import judge
+from joins.lookup.gate import Verdict, judge
 from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.strategies import histories, specs
+from kafkaio.times import LATEST_MS
 from tests.joins.lookup.simulated import GENERATIONS, Simulated, lookup_spec
 from tests.joins.window.making import join_spec, topic
 
@@ -40,6 +41,10 @@ def joins_with_history(draw):
 @given(joins_with_history(), STEPS)
 def test_output_equals_the_oracle_for_any_feeder_collector_and_cut(join, steps):
     """A feeder that lags, pauses and rewinds, a collector that is late or does not know, any batches and restarts."""
+    check_output(join, steps)
+
+
+def check_output(join, steps):
     spec, history = join
     run = Simulated(history, spec)
 
@@ -47,6 +52,20 @@ def test_output_equals_the_oracle_for_any_feeder_collector_and_cut(join, steps):
         (run.clock.advance if name == "advance" else getattr(run, name))(*values)
 
     assert run.drain() == oracle.join(history, spec)
+
+
+def test_canary_without_the_gate_left_misses_its_right(monkeypatch):
+    """If left does not wait for the feeder's delay, the property above does not hold."""
+    monkeypatch.setattr("tests.joins.lookup.simulated.judge", lambda *_: Verdict(LATEST_MS))
+
+    @seed(20261122)
+    @settings(max_examples=500, deadline=None, database=None, phases=[Phase.generate])
+    @given(joins_with_history(), STEPS)
+    def property_holds(join, steps):
+        check_output(join, steps)
+
+    with pytest.raises(AssertionError):
+        property_holds()
 
 
 def stored_and_published(spec, left, right):
