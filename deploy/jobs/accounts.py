@@ -1,6 +1,6 @@
 """The accounts of a batch: what was read, joined, received, dropped and written must add up, in each bucket. Pure.
 
-    left records that were read     = those that a row arrived for     (every left record goes out)
+    left records that were read     = those that a row arrived for     (every left record has one)
     rows that were joined           = rows that arrived here
     results not yet in the output   = results written + results dropped as duplicates + results refused (dead letters)
 

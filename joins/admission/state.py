@@ -55,8 +55,8 @@ class Reading:
         """An empty reading, where the batch with these facts ended; `expiry_ms` was the expiry before that batch."""
         bounds = self.bounds
         if facts.end > self.start:
-            told_ms = expiry_ms if facts.late else UNKNOWN
-            bounds = (*bounds, Bound(facts.end, facts.below_ms, facts.future_ms, told_ms))
+            late_below_ms = expiry_ms if facts.late else UNKNOWN
+            bounds = (*bounds, Bound(facts.end, facts.below_ms, facts.future_ms, late_below_ms))
         return Reading(facts.end, facts.end, UNKNOWN, facts.progress_ms, facts.tail, facts.held_ms, bounds)
 
     @classmethod

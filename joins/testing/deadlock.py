@@ -51,7 +51,7 @@ def _without_a_look_ahead(bucket: Bucket, expected: BucketFacts) -> Bucket:
 
 
 def far_apart(records: int = 1_000, apart_ms: int = 100_000) -> History:
-    """Both topics are close for a while, then left jumps ahead while right goes on, as after a pause of left."""
+    """Both topics are close for a while, then left jumps ahead while right continues, as after a pause of left."""
 
     now_ms = 2 * apart_ms
 

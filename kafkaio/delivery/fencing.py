@@ -150,7 +150,7 @@ class FencedProducer:
     def _fenced(self, message: str) -> Fenced:
         return Fenced(
             f"{message}; another attempt at the bucket took over, or the transaction was open for longer than "
-            f"`transaction.timeout.ms` ({self.timeout_s * 1000:.0f}): where this goes on, raise it under "
+            f"`transaction.timeout.ms` ({self.timeout_s * 1000:.0f}): if this continues, raise it under "
             "`output.kafka`, or look for a second job of this name"
         )
 

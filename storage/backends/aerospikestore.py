@@ -181,7 +181,7 @@ class AerospikeStore:
         return 0
 
     def close(self) -> None:
-        """Close the connections of this process; others go on."""
+        """Close the connections of this process only."""
         self._client.close()
 
     def _check_declared(self, namespace: Namespace) -> None:

@@ -164,7 +164,7 @@ class LmdbStore:
         return seen
 
     def close(self) -> None:
-        """Close it for this process; others go on. Waits for the disk."""
+        """Close it for this process only. Waits for the disk."""
         try:
             self._env.sync(True)
         except lmdb.Error as error:

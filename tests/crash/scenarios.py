@@ -24,7 +24,7 @@ class Scenario:
     """job     that the fault is about, by its kind
     target  driver (the job's process and its JVM) | worker (the Python process that delivers) | executor (its JVM,
                in Spark's local-cluster mode) | broker
-    kind    kill (-9; of jobs with transactions the worker at the point outlives its driver or executor, and goes on
+    kind    kill (-9; of jobs with transactions the worker at the point outlives its driver or executor, and continues
                as a zombie when another attempt has delivered) | pause (SIGSTOP for 10 s, then SIGCONT) | stop (SIGTERM)
     point   of the delivery (`kafkaio.delivery.failpoint`) at which it happens
     """

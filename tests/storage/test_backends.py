@@ -69,7 +69,7 @@ class Model:
 
 
 class AgreesWithTheModel(RuleBasedStateMachine):
-    """A back end and the model do the same; time goes on, the store is closed and opened again in between."""
+    """A back end and the model do the same; time passes, the store is closed and opened again in between."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()

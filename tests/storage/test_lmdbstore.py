@@ -137,7 +137,7 @@ def test_purge_leaves_what_was_written_again_or_lives_longer(url: str):
 
 @pytest.mark.parametrize("batch", [1, 7, 200])
 def test_a_full_store_answers_and_recovers_when_items_expire(url: str, batch: int):
-    """`retryable` with the remedy, in requests of any size; reads go on, and expired items make room again."""
+    """`retryable` with the remedy, in requests of any size; reads continue, and expired items make room again."""
     with lmdb_store(f"{url}?map_size=8MiB", SPACE) as store:
         outcomes = []
         first = 0

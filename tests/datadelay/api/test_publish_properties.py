@@ -42,7 +42,7 @@ class Publishing(RuleBasedStateMachine):
         self.now_ms = 1_000_000
         self.published: Published | None = None
         self.under_way: list[Submission] = []
-        self.told_ms: int | None = None  # the newest value published since the last rewind
+        self.promised_ms: int | None = None  # the newest value published since the last rewind
         self.broken = False  # the consumer went back, and no submission has shown it yet
 
     @initialize(start=st.integers(0, 5))
@@ -106,7 +106,7 @@ class Publishing(RuleBasedStateMachine):
         self.check_step(before, submission, after)
         self.published = after
         if after.value_ms is not None:
-            self.told_ms = after.value_ms
+            self.promised_ms = after.value_ms
 
     def check_step(self, before: Published | None, submission: Submission, after: Published) -> None:
         """What one accepted submission may and may not change."""
@@ -116,8 +116,8 @@ class Publishing(RuleBasedStateMachine):
         assert after.last == submission
         if submission.consumed_until_ms is None:
             assert after.value_ms is None
-        if self.told_ms is not None and after.value_ms is not None:
-            assert after.value_ms >= self.told_ms, "a promise was taken back without a rewind"
+        if self.promised_ms is not None and after.value_ms is not None:
+            assert after.value_ms >= self.promised_ms, "a promise was taken back without a rewind"
         if after.value_ms is not None and after.value_ms != submission.consumed_until_ms:
             assert before is not None
             assert before.floor_ms == after.value_ms > (submission.consumed_until_ms or 0)
@@ -134,7 +134,7 @@ class Publishing(RuleBasedStateMachine):
         assert self.published is not None
         self.now_ms += 1
         self.published = rewind(self.published, now_ms=self.now_ms)
-        self.told_ms = None
+        self.promised_ms = None
 
     @rule(ms=st.integers(1, 3 * STALE_AFTER_MS))
     def time_passes(self, ms: int) -> None:

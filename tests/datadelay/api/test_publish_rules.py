@@ -64,7 +64,7 @@ def test_is_unknown_with_the_reason_of_a_submission_without_a_value(submission: 
 
 
 def test_continues_after_a_failed_run_without_a_rewind(submission: Make) -> None:
-    """A failed run is no sign that the consumer went back."""
+    """A failed run does not mean that the consumer went back."""
     published = run(
         submission(T0 - 5_000),
         submission(None, position=None, listed_ms=at(1)),

@@ -160,7 +160,7 @@ def test_a_second_start_on_another_checkpoint_leaves_the_running_job_alone(kafka
     assert "may still run" in second.logged()
     assert "--take-over" in second.logged()
     fill(kafka, content, 100, 140)
-    running.until(lambda: len(lefts(kafka, content)) == 140, "the first job goes on")
+    running.until(lambda: len(lefts(kafka, content)) == 140, "the first job continues")
     assert running.stop() == ExitCode.DONE
     assert lefts(kafka, content) == each_once(140)
     assert "took over" not in running.logged()

@@ -253,7 +253,7 @@ def test_a_row_of_somebody_else_ends_the_run_naming_it(spark, kafka, job, by_han
 
 
 def test_an_open_transaction_in_the_output_is_waited_for(kafka, job, by_hand, monkeypatch):
-    """It may precede rows of committed batches; when it has ended the run goes on."""
+    """It may precede rows of committed batches; when it has ended the run continues."""
     monkeypatch.setattr("deploy.jobs.unjoined.OPEN_TRANSACTION_S", 0.5)
     by_hand(NOW_MS)
     writer = TopicWriter(transactional(kafka), "somebody")

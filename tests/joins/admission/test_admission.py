@@ -301,7 +301,7 @@ def test_under_hold_a_right_record_lets_left_go():
 
 
 def test_under_hold_right_is_read_no_further_than_left_needs():
-    """Left has ended and its time is unknown: the window does not grow with a right that goes on."""
+    """Left has ended and its time is unknown: the window does not grow with a right that continues."""
     spec = join_spec(idle=Idle.HOLD, max_records=100)
     run = simulation(spec, [steady(100)], [steady(5_000)], DAY_MS)
 

@@ -77,7 +77,7 @@ class Judging:
         return [position for rows in self.delivered.values() for position in rows]
 
     def look(self):
-        """The start of a run; the join goes on meanwhile."""
+        """The start of a run; meanwhile the join continues."""
         self.looked = self.run.between(), self.output.ends()
 
     def judge(self, most=2**40, crash=None):

@@ -1,4 +1,4 @@
-"""The lookup join while its parts fail: nothing is lost, no answer is made up, and it goes on or says what to do.
+"""The lookup join while its parts fail: nothing is lost, no answer is made up, and it continues or says what to do.
 
 Each join runs on the shared Spark, against a broker, a storage API in a process of its own and a Data Delay API; what
 goes wrong on the way between them is done by a proxy. What it says is in test_lookup_held.py.
@@ -161,7 +161,7 @@ def test_a_feeder_stuck_for_longer_than_max_wait_gives_no_false_unmatched(world,
         stalled = run.results()
         world.feed(right)
         world.publish("stored", wall_ms() - 1_000)
-        run.until(asked_more(delay_proxy, 2), "it has heard that the feeder goes on")
+        run.until(asked_more(delay_proxy, 2), "it has heard that the feeder continues")
         later = [Put(0, put.key, put.time_ms + 1) for put in left]
         put_left(spec, later)
         run.until_left(len(left) + len(later))
@@ -244,7 +244,7 @@ def test_a_store_wiped_within_a_batch_gives_no_answer(world, join, running):
 
 
 def test_left_that_lags_longer_than_the_store_keeps_continues_by_choice_with_its_own_reason(world, join, running):
-    """The same checkpoint stops first, and goes on once configured to; what the store still keeps is matched."""
+    """The same checkpoint stops first, and continues once configured to; what the store still keeps is matched."""
     spec = join()
     time_ms = wall_ms()
     lagging, fresh = time_ms - RETENTION_MS - 60_000, time_ms - 60_000

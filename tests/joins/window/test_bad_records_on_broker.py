@@ -179,7 +179,7 @@ def test_a_batch_run_again_on_empty_files_gives_its_rows_again(join: Join, clock
 def test_a_lost_window_folder_whose_records_retention_has_deleted(
     join: Join, clock: StoppedClock, tmp_path: Path, on_data_loss: str
 ):
-    """None of it is needed any more: with facts beside the checkpoint the join goes on, without them it says so."""
+    """None of it is needed any more: with facts beside the checkpoint the join continues, without them it says so."""
     spec = join(payload=False, on_data_loss=on_data_loss)
     records, more = timely(clock.now_ms - 600_000, 200), timely(clock.now_ms + 70_000, 50, first=1_000)
     put(spec, records, records)

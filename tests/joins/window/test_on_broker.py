@@ -90,7 +90,7 @@ def test_right_far_ahead_leaves_the_window_bounded_by_the_span(spark, join, tmp_
         run.until_left(3_000)
 
     assert run.results() == oracle.join(history(spec, left, right), spec)
-    # The last batch has read left to its end: right goes on to its own, because left's progress follows the clock.
+    # The last batch has read left to its end: right is read to its own, because left's progress follows the clock.
     assert max(s["window_records"] for s in run.summaries if s["rows"].get("matched")) < 600
 
 

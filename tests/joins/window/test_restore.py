@@ -195,7 +195,7 @@ def test_a_worker_that_missed_batches_catches_up_from_the_files_of_others(tmp_pa
     """What it has in memory stays; only what came since is loaded."""
     run = a_run(tmp_path)
     (old,) = run._bolt._windows.values()
-    run._bolt = run._new_bolt()  # another worker goes on
+    run._bolt = run._new_bolt()  # another worker continues
     run.play([Advance(40), Admit(30), Advance(40), Admit(30)])
     (new,) = run._bolt._windows.values()
     ticket = next_ticket(run)
