@@ -1,10 +1,11 @@
 """Where items are kept. A back end implements `storage.model.Backend`; one line in `opening` gives it a URL.
 
-opening.py          opens the back end that a URL names
-lmdbstore.py        LMDB: one environment in a folder of this machine
-aerospikestore.py   Aerospike: one record per key
-entries.py          the items of one key as bytes, and the rules for them: for stores that know only bytes   (pure)
-stored.py           what a store records about a namespace                                                   (pure)
-expiryindex.py      which keys to check for expired items, in LMDB
-unsynced.py         detects a store that may be broken because the machine went down
+opening.py           opens the back end that a URL names
+lmdbstore.py         LMDB: one environment in a folder of this machine
+aerospikestore.py    Aerospike: one record per key
+aerospikerecords.py  records of Aerospike sets, changed by compare-and-swap
+entries.py           the items of one key as bytes, and the rules for them: for stores that know only bytes   (pure)
+stored.py            what a store records about a namespace                                                   (pure)
+expiryindex.py       which keys to check for expired items, in LMDB
+unsynced.py          detects a store that may be broken because the machine went down
 """

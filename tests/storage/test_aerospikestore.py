@@ -11,7 +11,8 @@ import pytest
 from aerospike_helpers.batch.records import BatchRecord
 
 from kafkaio.now import wall_ms
-from storage.backends.aerospikestore import _LOST, AerospikeStore, _failure, _Kept, _kept, _Swap, check_namespace
+from storage.backends.aerospikerecords import LOST, Kept, Swap, check_namespace, failure_of, kept_of
+from storage.backends.aerospikestore import AerospikeStore
 from storage.backends.opening import open_backend
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Keep, Namespace, Status, WriteResult
@@ -53,10 +54,10 @@ def record(result: int, content: object = None, in_doubt: bool = False) -> Batch
     return one
 
 
-def overwrite(store: AerospikeStore, before: _Kept | WriteResult) -> WriteResult | None:
+def overwrite(store: AerospikeStore, before: Kept | WriteResult) -> WriteResult | None:
     """The record `raced`, if it still is what it was."""
-    assert isinstance(before, _Kept)
-    return store._swap(ALL, [_Swap(b"raced", before, "items", bytearray(b"overwritten"), 60)])[0]
+    assert isinstance(before, Kept)
+    return store._records.swap(ALL.name, [Swap(b"raced", before, "items", bytearray(b"overwritten"), 60)])[0]
 
 
 @NEEDS_AEROSPIKE
@@ -105,15 +106,15 @@ def test_items_beyond_the_servers_record_size_are_rejected(store: AerospikeStore
 @NEEDS_AEROSPIKE
 def test_a_record_that_changed_since_it_was_read_is_not_overwritten(store: AerospikeStore, client: aerospike.Client):
     """Also when it was removed and recreated, so that the server counts its generations from 1."""
-    stale = store._fetch(ALL, [b"raced"], "items")
+    stale = store._records.fetch(ALL.name, [b"raced"], "items")
     store.write(ALL, [item(b"raced", version=1)], NOW)
-    (first,) = store._fetch(ALL, [b"raced"], "items")
+    (first,) = store._records.fetch(ALL.name, [b"raced"], "items")
     client.remove(place(ALL, b"raced"))
     store.write(ALL, [item(b"raced", version=2)], NOW)
 
     outcomes = [overwrite(store, kept) for kept in (*stale, first)]
 
-    assert outcomes == [_LOST, _LOST]
+    assert outcomes == [LOST, LOST]
     assert store.read(ALL, [b"raced"], NOW)[0].items == (item(b"raced", version=2),)
 
 
@@ -182,7 +183,7 @@ def test_a_namespace_that_evicts_or_never_frees_is_refused(change: dict[str, str
 )
 def test_the_result_of_each_written_record_counts(result: int, content: object, in_doubt: bool, status: Status | None):
     """One that looks well without an answer is in doubt."""
-    failure = _failure(record(result, content, in_doubt))
+    failure = failure_of(record(result, content, in_doubt))
 
     assert (None if failure is None else failure.status) is status
 
@@ -190,12 +191,12 @@ def test_the_result_of_each_written_record_counts(result: int, content: object, 
 @pytest.mark.parametrize("result", [2, 3, 5, 27])
 def test_a_lost_race_is_run_again(result: int):
     """What the server's condition refused was not done."""
-    assert _failure(record(result)) is _LOST
+    assert failure_of(record(result)) is LOST
 
 
 @pytest.mark.parametrize("result", [0, 9, -15, -10, 8, 11])
 def test_the_result_of_each_read_record_counts(result: int):
     """Only the server's word counts for `not found`."""
-    assert isinstance(_kept(record(result), "items"), WriteResult)
-    assert _kept(record(2), "items") == _Kept(None)
-    assert _kept(record(0, ("key", {}, {"items": b"x", "nonce": 7})), "items") == _Kept(7, b"x")
+    assert isinstance(kept_of(record(result), "items"), WriteResult)
+    assert kept_of(record(2), "items") == Kept(None)
+    assert kept_of(record(0, ("key", {}, {"items": b"x", "nonce": 7})), "items") == Kept(7, b"x")
