@@ -36,7 +36,7 @@ LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ReadRecord:
     """What was read of a record; nonce None: there is no record."""
 
     nonce: int | None
@@ -48,13 +48,13 @@ class Swap:
     """A record to be written if it is still as it was read."""
 
     key: Any
-    before: Kept
+    before: ReadRecord
     bin: str
     value: bytearray | str
     ttl_s: int
 
 
-ABSENT = Kept(None)
+ABSENT = ReadRecord(None)
 
 
 class AerospikeRecords:
@@ -93,7 +93,7 @@ class AerospikeRecords:
         """Close the connections of this process."""
         self._client.close()
 
-    def fetch(self, set_name: str, keys: Sequence[Any], name: str) -> list[Kept | WriteResult]:
+    def fetch(self, set_name: str, keys: Sequence[Any], name: str) -> list[ReadRecord | WriteResult]:
         """The records of different keys; an outcome where the server gave no result."""
         try:
             batch = self._client.batch_read([self._key(set_name, key) for key in keys], [name, _NONCE])
@@ -161,11 +161,11 @@ def _settings(answer: str) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in values.split(";") if "=" in pair)
 
 
-def kept_of(record: BatchRecord, name: str) -> Kept | WriteResult:
+def kept_of(record: BatchRecord, name: str) -> ReadRecord | WriteResult:
     """What was read of a record; an outcome if the server gave no result."""
     if record.result == 0 and record.record is not None:
         bins = record.record[2]
-        return Kept(bins[_NONCE], bins[name])
+        return ReadRecord(bins[_NONCE], bins[name])
     if record.result == _NO_RECORD:
         return ABSENT
     return WriteResult(Status.RETRYABLE, f"reading failed: {_described(record)}")

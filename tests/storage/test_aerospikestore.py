@@ -11,7 +11,7 @@ import pytest
 from aerospike_helpers.batch.records import BatchRecord
 
 from kafkaio.now import wall_ms
-from storage.backends.aerospikerecords import LOST, Kept, Swap, check_namespace, failure_of, kept_of
+from storage.backends.aerospikerecords import LOST, ReadRecord, Swap, check_namespace, failure_of, kept_of
 from storage.backends.aerospikestore import AerospikeStore
 from storage.backends.opening import open_backend
 from storage.errors import StorageConfigInvalid, StorageUnavailable
@@ -54,9 +54,9 @@ def record(result: int, content: object = None, in_doubt: bool = False) -> Batch
     return one
 
 
-def overwrite(store: AerospikeStore, before: Kept | WriteResult) -> WriteResult | None:
+def overwrite(store: AerospikeStore, before: ReadRecord | WriteResult) -> WriteResult | None:
     """The record `raced`, if it still is what it was."""
-    assert isinstance(before, Kept)
+    assert isinstance(before, ReadRecord)
     return store._records.swap(ALL.name, [Swap(b"raced", before, "items", bytearray(b"overwritten"), 60)])[0]
 
 
@@ -198,5 +198,5 @@ def test_a_lost_race_is_run_again(result: int):
 def test_the_result_of_each_read_record_counts(result: int):
     """Only the server's word counts for `not found`."""
     assert isinstance(kept_of(record(result), "items"), WriteResult)
-    assert kept_of(record(2), "items") == Kept(None)
-    assert kept_of(record(0, ("key", {}, {"items": b"x", "nonce": 7})), "items") == Kept(7, b"x")
+    assert kept_of(record(2), "items") == ReadRecord(None)
+    assert kept_of(record(0, ("key", {}, {"items": b"x", "nonce": 7})), "items") == ReadRecord(7, b"x")
