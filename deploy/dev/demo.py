@@ -22,8 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from deploy.dev.demoparts import broker_at, console, topics_of
-from joins.spec import JoinSpec, Side
-from joins.testing.deadlock import LimitedWindow, far_apart
+from joins.testing.deadlock import SPEC, LimitedWindow, far_apart
 from joins.testing.simulation import Stalled
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.now import wall_ms
@@ -198,17 +197,8 @@ def _deadlock() -> None:
     console.print(
         "the deadlock: right is far behind the next left record, and the window holds 100 records", style="bold"
     )
-    spec = JoinSpec(
-        name="deadlock",
-        left=Side(topic="left", disorder_ms=0),
-        right=Side(topic="right", disorder_ms=0),
-        before_ms=1_000,
-        after_ms=0,
-        max_records=40,
-        outliers=0,
-    )
     for reports, title in ((False, "expiry by passed left records alone"), (True, "with the reports of unread ones")):
-        simulation = LimitedWindow(far_apart(), spec, limit=100, reports=reports)
+        simulation = LimitedWindow(far_apart(), SPEC, limit=100, reports=reports)
         try:
             run = simulation.drain()
         except Stalled as stalled:

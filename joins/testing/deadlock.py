@@ -13,9 +13,20 @@ from dataclasses import replace
 from joins.admission.admission import Planned
 from joins.admission.facts import BucketFacts
 from joins.admission.state import Bucket
-from joins.spec import JoinSpec
+from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.simulation import Simulation, Stalled
+
+SPEC = JoinSpec(
+    name="deadlock",
+    left=Side(topic="left", disorder_ms=0),
+    right=Side(topic="right", disorder_ms=0),
+    before_ms=1_000,
+    after_ms=0,
+    max_records=40,
+    outliers=0,
+)
+"""A join whose window should hold a second of right, whatever is read meanwhile."""
 
 
 class LimitedWindow(Simulation):

@@ -2,21 +2,11 @@
 
 import pytest
 
-from joins.spec import JoinSpec, Side
 from joins.testing import oracle
-from joins.testing.deadlock import LimitedWindow, far_apart
+from joins.testing.deadlock import SPEC, LimitedWindow, far_apart
 from joins.testing.simulation import Stalled
 from joins.testing.strategies import Admit
 
-SPEC = JoinSpec(
-    name="deadlock",
-    left=Side(topic="left", disorder_ms=0),
-    right=Side(topic="right", disorder_ms=0),
-    before_ms=1_000,
-    after_ms=0,
-    max_records=40,
-    outliers=0,
-)
 LIMIT = 100
 
 
