@@ -180,7 +180,7 @@ def measure(kafka: dict[str, str], port: int, url: str, folder: Path, asked: arg
     print(f"a run              {run_s:8.2f} s     {count / run_s:8,.0f} partitions/s")
     print(f"all runs           {', '.join(f'{one:.2f}' for one in times)} s")
     print(f"the command        {command_s:8.2f} s     promised: below {PROMISED_S:g} s")
-    print(f"received           {fetched / count:8,.0f} bytes a partition")
+    print(f"received           {fetched / count:8,.0f} bytes per partition")
     print(f"one after another  {each_s * count:8.2f} s     {1 / each_s:8,.0f} partitions/s")
     print(f"ratio              {ratio:8.1f}       promised: {PROMISED_RATIO} or more")
 

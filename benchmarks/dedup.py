@@ -75,7 +75,7 @@ def measure(bootstrap: str, ids: int) -> None:
         core.keep(identity.of_positions(frame), 0)
         spent += time.process_time() - began
         rows += CHUNK
-    print(f"filter  {rows / spent:,.0f} rows/s a core ({core.totals['dropped']:,} of {rows:,} dropped)")
+    print(f"filter  {rows / spent:,.0f} rows/s per core ({core.totals['dropped']:,} of {rows:,} dropped)")
     memory(ids)
     off()
 
@@ -91,7 +91,7 @@ def memory(ids: int) -> None:
         if start >= ids // 2:
             peak = max(peak, high / len(seen))
     tracemalloc.stop()
-    print(f"memory  {seen.nbytes / len(seen):.1f} bytes an id, {peak:.1f} at the peak of a merge")
+    print(f"memory  {seen.nbytes / len(seen):.1f} bytes per id, {peak:.1f} at the peak of a merge")
 
 
 def off() -> None:
@@ -100,7 +100,7 @@ def off() -> None:
     began = time.perf_counter()
     for number in range(tasks):
         worker.begin(Attempt(number))
-    print(f"off     {(time.perf_counter() - began) / tasks * 1e9:,.0f} ns a task: no load, no filter call")
+    print(f"off     {(time.perf_counter() - began) / tasks * 1e9:,.0f} ns per task: no load, no filter call")
 
 
 def _main() -> None:

@@ -124,7 +124,7 @@ async def measure(
     print(
         f"{name:12} {per_s:8,.0f} requests/s  {1e6 * cpu_s / len(taken_s):5.0f} us of CPU each  "
         f"p50 {p50:5.1f} ms  p99 {p99:5.1f} ms  "
-        f"{sum(received) / len(taken_s) / 1000:6.1f} kB an answer  {submitted} submissions beside"
+        f"{sum(received) / len(taken_s) / 1000:6.1f} kB per answer  {submitted} submissions beside"
     )
     return per_s
 

@@ -104,7 +104,7 @@ def deliver(bootstrap: str, exactly_once: bool, buckets: int, rows: pl.DataFrame
 
 
 def compare(bootstrap: str, rounds: int) -> None:
-    print("| buckets | rows a batch | at-least-once rows/s | exactly-once rows/s | ratio | a transaction costs |")
+    print("| buckets | rows per batch | at-least-once rows/s | exactly-once rows/s | ratio | a transaction costs |")
     print("|---|---|---|---|---|---|")
     for buckets, rows_a_batch in CASES:
         rows, batches = rows_of(rows_a_batch // buckets), 1 if rows_a_batch > 100_000 else SMALL_BATCHES

@@ -241,7 +241,7 @@ def say(rows: pl.DataFrame, produced: Produced, from_ms: int, until_ms: int, *, 
 
 def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description="From a click to its row.")
-    parser.add_argument("--rate", type=int, default=5_000, help="records a second, left and right together")
+    parser.add_argument("--rate", type=int, default=5_000, help="records per second, left and right together")
     parser.add_argument("--warm-up", type=float, default=20.0, help="seconds that are not counted")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--delivery", choices=DELIVERIES, help="this one alone")

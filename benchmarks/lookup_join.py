@@ -149,7 +149,7 @@ def _main() -> None:
             say(
                 f"lookup    {done.speed.records_per_s:9,.0f}/s  {done.speed.total_s:.0f} s, {done.speed.start_s:.1f} s "
                 f"of it the start; PSS {done.footprint.peak_bytes / 1e6:,.0f} MB at the most, "
-                f"{1e6 * done.footprint.cpu_s / work.left:.1f} us of the job's CPU a record; counts are right"
+                f"{1e6 * done.footprint.cpu_s / work.left:.1f} us of the job's CPU per record; counts are right"
             )
             if "one-by-one" not in skipped:
                 figures["one_by_one_per_s"] = one_by_one(parts, work)

@@ -99,7 +99,7 @@ def measure(rate: int, rounds: int, folder: Path, broker: Broker) -> None:
 
 def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.restart", description="Readers after a kill -9.")
-    parser.add_argument("--rate", type=int, default=5_000, help="records a second, left and right together")
+    parser.add_argument("--rate", type=int, default=5_000, help="records per second, left and right together")
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     print(machine())

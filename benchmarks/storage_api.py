@@ -150,7 +150,7 @@ class Bench:
         if printed:
             print(
                 f"{kind:6} {per_s:9,.0f} keys/s  p50 {p50:6.1f} ms  p99 {p99:6.1f} ms  "
-                f"{1000 * cpu_s / len(taken_ms):5.2f} ms of the server's CPU a request",
+                f"{1000 * cpu_s / len(taken_ms):5.2f} ms of the server's CPU per request",
                 flush=True,
             )
         return per_s, float(p99)

@@ -183,7 +183,7 @@ def run_system(bench: Bench, name: str, rocksdb_fraction: float) -> Result:
 
 def table_of(results: Sequence[Result]) -> Table:
     rates = {one.name: one.speed.records_per_s for one in results}
-    table = Table(title="records a second, left and right together")
+    table = Table(title="records per second, left and right together")
     for title in (
         "system",
         "records",

@@ -1,7 +1,7 @@
 """What a job prints on standard output: lines for people, or JSON for machines.
 
-People get the time and what matters of a batch, at most a line a second and at most 100 columns wide; on a terminal the
-last line shows that the job is alive. Rare events always get a line. Machines get every batch in full.
+People get the time and what matters of a batch, at most one line per second and 100 columns; on a terminal the last
+line shows that the job is alive. Rare events always get a line. Machines get every batch in full.
 """
 
 from __future__ import annotations

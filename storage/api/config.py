@@ -23,7 +23,7 @@ class NamespaceSettings(Keys):
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     keep: Keep = Keep.LATEST
-    bound: PositiveInt = Field(default=1, description="live items a key, at most, under `keep: all`")
+    bound: PositiveInt = Field(default=1, description="live items per key, at most, under `keep: all`")
     retention_ms: NonNegativeInt | None = Field(
         default=None, description="versions are times, and an item lives at least until version + retention_ms"
     )

@@ -40,7 +40,7 @@ def test_lines_are_the_same_when_they_differ_only_in_numbers(one: str, other: st
     assert (shape(one) == shape(other)) is same
 
 
-def test_the_same_line_passes_once_a_period_and_says_how_many_were_held_back() -> None:
+def test_the_same_line_passes_once_per_period_and_says_how_many_were_held_back() -> None:
     """Each level and each shape separately."""
     now_s = [0.0]
     kept, log = Kept(), logging.Logger("test")

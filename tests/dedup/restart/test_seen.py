@@ -66,7 +66,7 @@ def test_large_merges_lose_nothing():
 @pytest.mark.parametrize(
     ("here", "there"), [(50_000, 300_000), (300_000, 300_000), (300_000, 50_000), (1_000, 300_000), (5_000, 3_000)]
 )
-def test_a_merge_takes_at_most_forty_bytes_an_id(here, there):
+def test_a_merge_takes_at_most_forty_bytes_per_id(here, there):
     """At its peak, whatever the sizes: what is taken over is not stored twice."""
     random = np.random.default_rng(1)
 

@@ -98,7 +98,7 @@ def test_lines_are_narrow_and_keep_every_part(parts: list[str]) -> None:
     assert all(len(line) <= WIDTH or "  " not in line.strip() for line in lines)
 
 
-def test_people_get_a_line_a_second_and_none_while_nothing_happens() -> None:
+def test_people_get_one_line_per_second_and_none_while_nothing_happens() -> None:
     """With the time in front."""
     lines = printed(False, [(0, Batch()), (0.4, Batch()), (0.9, Batch()), (1.1, Batch()), (5, Batch(records=0))])
 

@@ -363,7 +363,7 @@ def test_a_select_cannot_remove_the_headers(content, tmp_path):
 
 
 def test_the_line_names_what_is_rare_only_where_it_happened(job, by_hand, kafka):
-    """One line a slice, over all right partitions."""
+    """One line per slice, over all right partitions."""
     produce(kafka, job.spec.right.topic, right_records(4))
     by_hand(1_000)
     by_hand(START_MS + 10_000)

@@ -397,7 +397,7 @@ def test_two_empty_topics_admit_nothing_ever():
     assert run.state.number == 0
 
 
-def test_a_job_without_records_has_a_batch_a_day():
+def test_a_job_without_records_has_one_batch_per_day():
     """It renews the receipts of its buckets, which Kafka expires after a week."""
     run = live()
     run.clock.advance(DAY_MS // 2)
