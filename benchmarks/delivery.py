@@ -12,7 +12,6 @@ nothing fails.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 import uuid
@@ -21,17 +20,17 @@ from pathlib import Path
 from statistics import median
 
 import polars as pl
-import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.window_join import Bench, machine
 from benchmarks.workload import keys, make, values
 from deploy.dev.broker import Broker
 from deploy.jobs.job import Output
-from deploy.output.sink import deliver_stage
+from deploy.output.stage import deliver_stage
+from joins.items import Begin, End, Item, Rows
 from joins.rows.records import ROW
 from joins.spec import Format, JoinSpec, Side
-from joins.window.stage import SUMMARY, TICKET
+from joins.summary import BucketSummary
 
 CASES = ((4, 400_000), (16, 400_000), (64, 400_000), (4, 4_000), (16, 4_000), (64, 4_000))
 SMALL_BATCHES = 10
@@ -63,18 +62,11 @@ def rows_of(count: int) -> pl.DataFrame:
     return frame.with_columns(**missing).select(*ROW)
 
 
-def about(outcome: str, reason: object) -> pa.RecordBatch:
-    return pl.DataFrame([{"outcome": outcome, "reason": json.dumps(reason), "late": False}], schema=ROW).to_arrow()
-
-
-def batch_of(bucket: int, number: int, rows: pl.DataFrame) -> Iterator[pa.RecordBatch]:
+def batch_of(bucket: int, number: int, rows: pl.DataFrame) -> Iterator[Item[BucketSummary]]:
     """What the join stage yields for one ticket."""
-    tables = [about(TICKET, {"bucket": bucket, "number": number, "generation": "bench", "digest": ""})]
-    tables += [part.to_arrow() for part in rows.iter_slices(50_000)]
-    done = {"bucket": bucket, "number": number, "read": {"left": len(rows)}, "rows": {"matched": len(rows)}}
-    tables.append(about(SUMMARY, done))
-    for table in tables:
-        yield from table.to_batches()
+    yield Begin(bucket, number, "bench", "")
+    yield from map(Rows, rows.iter_slices(50_000))
+    yield End(BucketSummary(bucket, number, 1, read={"left": len(rows)}, rows={"matched": len(rows)}))
 
 
 def deliver(bootstrap: str, exactly_once: bool, buckets: int, rows: pl.DataFrame, batches: int) -> float:

@@ -22,18 +22,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
-import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.workload import keys, values
 from deploy.dev.broker import Broker
 from deploy.jobs.job import Output
-from deploy.output.sink import deliver_stage
+from deploy.output.stage import deliver_stage
+from joins.items import Begin, End, Item, Rows
 from joins.rows.chunks import in_chunks
-from joins.rows.records import RECORD, ROW
+from joins.rows.records import RECORD
 from joins.spec import JoinSpec, Side
+from joins.summary import BucketSummary
 from joins.window.slices import Slice
-from joins.window.stage import SUMMARY, TICKET
 from joins.window.window import Window
 from kafkaio.rangereader import RangeReader
 from kafkaio.times import EARLIEST_MS
@@ -71,7 +71,7 @@ def fill(kafka: dict[str, str], case: Case, left: str, right: str) -> None:
     writer.flush()
 
 
-def joined(kafka: dict[str, str], spec: JoinSpec, left: int, right: int, number: int) -> Iterator[pa.RecordBatch]:
+def joined(kafka: dict[str, str], spec: JoinSpec, left: int, right: int, number: int) -> Iterator[Item[BucketSummary]]:
     """What the join's stage yields for one ticket, on a window with all of right."""
     window, name = Window(spec), RECORD.names()
     taken = [
@@ -79,18 +79,12 @@ def joined(kafka: dict[str, str], spec: JoinSpec, left: int, right: int, number:
         for batch in RangeReader(spec.right.topic, kafka).read(0, 0, right)
     ]
     window.add(Slice.build(pl.concat(taken, rechunk=True), {0: (0, right)}))
-    yield about(TICKET, {"bucket": 0, "number": number, "generation": "bench", "left_since_ms": None})
+    yield Begin(0, number, "bench", "")
     for batch in RangeReader(spec.left.topic, kafka).read(0, 0, left):
         records = pl.DataFrame(pl.from_arrow(batch)).rename({"timestamp": "time"}).select(name).cast(RECORD)
         for rows in window.join(records, late=False, expiry_ms=EARLIEST_MS):
-            for part in in_chunks(rows):
-                yield from part.to_arrow().to_batches()
-    yield about(SUMMARY, {"bucket": 0, "number": number, "read": {"left": left}, "rows": {"matched": left}})
-
-
-def about(outcome: str, reason: object) -> pa.RecordBatch:
-    row = [{"outcome": outcome, "reason": json.dumps(reason), "late": False}]
-    return pl.DataFrame(row, schema=ROW).to_arrow().to_batches()[0]
+            yield from map(Rows, in_chunks(rows))
+    yield End(BucketSummary(0, number, 1, read={"left": left}, rows={"matched": left}))
 
 
 def peak_bytes() -> int:
@@ -107,9 +101,8 @@ def child(bootstrap: str, case: Case, left: str, right: str, out: str) -> None:
     few = min(case.right, 10)
     list(deliver(joined(kafka, spec, 10, few, 1)))
     before = peak_bytes()
-    (summary,) = deliver(joined(kafka, spec, case.left, case.right, 2))
-    sent = json.loads(summary.column("summary")[0].as_py())["sent"][out]
-    print(json.dumps({"grown": peak_bytes() - before, "sent": sent}))
+    (done,) = deliver(joined(kafka, spec, case.left, case.right, 2))
+    print(json.dumps({"grown": peak_bytes() - before, "sent": done.sent[out]}))
 
 
 def measured(bootstrap: str, case: Case) -> int:

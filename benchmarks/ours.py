@@ -17,13 +17,12 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
 from deploy.jobs.job import Deduplicate, JoinJob, Output
@@ -35,10 +34,12 @@ from deploy.output.envelope import envelopes
 from deploy.spark.session import Session
 from joins.admission.control import JoinControl
 from joins.flavour import carried_out
+from joins.itemrows import Batches
+from joins.items import End, Item, Rows
 from joins.spec import Format, JoinSpec, Side
-from joins.window.stage import SUMMARY, Batches, join_stage
-
-SUMMARY_SCHEMA = "summary string"
+from joins.summary import BucketSummary
+from joins.window.stage import join_stage
+from sparkio.summaries import SUMMARY_SCHEMA, summary_rows
 
 
 def spec_of(work: Work, form: str, before_ms: int, max_records: int = MAX_RECORDS) -> JoinSpec:
@@ -75,14 +76,17 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[di
     """Everything except the producer; returns the summaries."""
     join = join_stage(spec, windows)
 
-    def encode(batches: Iterable[pa.RecordBatch]) -> Batches:
-        for batch in join(batches):
-            rows = pl.DataFrame(pl.from_arrow(batch))
-            results = rows.filter(pl.col("outcome").is_in(["matched", "unmatched"]))
-            if len(envelopes(spec, results)) != len(results):
-                raise AssertionError("an envelope is missing")
-            for text in rows.filter(pl.col("outcome") == SUMMARY)["reason"]:
-                yield pa.record_batch({"summary": [text]})
+    def summaries_of(items: Iterable[Item[BucketSummary]]) -> Iterator[BucketSummary]:
+        for item in items:
+            if isinstance(item, Rows):
+                results = item.frame.filter(pl.col("outcome").is_in(["matched", "unmatched"]))
+                if len(envelopes(spec, results)) != len(results):
+                    raise AssertionError("an envelope is missing")
+            elif isinstance(item, End):
+                yield item.summary
+
+    def encode(ticket: str) -> Batches:
+        return summary_rows(summaries_of(join(ticket)))
 
     summaries: list[dict[str, Any]] = []
 

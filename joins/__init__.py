@@ -1,15 +1,18 @@
 """Joins of two Kafka streams: every left record is written exactly once, with its right record or with nothing.
 
-admission/  SyncBolt
-feed/       the feeder
-lookup/     the join through external storage
-rows/       records and rows as Arrow and polars frames
-testing/    property-test a join of two topics without a broker
-unjoined/   right records that no left record has matched, found from the output of a lookup join
-window/     JoinBolt
-errors.py   what a join refuses, or gives up (pure)
-flavour.py  the two flavours of the join as values
-spec.py     what a join is (pure)
+admission/   SyncBolt
+feed/        the feeder
+lookup/      the join through external storage
+rows/        records and rows as Arrow and polars frames
+testing/     property-test a join of two topics without a broker
+unjoined/    right records that no left record has matched, found from the output of a lookup join
+window/      JoinBolt
+errors.py    what a join refuses, or gives up (pure)
+flavour.py   the two flavours of the join as values
+itemrows.py  items as rows of a Spark DataFrame, and back (pure)
+items.py     what the stages of a task pass to each other (pure)
+spec.py      what a join is (pure)
+summary.py   what the join has done with a bucket's batch (pure)
 
 Public: `joins.window_join`, `joins.lookup_join`, `joins.lookup`, `joins.JoinSpec`, `joins.LookupSpec`, `joins.errors`,
 `joins.testing`; the rest is internal.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
 
     from joins.admission.control import JoinControl
-    from joins.window.stage import Batches
-
-    Stage = Callable[[Iterable[pa.RecordBatch]], Batches]
+    from joins.items import Stage
+    from joins.summary import BucketSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +27,13 @@ class Flavour:
     inputs           the sides whose topics the join itself reads
     repeats_exactly  a batch that runs again gives the same rows: nothing but the topics decides
     reader           plans the batches, as a Spark source; of spec, control and stage
-    stage            carries out tickets; of spec and the folder of windows
+    stage            makes the items of each ticket; of spec and the folder of windows
     """
 
     inputs: tuple[str, ...]
     repeats_exactly: bool
     reader: Callable[..., DataSourceStreamReader]
-    stage: Callable[[Any, Path | None], Stage]
+    stage: Callable[[Any, Path | None], Stage[BucketSummary]]
 
     def repeats_in_order(self, spec: JoinSpec) -> bool:
         """Whether a batch that runs again always has the same number of rows, about the same left records in order.
@@ -51,7 +50,7 @@ def _window_reader(*args: Any) -> DataSourceStreamReader:
     return TicketReader(*args)
 
 
-def _window_stage(spec: JoinSpec, windows: Path | None) -> Stage:
+def _window_stage(spec: JoinSpec, windows: Path | None) -> Stage[BucketSummary]:
     from joins.window.stage import join_stage
 
     return join_stage(spec, windows)
@@ -63,7 +62,7 @@ def _lookup_reader(*args: Any) -> DataSourceStreamReader:
     return LookupReader(*args)
 
 
-def _lookup_stage(spec: LookupSpec, windows: Path | None) -> Stage:
+def _lookup_stage(spec: LookupSpec, windows: Path | None) -> Stage[BucketSummary]:
     from joins.lookup.stage import lookup_stage
 
     return lookup_stage(spec, windows)
@@ -78,24 +77,29 @@ def flavour_of(spec: JoinSpec) -> Flavour:
     return LOOKUP if isinstance(spec, LookupSpec) else WINDOW
 
 
-def tickets(spark: SparkSession, spec: JoinSpec, control: JoinControl | None = None) -> DataFrame:
-    """The streaming DataFrame of tickets (one column, `ticket`); a stage is mapped over it."""
-    from joins.admission.control import JoinControl
-    from joins.admission.source import ticket_source
-    from sparkio.source import rows_of
-
-    return rows_of(spark, ticket_source(spec, control or JoinControl(), flavour_of(spec).reader))
-
-
 def carried_out(
-    spark: SparkSession, spec: JoinSpec, stage: Stage, schema: str, control: JoinControl | None = None
+    spark: SparkSession,
+    spec: JoinSpec,
+    stage: Callable[[str], Iterator[pa.RecordBatch]],
+    schema: str,
+    control: JoinControl | None = None,
 ) -> DataFrame:
-    """The streaming DataFrame of the rows of `schema` that `stage` makes of the tickets, inside the source.
+    """The streaming DataFrame of the rows of `schema` that `stage` makes of each ticket (JSON text), inside the source.
 
-    The same as `tickets(…).mapInArrow(stage, schema)`, with one Python worker per task instead of two.
+    Inside, because a `mapInArrow` over a DataFrame of tickets would need a second Python worker for each task.
     """
     from joins.admission.control import JoinControl
     from joins.admission.source import ticket_source
     from sparkio.source import rows_of
 
     return rows_of(spark, ticket_source(spec, control or JoinControl(), flavour_of(spec).reader, stage, schema))
+
+
+def result_frame(
+    spark: SparkSession, spec: JoinSpec, control: JoinControl | None = None, windows: Path | None = None
+) -> DataFrame:
+    """The streaming DataFrame of all rows of a join."""
+    from joins.itemrows import ROW_SCHEMA, result_rows
+
+    stage = flavour_of(spec).stage(spec, windows)
+    return carried_out(spark, spec, lambda ticket: result_rows(stage(ticket)), ROW_SCHEMA, control)

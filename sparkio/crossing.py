@@ -4,10 +4,6 @@
     crossing()            at the edge adds a line to the exception's notes, which Python prints behind its message
     crossed(text)         finds the line in the text of Spark's error, which may repeat it, and may hold several
 
-A record that a topic refuses is refused in every attempt: if its task raised, Spark would run it three more times. So
-such a task returns a single summary that says why the job has to end (`final`), and the driver, which collects the
-summaries, ends the job before the batch is committed (`final_in`).
-
 Pure.
 """
 
@@ -15,16 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from kafkaio.exitcode import ExitCode
 
 MARK = "teacup-error: "
-_ENDS = "ends"
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -111,19 +106,6 @@ def crossed(text: str) -> Failure | None:
         except ValueError:
             continue  # part of a message, or cut off by Spark, which repeats it in full elsewhere
     return min(reversed(found), key=_severity, default=None)
-
-
-def final(error: Exception) -> dict[str, str]:
-    """The summary of a task that failed for good, with an error of ours."""
-    failure = Failure.of(error)
-    assert failure is not None, f"{type(error).__name__} has no exit code"
-    return {_ENDS: failure.to_json()}
-
-
-def final_in(summary: Mapping[str, Any]) -> Failure | None:
-    """The error that a task failed with for good; None if it did not."""
-    found = summary.get(_ENDS)
-    return None if found is None else Failure.from_json(found)
 
 
 def _severity(failure: Failure) -> int:

@@ -173,7 +173,6 @@ def test_spark_is_known_only_at_the_edges():
         "joins.window",
         "joins.admission.reader",
         "joins.admission.source",
-        "joins.window.stage",
         "dedup.restart.spark",
         "dedup.topic.source",
     }

@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -19,7 +18,8 @@ from dedup.batchtag import BatchTag
 from dedup.restart.deduplicator import Deduplicator
 from dedup.restart.hashing import Mask
 from dedup.restart.replayrange import DedupConfig, ReplayRange
-from dedup.restart.states import Attempt, FilterState
+from dedup.restart.report import FilterReport
+from dedup.restart.states import Attempt, FilterChange, FilterState
 from dedup.results.protocol import RecentResults
 from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
@@ -51,7 +51,7 @@ class WorkerDeduplicator:
         self._core = Deduplicator(setup.config, setup.replay)
         self._results: RecentResults | None = None
         self._reported = dict.fromkeys(self._core.totals, 0)
-        self._changes: list[dict[str, Any]] = []
+        self._changes: tuple[FilterChange, ...] = ()
 
     def begin(self, attempt: Attempt, since_ms: int | None = None, batch: BatchTag | None = None) -> bool:
         """A task begins; returns whether its rows have to be filtered. Loads first if needed.
@@ -83,17 +83,17 @@ class WorkerDeduplicator:
     def durable(self) -> None:
         self._core.durable()
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> FilterReport:
         """For summaries: whether it filters, its state changes, and what it loaded and dropped since the last one."""
         total = self._core.totals
         since = {name: total[name] - self._reported[name] for name in total}
-        changes, self._changes, self._reported = self._changes, [], total
-        return {"filtering": self._core.filtering, "changes": changes, **since}
+        changes, self._changes, self._reported = self._changes, (), total
+        return FilterReport(filtering=int(self._core.filtering), changes=changes, **since)
 
     def say_task(self, batch: int) -> None:
         """Log a line about a task that has filtered, with counts since the last one: for users without summaries."""
         counts = self.report()
-        counted = {name: counts[name] for name in ("loaded", "dropped", "without_id")}
+        counted = {name: getattr(counts, name) for name in ("loaded", "dropped", "without_id")}
         about = {"event": "deduplicator", "at_ms": wall_ms(), "name": self._setup.name, "batch": batch}
         log.warning("%s", json.dumps({**about, "state": FilterState.FILTERING, **counted}, sort_keys=True))
 
@@ -104,9 +104,8 @@ class WorkerDeduplicator:
 
     def _say(self) -> None:
         for change in self._core.changes():
-            said = {"name": self._setup.name, **change.to_json()}
-            self._changes.append(said)
-            log.warning("%s", json.dumps(said, sort_keys=True))
+            self._changes += (change,)
+            log.warning("%s", json.dumps({"name": self._setup.name, **change.to_json()}, sort_keys=True))
 
 
 def wait_until_settled(name: str, settled_ms: int) -> None:

@@ -37,7 +37,7 @@ from dedup.restart.spark import current_attempt
 from dedup.restart.states import Attempt
 from dedup.restart.worker import wait_until_settled
 from dedup.results.kafka import TRANSACTION_TIMEOUT_S
-from dedup.topic.source import BatchPart, Stage, summary_batch
+from dedup.topic.source import BatchPart, Stage
 from dedup.topic.window import I64, SeenWindow, with_valid_times
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
@@ -54,7 +54,7 @@ from kafkaio.times import UNLIMITED_MS
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.topiclog import Ends
 from kafkaio.writer import TopicWriter, discard_writer, open_writer
-from sparkio.crossing import final
+from sparkio.summaries import summary_rows
 
 log = logging.getLogger("teacup.dedup.topic.job")
 
@@ -80,6 +80,22 @@ class TopicJob:
     def to_output(self) -> dict[str, str]:
         """Properties of the producer."""
         return {**self.kafka, **self.producer}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSummary:
+    """What a task did with its range. read = written + dropped; loaded, known, forgotten: ids of the output's window"""
+
+    partition: int
+    number: int
+    parts: int
+    read: int
+    written: int
+    dropped: int
+    without_id: int
+    loaded: int
+    known: int
+    forgotten: int
 
 
 class OutputWindow:
@@ -148,18 +164,15 @@ _windows: PerProcess[tuple[str, str, int], OutputWindow] = PerProcess(OPEN_WINDO
 
 
 def topic_stage(job: TopicJob) -> Stage:
-    """A range -> one summary."""
+    """A range -> one `TopicSummary`, as a row."""
 
     def carry_out(span: BatchPart) -> Iterator[pa.RecordBatch]:
-        try:
-            yield _carry_out(job, span)
-        except RecordTooLarge as error:
-            yield summary_batch(final(error))
+        return summary_rows((_carry_out(job, one) for one in (span,)), RecordTooLarge)
 
     return carry_out
 
 
-def _carry_out(job: TopicJob, span: BatchPart) -> pa.RecordBatch:
+def _carry_out(job: TopicJob, span: BatchPart) -> TopicSummary:
     key = (job.name, job.replay.run, span.partition)
     try:
         settled_ms = _settled_at_ms(job, current_attempt())
@@ -173,7 +186,7 @@ def _carry_out(job: TopicJob, span: BatchPart) -> pa.RecordBatch:
         raise
 
 
-def _carried_out(job: TopicJob, span: BatchPart, window: OutputWindow) -> pa.RecordBatch:
+def _carried_out(job: TopicJob, span: BatchPart, window: OutputWindow) -> TopicSummary:
     loaded = window.catch_up()
     limits = limits_of(job.to_output, [job.output])
     producer = within_limits(job.to_output, limits)
@@ -187,7 +200,7 @@ def _carried_out(job: TopicJob, span: BatchPart, window: OutputWindow) -> pa.Rec
 
 def _written(
     job: TopicJob, span: BatchPart, window: OutputWindow, writer: TopicWriter, limits: TopicLimits, loaded: int
-) -> pa.RecordBatch:
+) -> TopicSummary:
     under_way = SeenIds()
     failpoint.reach("before_produce")
     read = dropped = without_id = 0
@@ -209,10 +222,18 @@ def _written(
             f"{job.source}-{span.partition} [{span.start}, {span.end}): {read} records read, {dropped} dropped, "
             f"{delivered.sent} sent, {delivered.acknowledged} acknowledged; these must add up, nothing is committed"
         )
-    counts = {"read": read, "written": read - dropped, "dropped": dropped, "without_id": without_id}
-    of_output = {"loaded": loaded, "known": len(window.seen), "forgotten": window.forgotten}
-    about = {"partition": span.partition, "number": span.number, "parts": span.parts}
-    return summary_batch({**about, **counts, **of_output})
+    return TopicSummary(
+        partition=span.partition,
+        number=span.number,
+        parts=span.parts,
+        read=read,
+        written=read - dropped,
+        dropped=dropped,
+        without_id=without_id,
+        loaded=loaded,
+        known=len(window.seen),
+        forgotten=window.forgotten,
+    )
 
 
 def _taken(job: TopicJob, records: pa.RecordBatch, limits: TopicLimits) -> tuple[Any, ...]:

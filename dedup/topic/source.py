@@ -2,14 +2,13 @@
 
 offset      {"number", "topic", "id", "ranges": {partition: [start, end]}}: what a batch reads, and nothing else
 latest      up to the last stable offsets, at most `max_records` more; `start` itself if there is nothing to do
-read        on an executor: one range goes through the stage, which gives Arrow batches of `summary`
+read        on an executor: one range goes through the stage, which gives its summary as a row
 
 What it shares with other readers, and how a new partition is read: `sparkio.reader`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from kafkaio.topiclog import Ends
 from sparkio.control import ReaderControl
 from sparkio.reader import StreamReader
 from sparkio.source import pickled, stream_source
+from sparkio.summaries import SUMMARY_SCHEMA
 
 FORMAT = 1
 
@@ -53,9 +53,9 @@ Stage = Callable[[BatchPart], Iterator[pa.RecordBatch]]
 
 
 def range_source(name: str, ranges: Ranges, stage: Stage, control: ReaderControl) -> type[DataSource]:
-    """A data source class whose rows (`summary string`) are what the stage gives for each range."""
+    """A data source class whose rows (`SUMMARY_SCHEMA`) are what the stage gives for each range."""
     of_range = pickled(lambda value: stage(BatchPart(*value)))
-    return stream_source("ranges", name, "summary string", lambda: RangesReader(name, ranges, control, of_range))
+    return stream_source("ranges", name, SUMMARY_SCHEMA, lambda: RangesReader(name, ranges, control, of_range))
 
 
 class RangesReader(StreamReader):
@@ -113,7 +113,3 @@ def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends],
         return dict(start)
     number = start["number"] + 1 if start else 1
     return {"format": FORMAT, "id": topic_id, "number": number, "ranges": spans, "topic": ranges.topic}
-
-
-def summary_batch(summary: Mapping[str, Any]) -> pa.RecordBatch:
-    return pa.record_batch({"summary": [json.dumps(summary, sort_keys=True)]})

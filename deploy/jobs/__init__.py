@@ -4,6 +4,7 @@ accounts.py       what was read, joined, dropped and written must add up (pure)
 backlog.py        how much a job still has to read, and when it will have caught up
 beginning.py      receipts are compared with the checkpoint, then the output is claimed
 checkpoint.py     what a join's checkpoint says before Spark starts
+deduplication.py  what the tasks of a join need to drop results that were written before
 dedup.py          the deduplication of a topic into another one as a kind of job
 durable.py        local files that survive a power failure
 feeder.py         a feeder as a kind of job

@@ -2,7 +2,7 @@
 
     left records that were read     = those that a row arrived for     (every left record has one)
     rows that were joined           = rows that arrived here
-    results not yet in the output   = results written + results dropped as duplicates + results refused (dead letters)
+    results not yet in the output   = results delivered + results refused (dead letters)
 
 `kafkaio.delivery.delivery` compares what was sent with what was acknowledged. Rows are counted where they arrive, not
 where they are made: a row that gets lost in between shows.
@@ -10,8 +10,8 @@ where they are made: a row that gets lost in between shows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -27,15 +27,15 @@ class AccountsDiffer(Exception):
 
 @dataclass(slots=True)
 class Accounts:
-    """received: rows of the ticket so far; lefts: left records that they are about; the rest is for the output topic"""
+    """received: rows of the ticket so far; lefts: left records that they are about; the rest is for the output topic,
+    refused: by reason"""
 
     bucket: str
     received: int = 0
     lefts: int = 0
     results: int = 0
-    dropped: int = 0
-    refused: int = 0
-    written: int = 0
+    delivered: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
     _last: tuple[int, int] = (-1, -1)
 
     def receive(self, rows: pl.DataFrame) -> None:
@@ -50,12 +50,18 @@ class Accounts:
             self.lefts += int(np.count_nonzero(differs))
             self._last = int(partitions[-1]), int(offsets[-1])
 
+    def refuse(self, reasons: Iterable[str]) -> None:
+        """Results that became dead letters."""
+        for reason in reasons:
+            self.refused[reason] = self.refused.get(reason, 0) + 1
+
     def check_written(self) -> None:
         """Before any part is committed. Raises `AccountsDiffer`."""
-        if self.results != self.written + self.dropped + self.refused:
+        refused = sum(self.refused.values())
+        if self.results != self.delivered + refused:
             raise AccountsDiffer(
-                f"{self.bucket}: of {self.results} results {self.written} were written, {self.dropped} dropped and "
-                f"{self.refused} refused; these must add up, and nothing more is committed"
+                f"{self.bucket}: of {self.results} results {self.delivered} were delivered and {refused} refused; "
+                "these must add up, and nothing more is committed"
             )
 
     def check_joined(self, read: int, joined: int) -> None:

@@ -11,7 +11,7 @@ from contextlib import closing
 from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.job import JoinJob
 from joins.admission.ticket import Ticket
-from joins.window.stage import ticket_digest
+from joins.items import Begin
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery import settling
 from kafkaio.delivery.fencing import OutputBucket
@@ -33,7 +33,7 @@ def take_output(job: JoinJob, *, take_over: bool) -> str:
     else:
         generation = admission.generation
         for ticket in Ticket.all_of(admission):
-            digest = ticket_digest(ticket, job.spec)
+            digest = Begin.of(ticket, job.spec).digest
             planned[ticket.bucket.number] = Batch(generation, admission.number, digest)
     kafka = {**job.spec.kafka, **job.output.kafka}
     with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:

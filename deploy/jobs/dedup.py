@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dedup.identity import Within
 from dedup.restart.spark import replay_of
-from dedup.topic.job import TopicJob, check_partitions, topic_stage
+from dedup.topic.job import TopicJob, TopicSummary, check_partitions, topic_stage
 from dedup.topic.source import Ranges, range_source
 from deploy.jobs.accounts import check_whole
 from deploy.jobs.job import DedupJob
@@ -28,6 +28,8 @@ _COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known", "forgo
 
 class DedupKind(Kind):
     """Writes each record of a topic to another one, unless its id was there within `window`."""
+
+    summary = TopicSummary
 
     def __init__(self, job: DedupJob) -> None:
         super().__init__(job, job.name, job.kafka)
@@ -62,7 +64,7 @@ class DedupKind(Kind):
         source = range_source(self.name, ranges, topic_stage(self._topics), ReaderControl(stop_file=stop_file))
         return rows_of(spark, source)
 
-    def report(self, summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> DedupReport:
+    def report(self, summaries: Sequence[TopicSummary], seconds: float, at_ms: int) -> DedupReport:
         return gathered(self._job, summaries, seconds)
 
     def positions(self, end: Mapping[str, Any]) -> Positions:
@@ -100,11 +102,11 @@ class DedupReport:
         return {"event": "batch", "number": self.number, "seconds": round(self.seconds, 6), **self.counts}
 
 
-def gathered(job: DedupJob, summaries: Sequence[Mapping[str, Any]], seconds: float) -> DedupReport:
+def gathered(job: DedupJob, summaries: Sequence[TopicSummary], seconds: float) -> DedupReport:
     """One batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
-    check_whole([one["partition"] for one in summaries], summaries[0]["parts"], "partitions")
-    counts = {name: sum(one[name] for one in summaries) for name in _COUNTS}
-    number = summaries[0]["number"]
+    check_whole([one.partition for one in summaries], summaries[0].parts, "partitions")
+    counts = {name: sum(getattr(one, name) for one in summaries) for name in _COUNTS}
+    number = summaries[0].number
     warnings = (forgotten_ids(counts, job), without_any_id(counts, number, job))
     return DedupReport(number, seconds, counts, tuple(one for one in warnings if one is not None))
 

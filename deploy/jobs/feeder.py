@@ -13,6 +13,7 @@ from deploy.jobs.job import FeederJob
 from deploy.jobs.runner import Kind
 from joins.feed.feed import Fed
 from joins.feed.source import commit_fed, feed_source
+from joins.feed.stage import FeedSummary
 from kafkaio.times import iso
 from sparkio.control import ReaderControl
 from sparkio.source import rows_of
@@ -28,6 +29,8 @@ _COUNTS = ("read", "stored", "conflict", "null_key", "expired", "late")
 class FeederKind(Kind):
     """Stores right's records for lookup joins."""
 
+    summary = FeedSummary
+
     def __init__(self, job: FeederJob) -> None:
         super().__init__(job, job.spec.name, job.spec.kafka)
         self._spec = job.spec
@@ -39,7 +42,7 @@ class FeederKind(Kind):
         source = feed_source(self._spec, ReaderControl(stop_file=stop_file, commit_group=self.name))
         return rows_of(spark, source)
 
-    def report(self, summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> FeedReport:
+    def report(self, summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
         return gathered(summaries, seconds, at_ms)
 
     def positions(self, end: Mapping[str, Any]) -> Positions:
@@ -92,19 +95,19 @@ class FeedReport:
         }
 
 
-def gathered(summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> FeedReport:
+def gathered(summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
     """One batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
-    check_whole([one["partition"] for one in summaries], summaries[0]["parts"], "partitions")
+    check_whole([one.partition for one in summaries], summaries[0].parts, "partitions")
     dead: Counter[str] = Counter()
     for one in summaries:
-        dead.update(one["dead"])
-    times = [one["newest_ms"] for one in summaries if one["newest_ms"] is not None]
+        dead.update(one.dead)
+    times = [one.newest_ms for one in summaries if one.newest_ms is not None]
     return FeedReport(
-        number=summaries[0]["number"],
+        number=summaries[0].number,
         seconds=seconds,
-        counts={name: sum(one[name] for one in summaries) for name in _COUNTS},
+        counts={name: sum(getattr(one, name) for one in summaries) for name in _COUNTS},
         dead=dict(sorted(dead.items())),
-        disorder_ms=max(one["disorder_ms"] for one in summaries),
+        disorder_ms=max(one.disorder_ms for one in summaries),
         newest_ms=max(times, default=None),
         behind_ms=max(at_ms - min(times), 0) if times else None,
     )

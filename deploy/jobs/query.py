@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 
 from deploy.jobs.accounts import check_whole
 from kafkaio.exitcode import ExitCode
-from sparkio.crossing import Failure, TaskEnded, crossed, final_in
+from sparkio.crossing import Failure, crossed
+from sparkio.summaries import summaries_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("teacup")
 
+S = TypeVar("S")
 
-def summaries_of(frame: DataFrame) -> list[dict[str, Any]]:
+
+def summaries_of(frame: DataFrame, kind: type[S]) -> list[S]:
     """What the tasks of a batch reported. Raises `AccountsDiffer` if there were tasks, and none reported anything.
 
     Each summary says how many there must be; without any, only Spark's plan knows. Raises `TaskEnded` if a task reports
-    why the job must end: an exception in the task itself would make Spark retry it, in vain.
+    why the job must end.
     """
-    summaries = [json.loads(row.summary) for row in frame.collect()]
-    for one in summaries:
-        if (failure := final_in(one)) is not None:
-            raise TaskEnded(failure)
+    summaries = summaries_in(((row.summary, row.failure) for row in frame.collect()), kind)
     if not summaries:
         check_whole([], frame.rdd.getNumPartitions(), "tasks")
     return summaries

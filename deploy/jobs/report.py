@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from datadelay.progress import UNKNOWN
+from dedup.restart.report import FilterReport
 from deploy.jobs.accounts import check_whole
+from deploy.output.delivered import DeliveredBatch
 from joins.spec import JoinSpec
+from joins.summary import BucketSummary
 
-Summary = Mapping[str, Any]
+SIDES = ("left", "right")
 _SIDE_OUTCOMES = ("unjoined", "dead_letter", "late")
 
 
@@ -34,7 +37,7 @@ class BatchReport:
     sent: dict[str, int]
     restored: dict[str, int]
     refused: dict[str, int] = field(default_factory=dict)
-    deduplicator: dict[str, Any] = field(default_factory=dict)
+    deduplicator: FilterReport = field(default_factory=FilterReport)
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -72,9 +75,9 @@ class BatchReport:
         """Side outputs, and what the deduplicator did."""
         parts = [f"{outcome} {self.rows[outcome]:,}" for outcome in _SIDE_OUTCOMES if self.rows.get(outcome)]
         parts += [f"dead letters ({reason}) {count:,}" for reason, count in self.refused.items()]
-        if self.deduplicator:
-            parts.append(f"duplicates dropped {self.deduplicator['dropped']:,}")
-            changes = {f"{one['state']} ({one['reason']})": None for one in self.deduplicator["changes"]}
+        if self.deduplicator != FilterReport():
+            parts.append(f"duplicates dropped {self.deduplicator.dropped:,}")
+            changes = {f"{one.state} ({one.reason})": None for one in self.deduplicator.changes}
             parts += [f"deduplicator {change}" for change in changes]
         return parts
 
@@ -99,41 +102,43 @@ class BatchReport:
             "sent": self.sent,
             "restored": self.restored,
             "refused": self.refused,
-            "deduplicator": self.deduplicator,
+            "deduplicator": self._deduplicator(),
             "warnings": self.warnings,
         }
 
+    def _deduplicator(self) -> dict[str, Any]:
+        """Counts and changes of state in any worker; nothing while it is off."""
+        found = self.deduplicator
+        if found == FilterReport():
+            return {}
+        return {**asdict(found), "changes": [one.to_json() for one in found.changes]}
 
-def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: int) -> BatchReport:
-    """Combine the summaries of a batch. Raises `AccountsDiffer` if one is missing or occurs twice."""
-    check_whole([s["bucket"] for s in summaries], summaries[0]["buckets"] if summaries else 1, "buckets")
 
-    def total(name: str) -> dict[str, int]:
-        counter: Counter[str] = Counter()
-        for summary in summaries:
-            counter.update(summary.get(name, {}))
-        return dict(counter)
-
-    slowest = min(summaries, key=lambda s: s["frontier_ms"]["right"])
+def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], seconds: float, at_ms: int) -> BatchReport:
+    """One batch over all its buckets. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
+    summaries = [one.summary for one in batches]
+    check_whole([one.bucket for one in summaries], summaries[0].buckets if summaries else 1, "buckets")
+    slowest = min(summaries, key=lambda one: one.frontier_ms["right"])
     report = BatchReport(
-        number=summaries[0]["number"],
+        number=summaries[0].number,
         seconds=seconds,
         at_ms=at_ms,
-        read=total("read"),
-        rows=total("rows"),
-        reasons=total("reasons"),
-        late=total("late"),
-        disorder_ms={side: max(s["disorder_ms"][side] for s in summaries) for side in ("left", "right")},
-        frontier_ms={side: _known(min(s["frontier_ms"][side] for s in summaries)) for side in ("left", "right")},
-        held_by=slowest.get("held_by") or f"{spec.right.topic}-{slowest['slowest']['right']}",
-        window_records=sum(s["window_records"] for s in summaries),
-        window_bytes=sum(s["window_bytes"] for s in summaries),
-        sent=total("sent"),
-        restored=dict(Counter(s["restored"] for s in summaries)),
-        refused=total("refused"),
-        deduplicator=_deduplicator(summaries),
+        read=_total(one.read for one in summaries),
+        rows=_total(one.rows for one in summaries),
+        reasons=_total(one.reasons for one in summaries),
+        late=_total(one.late for one in summaries),
+        disorder_ms={side: max(one.disorder_ms[side] for one in summaries) for side in SIDES},
+        frontier_ms={side: _known(min(one.frontier_ms[side] for one in summaries)) for side in SIDES},
+        held_by=slowest.held_by or f"{spec.right.topic}-{slowest.slowest['right']}",
+        window_records=sum(one.window_records for one in summaries),
+        window_bytes=sum(one.window_bytes for one in summaries),
+        restored=dict(Counter(one.restored for one in summaries)),
+        sent=_total(one.sent for one in batches),
+        refused=_total(one.refused for one in batches),
+        deduplicator=sum((one.deduplicator for one in batches if one.deduplicator is not None), FilterReport()),
     )
-    for side, topic in (("left", spec.left), ("right", spec.right)):
+    for side in SIDES:
+        topic = spec.side(side)
         if report.disorder_ms[side] > topic.disorder_ms:
             report.warnings.append(
                 f"{side}.disorder is {topic.disorder_ms} ms, but {topic.topic!r} was out of order by "
@@ -142,14 +147,11 @@ def gather(spec: JoinSpec, summaries: Sequence[Summary], seconds: float, at_ms: 
     return report
 
 
-def _deduplicator(summaries: Sequence[Summary]) -> dict[str, Any]:
-    """Buckets that filter, loads, calls of the filter, ids loaded, results dropped, results without an id, records of
-    other jobs, and the changes of state in any worker; {} while off."""
-    given = [s["deduplicator"] for s in summaries if "deduplicator" in s]
-    names = ("filtering", "loads", "filter_calls", "loaded", "dropped", "without_id", "foreign")
-    counts = {name: sum(int(one[name]) for one in given) for name in names}
-    changes = [change for one in given for change in one["changes"]]
-    return {**counts, "changes": changes} if changes or any(counts.values()) else {}
+def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return dict(total)
 
 
 def _known(time_ms: int) -> int | None:

@@ -47,10 +47,12 @@ POLL_S = 0.2
 class Kind(ABC):
     """What a kind of job gives to the runner. Every call may raise; an error of ours ends the job with its exit code.
 
+    summary       the class of what each task reports
     rows_in_jvm   whether rows pass through the JVM, and not only summaries
     exactly_once  whether rows are written in transactions
     """
 
+    summary: type[Any]
     rows_in_jvm = False
     exactly_once = False
 
@@ -69,13 +71,13 @@ class Kind(ABC):
 
     @abstractmethod
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
-        """The streaming DataFrame of summaries, in a column `summary`; nothing is planned once `stop_file` exists."""
+        """What tasks report (`SUMMARY_SCHEMA`), as a stream; nothing is planned once `stop_file` exists."""
 
     @abstractmethod
-    def report(self, summaries: Sequence[Mapping[str, Any]], seconds: float, at_ms: int) -> Report:
+    def report(self, summaries: Sequence[Any], seconds: float, at_ms: int) -> Report:
         """The summaries of a batch as one. Raises `AccountsDiffer` if one is missing or occurs twice."""
 
-    def keep(self, summaries: Sequence[Mapping[str, Any]]) -> None:  # noqa: B027 - nor to keep
+    def keep(self, summaries: Sequence[Any]) -> None:  # noqa: B027 - nor to keep
         """Keep what the next plan needs of a batch that was carried out."""
 
     @abstractmethod
@@ -123,7 +125,7 @@ def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
         began = time.monotonic()
         with crossing():
             sync_plan(kind.common.checkpoint, batch_id)
-            summaries = summaries_of(frame)
+            summaries = summaries_of(frame, kind.summary)
             if summaries:  # there are none if the job was stopped before anything was planned
                 report = kind.report(summaries, time.monotonic() - began, wall_ms())
                 kind.keep(summaries)

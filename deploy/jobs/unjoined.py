@@ -34,6 +34,7 @@ from joins.admission.guard import check_compaction
 from joins.admission.state import Admission
 from joins.errors import DataLoss, JoinError, SpecChanged
 from joins.unjoined.slices import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
+from joins.unjoined.verdicts import SliceSummary
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.delivery import settling
@@ -106,7 +107,7 @@ def _run(job: JoinJob, logs: Logs, start: str | int | None, say: Callable[[str],
             name = f"{job.spec.name}.unjoined"
             session = session or Session(name, job.spark, exactly_once=job.output.exactly_once)
             summaries = _carried_out(session.spark, job, state)
-            reached = {one["bucket"]: one["reached"] for one in summaries}
+            reached = {one.bucket: one.reached for one in summaries}
             save(job.checkpoint, carried_out(state, reached))
             report = gathered(summaries, state, time.monotonic() - began)
             say(json.dumps(report, sort_keys=True) if job.json_log else for_people(report))
@@ -179,30 +180,30 @@ def _check_output(output: BrokerLog) -> None:
         )
 
 
-def _carried_out(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[dict[str, Any]]:
+def _carried_out(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[SliceSummary]:
     """The summaries; JoinError if one is missing or occurs twice, so that nothing is saved."""
     assert state.under_way is not None
-    summaries = carry_out(spark, Work.of(job, state))
-    partitions = sorted(one["bucket"] for one in summaries)
+    summaries = [one.summary for one in carry_out(spark, Work.of(job, state))]
+    partitions = sorted(one.bucket for one in summaries)
     if partitions != sorted(state.under_way.right):
         raise JoinError(f"summaries of right partitions {partitions} came: this is a defect, and nothing is committed")
     return summaries
 
 
-def gathered(summaries: Sequence[Mapping[str, Any]], state: Verdicts, seconds: float) -> dict[str, Any]:
+def gathered(summaries: Sequence[SliceSummary], state: Verdicts, seconds: float) -> dict[str, Any]:
     """One slice over all right partitions."""
     assert state.under_way is not None
     counts: dict[str, Counter[str]] = {name: Counter() for name in ("reasons", "dead")}
     for one in summaries:
         for name, counter in counts.items():
-            counter.update(one[name])
+            counter.update(getattr(one, name))
     return {
         "event": "slice",
-        "number": max(one["number"] for one in summaries),
+        "number": max(one.number for one in summaries),
         "seconds": round(seconds, 6),
         "over_ms": state.under_way.over_ms,
-        **{name: sum(one[name] for one in summaries) for name in ("read", "joined", "before_start")},
-        "unjoined": sum(one["rows"].get("unjoined", 0) for one in summaries),
+        **{name: sum(getattr(one, name) for one in summaries) for name in ("read", "joined", "before_start")},
+        "unjoined": sum(one.rows.get("unjoined", 0) for one in summaries),
         **{name: dict(sorted(counter.items())) for name, counter in counts.items()},
         "skipped": state.skipped,
     }

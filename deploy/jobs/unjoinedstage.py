@@ -4,17 +4,16 @@
     by right partition    -> one bit per right record            a shuffle of positions, not of records
     share of right        -> records without a bit, delivered    one Spark task per right partition, in offset order
 
-Delivery is that of the join (`deploy.output.sink`): transactions with a receipt, one bucket per right partition, under
+Delivery is that of the join (`deploy.output.stage`): transactions with a receipt, one bucket per right partition, under
 names of its own, so that the job may run beside the join. A slice that runs again delivers only what is not yet in its
 topic.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -22,16 +21,19 @@ import pyarrow as pa
 
 from dedup.identity import Identity
 from deploy.jobs.job import JoinJob
-from deploy.output.sink import BucketSink
+from deploy.jobs.query import summaries_of
+from deploy.output.delivered import DeliveredBatch
+from deploy.output.stage import NO_RETRY_HELPS, deliver_stage
 from joins.errors import JoinError
+from joins.items import Begin, End, Item, Rows
 from joins.spec import JoinSpec
 from joins.unjoined.slices import RightSlice, Verdicts
-from joins.unjoined.verdicts import JoinedOffsets, PartitionVerdicts
+from joins.unjoined.verdicts import JoinedOffsets, PartitionVerdicts, SliceSummary
 from kafkaio.client import committed_only
 from kafkaio.delivery.receipt import digest_of
-from kafkaio.gcpause import no_garbage_collection
 from kafkaio.headers import LEFT, RIGHT
 from kafkaio.rangereader import open_reader
+from sparkio.summaries import SUMMARY_SCHEMA, summary_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,8 +71,8 @@ class Work:
         return cls(spec, job, state.under_way, state.generation, state.begin_ms)
 
 
-def carry_out(spark: SparkSession, work: Work) -> list[dict[str, Any]]:
-    """Deliver all right partitions; returns their summaries."""
+def carry_out(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceSummary]]:
+    """Deliver all right partitions; returns what became of each. Raises `TaskEnded`."""
     one = work.one
     pieces = pieces_of(one.output)
     partitions = sorted(one.right)
@@ -86,11 +88,11 @@ def carry_out(spark: SparkSession, work: Work) -> list[dict[str, Any]]:
 
     def judge(batches: Iterable[pa.RecordBatch]) -> Batches:
         for partition, joined in _by_partition(one, batches).items():
-            yield pa.record_batch({"summary": [json.dumps(judged(work, partition, joined))]})
+            yield from summary_rows(judged(work, partition, joined), *NO_RETRY_HELPS)
 
     found = spark.range(0, tasks, 1, tasks).mapInArrow(positions, "partition int, offset bigint")
-    rows = found.repartitionById(len(partitions), "partition").mapInArrow(judge, "summary string").collect()
-    return [json.loads(row.summary) for row in rows]
+    rows = found.repartitionById(len(partitions), "partition").mapInArrow(judge, SUMMARY_SCHEMA)
+    return summaries_of(rows, DeliveredBatch[SliceSummary])
 
 
 def pieces_of(output: Mapping[int, tuple[int, int]]) -> list[Piece]:
@@ -133,28 +135,22 @@ def positions_in(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
     return found.drop_nulls()
 
 
-def judged(work: Work, partition: int, joined: JoinedOffsets) -> dict[str, Any]:
+def judged(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[DeliveredBatch[SliceSummary]]:
     """Judge one share of right and deliver its unjoined records."""
-    share, topic = work.one.right[partition], work.job.output.unjoined
+    topic = work.job.output.unjoined
     assert topic is not None
     output = replace(work.job.output, topic=topic, select=None, exactly_once=True, deduplicate=None, late=None)
-    ticket = {
-        "bucket": partition,
-        "generation": work.generation,
-        "number": share.number,
-        "digest": digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": asdict(work.one)}),
-    }
+    return deliver_stage(work.spec, output)(_items(work, partition, joined))
+
+
+def _items(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Item[SliceSummary]]:
+    share = work.one.right[partition]
+    digest = digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": asdict(work.one)})
+    yield Begin(partition, share.number, work.generation, digest)
     verdicts = PartitionVerdicts(work.spec, work.one, partition, work.begin_ms, joined)
-    sink = BucketSink(work.spec, output, ticket)
-    try:
-        reader = open_reader(work.spec.right.topic, work.spec.kafka)
-        for rows in verdicts.rows(reader.read(partition, share.start, share.end)):
-            with no_garbage_collection():
-                sink.take(rows)
-        return sink.close(verdicts.summary.to_json(), lefts_read=0)
-    except BaseException:
-        sink.abandon()
-        raise
+    reader = open_reader(work.spec.right.topic, work.spec.kafka)
+    yield from map(Rows, verdicts.rows(reader.read(partition, share.start, share.end)))
+    yield End(verdicts.summary)
 
 
 def _by_partition(one: RightSlice, batches: Iterable[pa.RecordBatch]) -> dict[int, JoinedOffsets]:

@@ -1,9 +1,17 @@
 """What is written, and where: rows to the output topic, copies to the side topics.
 
-copies.py     copies of records for side topics (pure)
-envelope.py   the default output (pure)
-outgoing.py   records on their way to one topic, and which of them the topic would refuse (pure)
-selectsql.py  the user's expressions (`output.select`), each tried by itself, so that a row on which one fails harms
-              no other row
-sink.py       delivery
+stage.py         delivery as a stage: items of the join -> what became of each ticket
+sink.py          the rows of one ticket: what is in the output already, parts, accounts
+routing.py       which topic gets what of a row, and what is refused there
+results.py       results as records of the output topic, with our headers                                      (pure)
+envelope.py      the default output                                                                             (pure)
+selectsql.py     the user's expressions (`output.select`), each tried by itself, so that a row on which one fails
+                 harms no other row
+copies.py        copies of records for side topics                                                              (pure)
+refusals.py      rows that cannot be written                                                                    (pure)
+outgoing.py      records on their way to one topic, and which of them the topic would refuse                    (pure)
+opening.py       how a ticket's rows are delivered, and the limits of their topics
+writing.py       records on their way through a delivery, counted
+deduplicated.py  the deduplicator around a writing
+delivered.py     what became of a bucket's batch                                                                (pure)
 """

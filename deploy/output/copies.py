@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 import polars as pl
 
 from deploy.jobs.job import Output
-from deploy.output.outgoing import Outgoing, Refusal
+from deploy.output.outgoing import Outgoing
+from deploy.output.refusals import Refusal
 from joins.errors import NoDeadLetterTopic
 from joins.rows.records import SIDE_COLUMNS
 from joins.spec import JoinSpec

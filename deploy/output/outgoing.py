@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from deploy.output.refusals import Refusal
 from joins.rows.chunks import I64, column_bytes
 from kafkaio.headers import LIMIT, SIZE
 from kafkaio.producible import Headers, TopicLimits, record_bytes, restamped, shortened
@@ -18,40 +19,34 @@ OURS_ABOUT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """A row that cannot be written.
-
-    index    of the row
-    reason   too_large | select_failed
-    why      for people
-    headers  the same, for the dead letter
-    """
-
-    index: int
-    reason: str
-    why: str
-    headers: Headers = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
 class Outgoing:
-    """Keys, values, headers and times of records, and the bytes that each has without our own headers."""
+    """Keys, values, headers and times of records, and the bytes that each has without our own headers.
+
+    about   of results, what identifies them: both positions, and the `out_headers` of a `select`
+    """
 
     keys: list[Any]
     values: list[Any]
     headers: list[Headers]
     times: pl.Series
     sizes: I64
+    about: pl.DataFrame | None = None
 
     @classmethod
     def of(
-        cls, keys: pl.Series, values: pl.Series, headers: list[Headers], own: pl.Series | None, times: pl.Series
+        cls,
+        keys: pl.Series,
+        values: pl.Series,
+        headers: list[Headers],
+        own: pl.Series | None,
+        times: pl.Series,
+        about: pl.DataFrame | None = None,
     ) -> Outgoing:
         """headers: all headers of each record; own: those that are not ours, if there are any."""
         sizes = column_bytes(keys) + column_bytes(values)
         if own is not None:
             sizes = sizes + column_bytes(own)
-        return cls(keys.to_list(), values.to_list(), headers, times, sizes)
+        return cls(keys.to_list(), values.to_list(), headers, times, sizes, about)
 
     def __len__(self) -> int:
         return len(self.times)
@@ -65,7 +60,9 @@ class Outgoing:
         """The records that the mask selects."""
         at = np.flatnonzero(mask).tolist()
         keys, values, headers = ([column[i] for i in at] for column in (self.keys, self.values, self.headers))
-        return Outgoing(keys, values, headers, self.times.filter(pl.Series(mask, dtype=pl.Boolean)), self.sizes[mask])
+        selected = pl.Series(mask, dtype=pl.Boolean)
+        about = None if self.about is None else self.about.filter(selected)
+        return Outgoing(keys, values, headers, self.times.filter(selected), self.sizes[mask], about)
 
     def restamped(self, limits: TopicLimits, now_ms: int) -> Outgoing:
         """With times that the topic accepts; other times go into a header."""

@@ -10,12 +10,14 @@ evaluated once before all of them, outside each one's try. Spark does not say wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from deploy.jobs.job import Select
+from joins.items import C, Item, Rows
+from joins.rows.chunks import in_chunks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,10 +42,17 @@ def with_selected(frame: DataFrame, select: Select, added: Mapping[str, str]) ->
     return frame.select("*", *columns)
 
 
+def selected(items: Iterable[Item[C]]) -> Iterator[Item[C]]:
+    """Items whose rows have come through the `select`, in bounded chunks."""
+    for item in items:
+        if isinstance(item, Rows):
+            yield from map(Rows, in_chunks(flattened(item.frame)))
+        else:
+            yield item
+
+
 def flattened(rows: pl.DataFrame) -> pl.DataFrame:
-    """The values themselves, and which expression `failed`; rows without a `select` unchanged."""
-    if "out_key" not in rows.columns:
-        return rows
+    """The values themselves, and which expression `failed`."""
     columns = {part: pl.col(f"out_{part}") for part in PARTS}
     result = pl.col("outcome").is_in(["matched", "unmatched"])
     failed = pl.coalesce(*(pl.when(result & column.is_null()).then(pl.lit(part)) for part, column in columns.items()))

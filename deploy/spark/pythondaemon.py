@@ -26,7 +26,7 @@ def use_installed_pyspark() -> None:
 
 if __name__ == "__main__":
     use_installed_pyspark()
-    for module in ("pyspark.worker", "deploy.output.sink", "duckdb"):
+    for module in ("pyspark.worker", "deploy.output.stage", "joins.window.stage", "pydantic", "duckdb"):
         if importlib.util.find_spec(module) is not None:
             importlib.import_module(module)
     from pyspark.daemon import manager

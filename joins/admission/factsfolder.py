@@ -13,14 +13,14 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from joins.admission.facts import BucketFacts
 from joins.admission.folders import generation_folder, own_folder
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
+from joins.summary import BucketSummary
 from kafkaio.sparselog import sparse
 
 log = sparse("teacup.joins.admission.factsfolder")
@@ -65,10 +65,10 @@ class FactsFolder:
         return self._folder / f"facts-{number}-{digest}.json"
 
 
-def keep_facts(windows: Path | None, job: str, summaries: Sequence[Mapping[str, Any]]) -> None:
+def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary]) -> None:
     """Keep the facts in the summaries of a batch where the driver finds them when it plans the next one."""
-    for number, generation in {(one["number"], one["generation"]) for one in summaries}:
-        content = {str(one["bucket"]): [one["ticket"], one["facts"]] for one in summaries}
+    for number, generation in {(one.number, one.generation) for one in summaries}:
+        content = {str(one.bucket): [one.ticket, one.facts.to_json()] for one in summaries}
         folder = generation_folder(windows or own_folder(), job, generation)
         try:
             folder.mkdir(parents=True, exist_ok=True)

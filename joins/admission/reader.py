@@ -15,11 +15,9 @@ import json
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-
-import pyarrow as pa
 
 from joins.admission.admission import Planned, Watch
 from joins.admission.clockcheck import look_at_clock
@@ -40,27 +38,16 @@ from kafkaio.eventtime import TimeOf
 from kafkaio.groups import LatestOffsets
 from kafkaio.topiclog import TopicLog
 from sparkio.reader import StreamReader
-from sparkio.source import pickled
 
 log = logging.getLogger("teacup.joins.admission.reader")
-
-Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Batches with a column `ticket` -> batches of rows."""
-
-
-def ticket_stage(stage: Stage | None) -> bytes:
-    """What an executor makes of a ticket, pickled; without a stage the ticket is the row."""
-    if stage is None:
-        return pickled(lambda ticket: iter([(ticket,)]))
-    return pickled(lambda ticket: stage([pa.record_batch({"ticket": [ticket]})]))
 
 
 class AdmissionReader(StreamReader):
     """A flavour gives `admit` and `disconnect`."""
 
-    def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes | None = None) -> None:
-        """stage: of `ticket_stage`; None: the tickets are the rows."""
-        super().__init__(spec.name, control, ticket_stage(None) if stage is None else stage)
+    def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
+        """stage: pickled (`sparkio.source.pickled`), from a ticket's JSON text to rows; none is needed for planning."""
+        super().__init__(spec.name, control, stage)
         self._spec, self._generation, self._facts_folders = spec, control.generation, control.facts_folders
         self._clock = PlanClock(spec.name, control.anchor)
         self._commits: LatestOffsets | None = None

@@ -15,34 +15,34 @@ from joins.admission.guard import check_ends, check_topics
 from joins.admission.holding import Held
 from joins.admission.listing import Listing, list_ends
 from joins.admission.planahead import PlanAhead
-from joins.admission.reader import AdmissionReader, Stage, inside_the_clock, open_log, ticket_stage
+from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
 from joins.admission.start import begin
 from joins.admission.state import Admission
 from joins.spec import JoinSpec
 from kafkaio.brokerlog import BrokerLog
-from sparkio.source import stream_source
+from sparkio.source import PartitionStage, pickled, stream_source
 
 
 def ticket_source(
     spec: JoinSpec,
     control: JoinControl,
     reader: Callable[..., DataSourceStreamReader],
-    stage: Stage | None = None,
-    schema: str = "ticket string",
+    stage: PartitionStage,
+    schema: str,
 ) -> type[DataSource]:
     """A data source class for one join.
 
-    reader  built from spec, control and `ticket_stage` (`joins.flavour`)
-    stage   carries out the tickets as they are read, and returns rows of `schema`; None: the tickets are the rows
+    reader  built from spec, control and the pickled stage (`joins.flavour`)
+    stage   carries out the tickets (JSON text) as they are read, and returns rows of `schema`
     """
-    of_ticket = ticket_stage(stage)
+    of_ticket = pickled(stage)
     return stream_source("tickets", spec.name, schema, lambda: reader(spec, control, of_ticket))
 
 
 class TicketReader(AdmissionReader):
     """Admits both sides by what their logs prove."""
 
-    def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes | None = None) -> None:
+    def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
         super().__init__(spec, control, stage)
         self._logs: tuple[BrokerLog, BrokerLog] | None = None
         self._brokers_clock: BrokersClock | None = None

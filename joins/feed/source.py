@@ -26,7 +26,7 @@ from joins.admission.clockcheck import look_at_clock
 from joins.admission.guard import LONGEST_DOWNTIME_MS, refuse_compaction
 from joins.errors import ClockBehind, NoRetention, StoreUnreachable
 from joins.feed.feed import Fed, FedRange, FeedSpec, never_fed_below, proven_by
-from joins.feed.stage import SUMMARY_SCHEMA, UNREACHABLE, FeedTicket, feed, feed_client
+from joins.feed.stage import UNREACHABLE, FeedTicket, feed, feed_client
 from joins.lookup.refusal import REFUSED, refused
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
@@ -39,6 +39,7 @@ from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 from sparkio.control import ReaderControl
 from sparkio.reader import StreamReader
 from sparkio.source import pickled, stream_source
+from sparkio.summaries import SUMMARY_SCHEMA
 from storage.client import StorageClient
 from storage.errors import AnswerNotUnderstood
 from storage.wire import NamespaceBody

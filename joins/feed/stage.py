@@ -1,6 +1,6 @@
 """A feeder's task: a range of right -> items -> storage API, in parallel requests of bounded size.
 
-The next records are fetched while the requests of the previous ones are in flight. The summary row goes back only after
+The next records are fetched while the requests of the previous ones are in flight. The summary goes back only after
 every item is acknowledged (`ok`, or `conflict`: a newer one is kept), what cannot be stored is safe in the dead-letter
 topic, and the namespace still has the pinned generation, so no acknowledgement comes from a store that is gone.
 
@@ -10,7 +10,6 @@ is counted and sent like any other, because the store's clock decides.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -36,12 +35,11 @@ from kafkaio.producible import restamped, shortened
 from kafkaio.rangereader import open_reader
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.writer import discard_writer, open_writer
-from sparkio.crossing import final
+from sparkio.summaries import summary_rows
 from storage.client import StorageClient
 from storage.errors import ItemsUnsettled, RateLimited, ServerUnavailable
 from storage.model import Status
 
-SUMMARY_SCHEMA = "summary string"
 UNREACHABLE = (ItemsUnsettled, RateLimited, ServerUnavailable)
 _PENDING = pl.Schema({**RECORD, "late": pl.Boolean()})
 
@@ -78,9 +76,6 @@ class FeedSummary:
     dead: dict[str, int] = field(default_factory=dict)
     newest_ms: int | None = None
     disorder_ms: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 class FeedTask:
@@ -276,13 +271,9 @@ def store_of(spec: FeedSpec) -> FeedStore:
 
 
 def feed(spec: FeedSpec, tickets: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-    """Tickets as JSON objects -> one summary row each."""
-    for ticket in tickets:
-        try:
-            summary = FeedTask(spec, FeedTicket(**ticket)).carry_out().to_json()
-        except (NoDeadLetterTopic, RecordTooLarge) as error:
-            summary = final(error)
-        yield pa.record_batch({"summary": [json.dumps(summary)]})
+    """Tickets as JSON objects -> one `FeedSummary` each, as a row."""
+    summaries = (FeedTask(spec, FeedTicket(**ticket)).carry_out() for ticket in tickets)
+    return summary_rows(summaries, NoDeadLetterTopic, RecordTooLarge)
 
 
 def _right(name: str) -> pl.Expr:

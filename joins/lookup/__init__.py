@@ -6,7 +6,7 @@ gate.py     what left may rely on when a feeder stores right
 refusal.py  the storage API refuses a job
 source.py   the Spark edge of the gate
 spec.py     what a lookup join is (pure)
-stage.py    the Spark edge of the look-up
+stage.py    what a task does with a ticket
 start.py    before the first batch of a lookup join (pure)
 stored.py   looking up keys
 
@@ -16,17 +16,14 @@ stored.py   looking up keys
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from joins.admission.control import JoinControl
     from joins.lookup.spec import LookupSpec
-    from joins.window.stage import Batches
 
 
 def lookup_join(spark: SparkSession, spec: LookupSpec, *, control: JoinControl | None = None) -> DataFrame:
@@ -36,24 +33,9 @@ def lookup_join(spark: SparkSession, spec: LookupSpec, *, control: JoinControl |
     Every left record gets exactly one outcome, once every right record that it may match is known to be stored.
     Give the query a checkpoint location of its own.
     """
-    from joins.flavour import tickets
-    from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET
+    from joins.flavour import result_frame
 
-    joined = tickets(spark, spec, control).mapInArrow(lookup_stage_rows(spec), SPARK_SCHEMA)
-    return joined.where(~joined.outcome.isin([TICKET, SUMMARY]))
-
-
-def lookup_stage_rows(spec: LookupSpec) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
-    """For `mapInArrow`: tickets -> all rows, including those of tickets and summaries, in Spark's types."""
-    from joins.lookup.stage import lookup_stage
-    from joins.window.stage import for_spark
-
-    stage = lookup_stage(spec)
-
-    def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
-        return for_spark(stage(batches))
-
-    return rows
+    return result_frame(spark, spec, control)
 
 
 class _Lookup(ModuleType):

@@ -25,7 +25,8 @@ from joins.admission.ticket import Ticket
 from joins.errors import DataLoss
 from joins.lookup.spec import LookupSpec
 from joins.rows.intake import Intake
-from joins.window.batch import BatchReader, BucketSummary, GiveBack, Newest
+from joins.summary import BucketSummary, Newest
+from joins.window.batch import BatchReader, GiveBack
 from joins.window.slices import Slice
 from joins.window.window import Window
 from kafkaio.times import EARLIEST_MS, iso
@@ -54,7 +55,7 @@ class StoredRight:
 LookUp = Callable[[pl.Series], StoredRight]
 """Unique keys, none of them null -> what is stored for them."""
 
-Begin = Callable[[Callable[[], StoredRight]], Callable[[], StoredRight]]
+StartLookUp = Callable[[Callable[[], StoredRight]], Callable[[], StoredRight]]
 """Starts a look-up; the returned function waits for the result."""
 
 
@@ -62,15 +63,6 @@ def at_once(look_up: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
     """Look up synchronously."""
     stored = look_up()
     return lambda: stored
-
-
-@dataclass(slots=True)
-class LookupSummary(BucketSummary):
-    """looked_up: unique keys requested; found: right records returned; held_by: whose delay bounds left."""
-
-    looked_up: int = 0
-    found: int = 0
-    held_by: str = ""
 
 
 @dataclass(slots=True)
@@ -82,13 +74,13 @@ class LookupBatch:
     read: ReadLeft
     look_up: LookUp
     newest: Newest = field(default_factory=dict)
-    begin: Begin = at_once
+    begin: StartLookUp = at_once
     give_back: GiveBack | None = None
-    summary: LookupSummary = field(init=False)
+    summary: BucketSummary = field(init=False)
     facts: BucketFacts = field(init=False)
 
     def __post_init__(self) -> None:
-        self.summary = LookupSummary.of(self.ticket)
+        self.summary = BucketSummary.of(self.ticket)
         self.summary.held_by = f"{self.spec.delay.consumer} in {self.spec.right.topic}"
 
     def rows(self) -> Iterator[pl.DataFrame]:
@@ -137,8 +129,6 @@ class LookupBatch:
 
     def _matched(self, part: _Part, stalled_from_ms: int | None) -> Iterator[pl.DataFrame]:
         stored = part.stored()
-        self.summary.looked_up += len(part.keys)
-        self.summary.found += len(stored.right)
         expiry_ms = self.ticket.bucket.expiry_ms if self.spec.right_is_judged else EARLIEST_MS
         for rows in match(self.spec, part.records, part.late, stored, stalled_from_ms, expiry_ms):
             yield from self._counted(rows)

@@ -15,13 +15,13 @@ import polars as pl
 import pyarrow as pa
 
 from joins.errors import DelayUnreachable, SpecError
+from joins.itemrows import ARROW_TYPES, SPARK_TYPES
 from joins.lookup.batch import match, unique_keys
 from joins.lookup.gate import judge
 from joins.lookup.source import NotKnown, Outside
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import store_of
 from joins.rows.records import RECORD, SIDE_COLUMNS
-from joins.window.stage import ARROW_TYPES, SPARK_TYPES
 from kafkaio.perprocess import PerProcess
 from kafkaio.times import iso
 

@@ -121,7 +121,7 @@ def storage_client(spec: LookupSpec) -> StorageClient:
 class LookupReader(AdmissionReader):
     """Admits left alone, by how far the Data Delay API says that right is stored."""
 
-    def __init__(self, spec: LookupSpec, control: JoinControl, stage: bytes | None = None) -> None:
+    def __init__(self, spec: LookupSpec, control: JoinControl, stage: bytes = b"") -> None:
         super().__init__(spec, control, stage)
         self._lookup = spec
         self._left: BrokerLog | None = None

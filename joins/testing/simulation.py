@@ -27,11 +27,12 @@ from joins.admission.start import begin
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
 from joins.spec import JoinSpec
+from joins.summary import BucketSummary
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Position, Result
 from joins.testing.strategies import Admit, Advance, Cut, Restart, Retry, WrongClock
-from joins.window.batch import BucketSummary, find_facts
+from joins.window.batch import find_facts
 from joins.window.bolt import JoinBolt
 from joins.window.restore import Span
 from joins.window.slices import I64, Slice

@@ -5,25 +5,22 @@ bolt.py     a worker's part (pure)
 match.py    which right records a left record is joined with
 restore.py  bring a worker's window to its state before a batch (pure)
 slices.py   a slice (pure)
-stage.py    the Spark edge of the window
+stage.py    what a task does with a ticket
 store.py    slices and marks as files, named by what they cover
 window.py   JoinBolt (pure)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from joins.admission.control import JoinControl
     from joins.spec import JoinSpec
-    from joins.window.stage import Batches
 
 
 def window_join(
@@ -51,15 +48,8 @@ def window_join(
     positions and the spec. The caller writes the rows, with the guarantees of the Spark sink that is used.
     """
     from joins.admission.control import JoinControl
-    from joins.flavour import tickets
-    from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark, join_stage
+    from joins.flavour import result_frame
 
-    stage = join_stage(spec, windows)
-    control = replace(control or JoinControl(), windows=windows)
-
-    def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
-        return for_spark(stage(batches))
-
-    joined = tickets(spark, spec, control).mapInArrow(rows, SPARK_SCHEMA)
-    hidden = [TICKET, SUMMARY, "late", *(() if unjoined else ("unjoined",))]
+    joined = result_frame(spark, spec, replace(control or JoinControl(), windows=windows), windows)
+    hidden = ["late", *(() if unjoined else ("unjoined",))]
     return joined.where(~joined.outcome.isin(hidden))

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -20,12 +19,13 @@ import pyarrow as pa
 
 from datadelay.progress import UNKNOWN
 from joins.admission.facts import BucketFacts, PartitionFacts
-from joins.admission.passage import Limit, Passage, expiry_of, frontier_of, lags_of
+from joins.admission.passage import Limit, Passage, expiry_of, frontier_of
 from joins.admission.state import Reading
 from joins.admission.ticket import Ticket
 from joins.rows.intake import Intake, take_in
 from joins.rows.records import RECORD, rows_about
 from joins.spec import JoinSpec, Side
+from joins.summary import BucketSummary, Newest
 from joins.window.slices import I64, Slice
 from joins.window.window import JoinedRight, Window
 from kafkaio.producible import batch_bytes
@@ -37,69 +37,6 @@ Read = Callable[[str, int, int, int], Generator[pa.RecordBatch, None, None]]
 
 GiveBack = Callable[[int, list[pa.RecordBatch]], None]
 """(left partition, the records at its end that were read and held back): the next batch starts with these."""
-
-Newest = dict[tuple[str, int], int]
-"""Per side and partition the largest time read so far, kept by the worker to measure the disorder."""
-
-
-@dataclass(slots=True)
-class BucketSummary:
-    """What a bucket's batch did; one goes back to the driver per bucket and batch.
-
-    rows        by outcome; `late` counts copies of late right records
-    read, late  records by side; disorder_ms: the largest disorder seen, by side
-    frontier_ms by side: every record still unread has at least this time; slowest: the partition that holds it back
-    window_*    of the window after the batch
-    buckets     how many summaries the batch has
-    facts       what the next admission starts from, as JSON; ticket: the digest of the ticket that they belong to
-    """
-
-    bucket: int
-    number: int
-    buckets: int
-    generation: str = ""
-    read: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
-    late: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
-    disorder_ms: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
-    rows: dict[str, int] = field(default_factory=dict)
-    reasons: dict[str, int] = field(default_factory=dict)
-    frontier_ms: dict[str, int] = field(default_factory=dict)
-    slowest: dict[str, int] = field(default_factory=dict)
-    window_records: int = 0
-    window_bytes: int = 0
-    restored: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
-    ticket: str = ""
-
-    @classmethod
-    def of(cls, ticket: Ticket) -> Self:
-        return cls(ticket.bucket.number, ticket.number, ticket.buckets, ticket.generation, ticket=ticket.digest)
-
-    def count(self, rows: pl.DataFrame) -> None:
-        for outcome, reason, records in rows.group_by("outcome", "reason").len().iter_rows():
-            self.rows[outcome] = self.rows.get(outcome, 0) + records
-            if reason is not None:
-                self.reasons[reason] = self.reasons.get(reason, 0) + records
-
-    def saw(self, taken: Intake, partition: int, newest: Newest) -> None:
-        """Count the records written in this batch."""
-        side, times = taken.side, taken.records["time"].to_numpy()
-        lags_ms, newest_ms = lags_of(times, newest.get((side, partition)))
-        if newest_ms is not None:
-            newest[side, partition] = newest_ms
-        self.read[side] += len(taken.records) + len(taken.dead)
-        self.late[side] += int(taken.late.sum())
-        self.disorder_ms[side] = max(self.disorder_ms[side], int(lags_ms.max(initial=0)))
-
-    def note(self, facts: BucketFacts) -> None:
-        for side, partitions in (("left", facts.left), ("right", facts.right)):
-            if partitions:
-                self.slowest[side] = min(partitions, key=lambda p: partitions[p].progress_ms)
-                self.frontier_ms[side] = partitions[self.slowest[side]].progress_ms
-        self.facts = facts.to_json()
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class BatchReader:

@@ -15,7 +15,8 @@ from joins.admission.bounds import low_end
 from joins.admission.state import rebuild_from
 from joins.admission.ticket import Ticket
 from joins.spec import JoinSpec
-from joins.window.batch import BatchJoin, BucketSummary, GiveBack, Read
+from joins.summary import BucketSummary
+from joins.window.batch import BatchJoin, GiveBack, Read
 from joins.window.restore import Kept, SliceStore, restore
 from joins.window.slices import Slice
 from joins.window.window import Window

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
@@ -13,11 +12,13 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from joins.admission.control import JoinControl
-from joins.flavour import tickets
+from joins.flavour import carried_out, flavour_of
+from joins.itemrows import ITEM_SCHEMA, item_rows, items_in
+from joins.items import End, Item, Rows
 from joins.spec import JoinSpec
+from joins.summary import BucketSummary
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
-from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET, for_spark, join_stage
 from kafkaio.writer import TopicWriter
 
 DEADLINE_S = 90.0
@@ -78,7 +79,21 @@ class Running:
 
     query: Any
     rows: list[dict[str, Any]] = field(default_factory=list)
-    summaries: list[dict[str, Any]] = field(default_factory=list)
+    summaries: list[BucketSummary] = field(default_factory=list)
+
+    def take(self, items: Iterable[Item[BucketSummary]]) -> None:
+        """Keep what a batch gives."""
+        for item in items:
+            if isinstance(item, Rows):
+                self.rows += item.frame.to_dicts()
+            elif isinstance(item, End):
+                self.summaries.append(item.summary)
+
+    def writer(self, spark: Any, spec: JoinSpec, control: JoinControl, windows: Path | None = None) -> Any:
+        """Of a query whose batches come here, through the JVM."""
+        stage = flavour_of(spec).stage(spec, windows)
+        frame = carried_out(spark, spec, lambda ticket: item_rows(stage(ticket)), ITEM_SCHEMA, control)
+        return frame.writeStream.foreachBatch(lambda batch, number: self.take(items_in(batch.toArrow().to_batches())))
 
     def results(self) -> list[oracle.Result]:
         """Rows of left records as the oracle gives them, in its order."""
@@ -114,7 +129,7 @@ class Running:
 
     @property
     def largest_window(self) -> int:
-        return max((s["window_records"] for s in self.summaries), default=0)
+        return max((one.window_records for one in self.summaries), default=0)
 
 
 def _dead_left(run: Running) -> int:
@@ -137,18 +152,10 @@ def drained(joined: DataFrame, folder: Path) -> Running:
 @contextmanager
 def running(spark: Any, spec: JoinSpec, folder: Path, **trigger: Any):
     """Run the join with a checkpoint and slices below `folder`; stopped in the end."""
-    stage = join_stage(spec, folder / "windows")
-    frame = tickets(spark, spec, JoinControl(windows=folder / "windows")).mapInArrow(
-        lambda batches: for_spark(stage(batches)), SPARK_SCHEMA
-    )
+    windows = folder / "windows"
     run = Running(None)
-
-    def collect(batch: Any, number: int) -> None:
-        rows = [row.asDict() for row in batch.collect()]
-        run.summaries.extend(json.loads(r["reason"]) for r in rows if r["outcome"] == SUMMARY)
-        run.rows.extend(r for r in rows if r["outcome"] not in (TICKET, SUMMARY))
-
-    writer = frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(folder / "checkpoint"))
+    writer = run.writer(spark, spec, JoinControl(windows=windows), windows)
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     run.query = writer.trigger(**(trigger or {"processingTime": "100 milliseconds"})).start()
     try:
         yield run

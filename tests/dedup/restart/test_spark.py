@@ -14,6 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 from dedup.errors import DedupError, ResultsUnreadable
 from dedup.identity import Identity
 from dedup.restart.replayrange import DedupConfig
+from dedup.restart.report import FilterReport
 from dedup.restart.spark import filtered, replay_of, restart_deduplicator
 from dedup.restart.states import Attempt
 from dedup.restart.worker import Setup, WorkerDeduplicator, open_deduplicator
@@ -80,16 +81,7 @@ def test_off_loads_nothing_and_filters_nothing(tmp_path, monkeypatch):
 
     assert not any(filtering)
     assert not opened
-    assert worker.report() == {
-        "filtering": False,
-        "changes": [],
-        "loads": 0,
-        "filter_calls": 0,
-        "loaded": 0,
-        "dropped": 0,
-        "without_id": 0,
-        "foreign": 0,
-    }
+    assert worker.report() == FilterReport()
 
 
 def passed(setup, attempt, ids):
@@ -105,7 +97,7 @@ def test_a_stage_that_is_off_passes_its_batches_on(tmp_path):
     setup = Setup("stage", DedupConfig(settle_ms=0), replay_of(str(tmp_path)), lambda: opened.append(1))
 
     assert passed(setup, Attempt(0), ["a", "a", "b"]) == ["a", "a", "b"]
-    assert open_deduplicator(setup).report()["filter_calls"] == 0
+    assert open_deduplicator(setup).report().filter_calls == 0
     assert opened == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 
@@ -19,12 +18,13 @@ from dedup.restart.hashing import hashes_of
 from dedup.restart.replayrange import DedupConfig, ReplayRange
 from dedup.restart.states import Attempt
 from dedup.topic import job as topicjob
-from dedup.topic.job import OutputWindow, TopicJob, topic_stage
+from dedup.topic.job import OutputWindow, TopicJob, TopicSummary, topic_stage
 from dedup.topic.source import BatchPart
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter
-from sparkio.crossing import final_in
+from sparkio.crossing import TaskEnded
+from sparkio.summaries import summaries_in
 from tests.deploy.jobprocess import records
 from tests.support.waiting import wait_until
 
@@ -37,6 +37,13 @@ def put(kafka, topic, ids, at_ms):
     writer.write(topic, [one.encode() for one in ids], None, timestamps=[at_ms] * len(ids), partitions=[0] * len(ids))
     writer.flush()
     writer.close()
+
+
+def summary(job, part):
+    """What the driver sees of a task."""
+    (batch,) = topic_stage(job)(part)
+    (found,) = summaries_in(zip(*(batch.column(i).to_pylist() for i in (0, 1)), strict=True), TopicSummary)
+    return found
 
 
 def known(window, *ids, at_ms=None):
@@ -129,8 +136,7 @@ def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_
 
     def dropped(attempt, *span):
         monkeypatch.setattr(topicjob, "current_attempt", lambda: attempt)
-        (batch,) = topic_stage(job)(BatchPart(1, 1, 0, *span))
-        return json.loads(batch.column("summary")[0].as_py())["dropped"]
+        return summary(job, BatchPart(1, 1, 0, *span)).dropped
 
     first = dropped(Attempt(0), 0, 20)
     again = dropped(Attempt(0, task=1), 0, 20)
@@ -260,9 +266,8 @@ def test_positions_of_another_generation_are_other_results(kafka, topic_factory,
 
     def written(attempt, *span):
         monkeypatch.setattr(topicjob, "current_attempt", lambda: attempt)
-        (batch,) = topic_stage(job)(BatchPart(1, 1, 0, *span))
-        summary = json.loads(batch.column("summary")[0].as_py())
-        return summary["written"], summary["without_id"]
+        found = summary(job, BatchPart(1, 1, 0, *span))
+        return found.written, found.without_id
 
     assert [written(Attempt(0), 0, 8), written(Attempt(1), 8, 20)] == [(6, 0), (4, 4)]
 
@@ -307,11 +312,11 @@ def test_a_record_above_the_outputs_limit_is_named(kafka, topic_factory, monkeyp
     job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
     monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
 
-    list(topic_stage(job)(BatchPart(1, 1, 0, 0, 100)))
-    (refused,) = topic_stage(job)(BatchPart(2, 1, 0, 100, 101))  # a summary, because Spark would retry an exception
+    summary(job, BatchPart(1, 1, 0, 0, 100))
+    with pytest.raises(TaskEnded) as raised:  # the task itself reports it, because Spark would retry an exception
+        summary(job, BatchPart(2, 1, 0, 100, 101))
 
-    error = final_in(json.loads(refused["summary"][0].as_py()))
-    assert error is not None
+    error = raised.value.failure
     assert re.match(rf"RecordTooLarge: record {source}-0:100 has 30,0.. bytes, above the 20,000", error.text)
     assert error.exit_code is ExitCode.REFUSED
     assert len(records(kafka, out)) == 100

@@ -17,8 +17,8 @@ from deploy.jobs import durable
 from deploy.jobs.checkpoint import Checkpoint, CheckpointUnreadable
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
+from joins.items import Begin
 from joins.spec import JoinSpec, Side
-from joins.window.stage import ticket_digest
 from kafkaio.delivery.delivery import TransactionalWriter
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receipt import Receipt
@@ -203,7 +203,7 @@ def test_the_driver_and_the_tasks_agree_on_the_digest(kafka, job, tmp_path):
         bucket = OutputBucket(content["name"], ticket.bucket.number, content["output"]["topic"])
         receipt, _ = read_receipt(kafka, bucket)
         if receipt.number == admission.number:
-            delivered.append(receipt.digest == ticket_digest(ticket, made.spec))
+            delivered.append(receipt.digest == Begin.of(ticket, made.spec).digest)
 
     assert delivered
     assert all(delivered)

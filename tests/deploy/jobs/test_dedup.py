@@ -9,6 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from dedup.errors import RecordsGone, SourceChanged
+from dedup.topic.job import TopicSummary
 from dedup.topic.source import Ranges, following
 from deploy.cli.app import app
 from deploy.jobfile.load import load_job
@@ -142,7 +143,7 @@ def test_the_schema_of_the_kind_is_printed():
 
 def summary(partition, parts):
     counts = dict.fromkeys(("read", "written", "dropped", "without_id", "loaded", "known", "forgotten"), 2)
-    return {"partition": partition, "number": 7, "parts": parts, **counts}
+    return TopicSummary(partition=partition, number=7, parts=parts, **counts)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 
@@ -16,8 +15,9 @@ from dedup.batchtag import BatchTag
 from dedup.restart.replayrange import ReplayRange
 from dedup.restart.states import Attempt
 from deploy.jobfile.load import load_job
-from deploy.jobs.join import deduplication
-from deploy.output import sink
+from deploy.jobs.deduplication import deduplication
+from deploy.output import opening
+from deploy.output.stage import deliver_stage
 from kafkaio.exitcode import ExitCode
 from tests.deploy.jobprocess import JobProcess, forget_last_commit, records, uncommitted
 from tests.deploy.output.test_sink import rows_about, ticket_with
@@ -133,14 +133,19 @@ def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
     assert set(seen.values()) == {1}
 
 
+def replaying(deduplication, replay):
+    """The same, of another start of the driver."""
+    return replace(deduplication, setup=replace(deduplication.setup, replay=replay))
+
+
 @pytest.mark.parametrize(("policy", "rights"), [("nearest", [None]), ("all", [None, "0:9"])])
 def test_a_replay_that_finds_another_right_record(kafka, job, tmp_path, monkeypatch, policy, rights):
     """Right has come since the row was written unmatched: if a left record has one row, it is the same row."""
     path, content = tmp_path / "job.yaml", job()
     path.write_text(yaml.safe_dump({**content, "join": {"before": "2s", "policy": policy}}))
     made = load_job(path)
-    monkeypatch.setattr(sink, "current_attempt", lambda: Attempt(0))
-    again = replace(deduplication(made), replay=ReplayRange(last_batch=0, run=f"again-{made.spec.name}"))
+    monkeypatch.setattr(opening, "current_attempt", lambda: Attempt(0))
+    again = replaying(deduplication(made), ReplayRange(last_batch=0, run=f"again-{made.spec.name}"))
     alone = rows_about([5])
     matched = alone.with_columns(
         pl.lit("matched").alias("outcome"),
@@ -149,7 +154,7 @@ def test_a_replay_that_finds_another_right_record(kafka, job, tmp_path, monkeypa
     )
 
     for rows, setup in ((alone, deduplication(made)), (matched, again)):
-        list(sink.deliver_stage(made.spec, made.output, setup)(ticket_with(rows, 1, 1)))
+        list(deliver_stage(made.spec, made.output, setup)(ticket_with(rows, 1, 1)))
 
     found = [record["headers"] for record in records(kafka, content["output"]["topic"])]
     assert [one["teacup.left"] for one in found] == ["0:5"] * len(rights)
@@ -166,17 +171,17 @@ def test_only_rows_of_the_batch_itself_are_duplicates(kafka, job, tmp_path, monk
     def deduplicated(some, name, generation, number, last_batch=None):
         path.write_text(yaml.safe_dump({**content, "name": name}))
         made = load_job(path)
-        monkeypatch.setattr(sink, "current_attempt", lambda: Attempt(2))
+        monkeypatch.setattr(opening, "current_attempt", lambda: Attempt(2))
         replay = ReplayRange(last_batch, run=f"{name}-{generation}-{number}-{last_batch}")
-        stage = sink.deliver_stage(made.spec, made.output, replace(deduplication(made), replay=replay))
-        (summary,) = stage(ticket_with(some, len(some), len(some), generation=generation, number=number))
-        return json.loads(summary.column("summary")[0].as_py())["deduplicator"]
+        stage = deliver_stage(made.spec, made.output, replaying(deduplication(made), replay))
+        (done,) = stage(ticket_with(some, len(some), len(some), generation=generation, number=number))
+        return done.deduplicator
 
     deduplicated(rows, **{**mine, **other})
     deduplicated(rows[:4], **mine)  # as far as it got before its driver was killed
-    summary = deduplicated(rows, **mine, last_batch=2)
+    report = deduplicated(rows, **mine, last_batch=2)
 
-    assert (summary["loaded"], summary["foreign"], summary["dropped"]) == (4, 10, 4)
+    assert (report.loaded, report.foreign, report.dropped) == (4, 10, 4)
     tags = Counter(record["headers"]["teacup.batch"] for record in records(kafka, content["output"]["topic"]))
     assert list(tags.values()) == [10, 10]
 
@@ -192,16 +197,15 @@ def test_a_late_retry_loads_what_its_batch_can_have_written(
     made, hour_ms = load_job(path), 3_600_000
     older = [rows_about([i]).with_columns(left_time=pl.lit(START_MS - (2 - i) * hour_ms)) for i in range(2)]
     rows = rows_about([2])
-    monkeypatch.setattr(sink, "current_attempt", lambda: Attempt(8))
+    monkeypatch.setattr(opening, "current_attempt", lambda: Attempt(8))
     for one in (*older, rows):
-        list(sink.deliver_stage(made.spec, made.output, deduplication(made))(ticket_with(one, 1, 1)))
-    monkeypatch.setattr(sink, "current_attempt", lambda: Attempt(9, task=1))
+        list(deliver_stage(made.spec, made.output, deduplication(made))(ticket_with(one, 1, 1)))
+    monkeypatch.setattr(opening, "current_attempt", lambda: Attempt(9, task=1))
 
-    retry = sink.deliver_stage(made.spec, made.output, deduplication(made))
-    (batch,) = retry(ticket_with(rows, 1, 1, left_since_ms))
+    retry = deliver_stage(made.spec, made.output, deduplication(made))
+    (done,) = retry(ticket_with(rows, 1, 1, left_since_ms))
 
-    summary = json.loads(batch.column("summary")[0].as_py())["deduplicator"]
-    assert (summary["loaded"], summary["dropped"]) == (loaded, 1)  # all three are of one batch here
+    assert (done.deduplicator.loaded, done.deduplicator.dropped) == (loaded, 1)  # all three are of one batch here
     assert f"recent results of {made.output.topic}: {loaded} records" in caplog.text
 
 

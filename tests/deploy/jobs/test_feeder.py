@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from deploy.jobfile.load import load_job
 from deploy.jobs.accounts import AccountsDiffer
 from deploy.jobs.feeder import gathered
 from deploy.jobs.job import FeederJob
+from joins.feed.stage import FeedSummary
 from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
@@ -51,19 +53,9 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
 
 def test_the_line_adds_partitions_up_and_names_what_is_rare_only_where_it_happened() -> None:
     """One line per batch."""
-    one: dict[str, Any] = {
-        "number": 4,
-        "partition": 0,
-        "parts": 2,
-        "read": 10,
-        "stored": 8,
-        "conflict": 0,
-        "null_key": 1,
-        "expired": 0,
-        "late": 0,
-    }
-    one |= {"dead": {"rejected": 1}, "disorder_ms": 5, "newest_ms": 1_000}
-    report = gathered([one, {**one, "partition": 1, "newest_ms": 3_000}], 0.5, 4_000)
+    one = FeedSummary(0, 4, 2, 10, read=10, stored=8, null_key=1, dead={"rejected": 1}, disorder_ms=5, newest_ms=1_000)
+
+    report = gathered([one, replace(one, partition=1, newest_ms=3_000)], 0.5, 4_000)
 
     assert (report.records, report.newest_ms, report.behind_ms) == (20, 3_000, 3_000)
     assert report.usual() == [

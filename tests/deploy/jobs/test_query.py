@@ -17,6 +17,7 @@ from joins.errors import DelayUnreachable
 from kafkaio.errors import OffsetOutOfRange
 from kafkaio.exitcode import ExitCode
 from sparkio.crossing import crossing
+from sparkio.summaries import SUMMARY_SCHEMA
 from tests.support.waiting import wait_until
 
 SPARKS = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):
@@ -118,11 +119,11 @@ def test_each_of_sparks_messages_is_known(message: str, expected: bool) -> None:
 
 def test_a_batch_is_without_summaries_only_where_it_has_no_tasks(spark: SparkSession) -> None:
     """If there were tasks and none reports anything, their results are lost; an empty batch has no tasks."""
-    lost = spark.range(0, 3, 1, 3).mapInArrow(lambda batches: (), "summary string")
-    frame = spark.range(0, 3, 1, 3).selectExpr("concat('{\"bucket\": ', id, '}') as summary")
-    nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), "summary string")
+    lost = spark.range(0, 3, 1, 3).mapInArrow(lambda batches: (), SUMMARY_SCHEMA)
+    frame = spark.range(0, 3, 1, 3).selectExpr("concat('{\"bucket\": ', id, '}') as summary", "null as failure")
+    nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), SUMMARY_SCHEMA)
 
     with pytest.raises(AccountsDiffer, match=r"\[\], and 3 were expected"):
-        summaries_of(lost)
-    assert summaries_of(frame) == [{"bucket": i} for i in range(3)]
-    assert summaries_of(nothing) == []
+        summaries_of(lost, dict[str, int])
+    assert summaries_of(frame, dict[str, int]) == [{"bucket": i} for i in range(3)]
+    assert summaries_of(nothing, dict[str, int]) == []

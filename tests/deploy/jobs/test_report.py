@@ -2,63 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
+from dedup.restart.report import FilterReport
+from dedup.restart.states import FilterChange, FilterState, Reason
 from deploy.jobs.report import BatchReport, gather
+from deploy.output.delivered import DeliveredBatch
 from joins.spec import JoinSpec, Side
+from joins.summary import BucketSummary
 
 SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka={})
-OFF = {
-    "filtering": False,
-    "changes": [],
-    "loads": 0,
-    "filter_calls": 0,
-    "loaded": 0,
-    "dropped": 0,
-    "without_id": 0,
-    "foreign": 0,
-}
-CHANGE = {"event": "deduplicator", "name": "clicks", "state": "filtering", "reason": "task_attempt", "batch": 7}
+OFF = FilterReport()
+CHANGE = FilterChange(3, FilterState.FILTERING, Reason.TASK_ATTEMPT, 7)
 
 
-def batch_of(*deduplicators: dict[str, Any] | None) -> BatchReport:
+def batch_of(*deduplicators: FilterReport | None) -> BatchReport:
     """A batch with one bucket per report of a deduplicator (None: the job has none)."""
     both = {"left": 0, "right": 0}
-    summaries = [
-        {
-            "bucket": number,
-            "buckets": len(deduplicators),
-            "number": 7,
-            "read": {"left": 1, "right": 2},
-            "rows": {"matched": 1},
-            "disorder_ms": both,
-            "frontier_ms": both,
-            "slowest": both,
-            "window_records": 2,
-            "window_bytes": 200,
-            "restored": "kept",
-            **({} if one is None else {"deduplicator": one}),
-        }
-        for number, one in enumerate(deduplicators)
-    ]
-    return gather(SPEC, summaries, 0.5, 1_000)
+    batches = []
+    for number, one in enumerate(deduplicators):
+        summary = BucketSummary(number, 7, len(deduplicators), frontier_ms=both, slowest=both, rows={"matched": 1})
+        batches.append(DeliveredBatch(summary, {}, {}, 0, one))
+    return gather(SPEC, batches, 0.5, 1_000)
 
 
 def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
     """With the counts of all buckets; they are not warnings."""
-    filtering = {**OFF, "filtering": True, "loads": 1, "filter_calls": 3, "loaded": 10, "dropped": 4}
+    filtering = FilterReport(filtering=1, loads=1, filter_calls=3, loaded=10, dropped=4, changes=(CHANGE,))
 
-    batch = batch_of({**filtering, "changes": [CHANGE]}, {**filtering, "changes": [{**CHANGE, "at_ms": 5}]}, OFF)
+    batch = batch_of(filtering, replace(filtering, changes=(replace(CHANGE, at_ms=5),)), OFF)
 
     shown = batch.for_machines()
-    assert shown["deduplicator"]["changes"] == [CHANGE, {**CHANGE, "at_ms": 5}]
+    assert shown["deduplicator"]["changes"] == [CHANGE.to_json(), {**CHANGE.to_json(), "at_ms": 5}]
     assert (shown["deduplicator"]["filtering"], shown["deduplicator"]["dropped"]) == (2, 8)
     assert shown["warnings"] == []
 
 
 def test_the_line_says_why_the_deduplicator_filters_and_what_it_dropped() -> None:
     """Once, however many workers did the same."""
-    filtering = {**OFF, "filtering": True, "dropped": 4, "changes": [CHANGE]}
+    filtering = FilterReport(filtering=1, dropped=4, changes=(CHANGE,))
 
     rare = batch_of(filtering, filtering).rare()
 
@@ -67,9 +49,11 @@ def test_the_line_says_why_the_deduplicator_filters_and_what_it_dropped() -> Non
 
 def test_a_change_to_off_is_reported_as_well() -> None:
     """In a batch in which nothing is filtered any more."""
-    quiet = {**CHANGE, "state": "off", "reason": "quiet"}
+    quiet = replace(CHANGE, state=FilterState.OFF, reason=Reason.QUIET)
 
-    assert batch_of({**OFF, "changes": [quiet]}).deduplicator["changes"] == [quiet]
+    (shown,) = batch_of(replace(OFF, changes=(quiet,))).for_machines()["deduplicator"]["changes"]
+
+    assert (shown["state"], shown["reason"]) == ("off", "quiet")
 
 
 def test_nothing_is_said_about_a_deduplicator_that_is_off_or_not_there() -> None:

@@ -23,6 +23,7 @@ from joins.admission.state import Admission, Bucket, Reading
 from joins.feed.rightrow import to_items
 from joins.rows.records import RECORD
 from joins.unjoined.slices import begin, carried_out, plan
+from joins.unjoined.verdicts import SliceSummary
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.fencing import transactional
 from kafkaio.errors import KafkaUnavailable
@@ -227,14 +228,14 @@ def test_slices_are_delivered_once_however_often_they_run(spark, kafka, job, by_
     state = planned(job, most=4)
     once = carry_out(spark, Work.of(job, state))
     again = carry_out(spark, Work.of(job, load(job.checkpoint)))
-    save(job.checkpoint, carried_out(state, {one["bucket"]: one["reached"] for one in again}))
+    save(job.checkpoint, carried_out(state, {one.summary.bucket: one.summary.reached for one in again}))
     second = planned(job)
     rest = carry_out(spark, Work.of(job, second))
-    save(job.checkpoint, carried_out(second, {one["bucket"]: one["reached"] for one in rest}))
+    save(job.checkpoint, carried_out(second, {one.summary.bucket: one.summary.reached for one in rest}))
 
     expected = [(0, 0), (0, 2), (0, 3), (0, 4), (0, 5), (1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
     assert reported(kafka, job.output.unjoined) == expected
-    assert [one["delivered_before"] for one in again] == [one["rows"]["unjoined"] for one in once]
+    assert [one.delivered_before for one in again] == [one.summary.rows["unjoined"] for one in once]
     assert load(job.checkpoint).positions == {0: 6, 1: 6}
     assert planned(job).under_way is None
 
@@ -368,10 +369,10 @@ def test_the_line_names_what_is_rare_only_where_it_happened(job, by_hand, kafka)
     by_hand(1_000)
     by_hand(START_MS + 10_000)
     state = planned(job)
-    one = {"number": 4, "read": 10, "joined": 6, "before_start": 0, "rows": {"unjoined": 3}}
-    one |= {"reasons": {"expired": 2, "null_key": 1}, "dead": {"future_time": 1}}
+    counts = {"rows": {"unjoined": 3}, "reasons": {"expired": 2, "null_key": 1}}
+    one = SliceSummary(0, 4, 10, read=10, joined=6, dead={"future_time": 1}, **counts)
 
-    report = gathered([one, {**one, "dead": {}}], state, 0.5)
+    report = gathered([one, replace(one, dead={})], state, 0.5)
 
     assert for_people(report | {"over_ms": 3_000}) == (
         "slice 4  right 20 up to 1970-01-01T00:00:03.000Z  joined 12  unjoined 6 (expired 4, null_key 2)  "

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.jobs.accounts import Accounts, AccountsDiffer
 from deploy.jobs.job import Output
-from deploy.output import sink
+from deploy.output.delivered import DeliveredBatch
 from deploy.output.outgoing import Outgoing
+from deploy.output.stage import deliver_stage
+from deploy.output.writing import Writing
+from joins.errors import JoinError, NoDeadLetterTopic
+from joins.items import Begin, End, Item, Rows
 from joins.rows.records import ROW
 from joins.spec import JoinSpec, Side
-from joins.window.stage import SUMMARY, TICKET
+from joins.summary import BucketSummary
 from kafkaio.delivery import delivery
 from kafkaio.delivery.fencing import OutputBucket, settle
 from kafkaio.errors import ReceiptRefused
-from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
-from sparkio.crossing import final_in
 from tests.conftest import TopicFactory
 from tests.deploy.jobprocess import records
 
@@ -49,23 +49,20 @@ def ticket_with(
     *,
     generation: str = "g",
     number: int = 1,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[Item[BucketSummary]]:
     """What the join's stage yields for one ticket, with this summary."""
-    about = {"bucket": 0, "number": number, "generation": generation, "digest": "d", "left_since_ms": left_since_ms}
-    summary = {**about, "read": {"left": read, "right": 0}, "rows": {"unmatched": joined}}
-    for outcome, reason in ((TICKET, about), (None, {}), (SUMMARY, summary)):
-        about = [{"outcome": outcome, "reason": json.dumps(reason), "late": False}]
-        frame = rows if outcome is None else pl.DataFrame(about, schema=ROW)
-        yield from frame.to_arrow().to_batches()
+    yield Begin(0, number, generation, "d", left_since_ms)
+    yield Rows(rows)
+    yield End(BucketSummary(0, number, 1, read={"left": read, "right": 0}, rows={"unmatched": joined}))
 
 
 def delivered(
-    kafka: Mapping[str, str], topic: str, batches: Iterator[pa.RecordBatch], **aside: str
-) -> list[dict[str, object]]:
-    """Delivers a ticket's rows, exactly once; returns the summaries. aside: topics for rows that are not results."""
+    kafka: Mapping[str, str], topic: str, items: Iterator[Item[BucketSummary]], **aside: str
+) -> DeliveredBatch[BucketSummary]:
+    """Delivers a ticket's rows, exactly once. aside: topics for rows that are not results."""
     spec = JoinSpec(name=topic, left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka=kafka)
-    summaries = sink.deliver_stage(spec, Output(topic=topic, **aside))(batches)
-    return [json.loads(text) for batch in summaries for text in batch.column("summary").to_pylist()]
+    (found,) = deliver_stage(spec, Output(topic=topic, **aside))(items)
+    return found
 
 
 def committed(kafka: dict[str, str], topic: str, of: str | None = None) -> list[dict[str, object]]:
@@ -81,9 +78,9 @@ def test_what_adds_up_is_delivered(kafka: dict[str, str], topic_factory: TopicFa
     """The summary says how much, by topic."""
     topic = topic_factory()
 
-    (summary,) = delivered(kafka, topic, ticket_with(rows_about(list(range(COUNT))), COUNT, COUNT))
+    done = delivered(kafka, topic, ticket_with(rows_about(list(range(COUNT))), COUNT, COUNT))
 
-    assert summary["sent"] == {topic: COUNT}
+    assert done.sent == {topic: COUNT}
     assert len(committed(kafka, topic)) == COUNT
 
 
@@ -111,14 +108,14 @@ def test_a_result_that_is_not_written_fails_the_batch(
     kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the sink itself had lost one."""
-    topic, really = topic_factory(), sink.BucketSink._write
+    topic, really = topic_factory(), Writing.write
 
-    def one_less(self: sink.BucketSink, name: str, out: Outgoing) -> int:
+    def one_less(self: Writing, name: str, out: Outgoing) -> int:
         return really(self, name, out.where(np.arange(len(out)) > 0))
 
-    monkeypatch.setattr(sink.BucketSink, "_write", one_less)
+    monkeypatch.setattr(Writing, "write", one_less)
 
-    with pytest.raises(AccountsDiffer, match="of 10 results 9 were written, 0 dropped and 0 refused"):
+    with pytest.raises(AccountsDiffer, match="of 10 results 9 were delivered and 0 refused"):
         delivered(kafka, topic, ticket_with(rows_about(list(range(COUNT))), COUNT, COUNT))
 
     assert committed(kafka, topic) == []
@@ -136,9 +133,9 @@ def test_a_batch_that_was_written_in_part_continues_behind_it(
         delivered(kafka, topic, failing_after(ticket_with(whole[0], 5, 5), 2))
     with pytest.raises(ReceiptRefused, match="the last about left 0:2; now it is about left 0:1"):
         delivered(kafka, topic, ticket_with(pl.concat([rows_about([7]), *whole]), 5, 6))
-    (summary,) = delivered(kafka, topic, ticket_with(pl.concat(whole), 5, 5))
+    done = delivered(kafka, topic, ticket_with(pl.concat(whole), 5, 5))
 
-    assert summary["delivered_before"] == 3
+    assert done.delivered_before == 3
     assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == [f"0:{i}" for i in range(5)]
 
 
@@ -166,16 +163,24 @@ def test_a_dead_letter_before_the_first_result_does_not_wait_for_it(
     with pytest.raises(ZeroDivisionError):
         delivered(kafka, topic, failing_after(ticket_with(dead, 3, 3), 2), dead_letter=aside)
     in_then = len(committed(kafka, aside, topic))
-    (summary,) = delivered(kafka, topic, ticket_with(pl.concat([dead, rows_about([1, 2])]), 3, 3), dead_letter=aside)
+    done = delivered(kafka, topic, ticket_with(pl.concat([dead, rows_about([1, 2])]), 3, 3), dead_letter=aside)
 
-    assert (in_then, summary["delivered_before"]) == (1, 1)
+    assert (in_then, done.delivered_before) == (1, 1)
     assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == ["0:1", "0:2"]
 
 
-def failing_after(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+def failing_after(items: Iterator[Item[BucketSummary]], count: int) -> Iterator[Item[BucketSummary]]:
     for _ in range(count):
-        yield next(batches)
+        yield next(items)
     raise ZeroDivisionError
+
+
+def test_rows_without_their_ticket_are_a_defect(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """They are never delivered under another one."""
+    topic = topic_factory()
+
+    with pytest.raises(JoinError, match="Rows came before the ticket's `Begin`"):
+        delivered(kafka, topic, iter([Rows(rows_about([0]))]))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), max_size=20), st.data())
@@ -209,11 +214,11 @@ def test_a_row_too_large_for_its_topic_is_a_dead_letter(kafka: dict[str, str], t
         right_partition=pl.lit(0, dtype=pl.Int32),
     )
 
-    (summary,) = delivered(kafka, topic, ticket_with(rows, 3, 3), dead_letter=aside)
+    done = delivered(kafka, topic, ticket_with(rows, 3, 3), dead_letter=aside)
 
     (dead,) = committed(kafka, aside, topic)
     headers = dead["headers"]
-    assert (summary["sent"], summary["refused"]) == ({topic: 2, aside: 1}, {"too_large": 1})
+    assert (done.sent, done.refused) == ({topic: 2, aside: 1}, {"too_large": 1})
     assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == ["0:0", "0:2"]
     assert dead["value"] == b"x" * LARGE
     assert int(headers.pop("teacup.size")) > 4 * LARGE // 3
@@ -241,24 +246,21 @@ def test_a_dead_letter_too_large_for_its_own_topic_comes_without_its_value(
     assert (dead["headers"]["teacup.omitted"], dead["headers"]["teacup.left"]) == ("value", "0:0")
 
 
-def test_a_row_too_large_without_a_dead_letter_topic_is_reported_once(
+def test_a_row_too_large_without_a_dead_letter_topic_ends_the_job(
     kafka: dict[str, str], topic_factory: TopicFactory
 ) -> None:
-    """The task succeeds, because a retry could not help; nothing of its transaction is committed."""
+    """It is named; nothing of its transaction is committed."""
     topic = topic_factory(config=LIMITED)
     rows = rows_about([0, 1]).with_columns(left_value=pl.Series([b"v", b"x" * LARGE]))
 
-    (summary,) = delivered(kafka, topic, ticket_with(rows, 2, 2))
+    with pytest.raises(NoDeadLetterTopic) as raised:
+        delivered(kafka, topic, ticket_with(rows, 2, 2))
 
     assert committed(kafka, topic) == []
-    failure = final_in(summary)
-    assert failure is not None
-    assert failure.exit_code is ExitCode.REFUSED
-    assert failure.text.startswith(
-        f"NoDeadLetterTopic: the row about l-0 offset 1 and no right record cannot be written to topic {topic!r} "
-        "(too_large): 40,"
+    assert str(raised.value).startswith(
+        f"the row about l-0 offset 1 and no right record cannot be written to topic {topic!r} (too_large): 40,"
     )
-    assert f"above the 20,000 of max.message.bytes of topic {topic!r}. Name a dead-letter topic" in failure.text
+    assert f"above the 20,000 of max.message.bytes of topic {topic!r}. Name a dead-letter topic" in str(raised.value)
 
 
 def test_a_batch_with_refused_rows_that_was_written_in_part_continues_behind_it(
@@ -274,9 +276,9 @@ def test_a_batch_with_refused_rows_that_was_written_in_part_continues_behind_it(
 
     with pytest.raises(ZeroDivisionError):
         delivered(kafka, topic, failing_after(ticket_with(parts[0], 5, 5), 2), dead_letter=aside)
-    (summary,) = delivered(kafka, topic, ticket_with(pl.concat(parts), 5, 5), dead_letter=aside)
+    done = delivered(kafka, topic, ticket_with(pl.concat(parts), 5, 5), dead_letter=aside)
 
-    assert summary["delivered_before"] == 3
+    assert done.delivered_before == 3
     found = [[one["headers"]["teacup.left"] for one in committed(kafka, name, topic)] for name in (topic, aside)]
     assert found == [["0:0", "0:2", "0:4"], ["0:1", "0:3"]]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +17,7 @@ from joins.admission.factsfolder import KEPT, FactsFolder, keep_facts, known_fac
 from joins.admission.folders import bucket_folder
 from joins.admission.state import Admission, Bucket
 from joins.admission.ticket import Ticket
-from joins.window.batch import BucketSummary
+from joins.summary import BucketSummary
 from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 TIMES = st.integers(EARLIEST_MS, LATEST_MS)
@@ -123,12 +122,12 @@ def test_only_the_last_facts_are_kept(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [*kept, "slice"]
 
 
-def summaries_of(admission: Admission, facts: dict[int, BucketFacts]) -> list[dict[str, Any]]:
+def summaries_of(admission: Admission, facts: dict[int, BucketFacts]) -> list[BucketSummary]:
     """What the tasks of a batch report."""
     summaries = [BucketSummary.of(ticket) for ticket in Ticket.all_of(admission)]
     for summary in summaries:
         summary.note(facts[summary.bucket])
-    return [asdict(summary) for summary in summaries]
+    return summaries
 
 
 BATCH = Admission("g", 7, 0, 0, 1, {}, {}, {number: Bucket(number, {}, {}) for number in (3, 4)})

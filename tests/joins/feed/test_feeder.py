@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,12 +15,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.rightrow import decode_found
 from joins.feed.source import FeedReader, feed_source
+from joins.feed.stage import FeedSummary
 from joins.spec import Side
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from sparkio.control import ReaderControl
-from sparkio.crossing import final_in
+from sparkio.crossing import TaskEnded
+from sparkio.summaries import summaries_in
 from tests.deploy.jobprocess import records
 from tests.joins.spark import Put, produce
 from tests.storage.storage_process import TOKEN, server_process
@@ -54,14 +54,14 @@ def spec(broker: Any, topic_factory: Any, storage: str, request: pytest.FixtureR
     )
 
 
-def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[dict[str, Any]]:
-    """Feed everything there is; returns the summaries of all tasks."""
-    found: list[dict[str, Any]] = []
+def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[FeedSummary]:
+    """Feed everything there is; returns the summaries of all tasks, or raises `TaskEnded`."""
+    found: list[Any] = []
     source = feed_source(spec, ReaderControl(commit_group=spec.name))
     spark.dataSource.register(source)
 
     def take(frame: Any, _: int) -> None:
-        found.extend(json.loads(row.summary) for row in frame.collect())
+        found.extend(frame.collect())
 
     query = (
         spark.readStream.format(source.name())
@@ -72,7 +72,7 @@ def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[dict[str, Any]]:
         .start()
     )
     query.awaitTermination(90)
-    return found
+    return summaries_in(found, FeedSummary)
 
 
 def stored(spec: FeedSpec, *keys: bytes) -> list[tuple[bytes, int, bytes | None]]:
@@ -95,8 +95,8 @@ def test_right_records_come_to_the_store_and_their_positions_to_the_group(
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k0", now_ms + 50, None)])
     again = run(spark, spec, tmp_path / "c")
 
-    assert sum(one["stored"] for one in first) == 10
-    assert [one["stored"] for one in again] == [1]
+    assert sum(one.stored for one in first) == 10
+    assert [one.stored for one in again] == [1]
     assert stored(spec, b"k0", b"k9") == [(b"k0", now_ms, b"v"), (b"k0", now_ms + 50, None), (b"k9", now_ms + 9, b"v")]
     groups = GroupOffsets(spec.name, spec.kafka)
     assert groups.read([(spec.right.topic, 1)]) == {(spec.right.topic, 1): 5}
@@ -119,8 +119,8 @@ def test_what_cannot_be_stored_is_a_dead_letter_with_the_reason(
 
     (summary,) = run(spark, spec, tmp_path / "c")
 
-    assert (summary["read"], summary["stored"], summary["null_key"]) == (6, 2, 1)
-    assert summary["dead"] == {"future_time": 1, "rejected": 2}
+    assert (summary.read, summary.stored, summary.null_key) == (6, 2, 1)
+    assert summary.dead == {"future_time": 1, "rejected": 2}
     put_aside = records(spec.kafka, spec.dead_letter or "")
     assert {(one["key"], one["headers"]["teacup.right"][:2]) for one in put_aside} == {
         (b"future", "0:"),
@@ -148,7 +148,7 @@ def test_dead_letters_that_their_topic_refuses_as_they_are(
 
     (summary,) = run(spark, spec, tmp_path / "c")
 
-    assert (summary["stored"], summary["dead"]) == (1, {"future_time": 2, "no_time": 1})
+    assert (summary.stored, summary.dead) == (1, {"future_time": 2, "no_time": 1})
     copies = {one["key"]: (one["value"], one["headers"]) for one in records(spec.kafka, dead)}
     assert copies[b"ahead"][0] == b"v"
     assert copies[b"ahead"][1]["teacup.time"] == str(ahead_ms)
@@ -202,11 +202,8 @@ def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spark: Any, s
     now_ms = wall_ms()
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"future", now_ms + HOUR_MS)])
 
-    (summary,) = run(spark, spec, tmp_path / "c")  # a summary, because Spark would retry a task that raises
-
-    error = final_in(summary)
-    assert error is not None
-    assert re.match(r"NoDeadLetterTopic: right .*-0 offset 0 cannot be stored \(future_time\)", error.text)
+    with pytest.raises(TaskEnded, match=r"NoDeadLetterTopic: right .*-0 offset 0 cannot be stored \(future_time\)"):
+        run(spark, spec, tmp_path / "c")  # the task itself reports it, because Spark would retry one that raises
 
 
 def test_a_feeder_that_begins_later_informs_the_store_and_one_in_another_store_stops(

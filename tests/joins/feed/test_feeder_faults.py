@@ -86,7 +86,7 @@ def test_a_store_that_refuses_for_a_while_fails_and_answers_nonsense_gets_every_
         found = stored_keys(spec)
 
     assert not proxy.faults
-    assert sum(one["stored"] for one in summaries) == COUNT
+    assert sum(one.stored for one in summaries) == COUNT
     assert found == all_keys()
 
 
@@ -166,8 +166,8 @@ def test_times_in_the_payload_decide_and_records_without_one_are_dead_letters(
         found = stored(spec, *(b"k%d" % i for i in range(5)))
 
     assert [(key, time_ms) for key, time_ms, _ in found] == [(b"k0", now_ms), (b"k1", now_ms // 1000 * 1000)]
-    assert summary["stored"] == 2
-    assert sum(summary["dead"].values()) == 3
+    assert summary.stored == 2
+    assert sum(summary.dead.values()) == 3
     assert sorted(one["key"] for one in records(spec.kafka, spec.dead_letter or "")) == [b"k2", b"k3", b"k4"]
 
 

@@ -1,6 +1,5 @@
 """The lookup join among real parts: broker, Spark, a storage API in its own process, a Data Delay API server."""
 
-import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -9,11 +8,9 @@ import pytest
 
 from datadelay.model import PartitionReport, Submission
 from joins import DelayAt, LookupSpec, Side, StorageAt
+from joins.admission.control import JoinControl
 from joins.feed.rightrow import to_items
-from joins.flavour import tickets
-from joins.lookup import lookup_stage_rows
 from joins.rows.records import RECORD
-from joins.window.stage import SPARK_SCHEMA, SUMMARY, TICKET
 from kafkaio.now import wall_ms
 from tests.datadelay.api import delay_server
 from tests.joins.spark import Running
@@ -103,14 +100,7 @@ def running(spark, tmp_path):
     @contextmanager
     def start(spec, **trigger):
         run = Running(None)
-        frame = tickets(spark, spec).mapInArrow(lookup_stage_rows(spec), SPARK_SCHEMA)
-
-        def collect(batch, number):
-            rows = [row.asDict() for row in batch.collect()]
-            run.summaries.extend(json.loads(r["reason"]) for r in rows if r["outcome"] == SUMMARY)
-            run.rows.extend(r for r in rows if r["outcome"] not in (TICKET, SUMMARY))
-
-        writer = frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = run.writer(spark, spec, JoinControl()).option("checkpointLocation", str(tmp_path / "checkpoint"))
         run.query = writer.trigger(**(trigger or {"processingTime": "100 milliseconds"})).start()
         try:
             yield run

@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts
-from joins.admission.reader import ticket_stage
 from joins.admission.source import TicketReader
 from joins.spec import JoinSpec
-from joins.window.stage import SUMMARY, TICKET, join_stage
+from joins.window.stage import join_stage
 from kafkaio.now import wall_ms
+from sparkio.source import pickled
 from tests.joins.spark import Running
 
 Offset = dict[str, Any]
@@ -95,14 +94,12 @@ class Driven(Running):
         end = self._reader.latestOffset(self._offset, ReadAllAvailable())
         if end == self._offset:
             return False
-        rows = list(self._carry_out(self._offset, json.loads(json.dumps(end))))
-        self.batches.append(Batch(self._offset, end, rows))
+        before = len(self.rows), len(self.summaries)
+        self.take(self._carry_out(self._offset, json.loads(json.dumps(end))))
+        self.batches.append(Batch(self._offset, end, self.rows[before[0] :]))
         self._offset = end
-        summaries = [json.loads(r["reason"]) for r in rows if r["outcome"] == SUMMARY]
         if self._facts is not None:
-            keep_facts(self._facts, self.spec.name, summaries)
-        self.summaries += summaries
-        self.rows += results_of(rows)
+            keep_facts(self._facts, self.spec.name, self.summaries[before[1] :])
         return True
 
     def again_on_nothing(self, batch: Batch) -> list[Row]:
@@ -110,28 +107,22 @@ class Driven(Running):
         self._reader.stop()
         self._starts += 1
         self._reader = self._opened()
-        return list(self._carry_out(batch.start, batch.end))
+        again = Running(None)
+        again.take(self._carry_out(batch.start, batch.end))
+        return again.rows
 
     @property
     def matched(self) -> dict[int, int]:
         """Left offset -> right offset, in partition 0."""
         return {r["left_offset"]: r["right_offset"] for r in self.about("matched")}
 
-    def _carry_out(self, start: Offset, end: Offset) -> Iterator[Row]:
+    def _carry_out(self, start: Offset, end: Offset) -> Iterator[Any]:
         for partition in self._reader.partitions(start, end):
-            for batch in self._reader.read(partition):
-                assert isinstance(batch, pa.RecordBatch)
-                yield from batch.to_pylist()
+            yield from self._reader.read(partition)
 
     def _opened(self) -> TicketReader:
         control = JoinControl(windows=self.windows, stop_file=self._stop_file, facts=self._facts or self.windows)
-        stage = join_stage(self.spec, self.windows)
-        return TicketReader(self.spec, control, ticket_stage(stage))
-
-
-def results_of(rows: Sequence[Row]) -> list[Row]:
-    """The rows without what a batch reports about itself."""
-    return [row for row in rows if row["outcome"] not in (SUMMARY, TICKET)]
+        return TicketReader(self.spec, control, pickled(join_stage(self.spec, self.windows)))
 
 
 class StoppedClock:

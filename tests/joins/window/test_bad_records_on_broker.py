@@ -19,7 +19,7 @@ from datadelay.progress import Idle
 from joins.errors import DataLoss
 from joins.spec import Format, JoinSpec, Side
 from tests.joins.spark import Put, produce
-from tests.joins.window.driving import Driven, StoppedClock, results_of
+from tests.joins.window.driving import Driven, StoppedClock
 
 STEP_MS = 20
 HOUR_MS = 60 * 60_000
@@ -141,7 +141,7 @@ def test_a_restart_finds_the_window_behind_a_bad_last_record(
     right = timely(start, 200)
     put(spec, right=[*right, (b"liar", -1 if lie == "no time" else start - 30_000)])
     run = Driven(spec, tmp_path).until_quiet()
-    assert run.summaries[-1]["window_records"] >= 200
+    assert run.summaries[-1].window_records >= 200
 
     run.restart(losing=lost)
     put(spec, left=timely(start, 200))
@@ -172,7 +172,7 @@ def test_a_batch_run_again_on_empty_files_gives_its_rows_again(join: Join, clock
 
     for batch in run.batches:
         again = run.again_on_nothing(batch)
-        assert sorted(results_of(again), key=repr) == sorted(results_of(batch.rows), key=repr)
+        assert sorted(again, key=repr) == sorted(batch.rows, key=repr)
 
 
 @pytest.mark.parametrize("on_data_loss", ["stop", "continue"])

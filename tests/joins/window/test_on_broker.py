@@ -91,7 +91,7 @@ def test_right_far_ahead_leaves_the_window_bounded_by_the_span(spark, join, tmp_
 
     assert run.results() == oracle.join(history(spec, left, right), spec)
     # The last batch has read left to its end: right is read to its own, because left's progress follows the clock.
-    assert max(s["window_records"] for s in run.summaries if s["rows"].get("matched")) < 600
+    assert max(s.window_records for s in run.summaries if s.rows.get("matched")) < 600
 
 
 def test_an_idle_partition_and_an_empty_topic_do_not_stall(spark, join, tmp_path):
@@ -264,8 +264,8 @@ def test_a_restart_continues_from_the_checkpoint(spark, join, tmp_path):
 
     results = sorted([*first.results(), *second.results()], key=lambda r: r.left_offset)
     assert results == oracle.join(history(spec, [*left, *more_left], [*right, *more_right]), spec)
-    assert "log" in {s["restored"] for s in second.summaries}, [
-        (s["number"], s["restored"], s["read"], s["window_records"]) for s in [*first.summaries, *second.summaries]
+    assert "log" in {s.restored for s in second.summaries}, [
+        (s.number, s.restored, s.read, s.window_records) for s in [*first.summaries, *second.summaries]
     ]
 
 
@@ -279,7 +279,7 @@ def test_a_run_of_what_is_there_ends_with_left(join, tmp_path):
 
     assert len(run.rows) == 1 + len(run.about("unjoined"))
     assert len(run.batches) <= 3
-    assert run.summaries[-1]["window_records"] > 1_000
+    assert run.summaries[-1].window_records > 1_000
 
 
 def fails_with(spark, spec, folder) -> str:

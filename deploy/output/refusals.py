@@ -1,0 +1,46 @@
+"""Rows that cannot be written, and become dead letters. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from kafkaio.headers import EXPRESSION
+from kafkaio.producible import Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A row that cannot be written.
+
+    index    of the row
+    reason   too_large | select_failed
+    why      for people
+    headers  the same, for the dead letter
+    """
+
+    index: int
+    reason: str
+    why: str
+    headers: Headers = field(default_factory=list)
+
+
+def select_failures(results: pl.DataFrame) -> list[Refusal]:
+    """The rows on which an expression of the `select` failed (`deploy.output.selectsql`)."""
+    if "failed" not in results.columns or results["failed"].null_count() == len(results):
+        return []
+    return [
+        Refusal(i, "select_failed", f"`output.select.{name}` fails on it", [(EXPRESSION, name)])
+        for i, name in enumerate(results["failed"].to_list())
+        if name is not None
+    ]
+
+
+def not_refused(count: int, refusals: list[Refusal]) -> npt.NDArray[np.bool_]:
+    """A mask of the other rows, of `count`."""
+    others = np.ones(count, np.bool_)
+    others[[one.index for one in refusals]] = False
+    return others

@@ -1,0 +1,88 @@
+"""Items as rows of a Spark DataFrame, and back: the one place where what stages pass is encoded. Pure.
+
+result_rows   for programs that want the join as a DataFrame: rows, and nothing else
+item_rows     for a further stage behind Spark: in a column of its own, `item`, a row that stands for a `Begin` or
+              an `End` holds it as JSON; the row is null otherwise
+items_in      the same items again, in that further stage
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from joins.items import Begin, End, Item, Rows
+from joins.rows.records import HEADERS, ROW
+from joins.summary import BucketSummary
+
+ITEM = "item"
+
+SPARK_TYPES: Mapping[pl.DataType, str] = {
+    pl.Binary(): "binary",
+    pl.Int64(): "bigint",
+    pl.Int32(): "int",
+    pl.String(): "string",
+    pl.Boolean(): "boolean",
+    HEADERS: "array<struct<key:string,value:binary>>",
+}
+
+ROW_SCHEMA = ", ".join(f"{name} {SPARK_TYPES[dtype]}" for name, dtype in ROW.items())
+ITEM_SCHEMA = f"{ROW_SCHEMA}, {ITEM} string"
+
+ARROW_TYPES: Mapping[pl.DataType, pa.DataType] = {
+    pl.Binary(): pa.binary(),
+    pl.Int64(): pa.int64(),
+    pl.Int32(): pa.int32(),
+    pl.String(): pa.string(),
+    pl.Boolean(): pa.bool_(),
+    HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+
+_ROW = pa.schema([(name, ARROW_TYPES[dtype]) for name, dtype in ROW.items()])
+_ITEM = _ROW.append(pa.field(ITEM, pa.string()))
+_CONTROL: TypeAdapter[Any] = TypeAdapter(Begin | End[BucketSummary])
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def result_rows(items: Iterable[Item[BucketSummary]]) -> Batches:
+    """The rows alone, in `ROW_SCHEMA`."""
+    for item in items:
+        if isinstance(item, Rows):
+            yield from _batches(item.frame)
+
+
+def item_rows(items: Iterable[Item[BucketSummary]]) -> Batches:
+    """All items, in `ITEM_SCHEMA`."""
+    for item in items:
+        if isinstance(item, Rows):
+            for batch in _batches(item.frame):
+                yield batch.append_column(_ITEM.field(ITEM), pa.nulls(len(batch), pa.string()))
+        else:
+            nulls = [pa.nulls(1, kind) for kind in _ROW.types]
+            yield pa.record_batch([*nulls, [to_json(item).decode()]], schema=_ITEM)
+
+
+def items_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Item[BucketSummary]]:
+    """The items that these rows stand for; columns that Spark has added stay in the frames."""
+    for batch in batches:
+        rows = pl.DataFrame(pl.from_arrow(batch))
+        controls, rows = rows[ITEM], rows.drop(ITEM)
+        start = 0
+        for at in controls.is_not_null().arg_true().to_list():
+            if at > start:
+                yield Rows(rows[start:at])
+            yield _CONTROL.validate_json(controls[at])
+            start = at + 1
+        if start < len(rows):
+            yield Rows(rows[start:])
+
+
+def _batches(frame: pl.DataFrame) -> Batches:
+    for batch in frame.to_arrow().to_batches():
+        yield batch.cast(_ROW)
