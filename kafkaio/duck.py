@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import duckdb
 
-_local = threading.local()
+# By process and thread; a thread that ends leaves its connection to the next one of its number. Not a
+# `threading.local`: when another thread forks, the child would close this one's connection, and crash.
+_connections: dict[tuple[int, int], duckdb.DuckDBPyConnection] = {}
 
 
 def connection() -> duckdb.DuckDBPyConnection:
     """This thread's in-memory database. It uses one thread; parallelism is the caller's."""
-    kept: tuple[int, duckdb.DuckDBPyConnection] | None = getattr(_local, "kept", None)
-    if kept is None or kept[0] != os.getpid():
+    key = os.getpid(), threading.get_ident()
+    kept = _connections.get(key)
+    if kept is None:
         import duckdb  # not at the top: most processes never need it
 
-        connection = duckdb.connect(config={"threads": 1})
-        connection.execute("SET TimeZone = 'UTC'")
-        kept = _local.kept = (os.getpid(), connection)
-    return kept[1]
+        kept = duckdb.connect(config={"threads": 1})
+        kept.execute("SET TimeZone = 'UTC'")
+        _connections[key] = kept
+    return kept
