@@ -58,7 +58,7 @@ Timeout = Annotated[float, Allowed("a number of seconds, more than 0", lambda se
 
 
 class Policy(StrEnum):
-    """Which right record a left one goes out with. Order is event time, then partition, then offset."""
+    """Which right record a left one is joined with. Order is event time, then partition, then offset."""
 
     NEAREST = "nearest"  # the smallest distance in time; of two equally near ones the earlier
     FIRST = "first"
@@ -111,11 +111,11 @@ class JoinSpec:
     max_records      the soft limit of records (left and right together) per batch
     max_right_bytes  how many bytes of right (keys, values, headers) may enter a bucket's window in a batch, plus one
                      record; the rest is left to the next batch
-    max_wait_ms      how long left waits for a right topic whose frontier stands still; None: for ever
+    max_wait_ms      how long left waits for a right topic whose frontier does not advance; None: for ever
     on_data_loss     "stop", or "continue" with what is left of the log, with the loss counted
     frontier_every_ms  the shortest interval between batches without records, which only expire the window
     outliers         n: how many of 2n + 1 records in a row may have a wrong time (far too late, or ahead of their
-                     neighbours) without affecting the others; bounds rest on the median of that many
+                     neighbours) without affecting the others; bounds rest on the median of 2n + 1
     """
 
     name: JobName

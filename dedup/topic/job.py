@@ -37,7 +37,7 @@ from dedup.restart.spark import current_attempt
 from dedup.restart.states import Attempt
 from dedup.restart.worker import wait_until_settled
 from dedup.results.kafka import TRANSACTION_TIMEOUT_S
-from dedup.topic.source import BatchPart, Stage
+from dedup.topic.source import BatchPart, RangeStage
 from dedup.topic.window import I64, SeenWindow, with_valid_times
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
@@ -163,7 +163,7 @@ class OutputWindow:
 _windows: PerProcess[tuple[str, str, int], OutputWindow] = PerProcess(OPEN_WINDOWS, OutputWindow.close)
 
 
-def topic_stage(job: TopicJob) -> Stage:
+def topic_stage(job: TopicJob) -> RangeStage:
     """A range -> one `TopicSummary`, as a row."""
 
     def carry_out(span: BatchPart) -> Iterator[pa.RecordBatch]:

@@ -49,10 +49,10 @@ class Ranges:
     start: str
 
 
-Stage = Callable[[BatchPart], Iterator[pa.RecordBatch]]
+RangeStage = Callable[[BatchPart], Iterator[pa.RecordBatch]]
 
 
-def range_source(name: str, ranges: Ranges, stage: Stage, control: ReaderControl) -> type[DataSource]:
+def range_source(name: str, ranges: Ranges, stage: RangeStage, control: ReaderControl) -> type[DataSource]:
     """A data source class whose rows (`SUMMARY_SCHEMA`) are what the stage gives for each range."""
     of_range = pickled(lambda value: stage(BatchPart(*value)))
     return stream_source("ranges", name, SUMMARY_SCHEMA, lambda: RangesReader(name, ranges, control, of_range))

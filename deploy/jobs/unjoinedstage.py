@@ -25,6 +25,7 @@ from deploy.jobs.query import summaries_of
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.stage import NO_RETRY_HELPS, deliver_stage
 from joins.errors import JoinError
+from joins.itemrows import Batches
 from joins.items import Begin, End, Item, Rows
 from joins.spec import JoinSpec
 from joins.unjoined.slices import RightSlice, Verdicts
@@ -38,7 +39,6 @@ from sparkio.summaries import SUMMARY_SCHEMA, summary_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Batches = Iterator[pa.RecordBatch]
 Piece = tuple[int, int, int]
 PIECE = 2_000_000
 POSITION = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])

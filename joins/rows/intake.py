@@ -70,7 +70,7 @@ class Intake:
 def take_in(
     name: str, side: Side, batch: pa.RecordBatch, listed_ms: int, skew_ms: int, progress_before_ms: int
 ) -> Intake:
-    """Separate good records from dead letters in one Arrow batch of one partition (schema of `kafkaio.rangereader`).
+    """Separate good records from dead letters in one Arrow batch of one partition (schema of `kafkaio.messages`).
 
     name       "left" or "right"
     listed_ms  the wall clock when the batch was planned; times above it by more than `skew_ms` are from the future

@@ -1,4 +1,4 @@
-"""The frames that the window works on: right and left records, and rows that go out. Times are int64 ms UTC. Pure."""
+"""The frames that the window works on: right and left records, and rows to write. Times are int64 ms UTC. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROW = pl.Schema(
         "late": pl.Boolean(),
     }
 )
-"""One row that goes out; the columns of a side without a record are null.
+"""One row to write; the columns of a side without a record are null.
 
 outcome  matched | unmatched (left without right) | unjoined (right that appears in no output row and never will)
          | dead_letter (a record of either side that cannot take part) | late (a copy of a late right record)
