@@ -52,9 +52,11 @@ class FilterChange:
     dropped: int = 0
     without_id: int = 0
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self, name: str) -> dict[str, object]:
+        """name: of the job, as one log may hold those of several."""
         return {
             "event": "deduplicator",
+            "name": name,
             "at_ms": self.at_ms,
             "state": str(self.state),
             "reason": str(self.reason),

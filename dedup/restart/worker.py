@@ -105,7 +105,7 @@ class WorkerDeduplicator:
     def _say(self) -> None:
         for change in self._core.changes():
             self._changes += (change,)
-            log.warning("%s", json.dumps({"name": self._setup.name, **change.to_json()}, sort_keys=True))
+            log.warning("%s", json.dumps(change.to_json(self._setup.name), sort_keys=True))
 
 
 def wait_until_settled(name: str, settled_ms: int) -> None:

@@ -22,6 +22,7 @@ _SIDE_OUTCOMES = ("unjoined", "dead_letter", "late")
 class BatchReport:
     """One batch over all its buckets: counts by outcome and reason, and the smallest frontiers."""
 
+    job: str
     number: int
     seconds: float
     at_ms: int
@@ -111,7 +112,7 @@ class BatchReport:
         found = self.deduplicator
         if found == FilterReport():
             return {}
-        return {**asdict(found), "changes": [one.to_json() for one in found.changes]}
+        return {**asdict(found), "changes": [one.to_json(self.job) for one in found.changes]}
 
 
 def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], seconds: float, at_ms: int) -> BatchReport:
@@ -120,6 +121,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
     check_whole([one.bucket for one in summaries], summaries[0].buckets if summaries else 1, "buckets")
     slowest = min(summaries, key=lambda one: one.frontier_ms["right"])
     report = BatchReport(
+        job=spec.name,
         number=summaries[0].number,
         seconds=seconds,
         at_ms=at_ms,

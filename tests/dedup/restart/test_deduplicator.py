@@ -280,7 +280,7 @@ def test_rows_without_an_id_go_through_and_are_counted():
 
     assert fresh.tolist() == [True, True, False, True]
     assert (dedup.totals["dropped"], dedup.totals["without_id"]) == (1, 2)
-    assert dedup.changes()[-1].to_json()["without_id"] == 2
+    assert dedup.changes()[-1].to_json("job")["without_id"] == 2
 
 
 @pytest.mark.parametrize(

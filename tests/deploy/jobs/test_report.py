@@ -33,7 +33,8 @@ def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
     batch = batch_of(filtering, replace(filtering, changes=(replace(CHANGE, at_ms=5),)), OFF)
 
     shown = batch.for_machines()
-    assert shown["deduplicator"]["changes"] == [CHANGE.to_json(), {**CHANGE.to_json(), "at_ms": 5}]
+    assert shown["deduplicator"]["changes"] == [CHANGE.to_json("clicks"), {**CHANGE.to_json("clicks"), "at_ms": 5}]
+    assert {one["name"] for one in shown["deduplicator"]["changes"]} == {"clicks"}
     assert (shown["deduplicator"]["filtering"], shown["deduplicator"]["dropped"]) == (2, 8)
     assert shown["warnings"] == []
 
