@@ -4,11 +4,12 @@ admission/   SyncBolt
 feed/        the feeder
 lookup/      the join through external storage
 rows/        records and rows as Arrow and polars frames
+shuffle/     the shuffled path of the in-memory join: any two topics
 testing/     property-test a join of two topics without a broker
 unjoined/    right records that no left record has matched, found from the output of a lookup join
 window/      JoinBolt
 errors.py    what a join refuses, or gives up (pure)
-flavour.py   the two flavours of the join as values
+flavour.py   the flavours of the join as values
 itemrows.py  items as rows of a Spark DataFrame, and back (pure)
 items.py     what the stages of a task pass to each other (pure)
 spec.py      what a join is (pure)

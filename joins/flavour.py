@@ -1,4 +1,4 @@
-"""The two flavours of the join as values: how one plans, what carries a batch out, and what holds for its rows."""
+"""The flavours of the join as values: how one plans, what carries a batch out, and what holds for its rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joins.lookup.spec import LookupSpec
-from joins.spec import JoinSpec, Policy
+from joins.spec import JoinPath, JoinSpec, Policy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,13 +27,15 @@ class Flavour:
     inputs           the sides whose topics the join itself reads
     repeats_exactly  a batch that runs again gives the same rows: nothing but the topics decides
     reader           plans the batches, as a Spark source; of spec, control and stage
-    stage            makes the items of each ticket; of spec and the folder of windows
+    stage            makes the items of each ticket, or of a part of one; of spec and the folder of windows
+    shuffles         records go through a shuffle to the task that joins them
     """
 
     inputs: tuple[str, ...]
     repeats_exactly: bool
     reader: Callable[..., DataSourceStreamReader]
     stage: Callable[[Any, Path | None], Stage[BucketSummary]]
+    shuffles: bool = False
 
     def repeats_in_order(self, spec: JoinSpec) -> bool:
         """Whether a batch that runs again always has the same number of rows, about the same left records in order.
@@ -56,6 +58,18 @@ def _window_stage(spec: JoinSpec, windows: Path | None) -> Stage[BucketSummary]:
     return join_stage(spec, windows)
 
 
+def _fetch_reader(*args: Any) -> DataSourceStreamReader:
+    from joins.shuffle.source import FetchReader
+
+    return FetchReader(*args)
+
+
+def _shuffled_stage(spec: JoinSpec, windows: Path | None) -> Stage[BucketSummary]:
+    from joins.shuffle.stage import shuffled_stage
+
+    return shuffled_stage(spec, windows)
+
+
 def _lookup_reader(*args: Any) -> DataSourceStreamReader:
     from joins.lookup.source import LookupReader
 
@@ -69,29 +83,41 @@ def _lookup_stage(spec: LookupSpec, windows: Path | None) -> Stage[BucketSummary
 
 
 WINDOW = Flavour(("left", "right"), repeats_exactly=True, reader=_window_reader, stage=_window_stage)
+SHUFFLED = Flavour(("left", "right"), repeats_exactly=True, reader=_fetch_reader, stage=_shuffled_stage, shuffles=True)
 LOOKUP = Flavour(("left",), repeats_exactly=False, reader=_lookup_reader, stage=_lookup_stage)
 
 
 def flavour_of(spec: JoinSpec) -> Flavour:
     """The flavour that a specification asks for."""
-    return LOOKUP if isinstance(spec, LookupSpec) else WINDOW
+    if isinstance(spec, LookupSpec):
+        return LOOKUP
+    return SHUFFLED if spec.path is JoinPath.SHUFFLED else WINDOW
 
 
 def carried_out(
     spark: SparkSession,
     spec: JoinSpec,
-    stage: Callable[[str], Iterator[pa.RecordBatch]],
+    stage: Callable[[Any], Iterator[pa.RecordBatch]],
     schema: str,
     control: JoinControl | None = None,
 ) -> DataFrame:
     """The streaming DataFrame of the rows of `schema` that `stage` makes of each ticket (JSON text), inside the source.
 
-    Inside, because a `mapInArrow` over a DataFrame of tickets would need a second Python worker for each task.
+    Inside, because a `mapInArrow` over a DataFrame of tickets would need a second Python worker for each task. On the
+    shuffled path, behind the shuffle, `stage` is given each part of a ticket with its records
+    (`joins.shuffle.pieces.ShuffledPart`).
     """
     from joins.admission.control import JoinControl
     from joins.admission.source import ticket_source
+    from sparkio.crossing import crossing_rows
     from sparkio.source import rows_of
 
+    if flavour_of(spec).shuffles:
+        from joins.shuffle.source import shuffled
+        from joins.shuffle.stage import each_part
+
+        pieces = shuffled(spark, spec, control or JoinControl(), flavour_of(spec).reader)
+        return pieces.mapInArrow(crossing_rows(each_part(stage)), schema)
     return rows_of(spark, ticket_source(spec, control or JoinControl(), flavour_of(spec).reader, stage, schema))
 
 

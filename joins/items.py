@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import polars as pl
 
@@ -55,7 +55,7 @@ class Begin:
     @classmethod
     def of(cls, ticket: Ticket, spec: JoinSpec) -> Begin:
         digest = digest_of({"join": spec.identity(), "ticket": ticket.to_json()})
-        return cls(ticket.bucket.number, ticket.number, ticket.generation, digest, ticket.left_since_ms)
+        return cls(ticket.number_of_part, ticket.number, ticket.generation, digest, ticket.left_since_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,5 +74,5 @@ class End(Generic[C]):
 
 Item = Begin | Rows | End[C]
 
-Stage = Callable[[str], Iterator[Item[C]]]
-"""A ticket as JSON text -> its items."""
+Stage = Callable[[Any], Iterator[Item[C]]]
+"""A ticket as JSON text -> its items; on the shuffled path, a part of one with its records (`joins.shuffle.pieces`)."""

@@ -74,6 +74,13 @@ class Format(StrEnum):
     BYTES = "bytes"
 
 
+class JoinPath(StrEnum):
+    """How records reach the task that joins them (in-memory join)."""
+
+    DIRECT = "direct"  # partition n of both topics is bucket n: both are partitioned alike by the join key
+    SHUFFLED = "shuffled"  # each record goes through Spark's shuffle to the bucket of its key
+
+
 @dataclass(frozen=True, kw_only=True)
 class Side:
     """One of the two topics.
@@ -113,6 +120,9 @@ class JoinSpec:
                      record; the rest is left to the next batch
     max_wait_ms      how long left waits for a right topic whose frontier does not advance; None: for ever
     on_data_loss     "stop", or "continue" with what is left of the log, with the loss counted
+    path             how records reach the task that joins them; None: direct if the topics are partitioned alike
+    buckets          of the shuffled path: between how many tasks a batch is divided; None: as many as the larger topic
+                     has partitions
     frontier_every_ms  the shortest interval between batches without records, which only expire the window
     outliers         n: how many of 2n + 1 records in a row may have a wrong time (far too late, or ahead of their
                      neighbours) without affecting the others; bounds rest on the median of 2n + 1
@@ -132,6 +142,8 @@ class JoinSpec:
     max_right_bytes: Count = 256 << 20
     start: Start = "earliest"
     on_data_loss: OnDataLoss = "stop"
+    path: JoinPath | None = None
+    buckets: Count | None = None
     frontier_every_ms: Millis = 1_000
     outliers: Outliers = OUTLIERS
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -27,6 +27,7 @@ class BucketSummary:
     window_*    of the window after the batch
     buckets     how many summaries the batch has
     facts       what the next admission starts from; ticket: the digest of the ticket that they belong to
+    is_part     of a ticket that was divided: only the facts of part 0 are about the partitions
     """
 
     bucket: int
@@ -46,10 +47,13 @@ class BucketSummary:
     restored: str = ""
     facts: BucketFacts = field(default_factory=BucketFacts)
     ticket: str = ""
+    is_part: bool = False
 
     @classmethod
     def of(cls, ticket: Ticket) -> Self:
-        return cls(ticket.bucket.number, ticket.number, ticket.buckets, ticket.generation, ticket=ticket.digest)
+        summary = cls(ticket.number_of_part, ticket.number, ticket.buckets, ticket.generation)
+        summary.ticket, summary.is_part = ticket.digest, ticket.part is not None
+        return summary
 
     @property
     def lefts_read(self) -> int:
@@ -77,4 +81,4 @@ class BucketSummary:
             if partitions:
                 self.slowest[side] = min(partitions, key=lambda p: partitions[p].progress_ms)
                 self.frontier_ms[side] = partitions[self.slowest[side]].progress_ms
-        self.facts = facts
+        self.facts = BucketFacts(oldest_ms=facts.oldest_ms) if self.is_part and self.bucket else facts

@@ -173,6 +173,7 @@ def test_spark_is_known_only_at_the_edges():
         "joins.window",
         "joins.admission.reader",
         "joins.admission.source",
+        "joins.shuffle.source",
         "dedup.restart.spark",
         "dedup.topic.source",
     }

@@ -16,7 +16,7 @@ from deploy.jobfile.jobkeys import ApiKeys, SideKeys, StorageKeys, TimedJobKeys,
 from deploy.jobfile.values import Duration, Seconds, Topic
 from deploy.jobs.job import Deduplicate, JoinJob, Output, Select
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
-from joins.spec import JoinSpec, Policy
+from joins.spec import JoinPath, JoinSpec, Policy
 from kafkaio.eventtime import OUTLIERS
 from kafkaio.headers import PREFIX
 
@@ -36,6 +36,22 @@ class MatchKeys(Keys):
         default=Policy.NEAREST,
         description="which of several matches: nearest in time, first or last give one row per left record; all gives "
         "one row per pair",
+    )
+
+
+class WindowMatchKeys(MatchKeys):
+    """Also how records reach the task that joins them."""
+
+    path: JoinPath | None = Field(
+        default=None,
+        description="`direct`: partition n of both topics is joined by one task, which takes topics that are "
+        "partitioned alike by the join key; `shuffled`: any topics, through a shuffle; null: direct where possible",
+    )
+    buckets: int | None = Field(
+        default=None,
+        ge=1,
+        description="shuffled path: between how many tasks a batch is divided by key; null: as many as the larger "
+        "topic has partitions",
     )
 
 
@@ -219,9 +235,10 @@ class JoinKeys(TimedJobKeys):
 
 
 class WindowJoinKeys(JoinKeys):
-    """An in-memory join of two topics, co-partitioned by key, to a third."""
+    """An in-memory join of two topics to a third."""
 
     kind: Literal["window-join"] = Field(description="what the job is")
+    join: WindowMatchKeys = Field(description="which right records match")
 
 
 class LookupStorageKeys(StorageKeys):

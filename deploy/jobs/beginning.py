@@ -11,6 +11,7 @@ from contextlib import closing
 from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.job import JoinJob
 from joins.admission.ticket import Ticket
+from joins.flavour import flavour_of
 from joins.items import Begin
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery import settling
@@ -32,12 +33,16 @@ def take_output(job: JoinJob, *, take_over: bool) -> str:
         generation = checkpoint.generation()
     else:
         generation = admission.generation
-        for ticket in Ticket.all_of(admission):
-            digest = Begin.of(ticket, job.spec).digest
-            planned[ticket.bucket.number] = Batch(generation, admission.number, digest)
+        for whole in Ticket.all_of(admission):
+            for ticket in whole.divided():
+                digest = Begin.of(ticket, job.spec).digest
+                planned[ticket.number_of_part] = Batch(generation, admission.number, digest)
     kafka = {**job.spec.kafka, **job.output.kafka}
-    with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:
-        count = left.partition_count()  # one bucket per partition of left; their number never falls
+    if flavour_of(job.spec).shuffles:
+        count = max(job.spec.buckets or 1, len(planned))  # those of a number of buckets that was larger before, too
+    else:
+        with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:
+            count = left.partition_count()  # one bucket per partition of left; their number never falls
     buckets = [OutputBucket(job.spec.name, number, job.output.topic) for number in range(count)]
     settling.begin(kafka, buckets, generation, planned, take_over=take_over)
     return generation

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
 from deploy.jobs.beginning import take_output
+from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.deduplication import deduplication
 from deploy.jobs.job import JoinJob
 from deploy.jobs.report import BatchReport, gather
@@ -30,8 +32,9 @@ from joins.admission.committed import commit_positions, positions_of
 from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts, known_facts
 from joins.admission.state import Admission
-from joins.flavour import carried_out, flavour_of
+from joins.flavour import LOOKUP, carried_out, flavour_of
 from joins.itemrows import ITEM_SCHEMA, Batches, item_rows, items_in
+from joins.shuffle.choice import with_path
 from joins.summary import BucketSummary
 from kafkaio.headers import ID
 from sparkio.crossing import crossing_rows
@@ -66,6 +69,9 @@ class JoinKind(Kind):
 
     def prepare(self) -> None:
         check_topics(self._job)
+        if flavour_of(self._job.spec) is not LOOKUP:
+            planned = Checkpoint(self._job.checkpoint).planned(self._job.spec)
+            self._job = replace(self._job, spec=with_path(self._job.spec, planned))
         if self.exactly_once:
             self._generation = take_output(self._job, take_over=self._take_over)
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from deploy.jobs.job import JoinJob
-from joins.admission.guard import check_counts
 from joins.flavour import flavour_of
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError, TopicMissing
@@ -36,9 +35,6 @@ def check_topics(job: JoinJob) -> None:
     missing = [f"{key}: {error}" for key, error in found.items() if isinstance(error, TopicMissing)]
     if missing:
         raise TopicsMissing("; ".join(missing))
-    left, right = found["left.topic"], found.get("right.topic", found["left.topic"])
-    if isinstance(left, int) and isinstance(right, int):
-        check_counts(job.spec, left, right)
 
 
 def _partitions(asked: tuple[str, str, Mapping[str, str]]) -> tuple[str, int | TopicMissing]:

@@ -144,6 +144,7 @@ def _next_admission(
         skew_ms=spec.max_future_skew_ms,
         right_bytes=spec.max_right_bytes,
         buckets={number: plan.bucket for number, plan in made.items()},
+        parts=state.parts and (spec.buckets or state.parts),
     )
     ahead = frozenset().union(*(plan.ahead for plan in made.values()))
     return Planned(admission, {number: plan.expected for number, plan in made.items()}, ahead)

@@ -7,8 +7,8 @@ them in the summary and keeps them too. These files may be lost (`factsfolder`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from datadelay.progress import UNKNOWN
@@ -58,6 +58,15 @@ class BucketFacts:
             "oldest": self.oldest_ms,
             "right": [[p, *asdict(facts).values()] for p, facts in sorted(self.right.items())],
         }
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[BucketFacts]) -> BucketFacts:
+        """What the parts of a bucket found out: the same of its partitions, which the first part tells in full, and
+        each of its own window.
+        """
+        first, *others = parts
+        oldest = [one.oldest_ms for one in (first, *others) if one.oldest_ms is not None]
+        return replace(first, oldest_ms=min(oldest, default=None))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BucketFacts:

@@ -68,7 +68,7 @@ class FactsFolder:
 def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary]) -> None:
     """Keep the facts in the summaries of a batch where the driver finds them when it plans the next one."""
     for number, generation in {(one.number, one.generation) for one in summaries}:
-        content = {str(one.bucket): [one.ticket, one.facts.to_json()] for one in summaries}
+        content = _by_bucket(summaries)
         folder = generation_folder(windows or own_folder(), job, generation)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -78,6 +78,14 @@ def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary
             _of_all(folder, number - KEPT).unlink(missing_ok=True)
         except OSError as error:
             log.warning("%s: the facts of batch %d are not kept (%s); they are read again", folder, number, error)
+
+
+def _by_bucket(summaries: Sequence[BucketSummary]) -> dict[str, list[object]]:
+    """The digest and the facts of each ticket; of a divided one those of all its parts together."""
+    if not any(one.is_part for one in summaries):
+        return {str(one.bucket): [one.ticket, one.facts.to_json()] for one in summaries}
+    parts = sorted(summaries, key=lambda one: one.bucket)
+    return {"0": [parts[0].ticket, BucketFacts.of_parts(one.facts for one in parts).to_json()]}
 
 
 def known_facts(job: str, admission: Admission, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:

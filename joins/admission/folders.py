@@ -17,6 +17,6 @@ def generation_folder(windows: Path, join: str, generation: str) -> Path:
     return windows / f"{join}-{generation}"
 
 
-def bucket_folder(windows: Path | None, join: str, generation: str, bucket: int) -> Path:
+def bucket_folder(windows: Path | None, join: str, generation: str, bucket: str) -> Path:
     """Where a join keeps the files of one bucket; windows=None: this user's own folder."""
-    return generation_folder(windows or own_folder(), join, generation) / str(bucket)
+    return generation_folder(windows or own_folder(), join, generation) / bucket

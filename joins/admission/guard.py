@@ -9,7 +9,7 @@ from joins.admission.bounds import low_end, starting_at
 from joins.admission.listing import Listing
 from joins.admission.state import Admission, Reading
 from joins.errors import DataLoss, NotCoPartitioned
-from joins.spec import JoinSpec
+from joins.spec import JoinPath, JoinSpec
 from kafkaio.topiclog import Ends
 
 LONGEST_DOWNTIME_MS = 24 * 3_600_000
@@ -23,11 +23,24 @@ def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[st
         known_id, known_count = state.topics[side]
         if topic_id != known_id:
             raise DataLoss(f"{side} topic {name!r} was deleted and recreated (id {known_id} -> {topic_id}): {REMEDY}")
-        if count != known_count:
+        if count != known_count and not (spec.path is JoinPath.SHUFFLED and count > known_count):
             raise DataLoss(
                 f"{side} topic {name!r} had {known_count} partitions, now {count}: keys have moved; "
                 f"give both topics the same number, let the old records be joined first, then {REMEDY}"
             )
+
+
+def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> Admission:
+    """The state with the partitions that were added since, each read from its start. Shuffled path only."""
+    if spec.path is not JoinPath.SHUFFLED or state.topics == topics:
+        return state
+    (bucket,) = state.buckets.values()
+    sides = {
+        side: {p: bucket.side(side).get(p, Reading.starting_at(0)) for p in range(count)}
+        for side, (_, count) in topics.items()
+    }
+    grown = replace(bucket, left=sides["left"], right=sides["right"])
+    return replace(state, topics=dict(topics), buckets={bucket.number: grown})
 
 
 def check_counts(spec: JoinSpec, left: int, right: int) -> None:

@@ -17,7 +17,7 @@ from joins.admission.lockstep import Asking
 from joins.admission.readable import Expected, Readable, look, read_left, read_right
 from joins.admission.state import Bucket, Reading
 from joins.admission.target import search_target
-from joins.spec import JoinSpec
+from joins.spec import JoinPath, JoinSpec
 from kafkaio.times import LATEST_MS
 
 
@@ -40,6 +40,9 @@ class Plan:
 
 def plan_bucket(spec: JoinSpec, bucket: Bucket, listing: Listing, share: int, waiting_since_ms: int) -> Asking[Plan]:
     """How far each partition is read.
+
+    On the shuffled path left goes only as far as right's frontier is known *before* the batch (`known_frontier_ms`):
+    left and right are read at the same time, by different tasks.
 
     bucket            as the previous batch left it
     share             how many records of this bucket the batch may read
@@ -118,7 +121,8 @@ def _admit_left(
     progress = [one.progress_ms for one in right.values()] if bucket.outside_ms is None else [bucket.outside_ms]
     frontier_ms = frontier(progress, bucket.frontier_ms)
     moved_ms = listing.listed_ms if frontier_ms > bucket.frontier_ms else bucket.moved_ms
-    limit = frontier_ms - spec.after_ms if frontier_ms > UNKNOWN else UNKNOWN
+    admits_ms = bucket.known_frontier_ms if spec.path is JoinPath.SHUFFLED else frontier_ms
+    limit = admits_ms - spec.after_ms if admits_ms > UNKNOWN else UNKNOWN
     stuck_since = max(moved_ms, waiting_since_ms)
     if spec.max_wait_ms is not None and may_give_up and listing.listed_ms - stuck_since >= spec.max_wait_ms:
         bucket = replace(bucket, give_up_ms=listing.listed_ms - spec.max_wait_ms)

@@ -11,14 +11,14 @@ from joins.admission import copartition
 from joins.admission.admission import Planned, admit
 from joins.admission.clockcheck import BrokersClock
 from joins.admission.control import JoinControl
-from joins.admission.guard import check_ends, check_topics
+from joins.admission.guard import check_ends, check_topics, with_new_partitions
 from joins.admission.holding import Held
 from joins.admission.listing import Listing, list_ends
 from joins.admission.planahead import PlanAhead
 from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
 from joins.admission.start import begin
 from joins.admission.state import Admission
-from joins.spec import JoinSpec
+from joins.spec import JoinPath, JoinSpec
 from kafkaio.brokerlog import BrokerLog
 from sparkio.source import PartitionStage, pickled, stream_source
 
@@ -75,7 +75,8 @@ class TicketReader(AdmissionReader):
     def _first(self) -> Planned:
         left, right = self._connected()
         spec, now_ms = self._spec, self.now_ms()
-        copartition.check(spec, left, right)
+        if spec.path is not JoinPath.SHUFFLED:
+            copartition.check(spec, left, right)
         listing = self.readable(list_ends(left, right, now_ms))
         begun = begin(spec, listing, left, right)
         found = admit(spec, begun, listing, left, right, self.watch(now_ms))
@@ -91,7 +92,7 @@ class TicketReader(AdmissionReader):
         now_ms = self.now_ms(state)
         listing = list_ends(left, right, now_ms)
         self._compare_with_broker(listing, {"left": left, "right": right})
-        state = check_ends(spec, state, listing)
+        state = check_ends(spec, with_new_partitions(spec, state, topics), listing)
         listing = self.readable(listing, state)
         found = admit(spec, state, listing, left, right, self.watch(now_ms))
         return inside_the_clock(found, {"left": left, "right": right}) if isinstance(found, Planned) else found

@@ -13,7 +13,7 @@ Here a block's typical time counts, because a single wrong record must not stop 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from datadelay.progress import UNKNOWN, Idle
@@ -21,7 +21,7 @@ from joins.admission.guard import check_counts
 from joins.admission.listing import Listing
 from joins.admission.state import Admission, Bucket, Reading
 from joins.errors import DataLoss
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinPath, JoinSpec, Side
 from kafkaio.blocksearch import block_size
 from kafkaio.eventtime import proven, typical
 from kafkaio.times import iso
@@ -29,11 +29,18 @@ from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 
 
 def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> Admission:
-    """The admission before the first batch: nothing read, all positions set."""
-    check_counts(spec, len(listing.left), len(listing.right))
+    """The admission before the first batch: nothing read, all positions set.
+
+    Unless `spec.path` is `shuffled`, both topics have the same number of partitions; else raises `NotCoPartitioned`.
+    """
+    shuffled = spec.path is JoinPath.SHUFFLED
+    if not shuffled:
+        check_counts(spec, len(listing.left), len(listing.right))
     ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
     start = left_start(spec, listing, left, ceiling_ms)
-    wanted = {p: time_ms - spec.before_ms for p, time_ms in start.smallest_ms.items()}
+    if shuffled:  # the right record of a left one may be in any partition
+        start = start.alike(listing.right)
+    wanted = {p: start.smallest_ms[p] - spec.before_ms for p in listing.right}
     right_from = _right_start(spec.right, listing.right, right, wanted, ceiling_ms)
     skipped = _never_readable(spec, listing, left, right, start, right_from, ceiling_ms)
     first = first_admission(spec, listing, {"left": left, "right": right}, start.offsets, right_from)
@@ -48,6 +55,10 @@ def first_admission(
     right_from: Mapping[int, int],
 ) -> Admission:
     """Nothing read, of any join; both starts by partition."""
+    shuffled = spec.path is JoinPath.SHUFFLED
+    divided = {0: (sorted(left_from), sorted(right_from))}
+    if not shuffled:
+        divided = {p: ([p], [p] if p in right_from else []) for p in sorted(listing.left)}
     return Admission(
         generation=uuid.uuid4().hex,
         number=0,
@@ -57,24 +68,32 @@ def first_admission(
         identity=spec.identity(),
         topics={side: (log.topic_id(), log.partition_count()) for side, log in topics.items()},
         buckets={
-            p: Bucket(
-                number=p,
-                left={p: Reading.starting_at(left_from[p])},
-                right={p: Reading.starting_at(right_from[p])} if p in right_from else {},
+            number: Bucket(
+                number=number,
+                left={p: Reading.starting_at(left_from[p]) for p in left_partitions},
+                right={p: Reading.starting_at(right_from[p]) for p in right_partitions},
                 moved_ms=listing.listed_ms,
             )
-            for p in sorted(listing.left)
+            for number, (left_partitions, right_partitions) in divided.items()
         },
+        parts=(spec.buckets or max(len(left_from), len(right_from))) if shuffled else None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LeftStart:
-    """Left's first offsets, a lower bound of the times from there on, and a typical time there."""
+    """Left's first offsets; a lower bound of the times from there on, and a typical time there, of the left records
+    that may match the right records of a partition.
+    """
 
     offsets: Mapping[int, int]
     smallest_ms: Mapping[int, int]
     typical_ms: Mapping[int, int]
+
+    def alike(self, right: Iterable[int]) -> LeftStart:
+        """The same for every right partition: those of all left partitions together."""
+        smallest_ms, typical_ms = min(self.smallest_ms.values()), min(self.typical_ms.values())
+        return LeftStart(self.offsets, dict.fromkeys(right, smallest_ms), dict.fromkeys(right, typical_ms))
 
 
 def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int) -> LeftStart:
@@ -136,8 +155,9 @@ def _never_readable(
     short = {p: time_ms for p, time_ms in reach.items() if time_ms > start.typical_ms[p]}
     if not short:
         return {}
+    of_left = dict.fromkeys(listing.left, max(short.values())) if spec.path is JoinPath.SHUFFLED else short
     queries = {
-        p: TimeQuery(t, start.offsets[p], listing.left[p].stable, spec.left.disorder_ms) for p, t in short.items()
+        p: TimeQuery(t, start.offsets[p], listing.left[p].stable, spec.left.disorder_ms) for p, t in of_left.items()
     }
     affected = sum(a.offset - start.offsets[p] for p, a in left.first_at_or_after(queries, ceiling_ms).items())
     if affected == 0:

@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from datadelay.progress import UNKNOWN
+from datadelay.progress import UNKNOWN, frontier
 from joins.admission.bounds import Bound, Bounds, thinned
 from joins.admission.facts import BucketFacts, PartitionFacts
 from joins.errors import SpecChanged
-from joins.spec import JoinSpec
+from joins.spec import JoinPath, JoinSpec
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,11 @@ class Reading:
     tail: tuple[int, ...] = ()
     held_ms: int | None = None
     bounds: Bounds = ()
+
+    @property
+    def before_ms(self) -> int:
+        """The report that is known before the batch has run: with nothing to read, what the clock says counts too."""
+        return self.progress_ms if self.records else max(self.progress_ms, self.claim_ms)
 
     @property
     def records(self) -> int:
@@ -66,7 +71,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The unit of parallel state. With co-partitioned topics, bucket n holds partition n of both.
+    """What is admitted together. With co-partitioned topics, bucket n holds partition n of both; on the shuffled path a
+    single bucket holds all partitions, and is divided by key when it is carried out.
 
     frontier_ms    every right record that is unread before the batch has at least this time
     expiry_ms      right records below it match no left record that is unread before the batch
@@ -92,19 +98,19 @@ class Bucket:
             "expiry": self.expiry_ms,
             "frontier": self.frontier_ms,
             "give_up": self.give_up_ms,
-            "left": _readings_json(self.left),
+            "left": readings_json(self.left),
             "moved": self.moved_ms,
             "oldest": self.oldest_ms,
             "outside": self.outside_ms,
-            "right": _readings_json(self.right),
+            "right": readings_json(self.right),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Bucket:
         return cls(
             number=data["bucket"],
-            left=_readings_from(data["left"]),
-            right=_readings_from(data["right"]),
+            left=readings_from(data["left"]),
+            right=readings_from(data["right"]),
             frontier_ms=data["frontier"],
             expiry_ms=data["expiry"],
             oldest_ms=data["oldest"],
@@ -136,6 +142,11 @@ class Bucket:
         )
 
     @property
+    def known_frontier_ms(self) -> int:
+        """The frontier that is known before the batch has run."""
+        return frontier((reading.before_ms for reading in self.right.values()), self.frontier_ms)
+
+    @property
     def reads(self) -> bool:
         return any(r.records for side in (self.left, self.right) for r in side.values())
 
@@ -158,6 +169,7 @@ class Admission:
     generation  new with every checkpoint: batch numbers alone would repeat
     skew_ms     how far ahead of `listed_ms` a record's time may lie before it counts as from the future
     right_bytes  how many bytes of right may enter the window of a bucket
+    parts       shuffled path: into how many parts the bucket is divided by key; None: the direct path
     topics      per side the topic's id and its number of partitions, to detect a recreated topic
     """
 
@@ -170,6 +182,7 @@ class Admission:
     topics: Mapping[str, tuple[str, int]]
     buckets: Mapping[int, Bucket] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    parts: int | None = None
 
     def after(self, facts: Mapping[int, BucketFacts], spec: JoinSpec) -> Admission:
         """The state between this batch and the next: every reading is empty, and starts where this batch ended."""
@@ -185,6 +198,7 @@ class Admission:
             "identity": dict(sorted(self.identity.items())),
             "listed_ms": self.listed_ms,
             "number": self.number,
+            "parts": self.parts,
             "right_bytes": self.right_bytes,
             "skew_ms": self.skew_ms,
             "skipped": dict(sorted(self.skipped.items())),
@@ -208,10 +222,17 @@ class Admission:
             topics={side: (topic[0], topic[1]) for side, topic in data["topics"].items()},
             buckets={b["bucket"]: Bucket.from_json(b) for b in data["buckets"]},
             skipped=data["skipped"],
+            parts=data["parts"],
         )
 
     def check_belongs_to(self, spec: JoinSpec) -> None:
         """Raise `SpecChanged`, naming every value that differs from the join that wrote this admission."""
+        was_path = JoinPath.SHUFFLED if self.parts else JoinPath.DIRECT
+        if spec.path not in (None, was_path):
+            raise SpecChanged(
+                f"the checkpoint of {spec.name!r} was written on the {was_path} path, and `join.path` is {spec.path}: "
+                f"set it to {was_path}, or give a new checkpoint and a `start`"
+            )
         now = spec.identity()
         changed = [f"{k}: {self.identity.get(k)!r} -> {v!r}" for k, v in now.items() if self.identity.get(k) != v]
         if changed:
@@ -221,7 +242,7 @@ class Admission:
             )
 
 
-def _readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
+def readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
     """For each partition [partition, start, end, progress, claim, held, tail as differences, bounds]."""
     return [
         [p, r.start, r.end, r.progress_ms, r.claim_ms, r.held_ms, _differences(r.tail), [list(b) for b in r.bounds]]
@@ -229,7 +250,8 @@ def _readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
     ]
 
 
-def _readings_from(rows: list[list[Any]]) -> dict[int, Reading]:
+def readings_from(rows: list[list[Any]]) -> dict[int, Reading]:
+    """What `readings_json` wrote."""
     return {
         p: Reading(start, end, claim, progress, _sums(tail), held, tuple(Bound(*b) for b in bounds))
         for p, start, end, progress, claim, held, tail, bounds in rows

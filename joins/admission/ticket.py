@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from datadelay.progress import UNKNOWN
@@ -16,6 +16,8 @@ class Ticket:
 
     listed_ms       the wall clock when the ends were listed; a time above it by more than `skew_ms` is from the future
     right_bytes     at most this many bytes of right enter the window, plus one record
+    parts, part     shuffled path: into how many parts the bucket is divided, and which of them the ticket is for; the
+                    tickets of a bucket's parts differ in nothing else
     left_since_ms   no left record of the admission, in any bucket, has a time below it, except late ones; None: unknown
     """
 
@@ -27,6 +29,8 @@ class Ticket:
     right_bytes: int
     left_since_ms: int | None
     bucket: Bucket
+    parts: int | None = None
+    part: int | None = None
 
     @classmethod
     def all_of(cls, admission: Admission) -> list[Ticket]:
@@ -36,20 +40,35 @@ class Ticket:
             cls(
                 generation=one.generation,
                 number=one.number,
-                buckets=len(one.buckets),
+                buckets=one.parts or len(one.buckets),
                 listed_ms=one.listed_ms,
                 skew_ms=one.skew_ms,
                 right_bytes=one.right_bytes,
                 left_since_ms=since_ms,
                 bucket=bucket,
+                parts=one.parts,
             )
             for bucket in one.buckets.values()
         ]
 
+    def divided(self) -> list[Ticket]:
+        """A ticket for each part; of the direct path itself."""
+        return [self] if self.parts is None else [replace(self, part=part) for part in range(self.parts)]
+
+    @property
+    def number_of_part(self) -> int:
+        """The bucket's number, or that of the part: unique in the batch."""
+        return self.bucket.number if self.part is None else self.part
+
+    @property
+    def name_of_part(self) -> str:
+        """Of its folder: a bucket that was divided otherwise before has other parts."""
+        return str(self.bucket.number) if self.part is None else f"{self.part}-of-{self.parts}"
+
     @property
     def digest(self) -> str:
-        """Covers the whole ticket: a batch planned again under the same number has another digest."""
-        return digest_of(self.to_json())
+        """Covers all but which part it is for: a batch planned again under the same number has another digest."""
+        return digest_of({**self.to_json(), "part": None})
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -59,6 +78,8 @@ class Ticket:
             "left_since_ms": self.left_since_ms,
             "listed_ms": self.listed_ms,
             "number": self.number,
+            "part": self.part,
+            "parts": self.parts,
             "right_bytes": self.right_bytes,
             "skew_ms": self.skew_ms,
         }
@@ -74,6 +95,8 @@ class Ticket:
             right_bytes=data["right_bytes"],
             left_since_ms=data["left_since_ms"],
             bucket=Bucket.from_json(data["bucket"]),
+            parts=data["parts"],
+            part=data["part"],
         )
 
 

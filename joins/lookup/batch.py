@@ -26,7 +26,8 @@ from joins.errors import DataLoss
 from joins.lookup.spec import LookupSpec
 from joins.rows.intake import Intake
 from joins.summary import BucketSummary, Newest
-from joins.window.batch import BatchReader, GiveBack
+from joins.window.batch import BatchReader
+from joins.window.ranges import GiveBack, from_log
 from joins.window.slices import Slice
 from joins.window.window import Window
 from kafkaio.times import EARLIEST_MS, iso
@@ -85,7 +86,8 @@ class LookupBatch:
 
     def rows(self) -> Iterator[pl.DataFrame]:
         """The rows to write, in the schema of `records.ROW`; left's in the order of its partition."""
-        reader = BatchReader(self.spec, self.ticket, lambda _, p, start, end: self.read(p, start, end), self.give_back)
+        read = from_log(self.spec, self.ticket, lambda _, p, start, end: self.read(p, start, end), self.give_back)
+        reader = BatchReader(self.spec, self.ticket, read)
         stalled_from_ms = reader.limit.stalled_from_ms
         under_way: deque[_Part] = deque()
         for taken in self._parts(reader):

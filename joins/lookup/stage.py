@@ -72,6 +72,6 @@ def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Ite
             yield from map(Rows, in_chunks(rows))
     finally:
         ahead.shutdown(wait=False, cancel_futures=True)  # a failed task does not wait for look-ups
-    folder = bucket_folder(windows, spec.name, ticket.generation, ticket.bucket.number)
+    folder = bucket_folder(windows, spec.name, ticket.generation, ticket.name_of_part)
     FactsFolder(folder).save(ticket.number, ticket.digest, batch.facts)
     yield End(batch.summary)

@@ -3,5 +3,6 @@
 chunks.py   rows in chunks of bounded bytes, so that a task's memory does not depend on the size of its records (pure)
 intake.py   which of the records that were read take part, and which go to the dead-letter topic, with the
             reason (pure)
+placing.py  which bucket a key belongs to, on the shuffled path (pure)
 records.py  the frames that the window works on (pure)
 """

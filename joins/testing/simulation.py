@@ -19,13 +19,15 @@ import pyarrow as pa
 from datadelay.progress import UNKNOWN
 from joins.admission.admission import Planned, Watch, admit
 from joins.admission.facts import BucketFacts
-from joins.admission.guard import check_ends, check_topics
+from joins.admission.guard import check_ends, check_topics, with_new_partitions
 from joins.admission.holding import Held
 from joins.admission.listing import list_ends
 from joins.admission.onerun import OneRun, of_one_run
 from joins.admission.start import begin
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
+from joins.shuffle.fetch import Fetch
+from joins.shuffle.pieces import parts_of, ticket_pieces
 from joins.spec import JoinSpec
 from joins.summary import BucketSummary
 from joins.testing.history import History
@@ -34,8 +36,10 @@ from joins.testing.oracle import Position, Result
 from joins.testing.strategies import Admit, Advance, Cut, Restart, Retry, WrongClock
 from joins.window.batch import find_facts
 from joins.window.bolt import JoinBolt
-from joins.window.restore import Span
-from joins.window.slices import I64, Slice
+from joins.window.covering import chosen
+from joins.window.ranges import OpenRange
+from joins.window.restore import Joined
+from joins.window.slices import Covers, Slice
 from kafkaio.clock import WallClock
 
 
@@ -47,8 +51,8 @@ class MemoryStore:
     """A `SliceStore` in memory; `lose` forgets everything, as if the machine were gone."""
 
     def __init__(self) -> None:
-        self._slices: dict[tuple[int, int, int], Slice] = {}
-        self._marks: dict[tuple[int, int, int], dict[int, I64]] = {}
+        self._slices: list[Slice] = []
+        self._marks: list[Joined] = []
         self._facts: dict[str, BucketFacts] = {}
 
     def lose(self) -> None:
@@ -56,28 +60,23 @@ class MemoryStore:
         self._marks.clear()
         self._facts.clear()
 
-    def slices(self, partition: int, start: int, end: int) -> list[Slice]:
-        found, at = [], start
-        for (p, first, last), one in sorted(self._slices.items(), key=lambda item: (item[0][1], -item[0][2])):
-            if p == partition and first <= at < last and at < end:
-                found.append(replace(one, marks=one.marks.copy()).clipped(partition, at, end))
-                at = last
-        return found
+    def slices(self, wanted: Covers) -> list[Slice]:
+        return chosen(wanted, self._slices, lambda one: one.covers, lambda one: replace(one, marks=one.marks.copy()))
 
     def save_slice(self, one: Slice) -> Slice:
-        ((partition, (start, end)),) = one.covers.items()
-        self._slices[partition, start, end] = replace(one, marks=one.marks & False)
+        self._slices.append(replace(one, marks=one.marks & False))
         return replace(one, in_file=True)
 
-    def marks(self, partition: int, start: int, end: int) -> list[tuple[Span, dict[int, I64]]]:
+    def marks(self, wanted: Covers) -> list[Joined]:
         return [
-            ((first, last), joined)
-            for (p, first, last), joined in self._marks.items()
-            if p == partition and start < last <= end
+            joined
+            for joined in self._marks
+            if all(end <= wanted[p][1] for p, (_, end) in joined.left.items())
+            and any(wanted[p][0] < end for p, (_, end) in joined.left.items())
         ]
 
-    def save_marks(self, partition: int, span: Span, joined: dict[int, I64]) -> None:
-        self._marks[partition, *span] = joined
+    def save_marks(self, joined: Joined) -> None:
+        self._marks = [one for one in self._marks if one.left != joined.left] + [joined]
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
         self._facts[ticket.digest] = BucketFacts.from_json(json.loads(json.dumps(facts.to_json())))
@@ -86,8 +85,12 @@ class MemoryStore:
         return self._facts.get(ticket.digest)
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
-        self._marks = {k: v for k, v in self._marks.items() if k[2] > left_below.get(k[0], 0)}
-        self._slices = {k: v for k, v in self._slices.items() if k[2] > right_below.get(k[0], 0)}
+        self._marks = [one for one in self._marks if _reaches(one.left, left_below)]
+        self._slices = [one for one in self._slices if _reaches(one.covers, right_below)]
+
+
+def _reaches(covers: Covers, below: Mapping[int, int]) -> bool:
+    return any(end > below.get(p, 0) for p, (_, end) in covers.items())
 
 
 @dataclass(slots=True)
@@ -134,7 +137,7 @@ class Simulation:
             for topic, side in ((history.left, spec.left), (history.right, spec.right))
         )
         self.run = Run()
-        self.stores: dict[tuple[str, int], MemoryStore] = {}
+        self.stores: dict[tuple[str, str], MemoryStore] = {}
         self.state = begin(spec, list_ends(self.left, self.right, self.clock.now_ms), self.left, self.right)
         self.started_at = {
             side: {p: r.start for b in self.state.buckets.values() for p, r in b.side(side).items()}
@@ -203,7 +206,7 @@ class Simulation:
         topics = {"left": (self.left.topic_id(), self.left.partition_count())}
         topics["right"] = (self.right.topic_id(), self.right.partition_count())
         check_topics(spec, self.state, topics)
-        before = check_ends(spec, self.between(), listing)
+        before = check_ends(spec, with_new_partitions(spec, self.between(), topics), listing)
         listing = listing if run is None else run.cut(listing, before)
         return admit(spec, before, listing, self.left, self.right, self._watch)
 
@@ -216,7 +219,7 @@ class Simulation:
     def facts(self, bucket: int) -> BucketFacts:
         """The facts of the last batch."""
         ticket = self._tickets(self.state)[bucket]
-        known = self._store_of(self.state.generation, bucket).facts(ticket)
+        known = self._store_of(self.state.generation, str(bucket)).facts(ticket)
         return find_facts(self.spec, ticket, self._read) if known is None else known
 
     def _tickets(self, state: Admission) -> dict[int, Ticket]:
@@ -268,7 +271,7 @@ class Simulation:
     def _new_bolt(self) -> JoinBolt:
         return JoinBolt(self.spec, self._read, self._store_of)
 
-    def _store_of(self, generation: str, bucket: int) -> MemoryStore:
+    def _store_of(self, generation: str, bucket: str) -> MemoryStore:
         return self.stores.setdefault((generation, bucket), MemoryStore())
 
     def _read(self, side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
@@ -280,12 +283,28 @@ class Simulation:
 
     def _carry_out(self, state: Admission) -> Iterator[pl.DataFrame]:
         window = 0
-        for ticket in self._tickets(state).values():
+        for whole in self._tickets(state).values():
             summaries: list[BucketSummary] = []
-            yield from self._bolt.carry_out(ticket, summaries.append)
-            window += summaries[0].window_records
-            self.run.restored[summaries[0].restored] += 1
+            for ticket, opened in self._divided(whole):
+                yield from self._bolt.carry_out(ticket, summaries.append, opened)
+            window += sum(one.window_records for one in summaries)
+            self.run.restored.update(one.restored for one in summaries)
+            if whole.parts is not None:
+                facts = BucketFacts.of_parts(one.facts for one in summaries)
+                self._store_of(state.generation, str(whole.bucket.number)).save_facts(whole, facts)
         self.run.window = window
+
+    def _divided(self, whole: Ticket) -> Iterator[tuple[Ticket, OpenRange | None]]:
+        """The ticket itself or, on the shuffled path, those of its parts, each with its records."""
+        if whole.parts is None:
+            yield whole, None
+            return
+        pieces = [*ticket_pieces(whole)]
+        for fetch in Fetch.all_of(self.spec, whole):
+            pieces += Fetch.from_json(json.loads(json.dumps(fetch.to_json()))).pieces(self.spec, self._read)
+        for part in parts_of(reversed(pieces)):
+            assert part.ticket is not None
+            yield part.ticket, part.opened(self.spec)
 
     def _record(self, rows: pl.DataFrame) -> None:
         for row in rows.iter_rows(named=True):

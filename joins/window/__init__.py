@@ -1,13 +1,15 @@
 """JoinBolt: the in-memory join, with the window of right records that left may still match.
 
-batch.py    one batch of one bucket
-bolt.py     a worker's part (pure)
-match.py    which right records a left record is joined with
-restore.py  bring a worker's window to its state before a batch (pure)
-slices.py   a slice (pure)
-stage.py    what a task does with a ticket
-store.py    slices and marks as files, named by what they cover
-window.py   JoinBolt (pure)
+batch.py     one batch of one bucket
+bolt.py      a worker's part (pure)
+covering.py  what of the wanted ranges is covered by pieces that may overlap (pure)
+match.py     which right records a left record is joined with
+ranges.py    a partition's range of a batch, from the log to the records that may go
+restore.py   bring a worker's window to its state before a batch (pure)
+slices.py    a slice (pure)
+stage.py     what a task does with a ticket
+store.py     slices and marks as files, named by what they cover
+window.py    JoinBolt (pure)
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def window_join(
     """
     from joins.admission.control import JoinControl
     from joins.flavour import result_frame
+    from joins.shuffle.choice import with_path
 
-    joined = result_frame(spark, spec, replace(control or JoinControl(), windows=windows), windows)
+    joined = result_frame(spark, with_path(spec), replace(control or JoinControl(), windows=windows), windows)
     hidden = ["late", *(() if unjoined else ("unjoined",))]
     return joined.where(~joined.outcome.isin(hidden))

@@ -16,13 +16,14 @@ from joins.admission.state import rebuild_from
 from joins.admission.ticket import Ticket
 from joins.spec import JoinSpec
 from joins.summary import BucketSummary
-from joins.window.batch import BatchJoin, GiveBack, Read
-from joins.window.restore import Kept, SliceStore, restore
+from joins.window.batch import BatchJoin, BatchReader
+from joins.window.ranges import GiveBack, OpenRange, Read, from_log
+from joins.window.restore import Joined, Kept, SliceStore, restore
 from joins.window.slices import Slice
 from joins.window.window import Window
 
-StoreOf = Callable[[str, int], SliceStore]
-"""(generation, bucket) -> where its slices are kept."""
+StoreOf = Callable[[str, str], SliceStore]
+"""(generation, name of the bucket) -> where its slices are kept."""
 
 
 class JoinBolt:
@@ -40,19 +41,25 @@ class JoinBolt:
         """give_back: takes the records that were read and held back, so that the next batch finds them."""
         self._spec, self._read, self._store_of, self._give_back = spec, read, store_of, give_back
         self._buckets_kept = buckets_kept
-        self._windows: OrderedDict[tuple[str, int], Kept] = OrderedDict()
+        self._windows: OrderedDict[tuple[str, str], Kept] = OrderedDict()
 
-    def carry_out(self, ticket: Ticket, done: Callable[[BucketSummary], None]) -> Iterator[pl.DataFrame]:
-        """The rows of a ticket (`records.ROW`); `done` is called with the summary after the last of them."""
-        spec, bucket = self._spec, ticket.bucket
-        key = (ticket.generation, bucket.number)
+    def carry_out(
+        self, ticket: Ticket, done: Callable[[BucketSummary], None], opened: OpenRange | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """The rows of a ticket (`records.ROW`); `done` is called with the summary after the last of them.
+
+        opened   gives the records of the ticket's ranges; None: they are read from the log
+        """
+        spec = self._spec
+        key = (ticket.generation, ticket.name_of_part)
         store = self._store_of(*key)
         known = self._windows.pop(key, None)
         self._let_go_of_stale(ticket)
         kept, came_from = restore(spec, ticket, known, store, self._read)
         kept.window.compact()
         _file(kept.window, store)
-        batch = BatchJoin(spec, ticket, kept.window, self._read, kept.newest, self._give_back)
+        opened = opened or from_log(spec, ticket, self._read, self._give_back)
+        batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest)
         batch.summary.restored = came_from
         yield from batch.rows()
         self._save(batch, kept, ticket, store)
@@ -76,15 +83,16 @@ class JoinBolt:
         """Save what later batches need. Nothing that a retry of this batch would need is dropped."""
         bucket = ticket.bucket
         if batch.slice not in kept.window.slices:
-            for p, reading in bucket.right.items():
-                if reading.records:
-                    store.save_slice(Slice.nothing(p, reading.start, batch.facts.right[p].end))
+            covers = {p: (r.start, batch.facts.right[p].end) for p, r in bucket.right.items() if r.records}
+            if covers:
+                store.save_slice(Slice.nothing(covers))
         _file(kept.window, store)
-        for p, facts in batch.facts.left.items():
-            start = bucket.left[p].start
-            if facts.end > start:
-                store.save_marks(p, (start, facts.end), batch.joined.get(p, {}))
-        store.save_facts(ticket, batch.facts)
+        left = {p: (bucket.left[p].start, facts.end) for p, facts in batch.facts.left.items()}
+        left = {p: (start, end) for p, (start, end) in left.items() if start < end}
+        if left:
+            store.save_marks(Joined(left, batch.joined))
+        if ticket.part is None:
+            store.save_facts(ticket, batch.facts)
         left_from, _ = rebuild_from(self._spec, bucket.expiry_ms)
         store.forget(
             left_below={p: low_end(r.bounds, left_from) for p, r in bucket.left.items()},

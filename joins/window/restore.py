@@ -8,7 +8,7 @@ bounds say from where to read, and which records were rejected: facts of the bat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,29 +21,39 @@ from joins.admission.facts import BucketFacts
 from joins.admission.state import Bucket, rebuild_from
 from joins.admission.ticket import Ticket
 from joins.rows.intake import take_in
+from joins.rows.placing import buckets_of
 from joins.rows.records import RECORD
 from joins.spec import JoinSpec
-from joins.window.batch import Read
-from joins.window.slices import I64, Slice
+from joins.window.covering import gaps, in_order
+from joins.window.ranges import Read
+from joins.window.slices import I64, Covers, Slice
 from joins.window.window import Window
 from kafkaio.times import LATEST_MS
 
-Span = tuple[int, int]
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """left: ranges of left, by partition; right: the offsets of the right records that they were joined with, by right
+    partition.
+    """
+
+    left: Covers
+    right: Mapping[int, I64]
 
 
 class SliceStore(Protocol):
     """Where a bucket's slices and marks outlive a task. A cache: it may lose entries, but never return wrong ones."""
 
-    def slices(self, partition: int, start: int, end: int) -> list[Slice]:
-        """Slices that together cover as much of [start, end) as is stored, without overlaps."""
+    def slices(self, wanted: Covers) -> list[Slice]:
+        """Slices without overlaps that together cover as much of these ranges as is stored."""
 
     def save_slice(self, one: Slice) -> Slice:
         """The same slice, marks included, as it is in the store."""
 
-    def marks(self, partition: int, start: int, end: int) -> list[tuple[Span, dict[int, I64]]]:
-        """For each left range inside [start, end), the right offsets that it was joined with, by right partition."""
+    def marks(self, wanted: Covers) -> list[Joined]:
+        """What left ranges were joined with that end within these, and reach into at least one of them."""
 
-    def save_marks(self, partition: int, span: Span, joined: dict[int, I64]) -> None: ...
+    def save_marks(self, joined: Joined) -> None: ...
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
         """Save what the ticket's batch found out."""
@@ -78,29 +88,33 @@ def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore
     if kept is None or kept.number >= ticket.number:
         kept = Kept(Window(spec, expired_ms=expiry))
     window = kept.window
-    again = _Again(spec, ticket.skew_ms, read)
+    again = _Again(spec, ticket, read)
 
-    for p, reading in bucket.right.items():
-        low = max(low_end(reading.bounds, expiry), kept.right_end.get(p, 0))
-        if low >= reading.start:
-            continue
+    wanted = {
+        p: (low, reading.start)
+        for p, reading in bucket.right.items()
+        if (low := max(low_end(reading.bounds, expiry), kept.right_end.get(p, 0))) < reading.start
+    }
+    if wanted:
         came_from = "files"
-        found = store.slices(p, low, reading.start)
-        for start, end in gaps([one.covers[p] for one in found], low, reading.start):
-            came_from = "log"
-            found.append(store.save_slice(again.read("right", p, start, end, reading.bounds)))
-        for one in sorted(found, key=lambda one: one.covers[p]):
+        found = store.slices(wanted)
+        for p, (low, end) in wanted.items():
+            for gap in gaps([one.covers[p] for one in found if p in one.covers], low, end):
+                came_from = "log"
+                found.append(store.save_slice(again.read("right", p, *gap, bucket.right[p].bounds)))
+        for one in in_order(found):
             window.add(one)
 
     lost: list[tuple[int, int, int]] = []
-    for p, reading in bucket.left.items():
-        low = max(low_end(reading.bounds, left_from), kept.left_end.get(p, 0))
-        known = store.marks(p, low, reading.start)
-        for _, joined in known:
-            for partition, offsets in joined.items():
-                for one in window.slices:
-                    one.mark(partition, offsets)
-        lost += [(p, start, end) for start, end in gaps([span for span, _ in known], low, reading.start)]
+    lows = {p: max(low_end(r.bounds, left_from), kept.left_end.get(p, 0)) for p, r in bucket.left.items()}
+    known = store.marks({p: (low, bucket.left[p].start) for p, low in lows.items()})
+    for joined in known:
+        for partition, offsets in joined.right.items():
+            for one in window.slices:
+                one.mark(partition, offsets)
+    for p, low in lows.items():
+        spans = [joined.left[p] for joined in known if p in joined.left]
+        lost += [(p, start, end) for start, end in gaps(spans, low, bucket.left[p].start)]
     if lost and len(window):
         came_from = "log"
         _mark_again(spec, bucket, window, lost, right_from, again)
@@ -138,29 +152,20 @@ def _mark_again(
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """Reads ranges again, without the records that were from the future when first read."""
+    """Reads ranges again, without the records that were from the future when first read, or belong to another part."""
 
     spec: JoinSpec
-    skew_ms: int
+    ticket: Ticket
     fetch: Read
 
     def read(self, side: str, partition: int, start: int, end: int, bounds: Bounds) -> Slice:
         topic = self.spec.side(side)
         frames = []
         for batch in self.fetch(side, partition, start, end):
-            taken = take_in(side, topic, batch, LATEST_MS // 2, self.skew_ms, UNKNOWN).records
+            taken = take_in(side, topic, batch, LATEST_MS // 2, self.ticket.skew_ms, UNKNOWN).records
             below = turned_away_from(bounds, taken["offset"].to_numpy())
-            frames.append(taken.filter(taken["key"].is_not_null() & pl.Series(taken["time"].to_numpy() < below)))
+            mine = taken.filter(taken["key"].is_not_null() & pl.Series(taken["time"].to_numpy() < below))
+            if self.ticket.part is not None and self.ticket.parts is not None:
+                mine = mine.filter(pl.Series(buckets_of(mine, self.ticket.parts) == self.ticket.part))
+            frames.append(mine)
         return Slice.build(pl.concat(frames) if frames else pl.DataFrame(schema=RECORD), {partition: (start, end)})
-
-
-def gaps(spans: Iterable[Span], start: int, end: int) -> Iterator[Span]:
-    """The parts of [start, end) that no span covers."""
-    for first, last in sorted(spans):
-        if start >= end:
-            return
-        if first > start:
-            yield start, min(first, end)
-        start = max(start, last)
-    if start < end:
-        yield start, end

@@ -10,7 +10,7 @@ an argsort). Two keys may therefore share a group; whoever takes a record compar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +24,10 @@ from joins.rows.records import RECORD
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
+Span = tuple[int, int]
+"""Offsets [start, end)."""
+Covers = Mapping[int, Span]
+"""By partition."""
 
 HASH_SEED = 20150331
 HASH_VERSION = f"polars-{pl.__version__}-{HASH_SEED}"
@@ -68,12 +72,12 @@ class Slice:
     frame: pl.DataFrame
     hashes: U64
     ignored_bits: int
-    covers: dict[int, tuple[int, int]]
+    covers: dict[int, Span]
     marks: Bools
     in_file: bool = False
 
     @classmethod
-    def build(cls, records: pl.DataFrame, covers: dict[int, tuple[int, int]], marks: Bools | None = None) -> Slice:
+    def build(cls, records: pl.DataFrame, covers: dict[int, Span], marks: Bools | None = None) -> Slice:
         """Index records that have a key and a time, in any order."""
         times = records["time"].to_numpy()
         marks = np.zeros(len(records), dtype=np.bool_) if marks is None else marks
@@ -87,9 +91,9 @@ class Slice:
         return cls(records[order], hashes[order], ignored_bits, covers, marks[order])
 
     @classmethod
-    def nothing(cls, partition: int, start: int, end: int) -> Slice:
-        """A range without live records."""
-        return cls.build(pl.DataFrame(schema=RECORD), {partition: (start, end)})
+    def nothing(cls, covers: Covers) -> Slice:
+        """Ranges without live records."""
+        return cls.build(pl.DataFrame(schema=RECORD), dict(covers))
 
     @classmethod
     def merge(cls, slices: Sequence[Slice]) -> Slice:
@@ -182,18 +186,15 @@ class Slice:
             self.frame.filter(pl.Series(keep)), self.hashes[keep], self.ignored_bits, self.covers, self.marks[keep]
         )
 
-    def clipped(self, partition: int, start: int, end: int) -> Slice:
-        """The slice of one partition without the records outside [start, end)."""
-        if (start, end) == self.covers[partition]:
+    def clipped(self, covers: Covers) -> Slice:
+        """The slice without the records outside these ranges, which lie within its own."""
+        if covers == {p: span for p, span in self.covers.items() if span[0] < span[1]}:
             return self
-        start, end = max(start, self.covers[partition][0]), min(end, self.covers[partition][1])
-        keep = (self.offsets >= start) & (self.offsets < end)
+        keep = np.zeros(len(self), np.bool_)
+        for p, (start, end) in covers.items():
+            keep |= (self.partitions == p) & (self.offsets >= start) & (self.offsets < end)
         return Slice(
-            self.frame.filter(pl.Series(keep)),
-            self.hashes[keep],
-            self.ignored_bits,
-            {partition: (start, end)},
-            self.marks[keep],
+            self.frame.filter(pl.Series(keep)), self.hashes[keep], self.ignored_bits, dict(covers), self.marks[keep]
         )
 
     def check(self) -> None:

@@ -15,6 +15,7 @@ from joins.rows.chunks import in_chunks
 from joins.spec import JoinSpec
 from joins.summary import BucketSummary
 from joins.window.bolt import JoinBolt
+from joins.window.ranges import OpenRange
 from joins.window.store import FileStore, forget_other_generations
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
@@ -27,20 +28,28 @@ def join_stage(spec: JoinSpec, windows: Path | None = None) -> Stage[BucketSumma
     """
 
     def carry_out(ticket: str) -> Iterator[Item[BucketSummary]]:
-        return _items(spec, windows or own_folder(), Ticket.from_json(json.loads(ticket)))
+        one = Ticket.from_json(json.loads(ticket))
+        _prefetch(spec, one)
+        return items_of(spec, windows, one)
 
     return carry_out
 
 
-def _items(spec: JoinSpec, windows: Path, ticket: Ticket) -> Iterator[Item[BucketSummary]]:
-    _prefetch(spec, ticket)
+def items_of(
+    spec: JoinSpec, windows: Path | None, ticket: Ticket, opened: OpenRange | None = None
+) -> Iterator[Item[BucketSummary]]:
+    """The items of a ticket; `opened` as in `JoinBolt.carry_out`."""
     summaries: list[BucketSummary] = []
     yield Begin.of(ticket, spec)
-    bolt = _bolts.get((spec.name, ticket.generation, windows), lambda: _bolt(spec, ticket.generation, windows))
-    for rows in bolt.carry_out(ticket, summaries.append):
+    for rows in _bolt_of(spec, windows or own_folder(), ticket.generation).carry_out(ticket, summaries.append, opened):
         yield from map(Rows, in_chunks(rows))
     (summary,) = summaries
     yield End(summary)
+
+
+def _bolt_of(spec: JoinSpec, windows: Path, generation: str) -> JoinBolt:
+    """This process's bolt for one checkpoint of a join."""
+    return _bolts.get((spec.name, generation, windows), lambda: _bolt(spec, generation, windows))
 
 
 def _bolt(spec: JoinSpec, generation: str, windows: Path) -> JoinBolt:
@@ -50,7 +59,7 @@ def _bolt(spec: JoinSpec, generation: str, windows: Path) -> JoinBolt:
         topic = spec.side(side).topic
         return open_reader(topic, spec.kafka).read(partition, start, end)
 
-    def store_of(generation: str, bucket: int) -> FileStore:
+    def store_of(generation: str, bucket: str) -> FileStore:
         return FileStore(bucket_folder(windows, spec.name, generation, bucket))
 
     def give_back(partition: int, records: list[pa.RecordBatch]) -> None:

@@ -1,7 +1,9 @@
 """Slices and marks as files, named by what they cover: the cache that lets any worker continue a bucket.
 
-    <folder>/right-<partition>-<start>-<end>.slice   the live right records of a range, indexed
-    <folder>/left-<partition>-<start>-<end>.marks    the right records that a left range was joined with
+    <folder>/right-<covers>.slice   the live right records of ranges, indexed
+    <folder>/left-<covers>.marks    the right records that left ranges were joined with
+
+where <covers> is <partition>-<start>-<end> for a single range, and a digest for several, which the file's head names.
 
 A file is written under a temporary name and renamed, so retries and other workers may write the same one at the same
 time. One that is torn, or was written by another version, is recognised (length, checksum, format), ignored and rebuilt
@@ -33,13 +35,16 @@ import pyarrow as pa
 from joins.admission.facts import BucketFacts
 from joins.admission.factsfolder import FactsFolder
 from joins.admission.ticket import Ticket
-from joins.window.restore import Span
-from joins.window.slices import HASH_VERSION, I64, Slice
+from joins.window.covering import chosen
+from joins.window.restore import Joined
+from joins.window.slices import HASH_VERSION, I64, Covers, Slice, Span
+from kafkaio.delivery.receipt import digest_of
 from kafkaio.sparselog import sparse
 
-FORMAT = 1
+FORMAT = 2
 ALIGNMENT = 64
-NAME = re.compile(r"(right|left)-(\d+)-(\d+)-(\d+)\.(slice|marks)")
+HEAD_BYTES = 1 << 20  # of a slice of 10,000 partitions
+NAME = re.compile(r"(right|left)-(?:(\d+)-(\d+)-(\d+)|[0-9a-f]{32})\.(slice|marks)")
 UNFINISHED = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]+")  # a worker was killed while writing
 GENERATION = re.compile(r"[0-9a-f]{32}")
 log = sparse("teacup.joins.window.store")
@@ -51,12 +56,10 @@ class Torn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a file's name says."""
+    """A file, and what it covers."""
 
     path: Path
-    partition: int
-    start: int
-    end: int
+    covers: Covers
 
 
 def forget_other_generations(windows: Path, join: str, generation: str) -> None:
@@ -73,51 +76,41 @@ class FileStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def slices(self, partition: int, start: int, end: int) -> list[Slice]:
-        entries = [e for e in self._entries("right", "slice") if e.partition == partition]
-        found: list[Slice] = []
-        at = start
-        while at < end:
-            reaching = [e for e in entries if e.start <= at < e.end]
-            best = max(reaching, key=lambda e: e.end, default=None)
-            if best is None:
-                at = min((e.start for e in entries if e.start > at), default=end)
-                continue
-            entries.remove(best)
-            one = _load(best.path, _slice_from)
-            if one is not None:
-                found.append(one.clipped(partition, at, end))
-                at = best.end
-        return found
+    def slices(self, wanted: Covers) -> list[Slice]:
+        return chosen(
+            wanted,
+            self._entries("right", "slice"),
+            lambda entry: entry.covers,
+            lambda entry: _load(entry.path, _slice_from),
+        )
 
     def save_slice(self, one: Slice) -> Slice:
-        """Only slices of a single partition have a file: one partition cannot rebuild those of a shuffled bucket."""
-        ((partition, (start, end)),) = one.covers.items()
         frame = one.frame.with_columns(hash=pl.Series(one.hashes))
-        name = f"right-{partition}-{start}-{end}.slice"
-        if not self._save(name, frame, {"ignored_bits": one.ignored_bits, "covers": [partition, start, end]}):
+        name = f"right-{_named(one.covers)}.slice"
+        if not self._save(name, frame, {"ignored_bits": one.ignored_bits, "covers": _listed_covers(one.covers)}):
             return one
         filed = _load(self.folder / name, _slice_from)
         return one if filed is None else replace(filed, marks=one.marks)
 
-    def marks(self, partition: int, start: int, end: int) -> list[tuple[Span, dict[int, I64]]]:
+    def marks(self, wanted: Covers) -> list[Joined]:
         found = []
         for entry in self._entries("left", "marks"):
-            if entry.partition == partition and start < entry.end and entry.end <= end:
-                joined = _load(entry.path, _marks_from)
-                if joined is not None:
-                    found.append(((entry.start, entry.end), joined))
+            within = all(end <= wanted[p][1] for p, (_, end) in entry.covers.items() if p in wanted)
+            if within and any(wanted[p][0] < end for p, (_, end) in entry.covers.items() if p in wanted):
+                right = _load(entry.path, _marks_from)
+                if right is not None:
+                    found.append(Joined(entry.covers, right))
         return found
 
-    def save_marks(self, partition: int, span: Span, joined: Mapping[int, I64]) -> None:
+    def save_marks(self, joined: Joined) -> None:
         frame = pl.concat(
             [pl.DataFrame(schema={"partition": pl.Int32, "offset": pl.Int64})]
             + [
                 pl.DataFrame({"offset": offsets}).select(pl.lit(p, dtype=pl.Int32).alias("partition"), "offset")
-                for p, offsets in joined.items()
+                for p, offsets in joined.right.items()
             ]
         )
-        self._save(f"left-{partition}-{span[0]}-{span[1]}.marks", frame, {})
+        self._save(f"left-{_named(joined.left)}.marks", frame, {"covers": _listed_covers(joined.left)})
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
         FactsFolder(self.folder).save(ticket.number, ticket.digest, facts)
@@ -128,7 +121,7 @@ class FileStore:
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         for kind, suffix, below in (("left", "marks", left_below), ("right", "slice", right_below)):
             for entry in [*self._entries(kind, suffix), *self._entries(kind, suffix, UNFINISHED)]:
-                if entry.end <= below.get(entry.partition, 0):
+                if all(end <= below.get(p, 0) for p, (_, end) in entry.covers.items()):
                     try:
                         entry.path.unlink(missing_ok=True)
                     except OSError as error:
@@ -138,7 +131,9 @@ class FileStore:
         for path in _listed(self.folder):
             match = named.fullmatch(path.name)
             if match and match[1] == kind and match[5] == suffix:
-                yield Entry(path, int(match[2]), int(match[3]), int(match[4]))
+                covers = {int(match[2]): (int(match[3]), int(match[4]))} if match[2] else _covers_of(path)
+                if covers is not None:
+                    yield Entry(path, covers)
 
     def _save(self, name: str, frame: pl.DataFrame, about: Mapping[str, Any]) -> bool:
         """Whether it could be written."""
@@ -199,7 +194,7 @@ def _load(path: Path, decode: Any) -> Any:
 
 def _checked(whole: pa.Buffer, name: str) -> tuple[Mapping[str, Any], pa.Buffer]:
     view = memoryview(whole)
-    line_end = bytes(view[:4096]).find(b"\n")
+    line_end = bytes(view[:HEAD_BYTES]).find(b"\n")
     try:
         head = json.loads(bytes(view[: line_end + 1])) if line_end >= 0 else None
     except ValueError:
@@ -221,13 +216,37 @@ def _checksum(head: Mapping[str, Any], content: Any) -> int:
 
 
 def _slice_from(head: Mapping[str, Any], frame: pl.DataFrame) -> Slice:
-    partition, start, end = head["covers"]
     hashes = frame["hash"].to_numpy()
     marks = np.zeros(len(frame), np.bool_)
-    return Slice(frame.drop("hash"), hashes, head["ignored_bits"], {partition: (start, end)}, marks, in_file=True)
+    return Slice(frame.drop("hash"), hashes, head["ignored_bits"], _covers_from(head), marks, in_file=True)
 
 
 def _marks_from(head: Mapping[str, Any], frame: pl.DataFrame) -> dict[int, I64]:
     return {
         p: frame.filter(pl.col("partition") == p)["offset"].to_numpy() for p in frame["partition"].unique().to_list()
     }
+
+
+def _named(covers: Covers) -> str:
+    ranges = _listed_covers(covers)
+    return "-".join(map(str, ranges[0])) if len(ranges) == 1 else digest_of({"covers": ranges})
+
+
+def _listed_covers(covers: Covers) -> list[list[int]]:
+    return [[p, *span] for p, span in sorted(covers.items())]
+
+
+def _covers_from(head: Mapping[str, Any]) -> dict[int, Span]:
+    return {p: (start, end) for p, start, end in head["covers"]}
+
+
+def _covers_of(path: Path) -> dict[int, Span] | None:
+    """What the head of a file says; None if it has none, so that the file is of no use."""
+    try:
+        with path.open("rb") as file:
+            return _covers_from(json.loads(file.readline(HEAD_BYTES)))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        log.warning("%s is ignored, and rebuilt from the log: %s", path, error)
+        return None

@@ -15,6 +15,7 @@ from joins.admission.control import JoinControl
 from joins.flavour import carried_out, flavour_of
 from joins.itemrows import ITEM_SCHEMA, item_rows, items_in
 from joins.items import End, Item, Rows
+from joins.shuffle.choice import with_path
 from joins.spec import JoinSpec
 from joins.summary import BucketSummary
 from joins.testing import oracle
@@ -154,7 +155,7 @@ def running(spark: Any, spec: JoinSpec, folder: Path, **trigger: Any):
     """Run the join with a checkpoint and slices below `folder`; stopped in the end."""
     windows = folder / "windows"
     run = Running(None)
-    writer = run.writer(spark, spec, JoinControl(windows=windows), windows)
+    writer = run.writer(spark, with_path(spec), JoinControl(windows=windows), windows)
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     run.query = writer.trigger(**(trigger or {"processingTime": "100 milliseconds"})).start()
     try:

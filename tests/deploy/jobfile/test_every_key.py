@@ -35,6 +35,8 @@ OTHER: dict[str, Any] = {
     "time": "kafka",
     "format": "json",
     "policy": "all",
+    "path": "shuffled",
+    "buckets": 9,
     "idle": "hold",
     "start": "latest",
     "outliers": 3,

@@ -229,6 +229,7 @@ def test_missing_topics_are_all_reported_before_spark_starts(kafka, job, tmp_pat
 def test_topics_that_differ_in_partitions_are_refused_before_the_output_is_claimed(kafka, job, topic_factory, tmp_path):
     """After the mistake is corrected, a new checkpoint finds nobody's receipts."""
     content = job()
+    content["join"]["path"] = "direct"
     other = {**content, "right": {**content["right"], "topic": topic_factory(5)}}
 
     refused = JobProcess(tmp_path, other)

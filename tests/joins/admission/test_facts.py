@@ -144,8 +144,8 @@ def test_the_driver_keeps_the_facts_of_all_buckets(tmp_path: Path):
 def test_facts_that_a_task_has_kept_serve_as_well(tmp_path: Path):
     """Of several folders the first that has them counts."""
     third, fourth = Ticket.all_of(BATCH)
-    FactsFolder(bucket_folder(tmp_path / "tasks", "job", "g", 3)).save(7, third.digest, SOME)
-    FactsFolder(bucket_folder(tmp_path / "tasks", "job", "g", 4)).save(7, "of another plan", SOME)
+    FactsFolder(bucket_folder(tmp_path / "tasks", "job", "g", "3")).save(7, third.digest, SOME)
+    FactsFolder(bucket_folder(tmp_path / "tasks", "job", "g", "4")).save(7, "of another plan", SOME)
     assert known_facts("job", BATCH, [tmp_path / "driver", tmp_path / "tasks"]) == {3: SOME}
 
     keep_facts(tmp_path / "driver", "job", summaries_of(BATCH, {3: OTHER, 4: OTHER}))

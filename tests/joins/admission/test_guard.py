@@ -8,7 +8,7 @@ import pytest
 
 from datadelay.progress import UNKNOWN
 from joins.admission.bounds import Bound, low_end
-from joins.admission.guard import check_ends, check_topics
+from joins.admission.guard import check_ends, check_topics, with_new_partitions
 from joins.admission.listing import Listing
 from joins.admission.state import Admission, Bucket, Reading
 from joins.errors import DataLoss
@@ -145,3 +145,18 @@ def test_another_number_of_partitions_is_noticed(side):
 def test_the_same_topics_are_the_same():
     """No error."""
     check_topics(SPEC, STATE, STATE.topics)
+
+
+def test_more_partitions_are_read_on_the_shuffled_path():
+    """Each from its start; fewer, or a recreated topic, still stop the join."""
+    spec, state = replace(SPEC, path="shuffled"), replace(STATE, parts=2)
+    grown = {"left": ("l", 2), "right": ("r", 3)}
+
+    check_topics(spec, state, grown)
+    after = with_new_partitions(spec, state, grown)
+
+    assert after.buckets[0].left == {0: LEFT, 1: Reading.starting_at(0)}
+    assert after.buckets[0].right == {0: RIGHT, 1: Reading.starting_at(0), 2: Reading.starting_at(0)}
+    assert with_new_partitions(spec, after, grown) is after
+    with pytest.raises(DataLoss):
+        check_topics(spec, after, STATE.topics)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from datadelay.progress import Idle
 from joins.admission import passage
 from joins.admission.evidence import Evidence
-from joins.spec import Policy
+from joins.spec import JoinPath, Policy
 from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.play import LIARS_KEY
@@ -24,8 +24,12 @@ advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)
 
 @st.composite
 def joins_with_history(draw, *, lies=False, liars_key=LIARS_KEY):
+    """On either path: topics that are partitioned alike or, shuffled, any two."""
     spec = draw(advancing)
-    return spec, draw(histories(spec, co_partitioned=True, lies=lies, liars_key=liars_key))
+    shuffled = draw(st.booleans())
+    if shuffled:
+        spec = replace(spec, path=JoinPath.SHUFFLED, buckets=draw(st.none() | st.integers(1, 5)))
+    return spec, draw(histories(spec, co_partitioned=not shuffled, lies=lies, liars_key=liars_key))
 
 
 def never_joined(simulation):

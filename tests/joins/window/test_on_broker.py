@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 
-from joins import window_join
+from joins import NotCoPartitioned, window_join
 from joins.spec import Format, JoinSpec, Policy, Side
 from joins.testing import oracle
 from kafkaio.now import wall_ms
@@ -301,15 +301,13 @@ def test_another_join_on_the_checkpoint_is_refused(spark, join, tmp_path):
     assert "before_ms: 2000 -> 5000" in message
 
 
-def test_topics_that_are_not_co_partitioned_are_refused(spark, join, tmp_path):
-    """A key that is in different partitions of the two topics."""
-    spec = join(2)
+def test_topics_that_are_not_co_partitioned_are_refused(spark, join):
+    """A key that is in different partitions of the two topics, where the direct path is asked for."""
+    spec = join(2, path="direct")
     put(spec, [Put(0, b"k", wall_ms())], [Put(1, b"k", wall_ms())])
 
-    message = fails_with(spark, spec, tmp_path)
-
-    assert "NotCoPartitioned" in message
-    assert "left partition 0 and in right partition 1" in message
+    with pytest.raises(NotCoPartitioned, match="left partition 0 and in right partition 1"):
+        window_join(spark, spec)
 
 
 def test_records_deleted_before_they_were_read_stop_the_join(spark, join, tmp_path, admin):

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from datadelay.progress import Idle
 from joins.admission.ticket import Ticket
-from joins.spec import Policy
+from joins.spec import JoinPath, Policy
 from joins.testing import oracle
 from joins.testing.history import History, TopicHistory
 from joins.testing.simulation import MemoryStore, Simulation
 from joins.testing.strategies import Admit, Advance, cuts, histories, specs
-from joins.window.restore import gaps, restore
+from joins.window.covering import gaps
+from joins.window.restore import restore
 from joins.window.store import FileStore
 from joins.window.window import Window
 from tests.joins.window.making import join_spec, marked, positions, topic
@@ -52,7 +53,7 @@ class EmptyStore(MemoryStore):
     def save_slice(self, one):
         return one
 
-    def save_marks(self, partition, span, joined):
+    def save_marks(self, joined):
         pass
 
 
@@ -64,16 +65,17 @@ class Recorder(Simulation):
     seen: Counter[str]
 
     def _carry_out(self, state):
-        for ticket in Ticket.all_of(state):
-            self._compare(ticket)
+        for whole in Ticket.all_of(state):
+            for ticket in whole.divided():
+                self._compare(ticket)
         yield from super()._carry_out(state)
 
     def _compare(self, ticket):
-        key = (ticket.generation, ticket.bucket.number)
+        key = (ticket.generation, ticket.name_of_part)
         kept = self._bolt._windows.get(key)
         if kept is None or kept.number >= ticket.number:
             return
-        files = FileStore(self.folder / ticket.generation / str(ticket.bucket.number))
+        files = FileStore(self.folder / ticket.generation / ticket.name_of_part)
         again, came_from = restore(self.spec, ticket, None, files, self._read)
         from_log, _ = restore(self.spec, ticket, None, EmptyStore(), self._read)
         for one in again.window.slices + from_log.window.slices:
@@ -84,7 +86,7 @@ class Recorder(Simulation):
         self.seen[came_from] += bool(len(again.window))
 
     def _store_of(self, generation, bucket):
-        return FileStore(self.folder / generation / str(bucket))
+        return FileStore(self.folder / generation / bucket)
 
 
 advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)
@@ -95,7 +97,10 @@ advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)
 def test_memory_files_and_log_give_the_same_window(tmp_path_factory, data):
     """Before any batch of any run: the same records, the same marks, except for late records and stalls."""
     spec = data.draw(advancing)
-    history = data.draw(histories(spec, co_partitioned=True, max_steps=20))
+    shuffled = data.draw(st.booleans())
+    if shuffled:
+        spec = replace(spec, path=JoinPath.SHUFFLED, buckets=data.draw(st.integers(1, 3)))
+    history = data.draw(histories(spec, co_partitioned=not shuffled, max_steps=20))
     Recorder.folder, Recorder.seen = tmp_path_factory.mktemp("windows"), Counter()
 
     run = Recorder(history, spec).play(data.draw(cuts())).drain()
@@ -178,7 +183,7 @@ def test_a_lost_file_is_read_again_from_the_log(tmp_path: Path):
     run = a_run(tmp_path)
     (kept,) = run._bolt._windows.values()
     wanted = content(kept.window)
-    store = run._store_of(run.state.generation, 0)
+    store = run._store_of(run.state.generation, "0")
     files = sorted(store.folder.iterdir())
     ticket = next_ticket(run)
 
@@ -200,7 +205,7 @@ def test_a_worker_that_missed_batches_catches_up_from_the_files_of_others(tmp_pa
     (new,) = run._bolt._windows.values()
     ticket = next_ticket(run)
 
-    caught_up, came_from = restore(run.spec, ticket, old, run._store_of(run.state.generation, 0), run._read)
+    caught_up, came_from = restore(run.spec, ticket, old, run._store_of(run.state.generation, "0"), run._read)
 
     assert caught_up is old
     assert came_from == "files"
@@ -211,7 +216,7 @@ def test_a_window_that_is_ahead_is_not_used_by_a_retry(tmp_path: Path):
     """The batch that it has seen runs again: its own right range must not be in the window yet."""
     run = a_run(tmp_path)
     (kept,) = run._bolt._windows.values()
-    (ticket,), store = Ticket.all_of(run.state), run._store_of(run.state.generation, 0)
+    (ticket,), store = Ticket.all_of(run.state), run._store_of(run.state.generation, "0")
 
     again, came_from = restore(run.spec, ticket, kept, store, run._read)
 

@@ -90,7 +90,7 @@ def test_clipping_keeps_a_range_of_offsets(records, start, length):
     first, last = one.covers[0]
 
     start = min(max(start, first), last)
-    clipped = one.clipped(0, start, start + length)
+    clipped = one.clipped({0: (start, min(start + length, last))})
 
     clipped.check()
     assert clipped.covers == {0: (start, min(start + length, last))}
@@ -161,12 +161,12 @@ def test_the_lower_bound_is_bisection_in_each_range(values, data):
 
 def test_a_range_without_live_records_is_a_slice_as_well():
     """It covers its offsets and holds nothing, so they need not be read again."""
-    one = Slice.nothing(3, 10, 20)
+    one = Slice.nothing({3: (10, 20)})
 
     one.check()
     assert (len(one), one.covers) == (0, {3: (10, 20)})
     assert one.since(0) is None
-    assert one.clipped(3, 12, 15).covers == {3: (12, 15)}
+    assert one.clipped({3: (12, 15)}).covers == {3: (12, 15)}
 
 
 def test_the_checker_finds_what_is_out_of_order():

@@ -1,0 +1,114 @@
+"""A partition's range, fetched once for all parts; each record goes to the part of its key. Pure but for its reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from joins.admission.passage import Limit
+from joins.admission.state import readings_from, readings_json
+from joins.admission.ticket import Ticket
+from joins.rows.chunks import CHUNK_BYTES, row_bytes
+from joins.rows.intake import Intake
+from joins.rows.placing import buckets_of
+from joins.shuffle.pieces import LATE, Content, Piece, facts_pieces, frame_bytes
+from joins.spec import JoinSpec
+from joins.window.ranges import Range, Read, ranges_of
+
+RECORDS_AT_ONCE = 200_000
+"""Of a partition, divided together: a piece should be large, as each of them costs a row of the shuffle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """One partition's range of a batch, and how far left may go."""
+
+    side: str
+    range: Range
+    limit_ms: int
+    parts: int
+
+    @classmethod
+    def all_of(cls, spec: JoinSpec, ticket: Ticket) -> list[Fetch]:
+        """Of every partition that has something to read."""
+        limit_ms = Limit.of(spec, ticket.bucket, ticket.bucket.known_frontier_ms).limit_ms
+        return [
+            cls(side, one, limit_ms, ticket.parts or 1)
+            for side in ("right", "left")
+            for one in ranges_of(ticket, side).values()
+            if one.reading.records
+        ]
+
+    def pieces(self, spec: JoinSpec, read: Read) -> Iterator[Piece]:
+        """The records that may go, by part, and the facts for every part."""
+        intakes, facts = self.range.opened(spec, self.side, read, self.limit_ms)
+        dividing = _Dividing(self)
+        for taken in intakes:
+            yield from dividing.add(taken)
+        yield from dividing.rest()
+        yield from facts_pieces(self.side, self.range.partition, facts(), self.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        one = self.range
+        return {
+            "side": self.side,
+            "reading": readings_json({one.partition: one.reading}),
+            "listed_ms": one.listed_ms,
+            "skew_ms": one.skew_ms,
+            "room_bytes": one.room_bytes,
+            "limit_ms": self.limit_ms,
+            "parts": self.parts,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Fetch:
+        ((partition, reading),) = readings_from(data["reading"]).items()
+        one = Range(partition, reading, data["listed_ms"], data["skew_ms"], data["room_bytes"])
+        return cls(data["side"], one, data["limit_ms"], data["parts"])
+
+
+@dataclass(slots=True)
+class _Dividing:
+    """Collects records until there are enough of them, and divides them by key."""
+
+    fetch: Fetch
+    number: int = 0
+    records: list[pl.DataFrame] = field(default_factory=list)
+    dead: list[pl.DataFrame] = field(default_factory=list)
+    collected: int = 0
+    collected_bytes: int = 0
+
+    def add(self, taken: Intake) -> Iterator[Piece]:
+        if len(taken.dead):
+            self.dead.append(taken.dead)
+        if len(taken.records):
+            self.records.append(taken.records.with_columns(taken.late.alias(LATE)))
+            self.collected += len(taken.records)
+            self.collected_bytes += int(row_bytes(taken.records).sum())
+        if self.collected >= RECORDS_AT_ONCE or self.collected_bytes >= CHUNK_BYTES:
+            yield from self._records()
+
+    def rest(self) -> Iterator[Piece]:
+        yield from self._records()
+        if self.dead:  # of whatever key: they match nothing
+            part = self.fetch.range.partition % self.fetch.parts
+            yield self._piece(part, Content.DEAD, pl.concat(self.dead))
+
+    def _records(self) -> Iterator[Piece]:
+        if not self.records:
+            return
+        frame = pl.concat(self.records)
+        self.records, self.collected, self.collected_bytes = [], 0, 0
+        parts = buckets_of(frame, self.fetch.parts)
+        order = np.argsort(parts, kind="stable")
+        bounds = np.searchsorted(parts[order], np.arange(self.fetch.parts + 1))
+        for part in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
+            yield self._piece(part, Content.RECORDS, frame[order[bounds[part] : bounds[part + 1]]])
+
+    def _piece(self, part: int, content: Content, frame: pl.DataFrame) -> Piece:
+        self.number += 1
+        return Piece(part, content, self.fetch.side, self.fetch.range.partition, self.number, frame_bytes(frame))

@@ -1,0 +1,133 @@
+"""What goes through the shuffle, and how the pieces of a part are put together again. Pure.
+
+Every piece says which part it is for. A ticket's piece says that the part takes part in the batch, even if it has no
+records; a piece of facts says how far a partition was read; the others hold records and dead letters, as Arrow IPC.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from joins.admission.facts import PartitionFacts
+from joins.admission.passage import Passage
+from joins.admission.state import Reading
+from joins.admission.ticket import Ticket
+from joins.rows.intake import Intake
+from joins.rows.records import RECORD, ROW, empty_rows
+from joins.spec import JoinSpec
+from joins.window.ranges import Opened, OpenRange
+from kafkaio.times import LATEST_MS
+
+LATE = "late"
+"""The column of a frame of records that says which of them are late."""
+
+
+class Content(StrEnum):
+    """What a piece holds."""
+
+    TICKET = "ticket"
+    FACTS = "facts"
+    RECORDS = "records"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """part: which one it is for; number: its place among the pieces of its partition."""
+
+    part: int
+    content: Content
+    side: str
+    partition: int
+    number: int
+    data: bytes
+
+
+def ticket_pieces(ticket: Ticket) -> Iterator[Piece]:
+    """The ticket of each part."""
+    for one in ticket.divided():
+        yield Piece(one.number_of_part, Content.TICKET, "", 0, 0, json.dumps(one.to_json()).encode())
+
+
+def facts_pieces(side: str, partition: int, facts: PartitionFacts, parts: int) -> Iterator[Piece]:
+    """For every part; only the first one, which reports them, gets the tail."""
+    for part in range(parts):
+        values = asdict(facts) if part == 0 else {**asdict(facts), "tail": ()}
+        yield Piece(part, Content.FACTS, side, partition, 0, json.dumps(values).encode())
+
+
+def frame_bytes(frame: pl.DataFrame) -> bytes:
+    """Arrow IPC of these rows alone, even if they share their memory with others."""
+    table, body = frame.to_arrow(compat_level=pl.CompatLevel.oldest()), pa.BufferOutputStream()
+    with pa.ipc.new_stream(body, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(body.getvalue())
+
+
+def frame_of(data: bytes) -> pl.DataFrame:
+    with pa.ipc.open_stream(data) as stream:
+        return pl.DataFrame(pl.from_arrow(stream.read_all()))
+
+
+@dataclass(slots=True)
+class ShuffledPart:
+    """The pieces of one part, in any order."""
+
+    ticket: Ticket | None = None
+    facts: dict[tuple[str, int], PartitionFacts] = field(default_factory=dict)
+    pieces: dict[tuple[str, int], list[Piece]] = field(default_factory=dict)
+
+    def add(self, piece: Piece) -> None:
+        if piece.content is Content.TICKET:
+            self.ticket = Ticket.from_json(json.loads(piece.data))
+        elif piece.content is Content.FACTS:
+            values = json.loads(piece.data)
+            self.facts[piece.side, piece.partition] = PartitionFacts(**{**values, "tail": tuple(values["tail"])})
+        else:
+            self.pieces.setdefault((piece.side, piece.partition), []).append(piece)
+
+    def opened(self, spec: JoinSpec) -> OpenRange:
+        """Opens the ranges of the ticket: its records that belong to this part. Frees what was taken."""
+
+        def opened(side: str, partition: int, limit_ms: int) -> Opened:
+            assert self.ticket is not None
+            reading = self.ticket.bucket.side(side)[partition]
+            return self._taken(side, partition), lambda: self._facts(spec, side, partition, reading)
+
+        return opened
+
+    def _facts(self, spec: JoinSpec, side: str, partition: int, reading: Reading) -> PartitionFacts:
+        if reading.records:
+            return self.facts[side, partition]
+        return Passage(reading, spec.outliers, spec.side(side).disorder_ms).facts()
+
+    def _taken(self, side: str, partition: int) -> Iterator[Intake]:
+        pieces = self.pieces.pop((side, partition), [])
+        pieces.sort(key=lambda one: (one.content is not Content.DEAD, one.number))
+        for piece in pieces:
+            yield _intake_of(piece)
+
+
+def _intake_of(piece: Piece) -> Intake:
+    frame = frame_of(piece.data)
+    if piece.content is Content.DEAD:
+        dead, frame = frame.cast(ROW), pl.DataFrame(schema={**RECORD, LATE: pl.Boolean()})
+    else:
+        dead = empty_rows()
+    proves = np.zeros(len(frame), np.bool_)  # the task that fetched them has noted what they prove
+    return Intake(piece.side, frame.select(*RECORD).cast(RECORD), frame[LATE], proves, dead, LATEST_MS)
+
+
+def parts_of(pieces: Iterable[Piece]) -> list[ShuffledPart]:
+    """The parts of a batch, in order."""
+    parts: dict[int, ShuffledPart] = {}
+    for piece in pieces:
+        parts.setdefault(piece.part, ShuffledPart()).add(piece)
+    return [part for _, part in sorted(parts.items())]

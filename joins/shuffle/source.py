@@ -1,0 +1,71 @@
+"""The Spark edge of what is fetched: a task for each partition with something to read, and one for the tickets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from joins.admission.control import JoinControl
+from joins.admission.source import TicketReader, ticket_source
+from joins.admission.state import Admission
+from joins.admission.ticket import Ticket
+from joins.shuffle.fetch import Fetch
+from joins.shuffle.pieces import Piece, ticket_pieces
+from joins.spec import JoinSpec
+from kafkaio.rangereader import open_reader
+from sparkio.source import rows_of
+
+PIECE = pa.schema(
+    [
+        ("part", pa.int32()),
+        ("content", pa.string()),
+        ("side", pa.string()),
+        ("partition", pa.int32()),
+        ("number", pa.int32()),
+        ("data", pa.binary()),
+    ]
+)
+PIECE_SCHEMA = "part int, content string, side string, partition int, number int, data binary"
+
+
+class FetchReader(TicketReader):
+    """Admits as on the direct path; its tasks are not the buckets but the partitions."""
+
+    def tasks(self, end: dict[str, Any]) -> list[str]:
+        admission = Admission.from_json(end)
+        admission.check_belongs_to(self._spec)
+        (ticket,) = Ticket.all_of(admission)
+        fetches = [{"fetch": one.to_json()} for one in Fetch.all_of(self._spec, ticket)]
+        return [json.dumps(one) for one in ({"ticket": ticket.to_json()}, *fetches)]
+
+
+def shuffled(
+    spark: SparkSession, spec: JoinSpec, control: JoinControl, reader: Callable[..., DataSourceStreamReader]
+) -> DataFrame:
+    """The streaming DataFrame of pieces, those of a part in the same Spark partition; reader: `FetchReader`."""
+    assert spec.buckets is not None, "joins.shuffle.choice sets it"
+    source = ticket_source(spec, control, reader, fetch_stage(spec), PIECE_SCHEMA)
+    return rows_of(spark, source).repartitionById(spec.buckets, "part")
+
+
+def fetch_stage(spec: JoinSpec) -> Callable[[str], Iterator[pa.RecordBatch]]:
+    """A task of `FetchReader` -> its pieces, in batches of `PIECE`."""
+
+    def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+        return open_reader(spec.side(side).topic, spec.kafka).read(partition, start, end)
+
+    def pieces(task: Mapping[str, Any]) -> Iterator[Piece]:
+        if "ticket" in task:
+            return ticket_pieces(Ticket.from_json(task["ticket"]))
+        return Fetch.from_json(task["fetch"]).pieces(spec, read)
+
+    def carry_out(task: str) -> Iterator[pa.RecordBatch]:
+        for piece in pieces(json.loads(task)):
+            yield pa.record_batch({name: [getattr(piece, name)] for name in PIECE.names}, schema=PIECE)
+
+    return carry_out

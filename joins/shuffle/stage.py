@@ -1,0 +1,47 @@
+"""The stage of what was shuffled: it joins the records of each part of a ticket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from joins.errors import JoinError
+from joins.items import Item, Stage
+from joins.shuffle.pieces import Content, Piece, ShuffledPart, parts_of
+from joins.spec import JoinSpec
+from joins.summary import BucketSummary
+from joins.window.stage import items_of
+
+
+def shuffled_stage(spec: JoinSpec, windows: Path | None = None) -> Stage[BucketSummary]:
+    """A part of a ticket -> its items; `windows` as in `joins.window.stage.join_stage`."""
+
+    def carry_out(part: ShuffledPart) -> Iterator[Item[BucketSummary]]:
+        if part.ticket is None:
+            raise JoinError("records came through the shuffle without their ticket: this is a defect")
+        return items_of(spec, windows, part.ticket, part.opened(spec))
+
+    return carry_out
+
+
+def each_part(
+    stage: Callable[[ShuffledPart], Iterator[pa.RecordBatch]],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Pieces (`joins.shuffle.source.PIECE`), all those of their parts -> what `stage` makes of each part.
+
+    A task holds its pieces until the last one has come, as Spark gives them in no order.
+    """
+
+    def carry_out(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in parts_of(_pieces(batches)):
+            yield from stage(part)
+
+    return carry_out
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield Piece(**{**row, "content": Content(row["content"])})

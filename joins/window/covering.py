@@ -1,0 +1,76 @@
+"""What of the wanted ranges is covered by pieces that may overlap: which to take, and which part of each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from joins.window.slices import Covers, Slice, Span
+
+T = TypeVar("T")
+
+
+def gaps(spans: Iterable[Span], start: int, end: int) -> Iterator[Span]:
+    """The parts of [start, end) that no span covers."""
+    for first, last in sorted(spans):
+        if start >= end:
+            return
+        if first > start:
+            yield start, min(first, end)
+        start = max(start, last)
+    if start < end:
+        yield start, end
+
+
+def chosen(
+    wanted: Covers, entries: Iterable[T], covers: Callable[[T], Covers], load: Callable[[T], Slice | None]
+) -> list[Slice]:
+    """Slices without overlaps that cover as much of the wanted ranges as the entries do, ordered by what they cover.
+
+    The largest are chosen first, so that there are few.
+
+    load   the slice of an entry; None if it is lost, and its ranges are to be covered by others
+    """
+    missing = {p: [span] for p, span in wanted.items()}
+    known = [(entry, covers(entry)) for entry in entries]
+    found: list[Slice] = []
+    while True:
+        best: int | None = None
+        part: dict[int, Span] = {}
+        for at, (_, its) in enumerate(known):
+            some = {p: span for p, mine in its.items() if (span := _longest(mine, missing.get(p, ()))) is not None}
+            if _offsets(some) > _offsets(part):
+                best, part = at, some
+        if best is None:
+            return sorted(found, key=lambda one: sorted(one.covers.items()))
+        one = load(known[best][0])
+        if one is None:
+            del known[best]
+            continue
+        found.append(one.clipped(part))
+        for p, span in part.items():
+            missing[p] = [gap for start, end in missing[p] for gap in gaps([span], start, end)]
+
+
+def in_order(slices: Iterable[Slice]) -> list[Slice]:
+    """The slices such that none covers offsets before those of an earlier one; merged into one if there is no such
+    order, because only neighbours may be merged later.
+    """
+    ordered = sorted(slices, key=lambda one: sorted(one.covers.items()))
+    reached: dict[int, int] = {}
+    for one in ordered:
+        for p, (start, end) in one.covers.items():
+            if start < reached.get(p, start):
+                return [Slice.merge(ordered)]
+            reached[p] = end
+    return ordered
+
+
+def _longest(mine: Span, missing: Sequence[Span]) -> Span | None:
+    """The longest piece of a span that is missing; None if none is."""
+    pieces = [(max(mine[0], start), min(mine[1], end)) for start, end in missing]
+    return max((one for one in pieces if one[0] < one[1]), key=lambda one: one[1] - one[0], default=None)
+
+
+def _offsets(covers: Covers) -> int:
+    return sum(end - start for start, end in covers.values())

@@ -1,0 +1,136 @@
+"""Topics that are not partitioned alike, joined on a real broker and real Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from joins.spec import JoinPath, JoinSpec, Policy, Side
+from joins.testing import oracle
+from kafkaio.exitcode import ExitCode
+from kafkaio.now import wall_ms
+from tests.deploy.jobprocess import JobProcess, records
+from tests.joins.spark import Put, history, produce, running
+
+LEFT, RIGHT = 3, 2  # partitions
+
+
+@pytest.fixture
+def spec(kafka: dict[str, str], topic_factory: Any) -> JoinSpec:
+    return JoinSpec(
+        name="shuffled",
+        left=Side(topic=topic_factory(LEFT, prefix="left"), disorder_ms=0),
+        right=Side(topic=topic_factory(RIGHT, prefix="right"), disorder_ms=0),
+        before_ms=2_000,
+        after_ms=1_000,
+        producer_delay_ms=1_000,
+        frontier_every_ms=200,
+        kafka=kafka,
+    )
+
+
+def backlog(start_ms: int, count: int = 600) -> tuple[list[Put], list[Put]]:
+    """Every key is in every partition of both topics; some have none."""
+    left = [Put(i % LEFT, None if i % 17 == 0 else b"%d" % (i % 7), start_ms + 40 * i) for i in range(count)]
+    right = [
+        Put(i % RIGHT, None if i % 19 == 0 else b"%d" % (i % 9), start_ms + 50 * i, None if i % 3 == 0 else b"v")
+        for i in range(count * 5 // 6)
+    ]
+    return left, right
+
+
+@pytest.mark.parametrize("policy", [Policy.NEAREST, Policy.ALL])
+def test_a_backlog_equals_the_oracle(spark: Any, spec: JoinSpec, tmp_path: Path, policy: Policy) -> None:
+    """The path is chosen by itself, as the numbers of partitions differ; a restart divides it otherwise, with nothing
+    left of the window's files."""
+    spec = replace(spec, policy=policy, max_records=300)
+    left, right = backlog(wall_ms() - 600_000)
+    produce(dict(spec.kafka), spec.left.topic, left)
+    produce(dict(spec.kafka), spec.right.topic, right)
+
+    with running(spark, spec, tmp_path) as first:
+        first.until_left(100)
+    assert len({(one.left_partition, one.left_offset) for one in first.results()}) < len(left)
+    shutil.rmtree(tmp_path / "windows")
+    again = replace(spec, path=JoinPath.SHUFFLED, buckets=4)
+    with running(spark, again, tmp_path, availableNow=True) as run:
+        assert run.query.awaitTermination(90)
+
+    # The batch that was running when the query was stopped ran again, and its rows were collected again.
+    assert {*first.results(), *run.results()} == {*oracle.join(history(spec, left, right), spec)}
+    assert {s.buckets for s in first.summaries} == {LEFT}
+    assert {s.buckets for s in run.summaries} >= {4}
+
+
+def test_partitions_that_are_added_are_read(spark: Any, spec: JoinSpec, tmp_path: Path) -> None:
+    """While the query runs, on both sides."""
+    start_ms = wall_ms() - 5_000
+    left, right = [Put(0, b"a", start_ms)], [Put(0, b"a", start_ms)]
+    produce(dict(spec.kafka), spec.right.topic, right)
+    produce(dict(spec.kafka), spec.left.topic, left)
+
+    with running(spark, spec, tmp_path) as run:
+        run.until_left(1)
+        more = [NewPartitions(spec.left.topic, LEFT + 1), NewPartitions(spec.right.topic, RIGHT + 2)]
+        admin = AdminClient(dict(spec.kafka))
+        for future in admin.create_partitions(more).values():
+            future.result(30)
+        now_ms = wall_ms()
+        later = [Put(LEFT, b"b", now_ms), Put(LEFT, b"c", now_ms)], [Put(RIGHT + 1, b"b", now_ms)]
+        produce(dict(spec.kafka), spec.right.topic, later[1])
+        produce(dict(spec.kafka), spec.left.topic, later[0])
+        run.until_left(3)
+
+    expected = oracle.join(history(spec, [*left, *later[0]], [*right, *later[1]]), spec)
+    assert run.results() == expected
+    assert [one.outcome for one in expected] == ["matched", "matched", "unmatched"]
+
+
+def test_a_job_delivers_every_row_once(
+    kafka: dict[str, str], spec: JoinSpec, topic_factory: Any, tmp_path: Path
+) -> None:
+    """With its side topics, though it was killed; it says why it takes the shuffled path."""
+    out, dead, unjoined = (topic_factory(2, prefix=name) for name in ("out", "dead", "unjoined"))
+    document = {
+        "name": out,
+        "kind": "window-join",
+        "kafka": kafka,
+        "left": {"topic": spec.left.topic, "disorder": "0s"},
+        "right": {"topic": spec.right.topic, "disorder": "0s"},
+        "join": {"before": "2s", "after": "1s"},
+        "records_per_batch": 300,
+        "output": {"topic": out},
+        "topics": {"dead_letter": dead, "unjoined": unjoined},
+        "trigger": "available_now",
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "window_folder": str(tmp_path / "windows"),
+        "spark": {"master": "local[2]"},
+    }
+    left, right = backlog(1_700_000_000_000)
+    produce(kafka, spec.right.topic, right)
+    produce(kafka, spec.left.topic, [*left, Put(1, b"k", wall_ms() + 1_800_000)])
+    first = JobProcess(tmp_path, document)
+    first.until(lambda: sum(line.get("event") == "batch" for line in first.lines) == 2, "two batches")
+    first.kill()
+    assert "takes the shuffled path" in first.logged()
+
+    assert JobProcess(tmp_path, document).ended() == ExitCode.DONE
+
+    rows = [one["headers"] for one in records(kafka, out)]
+    expected = oracle.join(history(spec, left, right), spec)
+    positions = (
+        (f"{r.left_partition}:{r.left_offset}", r.right and f"{r.right_partition}:{r.right_offset}") for r in expected
+    )
+    assert Counter((one["teacup.left"], one.get("teacup.right")) for one in rows) == Counter(positions)
+    (refused,) = records(kafka, dead)
+    assert refused["headers"]["teacup.reason"] == "future_time"
+    joined = {one.get("teacup.right") for one in rows}
+    assert not joined & {one["headers"]["teacup.right"] for one in records(kafka, unjoined)}
+    assert json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1])["parts"] == LEFT
