@@ -194,7 +194,7 @@ def test_records_of_an_open_transaction_are_not_in_reach(
     with transactions.open(topic, commit=True) as send:
         send(b"open", BASE_MS)
         ends = BrokerLog(topic, kafka).ends()[0]
-        with pytest.raises(KafkaUnavailable, match="stood at offset 2 for 1 s, before its end 3"):
+        with pytest.raises(KafkaUnavailable, match="was stuck at offset 2 for 1 s, before its end 3"):
             read(RangeReader(topic, kafka, timeout_s=1), 0, 3)
     table = read(RangeReader(topic, kafka), 0, 3)
 
