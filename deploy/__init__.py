@@ -1,5 +1,6 @@
 """The one place that puts parts together: the `teacup` command, job files, the runner of jobs, the development broker.
 
+check/     `teacup check --connect`
 cli/       the `teacup` command
 dev/       for development
 jobfile/   job files

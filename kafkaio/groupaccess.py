@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from kafkaio import client
 from kafkaio.delivery.fencing import OutputBucket, access_refused
@@ -22,33 +24,61 @@ log = logging.getLogger("teacup.kafkaio.groupaccess")
 
 ANSWERED_WITHIN_S = 10.0
 _STARTED_WITHIN_S = 20.0
+_PAUSE_S = 0.5
+_PASSING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 
 
 def check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket]) -> None:
     """Raises the `KafkaIOError` that names group and ACL if the broker refuses one; returns if nobody answers."""
     by_group = {bucket.group: bucket for bucket in buckets}
-    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-    try:
-        codes = pool.submit(_codes, dict(kafka), list(by_group)).result(ANSWERED_WITHIN_S + _STARTED_WITHIN_S)
-    except (TimeoutError, BrokenProcessPool) as error:
-        log.info("whether the groups of receipts may be read is not known: %r", error)
-        return
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-    for group, code in codes.items():
+    for group, code in (error_codes(kafka, list(by_group)) or {}).items():
         refused = access_refused(by_group[group], KafkaError(code))
         if refused is not None:
             raise refused
 
 
-def _codes(kafka: Mapping[str, str], groups: list[str]) -> dict[str, int]:
-    """The error code of each group whose description failed."""
+def error_codes(kafka: Mapping[str, str], groups: Sequence[str], *, reading: bool = False) -> dict[str, int] | None:
+    """The error code of each group that could not be described, as librdkafka numbers them; None: nobody answered.
+
+    reading   a group that may be described, but not read, counts as refused too
+    """
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    try:
+        return pool.submit(_codes, dict(kafka), list(groups), reading).result(ANSWERED_WITHIN_S + _STARTED_WITHIN_S)
+    except (TimeoutError, BrokenProcessPool) as error:
+        log.info("whether the groups may be read is not known: %r", error)
+        return None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _codes(kafka: Mapping[str, str], groups: list[str], reading: bool) -> dict[str, int]:
+    """The error code of each group whose description failed, or which may not be read."""
     admin = client.admin(kafka)  # kept alive: its calls end with it
-    asked = admin.describe_consumer_groups(groups, request_timeout=ANSWERED_WITHIN_S)
+    deadline = time.monotonic() + ANSWERED_WITHIN_S
+    found = _described(admin, groups, reading)
+    # Brokers without any group yet have no coordinator for a moment.
+    while reading and time.monotonic() < deadline and (rest := [g for g, c in found.items() if c in _PASSING]):
+        time.sleep(_PAUSE_S)
+        found = {g: code for g, code in found.items() if g not in rest} | _described(admin, rest, reading)
+    return found
+
+
+def _described(admin: AdminClient, groups: list[str], reading: bool) -> dict[str, int]:
+    asked = admin.describe_consumer_groups(
+        groups, request_timeout=ANSWERED_WITHIN_S, include_authorized_operations=reading
+    )
     found = {}
     for group, answer in asked.items():
         try:
-            answer.result()
+            allowed = answer.result().authorized_operations
         except KafkaException as error:
             found[group] = error.args[0].code()
+        else:
+            if reading and allowed and "READ" not in {one.name for one in allowed}:
+                found[group] = KafkaError.GROUP_AUTHORIZATION_FAILED
     return found

@@ -98,11 +98,32 @@ def unjoined(
 
 
 @app.command(epilog=_CODES)
-def check(job_file: JobFile, assignments: Assignments = None) -> None:
-    """Check a job file without connecting to anything; every error is reported."""
-    if _load(job_file, assignments or ()) is None:
+def check(
+    job_file: JobFile,
+    connect: Annotated[
+        bool,
+        typer.Option(
+            "--connect",
+            help="also look at what the file names, without changing anything: topics, keys and times of sampled "
+            "records, retention, ACLs, APIs, checkpoint, folders",
+        ),
+    ] = False,
+    assignments: Assignments = None,
+) -> None:
+    """Check a job file; every error is reported. Nothing is connected to unless asked."""
+    job = _load(job_file, assignments or ())
+    if job is None:
         raise typer.Exit(ExitCode.BAD_JOB_FILE)
     typer.echo(f"{job_file} is valid")
+    if connect:
+        logging.basicConfig(level=logging.ERROR)  # a warning on the way to a finding would be said twice
+        from deploy.check.connect import look_at
+        from deploy.check.findings import exit_code, lines
+
+        findings = look_at(job)
+        for line in lines(findings):
+            typer.echo(line)
+        raise typer.Exit(exit_code(findings))
 
 
 @app.command()

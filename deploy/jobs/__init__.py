@@ -8,12 +8,14 @@ deduplication.py  what the tasks of a join need to drop results that were writte
 dedup.py          the deduplication of a topic into another one as a kind of job
 durable.py        local files that survive a power failure
 feeder.py         a feeder as a kind of job
+firstlook.py      what Kafka alone can tell against a join, asked before Spark starts
 job.py            a join job as plain, validated data (pure)
 join.py           the two joins as a kind of job
 kinds.py          which kind of job carries out what a job file says
 lines.py          what a job prints on standard output
 localfolder.py    whether a checkpoint is a folder of this machine (pure)
 lock.py           one process per checkpoint
+matching.py       a join that matches nothing says so once (pure)
 query.py          the summaries of a batch, and an exit code for what failed
 report.py         what a join reports of a batch, over all its buckets (pure)
 runner.py         run a job until it is done, or asked to stop

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from deploy.jobs.accounts import check_whole
 from deploy.jobs.job import FeederJob
 from deploy.jobs.runner import Kind
+from deploy.jobs.topics import check_topics
 from joins.feed.feed import Fed
 from joins.feed.source import commit_fed, feed_source
 from joins.feed.stage import FeedSummary
@@ -33,10 +34,13 @@ class FeederKind(Kind):
 
     def __init__(self, job: FeederJob) -> None:
         super().__init__(job, job.spec.name, job.spec.kafka)
-        self._spec = job.spec
+        self._job, self._spec = job, job.spec
 
     def opening(self) -> str:
         return f"{self.name}: feeds {self._spec.right.topic} into namespace {self._spec.storage.namespace}"
+
+    def prepare(self) -> None:
+        check_topics(self._job)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         source = feed_source(self._spec, ReaderControl(stop_file=stop_file, commit_group=self.name))

@@ -19,7 +19,9 @@ from pyspark.logger import PySparkLogger
 from deploy.jobs.beginning import take_output
 from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.deduplication import deduplication
+from deploy.jobs.firstlook import first_look
 from deploy.jobs.job import JoinJob
+from deploy.jobs.matching import NothingMatched
 from deploy.jobs.report import BatchReport, gather
 from deploy.jobs.runner import Kind
 from deploy.jobs.topics import check_topics
@@ -59,6 +61,7 @@ class JoinKind(Kind):
         self._job, self._take_over = job, take_over
         self._deduplication: Deduplication | None = None
         self._generation: str | None = None
+        self._nothing_matched = NothingMatched(spec)
 
     def opening(self) -> str:
         spec = self._job.spec
@@ -72,6 +75,7 @@ class JoinKind(Kind):
         if flavour_of(self._job.spec) is not LOOKUP:
             planned = Checkpoint(self._job.checkpoint).planned(self._job.spec)
             self._job = replace(self._job, spec=with_path(self._job.spec, planned))
+        self._nothing_matched = NothingMatched(self._job.spec, first_look(self._job))
         if self.exactly_once:
             self._generation = take_output(self._job, take_over=self._take_over)
 
@@ -91,7 +95,10 @@ class JoinKind(Kind):
             raise SessionRefused(f"output.select: Spark refuses an expression: {what}") from error
 
     def report(self, summaries: Sequence[DeliveredBatch[BucketSummary]], seconds: float, at_ms: int) -> BatchReport:
-        return gather(self._job.spec, summaries, seconds, at_ms)
+        report = gather(self._job.spec, summaries, seconds, at_ms)
+        if (warning := self._nothing_matched.warning(report.rows, report.reasons)) is not None:
+            report.warnings.append(warning)
+        return report
 
     def keep(self, summaries: Sequence[DeliveredBatch[BucketSummary]]) -> None:
         keep_facts(self._job.facts_folder, self.name, [one.summary for one in summaries])

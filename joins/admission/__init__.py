@@ -9,9 +9,11 @@ copartition.py  whether both topics keep a key in the same partition
 evidence.py     what the times of a partition's records prove about those that follow
 facts.py        what a batch found out (pure)
 factsfolder.py  the facts of batches as files
+firstlook.py    a look at some records of both topics before a join starts
 folders.py      where a machine keeps the files of a join's batches
 guard.py        what retention, truncation or a new topic has taken stops the join (pure)
 holding.py      why nothing may be read now (pure)
+keysample.py    what samples of both topics say about their join keys (pure)
 listing.py      how far both topics reach when a batch is planned (pure)
 lockstep.py     plans that need look-ups in the log (pure)
 onerun.py       what a run under `availableNow` reads, and so when it ends (pure)

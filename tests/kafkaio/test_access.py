@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -20,6 +21,8 @@ from kafkaio.delivery import settling
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receiptgroup import read_receipt
 from kafkaio.errors import KafkaIOError
+from kafkaio.groupaccess import error_codes
+from kafkaio.topicaccess import Described, describe
 from tests.support.saslbroker import sasl_broker
 
 
@@ -79,3 +82,23 @@ def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
     receipt, _ = read_receipt(kafka, bucket)
     assert receipt is not None
     assert receipt.generation == "g"
+
+
+def test_what_a_user_may_do_shows_without_doing_it(guarded: tuple[dict[str, str], AdminClient]) -> None:
+    """Topics that may not be described, and groups that may be described but not read."""
+    kafka, admin = guarded
+    for future in admin.create_topics([NewTopic("seen", 3, 1), NewTopic("hidden", 1, 1)]).values():
+        future.result(60)
+    for kind, name in ((ResourceType.TOPIC, "seen"), (ResourceType.GROUP, "looked-at")):
+        rights = (name, ResourcePatternType.LITERAL, "User:teacup", "*", AclOperation.DESCRIBE, AclPermissionType.ALLOW)
+        binding = AclBinding(kind, *rights)
+        admin.create_acls([binding])[binding].result(30)
+    time.sleep(1.0)  # the broker learns about it from its log
+
+    topics = describe(kafka, ["seen", "hidden", "none"])
+    codes = error_codes(kafka, ["looked-at", "others"], reading=True)
+
+    assert topics["seen"] == Described(3, frozenset({"describe"}))
+    assert "TOPIC_AUTHORIZATION_FAILED" in str(topics["hidden"])
+    assert isinstance(topics["none"], KafkaIOError)
+    assert codes == dict.fromkeys(["looked-at", "others"], KafkaError.GROUP_AUTHORIZATION_FAILED)

@@ -1,0 +1,54 @@
+"""What `teacup check --connect` found out, as data. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from joins.admission.keysample import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """One topic.
+
+    key         where the job file names it
+    partitions  None: it does not exist, or may not be looked at
+    config      None: it may not be looked at
+    allowed     what the job's user may do with it ("read", "write"); None: the brokers do not say
+    problem     why nothing is known; None if something is
+    """
+
+    key: str
+    topic: str
+    written: bool
+    partitions: int | None = None
+    config: Mapping[str, str] | None = None
+    allowed: frozenset[str] | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceFacts:
+    """A folder, or a URL.
+
+    key         where the job file names it
+    problem     why it cannot be used; None if it can
+    free_bytes  None: not known
+    content     what is there, for people
+    """
+
+    key: str
+    location: str
+    problem: str | None = None
+    free_bytes: int | None = None
+    content: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideFacts:
+    """A topic with event times, and a sample of its records. now_ms: the clock when it was taken."""
+
+    name: str
+    sample: Sample
+    now_ms: int

@@ -1,0 +1,49 @@
+"""Checkpoints and folders, looked at without writing to them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from deploy.check.facts import PlaceFacts
+from deploy.jobs.localfolder import local_folder
+from deploy.jobs.lock import LOCK_FILE
+
+
+def checkpoint_facts(location: str, read: Callable[[], str]) -> PlaceFacts:
+    """A checkpoint. read: says what is in it; raises if it belongs to another job, or cannot be read."""
+    try:
+        content = read()
+    except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
+        return PlaceFacts(key="checkpoint", location=location, problem=str(error) or type(error).__name__)
+    folder = local_folder(location)
+    if folder is None:
+        return PlaceFacts(key="checkpoint", location=location, content=content)
+    if (holder := _holder(folder)) is not None:
+        content += f"; a job runs on it now (process {holder})"
+    return folder_facts("checkpoint", folder, content)
+
+
+def folder_facts(key: str, folder: Path, content: str = "") -> PlaceFacts:
+    """A folder of this machine, which is created if it is missing when the job runs."""
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        problem = f"{folder} cannot be written to; give the job a folder that its user may write to"
+        return PlaceFacts(key=key, location=str(folder), problem=problem)
+    return PlaceFacts(key=key, location=str(folder), content=content, free_bytes=shutil.disk_usage(there).free)
+
+
+def _holder(folder: Path) -> str | None:
+    """The process that holds a checkpoint's lock."""
+    try:
+        with (folder / LOCK_FILE).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read().strip() or "unknown"
+    except OSError:
+        return None
+    return None

@@ -1,0 +1,104 @@
+"""The APIs of a feeder and a lookup join: whether they answer, know the names, and accept the token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+from datadelay.client import DelayClient
+from datadelay.errors import DelayAccessDenied, DelayError, DelayNotFound
+from deploy.check.findings import Finding, error, from_error, ok, warning
+from joins.errors import JoinError
+from joins.feed.feed import FeedSpec, FeedStorage
+from joins.lookup.refusal import REFUSED, refused
+from joins.lookup.spec import LookupSpec, StorageAt
+from joins.lookup.stored import retained_from
+from kafkaio.exitcode import ExitCode
+from kafkaio.times import iso
+from storage.client import StorageClient
+from storage.errors import StorageError
+from storage.wire import NamespaceBody
+
+
+def of_lookup(spec: LookupSpec) -> Iterator[Finding]:
+    """Both APIs; `read` is needed at each."""
+    with closing(_storage(spec.storage)) as client:
+
+        def look() -> Iterator[Finding]:
+            namespace = client.namespace(spec.storage.namespace)
+            retained_from(namespace)
+            client.read(namespace.name, [b"teacup.check"])
+            yield from _kept(namespace, spec.span_ms)
+
+        yield from _asked(spec.name, look)
+    delay = spec.delay
+    with closing(
+        DelayClient(
+            delay.url,
+            delay.token,
+            connect_timeout_s=delay.connect_timeout_s,
+            read_timeout_s=delay.read_timeout_s,
+            retries=1,
+        )
+    ) as delays:
+        try:
+            found = delays.read(delay.consumer, spec.right.topic)
+        except DelayNotFound as unknown:
+            yield warning("delay", f"{unknown}: the collector has not submitted it yet, and left would wait")
+            return
+        except DelayError as failed:
+            yield error("delay", str(failed), _code(failed))
+            return
+    if found.consumed_until_ms is None:
+        yield warning("delay", f"{delay.consumer!r} is {found.state}: {found.reason or 'no time yet'}; left would wait")
+    else:
+        yield ok("delay", f"{delay.consumer!r} has stored {spec.right.topic!r} up to {iso(found.consumed_until_ms)}")
+
+
+def of_feeder(spec: FeedSpec) -> Iterator[Finding]:
+    """The storage API; `write` is needed."""
+    with closing(_storage(spec.storage)) as client:
+
+        def look() -> Iterator[Finding]:
+            namespace = client.namespace(spec.storage.namespace)
+            kept_from = retained_from(namespace)
+            client.raise_retained_from(namespace.name, kept_from)  # as it is already: only `write` may
+            yield from _kept(namespace, 0)
+
+        yield from _asked(spec.name, look)
+
+
+def _asked(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from look()
+    except REFUSED as failed:
+        yield from_error("storage", refused(name, failed))
+    except StorageError as failed:
+        yield error("storage", str(failed), _code(failed))
+    except JoinError as failed:
+        yield from_error("storage", failed)
+
+
+def _code(failed: Exception) -> ExitCode:
+    return ExitCode.FAILED if isinstance(failed, DelayAccessDenied) else ExitCode.UNREACHABLE
+
+
+def _kept(namespace: NamespaceBody, needed_ms: int) -> Iterator[Finding]:
+    kept_ms = namespace.retention_ms or 0
+    text = f"namespace {namespace.name!r} keeps records for {kept_ms} ms"
+    if kept_ms < needed_ms:
+        text += f", and the join needs {needed_ms} ms: lengthen its retention"
+        yield error("storage", text, ExitCode.DATA_LOSS)
+    else:
+        yield ok("storage", text)
+
+
+def _storage(at: StorageAt | FeedStorage) -> StorageClient:
+    return StorageClient(
+        at.url,
+        at.token,
+        connect_timeout_s=at.connect_timeout_s,
+        read_timeout_s=at.read_timeout_s,
+        attempts=2,
+        give_up_after_s=5.0,
+    )

@@ -1,0 +1,48 @@
+"""What Kafka alone can tell against a join, asked before Spark starts: its start takes most of a minute.
+
+    the topics        compaction leaves what the join needs; they are those of the checkpoint
+    a new checkpoint  both topics have keys in common
+
+The planner asks for the same again when it plans (`joins.admission`): by then the topics may have changed.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+
+from deploy.jobs.checkpoint import Checkpoint, CheckpointUnreadable
+from deploy.jobs.job import JoinJob
+from joins.admission.firstlook import compare
+from joins.admission.guard import check_topics
+from joins.admission.reader import open_log
+from joins.admission.state import Admission
+from joins.flavour import flavour_of
+
+Keys = tuple[bytes, bytes]
+
+
+def first_look(job: JoinJob) -> Keys | None:
+    """A key of each side, where both topics were compared. Warns if probably nothing will match.
+
+    Raises `DataLoss`, `SpecChanged`, `KafkaIOError`.
+    """
+    spec = job.spec
+    planned = planned_of(job)
+    with ExitStack() as stack:
+        inputs = flavour_of(spec).inputs
+        logs = {side: stack.enter_context(closing(open_log(spec, spec.side(side)))) for side in inputs}
+        if planned is not None:
+            check_topics(spec, planned, {side: (log.topic_id(), log.partition_count()) for side, log in logs.items()})
+            return None
+        if "right" not in logs:
+            return None
+        left, right = logs["left"], logs["right"]
+        return compare(spec, left, right)
+
+
+def planned_of(job: JoinJob) -> Admission | None:
+    """The batch that was planned last; None if none was, or if only Spark can read the checkpoint."""
+    try:
+        return Checkpoint(job.checkpoint).planned(job.spec)
+    except CheckpointUnreadable:  # with exactly once it is read again, and then it is an error
+        return None

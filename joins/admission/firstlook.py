@@ -1,0 +1,108 @@
+"""A look at some records of both topics before a join starts: their join keys and event times.
+
+Left's newest records, and of right those that they may match (`joins.admission.keysample`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from joins.admission.keysample import Sample, example, nothing_in_common
+from joins.spec import JoinSpec, Side
+from kafkaio.eventtime import TimeOf, event_times
+from kafkaio.messages import SCHEMA
+from kafkaio.now import wall_ms
+from kafkaio.pointreader import PointReader, Record
+from kafkaio.topiclog import TopicLog
+
+log = logging.getLogger("teacup.joins.admission.firstlook")
+
+NEWEST = 100
+AROUND = 500
+"""How many records are taken of each partition: left's newest, and right's of their time."""
+AT_MOST = 20_000
+"""Of all partitions of a topic, but at least ten of each."""
+
+
+def compare(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[bytes, bytes] | None:
+    """A key of each side, if there are any; a warning if probably nothing will match. Raises `KafkaIOError`."""
+    ours, theirs = sample_both(spec, left, right)
+    if (warning := nothing_in_common(spec, ours, theirs)) is not None:
+        log.warning("%s: %s", spec.name, warning)
+    return example(ours, theirs)
+
+
+def sample_both(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[Sample, Sample]:
+    """Left's newest records, and right's of the same time; right's newest if there are none."""
+    ceiling_ms = wall_ms() + spec.max_future_skew_ms
+    ours = sample_newest(spec.left, left, spec.kafka, ceiling_ms)
+    ends = {p: (one.start, one.stable) for p, one in right.ends().items()}
+    spans = _of_their_time(spec, ours.valid_times, right, ends) or ends
+    return ours, _taken(spec.right, right, spec.kafka, spans, AROUND, ceiling_ms)
+
+
+def sample_newest(side: Side, topic: TopicLog, kafka: Mapping[str, str], ceiling_ms: int) -> Sample:
+    """The newest records of each partition. ceiling_ms: no valid time is above it."""
+    spans = {p: (ends.start, ends.stable) for p, ends in topic.ends().items()}
+    return _taken(side, topic, kafka, spans, NEWEST, ceiling_ms)
+
+
+def _of_their_time(
+    spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: Mapping[int, tuple[int, int]]
+) -> dict[int, tuple[int, int]]:
+    """Where in right the records are that left records of these times may match; a few times that lie do not count."""
+    if not times:
+        return {}
+    tenth = len(times) // 10
+    lowest_ms, highest_ms = times[tenth] - spec.before_ms, times[-1 - tenth] + spec.after_ms
+    first = right.estimate(dict.fromkeys(ends, lowest_ms))
+    last = right.estimate(dict.fromkeys(ends, highest_ms + 1))
+    spans = {p: (max(first[p], start), min(last[p], end)) for p, (start, end) in ends.items()}
+    return spans if any(start < end for start, end in spans.values()) else {}
+
+
+def _taken(
+    side: Side,
+    topic: TopicLog,
+    kafka: Mapping[str, str],
+    spans: Mapping[int, tuple[int, int]],
+    count: int,
+    ceiling_ms: int,
+) -> Sample:
+    """The last `count` records, or fewer, of each of these ranges."""
+    count = max(min(count, AT_MOST // max(len(spans), 1)), 10)
+    reader = PointReader(topic.topic, kafka)
+    try:
+        records = reader.take({p: (max(start, end - count), end) for p, (start, end) in spans.items()}, count)
+    finally:
+        reader.close()
+    out_of = sum(max(end - start, 0) for start, end in spans.values())
+    return sample_of(side, records, out_of, ceiling_ms)
+
+
+def sample_of(side: Side, records: Mapping[int, Sequence[Record]], out_of: int, ceiling_ms: int) -> Sample:
+    """The join keys and event times of records, by partition."""
+    keys: dict[int, list[bytes | None]] = {}
+    times: dict[int, list[int | None]] = {}
+    for p, some in records.items():
+        batch = _batch(some)
+        keys[p] = batch.column("key").to_pylist()
+        found = event_times(TimeOf(side.time), batch.column("timestamp"), batch.column("value"))
+        times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.to_pylist()]
+    return Sample(keys, times, out_of)
+
+
+def _batch(records: Sequence[Record]) -> pa.RecordBatch:
+    columns = [
+        [one.partition for one in records],
+        [one.offset for one in records],
+        [-1 if one.timestamp_ms is None else one.timestamp_ms for one in records],
+        [one.timestamp_type for one in records],
+        [one.key for one in records],
+        [one.value for one in records],
+        [None] * len(records),
+    ]
+    return pa.record_batch([pa.array(c, part.type) for c, part in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)

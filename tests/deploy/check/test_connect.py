@@ -1,0 +1,107 @@
+"""`teacup check --connect` against a real broker: all findings at once, and nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from deploy.cli.app import app
+from kafkaio.exitcode import ExitCode
+from kafkaio.now import wall_ms
+from tests.conftest import TopicFactory
+from tests.joins.spark import Put, produce
+
+Check = Callable[..., tuple[int, dict[str, list[str]]]]
+
+
+@pytest.fixture
+def check(kafka: dict[str, str], tmp_path: Path) -> Check:
+    """`check(job)`: the exit code, and by level and name what was found."""
+
+    def run(job: Mapping[str, Any]) -> tuple[int, dict[str, list[str]]]:
+        path = tmp_path / "job.yaml"
+        content = {"name": "checked", "kafka": kafka, "checkpoint": str(tmp_path / "c"), **job}
+        path.write_text(yaml.safe_dump(content), encoding="utf-8")
+        ended = CliRunner().invoke(app, ["check", str(path), "--connect"])
+        found: dict[str, list[str]] = {}
+        for line in ended.output.splitlines()[1:-1]:
+            level, what, text = line.split(None, 2)
+            found.setdefault(f"{level} {what}", []).append(text)
+        assert not (tmp_path / "c").exists()
+        return ended.exit_code, found
+
+    return run
+
+
+def join(left: str, right: str, out: str, **changes: Any) -> dict[str, Any]:
+    names = {"left": {"topic": left}, "right": {"topic": right}, "output": {"topic": out}}
+    return {"kind": "window-join", "join": {"before": "10m"}, **names, **changes}
+
+
+def test_a_sound_job_has_no_errors(check: Check, kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """Topics, keys, times, groups, folders."""
+    left, right, out = (topic_factory(1, prefix=name) for name in ("left", "right", "out"))
+    now = wall_ms()
+    produce(kafka, left, [Put(0, b"k%d" % i, now - 1_000) for i in range(30)])
+    produce(kafka, right, [Put(0, b"k%d" % i, now - 2_000) for i in range(30)])
+
+    code, found = check(join(left, right, out))
+
+    assert code == ExitCode.DONE, found
+    assert not [name for name in found if not name.startswith("ok ")]
+    assert found["ok keys"] == [
+        "30 of 30 sampled keys of left and 30 of right are common (100% of right's records of that time)"
+    ]
+    assert {"ok left.time", "ok right.disorder", "ok right.retention", "ok checkpoint", "ok window_folder"} <= set(
+        found
+    )
+    assert len(found["ok groups"]) == 2
+
+
+def test_several_errors_are_reported_at_once(check: Check, kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """A missing topic, other partitions, keys of other things, compaction, times out of order."""
+    left = topic_factory(1, prefix="left", config={"cleanup.policy": "compact"})
+    right = topic_factory(2, prefix="right", config={"retention.ms": "60000"})
+    now = wall_ms()
+    produce(kafka, left, [Put(0, b"user-%d" % i, now - 1_000 - 9_000 * (i == 20)) for i in range(30)])
+    produce(kafka, right, [Put(0, b"imp-%d" % i, now - 2_000) for i in range(30)])
+
+    code, found = check(join(left, right, "nowhere"))
+
+    assert code == ExitCode.FAILED
+    assert "Kafka has no topic 'nowhere'" in found["error output.topic"][0]
+    assert "min.compaction.lag.ms is 0" in found["error left.retention"][0]
+    assert "retention.ms=60000" in found["error right.retention"][0]
+    assert "left has 1, right has 2: the join goes through Spark's shuffle" in found["ok partitions"][0]
+    assert "out of order by 9000 ms" in found["warning left.disorder"][0]
+    assert "such as b'user-" in found["warning keys"][0]
+
+
+def test_other_kinds_of_jobs(check: Check, topic_factory: TopicFactory) -> None:
+    """A deduplication and a feeder whose store is unreachable."""
+    source, out = topic_factory(1, prefix="source"), topic_factory(2, prefix="out")
+
+    code, found = check({"kind": "dedup", "source": {"topic": source}, "output": {"topic": out}})
+    assert code == ExitCode.NOT_CO_PARTITIONED
+    assert set(found) == {"ok source.topic", "ok output.topic", "error partitions", "ok checkpoint"}
+
+    storage = {"url": "http://127.0.0.1:9", "namespace": "n"}
+    code, found = check({"kind": "feeder", "right": {"topic": source}, "storage": storage})
+    assert code == ExitCode.UNREACHABLE
+    assert "error storage" in found
+    assert "warning right.time" in found
+
+
+def test_brokers_that_do_not_answer_are_one_error(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is looked at nevertheless."""
+    monkeypatch.setattr("deploy.check.connect.BROKERS_ANSWER_WITHIN_S", 1.0)
+
+    code, found = check(join("l", "r", "o", kafka={"bootstrap.servers": "127.0.0.1:9"}))
+
+    assert code == ExitCode.UNREACHABLE
+    assert set(found) == {"error kafka", "ok checkpoint", "ok window_folder"}

@@ -1,0 +1,169 @@
+"""What the facts mean for a job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from datadelay.progress import Idle
+from deploy.check.facts import PlaceFacts, SideFacts, TopicFacts
+from deploy.check.findings import (
+    Finding,
+    Level,
+    disorder_of,
+    error,
+    exit_code,
+    lines,
+    of_disorder,
+    of_keys,
+    of_place,
+    of_retention,
+    of_times,
+    of_topic,
+    ok,
+    warning,
+)
+from joins.admission.keysample import Sample
+from joins.spec import JoinSpec, Side
+from kafkaio.exitcode import ExitCode
+
+DAY_MS = 24 * 3_600_000
+NOW_MS = 1_800_000_000_000
+SIDE = Side(topic="clicks", disorder_ms=1_000)
+SPEC = JoinSpec(name="j", left=SIDE, right=Side(topic="impressions"), before_ms=600_000)
+
+
+def topic(**changes: Any) -> TopicFacts:
+    return TopicFacts(**{"key": "left.topic", "topic": "clicks", "written": False, "partitions": 4, **changes})
+
+
+def only(findings: Any) -> Finding:
+    (one,) = findings
+    return one
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "text"),
+    [
+        (topic(), Level.OK, "'clicks' has 4 partitions"),
+        (topic(allowed=frozenset({"read"})), Level.OK, "may be read"),
+        (topic(allowed=frozenset({"describe"})), Level.ERROR, "may not read it; give it the ACL Read"),
+        (topic(allowed=frozenset({"read"}), written=True), Level.ERROR, "may not write it; give it the ACL Write"),
+        (topic(partitions=None), Level.ERROR, "Kafka has no topic 'clicks'"),
+        (topic(partitions=None, problem="look-up failed"), Level.ERROR, "look-up failed"),
+    ],
+)
+def test_a_topic(facts: TopicFacts, level: Level, text: str) -> None:
+    """It exists, and the user may do with it what the job does."""
+    one = only(of_topic(facts))
+
+    assert (one.level, one.what) == (level, "left.topic")
+    assert text in one.text
+
+
+@pytest.mark.parametrize(
+    ("config", "level", "text"),
+    [
+        ({"retention.ms": "-1"}, Level.OK, "keeps records for ever"),
+        ({"retention.ms": str(8 * DAY_MS)}, Level.OK, "keeps records for 691200000 ms"),
+        ({"retention.ms": str(DAY_MS)}, Level.WARNING, "less than a day of downtime"),
+        ({"retention.ms": "60000"}, Level.ERROR, "600000 ms are needed (the window): lengthen it"),
+        ({"retention.ms": "-1", "retention.bytes": "1000"}, Level.WARNING, "also deletes by size"),
+        ({"cleanup.policy": "compact"}, Level.ERROR, "min.compaction.lag.ms is 0"),
+        ({"cleanup.policy": "compact", "min.compaction.lag.ms": str(9 * DAY_MS)}, Level.OK, "compacted late enough"),
+        (None, Level.WARNING, "give the ACL DescribeConfigs"),
+    ],
+)
+def test_retention(config: dict[str, str] | None, level: Level, text: str) -> None:
+    """By age, by size, by compaction."""
+    one = only(of_retention(topic(config=config), 600_000, "the window", must_keep=True))
+
+    assert (one.level, one.what) == (level, "left.retention")
+    assert text in one.text
+    assert one.code is (ExitCode.DATA_LOSS if level is Level.ERROR else ExitCode.DONE)
+
+
+def side(*times: int | None, **changes: Any) -> SideFacts:
+    sample = Sample({0: [b"k"] * len(times)}, {0: list(times)}, len(times), **changes)
+    return SideFacts(name="left", sample=sample, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "text"),
+    [
+        (side(), Level.WARNING, "has no records yet"),
+        (side(None, None), Level.ERROR, "none of 2 sampled records of 'clicks' has a valid time at 'kafka'"),
+        (side(NOW_MS, None), Level.WARNING, "1 of 2 sampled records have no valid time"),
+        (side(1_800_000_000), Level.WARNING, "are they seconds?"),
+        (side(NOW_MS - 2 * DAY_MS), Level.WARNING, "set `idle: hold`"),
+        (side(NOW_MS - 5, NOW_MS), Level.OK, "2 sampled records"),
+    ],
+)
+def test_times(facts: SideFacts, level: Level, text: str) -> None:
+    """Whether they can be read, and against the clock."""
+    one = only(of_times(SIDE, facts, Idle.ADVANCE))
+
+    assert (one.level, one.what) == (level, "left.time")
+    assert text in one.text
+
+
+def test_values_that_cannot_be_read_are_counted() -> None:
+    """By the reason that their dead letters would have."""
+    first, second = of_times(SIDE, side(NOW_MS, faults={"invalid_json": 1}), None)
+
+    assert (first.what, first.text) == ("left.format", "1 of 1 sampled records are invalid_json: dead letters")
+    assert second.level is Level.OK
+
+
+def test_disorder() -> None:
+    """The most that a time lies below an earlier one of its partition."""
+    assert disorder_of(Sample({}, {0: [5, None, 9, 2], 1: [100, 99]})) == 7
+    assert only(of_disorder(SIDE, side(5_000, 4_500))).level is Level.OK
+    assert "out of order by 4000 ms" in only(of_disorder(SIDE, side(5_000, 1_000))).text
+    assert list(of_disorder(SIDE, side(None))) == []
+
+
+def keys(*some: bytes) -> Sample:
+    return Sample({0: some}, {0: [5] * len(some)}, len(some))
+
+
+def test_keys() -> None:
+    """The numbers of partitions, where keys are, and whether any are common."""
+    users, impressions = keys(*(b"u%d" % i for i in range(50))), keys(*(b"i%d" % i for i in range(50)))
+
+    partitions, common = of_keys(SPEC, users, users, {"left": 1, "right": 1})
+    assert (partitions.level, common.level) == (Level.OK, Level.OK)
+    assert common.text.startswith("50 of 50 sampled keys")
+    partitions, _ = of_keys(SPEC, users, impressions, {"left": 1, "right": 2})
+    assert (partitions.level, partitions.what) == (Level.OK, "partitions")
+    partitions, common = of_keys(replace(SPEC, path="direct"), users, impressions, {"left": 1, "right": 2})
+    assert (partitions.level, partitions.code) == (Level.ERROR, ExitCode.NOT_CO_PARTITIONED)
+    assert common.level is Level.WARNING
+    assert "no key of left occurs in right" in common.text
+    assert only(of_keys(SPEC, users, users, {})).what == "keys"
+
+
+def test_places() -> None:
+    """Free space, and why a place cannot be used."""
+    full = of_place(PlaceFacts(key="checkpoint", location="/c", content="is new", free_bytes=1_000_000))
+
+    assert full == warning("checkpoint", "/c is new: only 0.0 GB free")
+    assert of_place(PlaceFacts(key="checkpoint", location="s3://b/c")) == ok("checkpoint", "s3://b/c")
+    assert of_place(PlaceFacts(key="c", location="/c", problem="no")).code is ExitCode.CHECKPOINT
+
+
+def test_the_table_counts_and_the_first_error_decides() -> None:
+    """How the command ends."""
+    found = [ok("a", "fine"), warning("bb", "hm"), error("a", "bad", ExitCode.DATA_LOSS), error("a", "worse")]
+
+    assert list(lines(found)) == [
+        "ok       a   fine",
+        "warning  bb  hm",
+        "error    a   bad",
+        "error    a   worse",
+        "error 2, warning 1, ok 1",
+    ]
+    assert exit_code(found) is ExitCode.DATA_LOSS
+    assert exit_code(found[:2]) is ExitCode.DONE

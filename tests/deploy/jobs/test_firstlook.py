@@ -1,0 +1,116 @@
+"""What Kafka alone can tell against a join is said before Spark starts; what looks wrong, as a warning."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.jobs.firstlook import first_look
+from deploy.jobs.job import JoinJob, Output
+from joins.errors import DataLoss
+from joins.spec import JoinSpec, Side
+from kafkaio.exitcode import ExitCode
+from kafkaio.now import wall_ms
+from tests.conftest import TopicFactory
+from tests.deploy.jobprocess import JobProcess
+from tests.joins.spark import Put, produce
+
+Make = Callable[..., JoinJob]
+
+
+def put(kafka: dict[str, str], topic: str, keys: list[bytes], partitions: int = 2) -> None:
+    """A second apart, the last one now; where librdkafka puts them."""
+    at_ms = wall_ms() - 1_000 * len(keys)
+    produce(kafka, topic, [Put(zlib.crc32(key) % partitions, key, at_ms + 1_000 * i) for i, key in enumerate(keys)])
+
+
+def named(name: bytes, count: int) -> list[bytes]:
+    return [b"%s-%d" % (name, i) for i in range(count)]
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the first look has warned of; librdkafka warns of a broker that has just started."""
+    return [one.getMessage() for one in caplog.records if one.name.endswith("firstlook")]
+
+
+@pytest.fixture
+def job(kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path) -> Make:
+    """`job(right={topic settings}, **spec)`: a join of two new topics of two partitions."""
+
+    def make(left: dict[str, Any] | None = None, right: dict[str, Any] | None = None, **values: Any) -> JoinJob:
+        topics = {
+            name: Side(topic=topic_factory(**{"partitions": 2, "prefix": name, **(made or {})}))
+            for name, made in (("left", left), ("right", right))
+        }
+        spec = JoinSpec(**{"name": "first-look", **topics, "before_ms": 3_600_000, "kafka": kafka, **values})
+        return JoinJob(checkpoint=str(tmp_path / "checkpoint"), spec=spec, output=Output(topic="out"))
+
+    return make
+
+
+def test_keys_in_common_are_not_warned_about(
+    job: Make, kafka: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """And a key of each side is known."""
+    made = job()
+    put(kafka, made.spec.left.topic, named(b"k", 60))
+    put(kafka, made.spec.right.topic, named(b"k", 90))
+
+    keys = first_look(made)
+
+    assert keys is not None
+    assert {key[:2] for key in keys} == {b"k-"}
+    assert not said(caplog)
+
+
+def test_keys_of_other_things_are_shown(job: Make, kafka: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    """Clicks by user, impressions by impression."""
+    made = job()
+    put(kafka, made.spec.left.topic, named(b"user", 60))
+    put(kafka, made.spec.right.topic, named(b"imp", 90))
+
+    first_look(made)
+
+    (warning,) = said(caplog)
+    assert "no key of left occurs in right: 60 keys of left" in warning
+    assert "such as b'user-" in warning
+    assert "such as b'imp-" in warning
+
+
+def test_what_stops_the_join_is_said_at_once(job: Make) -> None:
+    """Compaction."""
+    with pytest.raises(DataLoss, match="is compacted"):
+        first_look(job(right={"config": {"cleanup.policy": "compact"}}))
+
+
+def test_a_join_that_matches_nothing_says_so(
+    kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path
+) -> None:
+    """Before its first batch, and once more than a thousand records have had no match."""
+    topics = {name: topic_factory(2, prefix=name) for name in ("left", "right", "out")}
+    put(kafka, topics["left"], named(b"user", 1_200))
+    put(kafka, topics["right"], named(b"imp", 1_200))
+    content = {
+        "name": topics["out"],
+        "kind": "window-join",
+        "kafka": kafka,
+        "left": {"topic": topics["left"]},
+        "right": {"topic": topics["right"]},
+        "join": {"before": "1h"},
+        "producer_delay": "0s",
+        "output": {"topic": topics["out"]},
+        "trigger": "available_now",
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "spark": {"master": "local[2]"},
+    }
+
+    process = JobProcess(tmp_path, content)
+
+    assert process.ended() == ExitCode.DONE
+    assert process.logged().count("no key of left occurs in right") == 1
+    warnings = [one for line in process.lines for one in line.get("warnings", ())]
+    assert len([one for one in warnings if one.startswith("none of 1,200 left records has a match")]) == 1
