@@ -5,7 +5,8 @@
     left        `partition:offset` of the left record alone (the header `teacup.left`): if a left record has one result,
                 that is the same result whichever right record the replay finds
     a header    its value
-    the key     of the record; a null key is not an id
+    a key       of the record: Kafka's, a field of its JSON value, headers, or several of these (`kafkaio.recordkey`); a
+                record that lacks one of them, or whose value is not JSON, has no id
 
     within      anywhere; one generation of one job, or one batch of it: then the header `teacup.batch`
                 (`dedup.batchtag`), or its origin, precedes the id
@@ -19,16 +20,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dedup.batchtag import BatchTag
 from dedup.errors import DedupConfigInvalid
-from kafkaio.eventtime import text_of
 from kafkaio.fieldtypes import Text, coerce_fields
 from kafkaio.headers import BATCH, LEFT, RIGHT
+from kafkaio.jsonfields import json_fields, text_of
+from kafkaio.recordkey import KeyOf, last_header
 
 
 class Within(StrEnum):
@@ -43,12 +44,12 @@ class Within(StrEnum):
 class Identity:
     """header   its value is the id; None: the positions of both records; `LEFT`: that of the left one
 
-    key      the record's key is the id
+    key      the record's key is the id; None: it is not
     within   the scope in which the id identifies a result
     """
 
     header: Text | None = None
-    key: bool = False
+    key: KeyOf | None = None
     within: Within = Within.ANYWHERE
 
     def __post_init__(self) -> None:
@@ -60,10 +61,10 @@ class Identity:
         since   only results of this batch, and of later ones of its generation, have an id; None: all have
         """
         headers = records.column("headers")
-        ids = records.column("key") if self.key else self._plain(headers)
+        ids = self._plain(headers) if self.key is None else _keys(self.key, records)
         if since is None and self.within is Within.ANYWHERE:
             return _series(ids)
-        tags = _header(headers, BATCH).dictionary_encode()
+        tags = last_header(headers, BATCH).dictionary_encode()
         scopes = pa.array([self._scope(tag, since) for tag in tags.dictionary.to_pylist()], pa.binary())
         scope = scopes.take(tags.indices)
         if self.within is Within.ANYWHERE:
@@ -77,7 +78,7 @@ class Identity:
 
     @property
     def by_position(self) -> bool:
-        return not self.key and self.header in (None, LEFT)
+        return self.key is None and self.header in (None, LEFT)
 
     def of_positions(self, rows: pl.DataFrame) -> pl.Series:
         """The same ids, if they are `by_position`, from columns {left,right}_{partition,offset}."""
@@ -95,8 +96,8 @@ class Identity:
 
     def _plain(self, headers: pa.Array) -> pa.Array:
         if self.header is not None:
-            return _header(headers, self.header)
-        pair = {side: _series(text_of(_header(headers, name))) for side, name in (("left", LEFT), ("right", RIGHT))}
+            return last_header(headers, self.header)
+        pair = {side: _series(text_of(last_header(headers, name))) for side, name in (("left", LEFT), ("right", RIGHT))}
         return _paired(pl.DataFrame(pair)).to_arrow().cast(pa.binary())
 
     def _scope(self, value: bytes | None, since: BatchTag | None) -> bytes | None:
@@ -104,6 +105,11 @@ class Identity:
         if tag is None or (since is not None and not since.covers(tag)):
             return None
         return tag.origin.encode() if self.within is Within.GENERATION else str(tag).encode()
+
+
+def _keys(key_of: KeyOf, records: pa.RecordBatch) -> pa.Array:
+    fields = json_fields(records.column("value"), None, key_of.paths).keys if key_of.paths else ()
+    return key_of.keys(records.column("key"), records.column("headers"), fields)
 
 
 def _paired(pair: pl.DataFrame) -> pl.Series:
@@ -118,16 +124,3 @@ def _scoped(scope: pa.Array | pa.Scalar, ids: pa.Array) -> pa.Array:
 
 def _series(values: pa.Array) -> pl.Series:
     return pl.Series(pl.from_arrow(values))
-
-
-def _header(headers: pa.Array, name: str) -> pa.Array:
-    """The value of a header in each record, the last one if it occurs twice; null if it is missing."""
-    if headers.null_count == len(headers):
-        return pa.nulls(len(headers), pa.binary())
-    bounds = headers.offsets.to_numpy()
-    entries = headers.values.slice(bounds[0], bounds[-1] - bounds[0])
-    named = np.flatnonzero(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
-    of_record = np.searchsorted(bounds - bounds[0], named, side="right") - 1
-    at = np.full(len(headers), -1, np.int64)
-    at[of_record] = named
-    return entries.field("value").cast(pa.binary()).take(pa.array(at, mask=at < 0))

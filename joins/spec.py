@@ -17,6 +17,7 @@ from joins.errors import SpecError
 from kafkaio.errors import ConfigError
 from kafkaio.eventtime import OUTLIERS, TimeOf
 from kafkaio.fieldtypes import Allowed, Count, coerce_fields
+from kafkaio.recordkey import KAFKA, KeyOf
 
 LONGEST_MS = 3_650 * 86_400_000
 """Ten years: a longer duration is a mistake, and sums of absurd ones would overflow 64 bits."""
@@ -85,6 +86,8 @@ class JoinPath(StrEnum):
 class Side:
     """One of the two topics.
 
+    key          where the join key is: "kafka" (Kafka's key), a JSON path into the value (`$.user.id`), "header:NAME",
+                 or several of these; `kafkaio.recordkey` says when two keys are equal
     time         "kafka": the record's timestamp; otherwise a JSON path into the value (`$.event.time`) that holds
                  milliseconds since the epoch, or an ISO-8601 text with a zone
     disorder_ms  how far below the largest time seen before it in its partition a record's time may lie
@@ -92,6 +95,7 @@ class Side:
     """
 
     topic: TopicName
+    key: str | tuple[str, ...] = KAFKA
     time: str = "kafka"
     disorder_ms: Millis = 1_000
     format: Format = Format.BYTES
@@ -104,6 +108,18 @@ class Side:
             raise SpecError(f"{error} (of topic {self.topic!r})") from None
         if self.payload_time and self.format is not Format.JSON:
             raise SpecError(f"format of {self.topic!r}: a time in the payload ({self.time!r}) needs format 'json'")
+        try:
+            key_of = self.key_of
+        except ConfigError as error:
+            raise SpecError(f"key of {self.topic!r}: {error}") from None
+        object.__setattr__(self, "key", key_of.parts[0] if len(key_of.parts) == 1 else key_of.parts)
+        if key_of.paths and self.format is not Format.JSON:
+            raise SpecError(f"format of {self.topic!r}: a key in the payload ({key_of.paths[0]!r}) needs format 'json'")
+
+    @property
+    def key_of(self) -> KeyOf:
+        """Where the join key is."""
+        return KeyOf.of(self.key)
 
     @property
     def payload_time(self) -> bool:
@@ -152,6 +168,12 @@ class JoinSpec:
         coerce_fields(self, SpecError)
         if self.left.topic == self.right.topic:
             raise SpecError(f"right.topic: {self.right.topic!r} is left's topic as well; a join needs two topics")
+        parts = [len(side.key_of.parts) for side in (self.left, self.right)]
+        if parts[0] != parts[1]:
+            raise SpecError(
+                f"right.key: {self.right.key!r} has {parts[1]} part(s), left.key {self.left.key!r} has {parts[0]}: no "
+                "key could be equal; give both sides the same number, in the same order"
+            )
 
     def side(self, name: str) -> Side:
         """The side called "left" or "right"."""
@@ -166,9 +188,11 @@ class JoinSpec:
         """What a checkpoint is bound to: a change of any of these needs a new checkpoint."""
         return {
             "left.topic": self.left.topic,
+            "left.key": list(self.left.key_of.parts),
             "left.time": self.left.time,
             "left.disorder_ms": self.left.disorder_ms,
             "right.topic": self.right.topic,
+            "right.key": list(self.right.key_of.parts),
             "right.time": self.right.time,
             "right.disorder_ms": self.right.disorder_ms,
             "before_ms": self.before_ms,

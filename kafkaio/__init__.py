@@ -18,6 +18,7 @@ groupaccess.py      finds out whether the broker refuses us access to the receip
                     no error says why
 groups.py           committed positions of a consumer group, without being a member of it
 headers.py          the headers that Teacup adds to the records it writes (pure)
+jsonfields.py       fields of JSON values, a whole batch in one query (pure)
 messages.py         librdkafka's messages as Arrow columns
 now.py              the two clocks of this machine, in milliseconds
 opentransaction.py  waiting for open transactions
@@ -26,6 +27,7 @@ pointreader.py      reads single records at given offsets, of many partitions at
 producible.py       what a topic accepts, and what happens to a record that it would refuse (pure)
 rangereader.py      reads ranges of a partition as Arrow batches
 reachable.py        whether the brokers answer at all, asked before anything else
+recordkey.py        the join key of records (pure)
 secrets.py          names whose values are never shown (pure)
 sparselog.py        logs the same line at most once a minute in each process; the next one says how many were
                     suppressed

@@ -1,8 +1,7 @@
 """The event time of records: Kafka's timestamp, or a field of the JSON value. Pure.
 
-A payload time is an integer (milliseconds since the epoch), or an ISO 8601 text with a zone
-(`2026-01-31T12:00:00.250Z`, `…+01:00`; digits beyond milliseconds are cut off). Anything else is null: no JSON, no such
-field, a fraction, a text without a zone. DuckDB reads the JSON (yyjson), one batch at a time.
+A payload time is an integer (milliseconds since the epoch), or an ISO 8601 text with a zone; anything else is null: no
+JSON, no such field, a fraction, a text without a zone (`kafkaio.jsonfields`).
 
 A single record is read as a batch of one, so that the two ways cannot disagree.
 
@@ -29,8 +28,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkaio.duck import connection
 from kafkaio.errors import ConfigError
+from kafkaio.jsonfields import json_fields
 from kafkaio.times import UNLIMITED_MS
 
 KAFKA = "kafka"
@@ -38,8 +37,8 @@ LOG_APPEND_TIME = 2
 """The timestamp type of a record whose timestamp the broker set on append."""
 OUTLIERS = 16
 """How many of 2 * OUTLIERS + 1 consecutive valid records may have a time that lies."""
-_PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"[^"]+")|\[\d+\])+')
-_ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"
+PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"[^"]+")|\[\d+\])+')
+"""A JSON path that names one field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class TimeOf:
     path: str = KAFKA
 
     def __post_init__(self) -> None:
-        if self.path != KAFKA and not _PATH.fullmatch(self.path):
+        if self.path != KAFKA and not PATH.fullmatch(self.path):
             raise ConfigError(
                 f"time: {self.path!r} is not allowed; give 'kafka', or the JSON path of a field, as '$.event.time'"
             )
@@ -65,11 +64,10 @@ def event_times(time_of: TimeOf, timestamps: pa.Array, values: pa.Array) -> pa.A
     `timestamps` int64 milliseconds (-1 or null: none), `values` binary.
     """
     if not time_of.in_payload:
-        return _not_negative(timestamps)
-    batch = pa.table({"value": text_of(values)})
-    answer = connection().from_arrow(batch).query("batch", _query(time_of.path))
-    assert answer is not None  # a select always has a result
-    return _not_negative(answer.to_arrow_table().column("time").combine_chunks())
+        return valid_or_null(timestamps)
+    found = json_fields(values, time_of.path).time
+    assert found is not None  # it was asked for
+    return valid_or_null(found)
 
 
 def event_time(time_of: TimeOf, timestamp_ms: int | None, value: bytes | None) -> int | None:
@@ -116,32 +114,6 @@ def proven(times: Sequence[int], outliers: int) -> int | None:
     return sorted(times)[-outliers - 1] if len(times) > outliers else None
 
 
-def _not_negative(times: pa.Array) -> pa.Array:
+def valid_or_null(times: pa.Array) -> pa.Array:
+    """The times, null where they are before 1970."""
     return pc.if_else(pc.less(times, 0), pa.scalar(None, pa.int64()), times)
-
-
-def _query(path: str) -> str:
-    quoted = path.replace("'", "''")
-    return f"""
-        select case json_type(field)
-                 when 'UBIGINT' then try_cast(field as bigint)
-                 when 'BIGINT' then try_cast(field as bigint)
-                 when 'VARCHAR' then case when regexp_full_match(field->>'$', '{_ISO}')
-                                          then epoch_us(try_cast(field->>'$' as timestamptz)) // 1000 end
-               end as time
-        from (select try(json_extract(value, '{quoted}')) as field from batch)"""
-
-
-def text_of(values: pa.Array) -> pa.Array:
-    """Values as text; null if a value is not UTF-8 (and so not JSON)."""
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([_decoded(value) for value in values.to_pylist()], pa.string())
-
-
-def _decoded(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None

@@ -44,6 +44,7 @@ class Record:
     timestamp_type: int
     key: bytes | None
     value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class PointReader:
@@ -150,4 +151,5 @@ class PointReader:
 def _record(message: Any) -> Record:
     kind, stamp = message.timestamp()
     time_ms = stamp if kind else None
-    return Record(message.partition(), message.offset(), time_ms, kind, message.key(), message.value())
+    headers = tuple(message.headers() or ())
+    return Record(message.partition(), message.offset(), time_ms, kind, message.key(), message.value(), headers)

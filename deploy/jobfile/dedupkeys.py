@@ -14,25 +14,40 @@ from dedup.restart.replayrange import DedupConfig
 from deploy.jobfile.jobkeys import JobKeys, arguments, patient
 from deploy.jobfile.values import Duration, Topic
 from deploy.jobs.job import DedupJob
+from kafkaio.errors import ConfigError
 from kafkaio.headers import LEFT, RIGHT
+from kafkaio.recordkey import HEADER, KAFKA, KeyOf
 
-_ID = r"^(positions|key|header:.+)$"
+_PART = r"^(positions|key|header:.+|\$.+)$"
 
 
 def identity_of(value: object) -> Identity:
-    """`positions`, `key` or `header:NAME`.
+    """`positions`, `key`, `header:NAME`, `$.path`, or a list of the last three.
 
     A position is unique only within one generation of the job that wrote it; other ids are the user's.
     """
-    if not isinstance(value, str) or not re.match(_ID, value):
-        raise ValueError("give positions, key or header:NAME")
-    if value == "key":
-        return Identity(key=True)
-    header = None if value == "positions" else value.removeprefix("header:")
-    return Identity(header, within=Within.GENERATION if header in (None, LEFT, RIGHT) else Within.ANYWHERE)
+    parts = [value] if isinstance(value, str) else value
+    how = "give positions, key, header:NAME, a JSON path such as $.id, or a list of the last three"
+    if not isinstance(parts, list) or not all(isinstance(part, str) and re.match(_PART, part) for part in parts):
+        raise ValueError(how)
+    if "positions" in parts and len(parts) > 1:
+        raise ValueError("positions is an id by itself; it cannot be part of a list")
+    if len(parts) == 1 and (parts[0] == "positions" or parts[0].startswith(HEADER)):
+        header = None if parts[0] == "positions" else parts[0].removeprefix(HEADER)
+        return Identity(header, within=Within.GENERATION if header in (None, LEFT, RIGHT) else Within.ANYWHERE)
+    try:
+        return Identity(key=KeyOf.of([KAFKA if part == "key" else part for part in parts]))
+    except ConfigError as error:
+        raise ValueError(how) from error
 
 
-Id = Annotated[Identity, PlainValidator(identity_of), WithJsonSchema({"type": "string", "pattern": _ID})]
+_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "pattern": _PART},
+        {"type": "array", "items": {"type": "string", "pattern": _PART}, "minItems": 1},
+    ]
+}
+Id = Annotated[Identity, PlainValidator(identity_of), WithJsonSchema(_SCHEMA)]
 
 
 class SourceKeys(Keys):
@@ -58,7 +73,8 @@ class DedupKeys(JobKeys):
         default=as_written("positions"),
         alias="id",
         description="`positions` (the headers `teacup.batch`, `teacup.left` and `teacup.right` of a join's "
-        "at-least-once output), `key`, or `header:NAME`; records without an id go through and are counted",
+        "at-least-once output), `key` (Kafka's), `header:NAME`, a JSON path into the value (`$.id`), or a list of the "
+        "last three; records without an id go through and are counted",
     )
     window_ms: Annotated[Duration, Field(gt=0)] = Field(
         default=as_written("10m"),

@@ -23,6 +23,7 @@ from dedup.restart.spark import location_problem
 from deploy.jobfile.values import (
     Duration,
     KafkaProperties,
+    KeyParts,
     Name,
     Namespace,
     Seconds,
@@ -173,6 +174,12 @@ class SideKeys(Keys):
     """One topic with event times."""
 
     topic: Topic = Field(description="Kafka topic")
+    key: KeyParts = Field(
+        default=as_written("kafka"),
+        description="join key: `kafka` is the record's key; else a JSON path into the value (`$.user.id`), "
+        '`header:NAME`, or a list of these; a number is its digits, so 7 and "7" are equal; a record without it '
+        "matches nothing",
+    )
     time: TimePath = Field(
         default="kafka",
         description="event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`) "
@@ -194,9 +201,11 @@ class SideKeys(Keys):
         return Side(**dict(self))
 
     @model_validator(mode="after")
-    def _payload_time_is_json(self) -> SideKeys:
-        if self.time != "kafka" and self.format is not Format.JSON:
-            raise at_keys([("format", f"give json: a time in the value ({self.time}) needs it")])
+    def _payload_is_json(self) -> SideKeys:
+        fields = {"time": self.time, "key": next((part for part in self.key if part.startswith("$")), "")}
+        for name, path in fields.items():
+            if path.startswith("$") and self.format is not Format.JSON:
+                raise at_keys([("format", f"give json: a {name} in the value ({path}) needs it")])
         return self
 
 

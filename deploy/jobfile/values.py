@@ -9,16 +9,19 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from configfile.keys import at_keys
 from configfile.values import Properties
 from deploy.spark import conf as sparkconf
 from joins.spec import LONGEST_MS
+from kafkaio.errors import ConfigError
+from kafkaio.recordkey import KeyOf
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART = r"\d+(?:\.\d+)?\s*(?:ms|s|m|h|d)"
 _DURATION = rf"^\s*{_PART}(?:\s+{_PART})*\s*$|^0$"
+_KEY_PART = r"^(kafka|\$.+|header:.+)$"
 _HOW_LONG = "give a duration with its unit: 250ms, 10s, 1m 30s, 2h, 7d"
 
 
@@ -66,6 +69,18 @@ def time_path(value: str) -> str:
     return value
 
 
+def key_parts(value: object) -> tuple[str, ...]:
+    """Where a join key is, as the parts of a `KeyOf`."""
+    how = "give kafka, a JSON path such as $.user.id, header:NAME, or a list of these"
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError(how)
+    try:
+        return KeyOf.of(parts).parts
+    except ConfigError as error:
+        raise ValueError(how) from error
+
+
 def with_brokers(given: dict[str, str]) -> dict[str, str]:
     """Properties with which a broker can be found."""
     if not given.get("bootstrap.servers"):
@@ -98,6 +113,19 @@ Start = Annotated[
 Topic = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$")]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
 Namespace = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
+KeyParts = Annotated[
+    tuple[str, ...],
+    PlainValidator(key_parts),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": _KEY_PART},
+                {"type": "array", "items": {"type": "string", "pattern": _KEY_PART}, "minItems": 1},
+            ],
+            "examples": ["kafka", "$.user.id", "header:tenant", ["header:tenant", "$.user.id"]],
+        }
+    ),
+]
 TimePath = Annotated[str, AfterValidator(time_path)]
 KafkaProperties = Annotated[Properties, AfterValidator(with_brokers)]
 SparkProperties = Annotated[Properties, AfterValidator(spark_properties)]

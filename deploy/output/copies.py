@@ -81,7 +81,7 @@ def write_copies(
     headers = [
         [*first, *then] for first, then in zip(_headers(spec, side, rows), more or [[]] * len(rows), strict=True)
     ]
-    copies = Outgoing.of(rows["key"], columns["value"], headers, columns["headers"], columns["time"])
+    copies = Outgoing.of(columns["key"], columns["value"], headers, columns["headers"], columns["time"])
     write(topic, copies, lambda i: f"the copy of {_name(spec, side, rows, i)} for topic {topic!r}")
 
 

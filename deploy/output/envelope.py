@@ -1,10 +1,11 @@
 """The default output: one JSON object per row, built for a whole batch at once. Pure.
 
-    {"left": {"key": …, "time": …, "value": …, "position": {"topic": …, "partition": …, "offset": …}},
+    {"key": …, "left": {"key": …, "time": …, "value": …, "position": {"topic": …, "partition": …, "offset": …}},
      "right": … or null, "outcome": "matched" | "unmatched", "reason": … or null}
 
-A value is embedded according to its topic's declared format: `json` unchanged (it was checked when read), `text` as a
-string, `bytes` as base64. A key is a string; one that is not UTF-8 is {"base64": …}. Times are milliseconds UTC.
+The first key is the join key; those of `left` and `right` are the records' own. A value is embedded according to its
+topic's declared format: `json` unchanged (it was checked when read), `text` as a string, `bytes` as base64. A key is a
+string; one that is not UTF-8 is {"base64": …}. Times are milliseconds UTC.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 def envelopes(spec: JoinSpec, rows: pl.DataFrame) -> pl.Series:
     """The envelope of each row (`joins.rows.records.ROW`) about a left record, as text."""
     key = _json_of_key(rows["key"])
-    parts = {"key_json": key}
+    parts = {"key": key}
     for side, topic in (("left", spec.left), ("right", spec.right)):
+        parts[f"{side}_key"] = key if topic.key_of.is_kafkas else _json_of_key(rows[f"{side}_key"])
         parts[f"{side}_json"] = _json_of_value(rows[f"{side}_value"], topic.format)
     columns = rows.select(
         "left_time",
@@ -41,7 +43,9 @@ def envelopes(spec: JoinSpec, rows: pl.DataFrame) -> pl.Series:
     reason = pl.when(pl.col("reason").is_null()).then(pl.lit(NULL)).otherwise(pl.format('"{}"', "reason"))
     return columns.select(
         envelope=pl.concat_str(
-            pl.lit('{"left":'),
+            pl.lit('{"key":'),
+            "key",
+            pl.lit(',"left":'),
             _side("left", spec.left.topic),
             pl.lit(',"right":'),
             right,
@@ -58,7 +62,7 @@ def _side(side: str, topic: str) -> pl.Expr:
     position = f',"position":{{"topic":{json.dumps(topic)},"partition":'
     return pl.concat_str(
         pl.lit('{"key":'),
-        "key_json",
+        f"{side}_key",
         pl.lit(',"time":'),
         f"{side}_time",
         pl.lit(',"value":'),

@@ -1,4 +1,4 @@
-"""Whether both topics keep a key in the same partition: checked on a sample of real keys before a join starts.
+"""Whether both topics keep a join key in the same partition: checked on a sample of records before a join starts.
 
 Two things would make a join silently miss pairs, and a sample shows both:
 
@@ -11,32 +11,49 @@ Two things would make a join silently miss pairs, and a sample shows both:
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import pyarrow as pa
 
 from joins.admission.guard import check_counts
 from joins.errors import NotCoPartitioned
-from joins.spec import JoinSpec
-from kafkaio.pointreader import PointReader
+from joins.rows.reading import find
+from joins.spec import JoinSpec, Side
+from kafkaio.messages import SCHEMA
+from kafkaio.pointreader import PointReader, Record
 from kafkaio.topiclog import TopicLog
 
 SAMPLE = 100
 BY_CHANCE = 1e-6  # a partitioner counts as proven if chance would place the keys so with less than this probability
 
 Keys = Mapping[int, Iterable[bytes]]
-"""Sampled keys by partition."""
+"""Sampled join keys by partition."""
 
 
 def check(spec: JoinSpec, left: TopicLog, right: TopicLog) -> None:
     """Raise NotCoPartitioned if the numbers of partitions differ, or the sample shows it."""
     partitions = left.partition_count()
     check_counts(spec, partitions, right.partition_count())
-    keys = {side: _sample(one, spec.kafka) for side, one in (("left", left), ("right", right))}
+    logs = {"left": left, "right": right}
+    keys = {side: _sample(one, spec.side(side), spec.kafka) for side, one in logs.items()}
     reason = disagreement(keys["left"], keys["right"], partitions)
     if reason is not None:
-        raise NotCoPartitioned(
-            f"topics {left.topic!r} and {right.topic!r} do not keep a key in the same partition: {reason}. "
-            "Write both with the same partitioner (librdkafka: `partitioner: murmur2_random` is Java's)"
-        )
+        raise NotCoPartitioned(f"{_not_kept(spec)}: {reason}. {_remedy(spec)}")
+
+
+def _not_kept(spec: JoinSpec) -> str:
+    return f"topics {spec.left.topic!r} and {spec.right.topic!r} do not keep a join key in the same partition"
+
+
+def _remedy(spec: JoinSpec) -> str:
+    partitioner = "the same partitioner (librdkafka: `partitioner: murmur2_random` is Java's)"
+    if spec.left.key_of.is_kafkas and spec.right.key_of.is_kafkas:
+        return f"Write both with {partitioner}"
+    return (
+        f"The join key is {spec.left.key_of} of left and {spec.right.key_of} of right, and both topics must be "
+        "partitioned by it: write the one that is not to a new topic, with the join key as Kafka's key and "
+        f"{partitioner}"
+    )
 
 
 def disagreement(left: Keys, right: Keys, partitions: int) -> str | None:
@@ -86,12 +103,28 @@ def murmur2(key: bytes) -> int:
 PARTITIONERS: Mapping[str, Callable[[bytes], int]] = {"murmur2 (Java)": murmur2, "CRC-32 (librdkafka)": zlib.crc32}
 
 
-def _sample(topic: TopicLog, kafka: Mapping[str, str]) -> dict[int, list[bytes]]:
-    """The keys of the newest records of each partition."""
+def _sample(topic: TopicLog, side: Side, kafka: Mapping[str, str]) -> dict[int, list[bytes]]:
+    """The join keys of the newest records of each partition."""
     reader = PointReader(topic.topic, kafka)
     try:
         spans = {p: (max(ends.start, ends.stable - SAMPLE), ends.stable) for p, ends in topic.ends().items()}
         records = reader.take(spans, SAMPLE)
     finally:
         reader.close()
-    return {p: [one.key for one in some if one.key is not None] for p, some in records.items()}
+    return {p: keys_of(side, some) for p, some in records.items()}
+
+
+def keys_of(side: Side, records: Sequence[Record]) -> list[bytes]:
+    """The join keys that these records have."""
+    columns = [
+        [one.partition for one in records],
+        [one.offset for one in records],
+        [-1 if one.timestamp_ms is None else one.timestamp_ms for one in records],
+        [one.timestamp_type for one in records],
+        [one.key for one in records],
+        [one.value for one in records],
+        [one.headers or None for one in records],
+    ]
+    batch = pa.record_batch([pa.array(c, part.type) for c, part in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+    keys = find(side, batch).keys
+    return [key for key in (batch.column("key") if keys is None else keys).to_pylist() if key is not None]

@@ -77,6 +77,7 @@ class FeedSpec:
         """What a checkpoint is bound to."""
         return {
             "right.topic": self.right.topic,
+            "right.key": list(self.right.key_of.parts),
             "right.time": self.right.time,
             "storage.namespace": self.storage.namespace,
         }

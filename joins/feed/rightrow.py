@@ -1,12 +1,14 @@
 """Right records as items of the storage API, and back, whole columns at a time. Pure.
 
-    key      the record's key
+    key      the record's join key
     version  its event time in milliseconds
     tag      partition uint32, offset uint64, big-endian: order by (version, tag) is (time, partition, offset)
     expires  event time + the namespace's retention
-    value    format uint8 = 1, flags uint8, [length uint32, entries of headers], the record's value
+    value    format uint8 = 1, flags uint8, [length uint32, entries of headers], [own key], the record's value
 
     flags    1 the value is null   2 headers follow   4 the record came later than its disorder allows
+             8 the record's own key follows, because the join key is another
+    own key  length int32 (-1: null), key
     entry    length of name uint32, name, length of value int32 (-1: null), value      integers little-endian
 
 A value of another format is an error, never guessed at: a store outlives the programs that wrote to it.
@@ -21,16 +23,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from joins.errors import RightRowUnreadable
-from joins.rows.records import RECORD
+from joins.rows.records import OWN_KEY, RECORD
 
 FORMAT = 1
-_NULL_VALUE, _HEADERS, _LATE = 1, 2, 4
+_NULL_VALUE, _HEADERS, _LATE, _OWN_KEY = 1, 2, 4, 8
 _HEAD = 2
 _TAG = np.dtype([("partition", ">u4"), ("offset", ">u8")])
 _EMPTY = pa.scalar(b"", pa.large_binary())
 
 RIGHT_ROW = pl.Schema({**RECORD, "late": pl.Boolean()})
-"""A right record from the store."""
+"""A right record from the store; with `OWN_KEY` before `late` where its join key is not Kafka's key."""
 
 ITEMS = pa.schema(
     [
@@ -47,7 +49,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def to_items(records: pl.DataFrame, late: pl.Series, retention_ms: int) -> pa.Table:
-    """Records (`records.RECORD`) as items in the same order, in the schema `ITEMS`.
+    """Records (`records.RECORD`, and `OWN_KEY` if they have it) as items in the same order, in the schema `ITEMS`.
 
     late   a flag per record
     Raises ValueError if a key or a time is null: such a record cannot be stored.
@@ -71,8 +73,13 @@ def to_items(records: pl.DataFrame, late: pl.Series, retention_ms: int) -> pa.Ta
     )
 
 
-def from_items(keys: pl.Series, version: pl.Series, tag: pl.Series, value: pl.Series) -> pl.DataFrame:
-    """Items (binary, int64, binary, binary) as records in the schema `RIGHT_ROW`; raises `RightRowUnreadable`."""
+def from_items(
+    keys: pl.Series, version: pl.Series, tag: pl.Series, value: pl.Series, *, keyed: bool = False
+) -> pl.DataFrame:
+    """Items (binary, int64, binary, binary) as records in the schema `RIGHT_ROW`; raises `RightRowUnreadable`.
+
+    keyed   the join key is not Kafka's key, so the records have `OWN_KEY`
+    """
     count = len(value)
     tag_bytes, tag_starts, tag_lengths = _flat(tag)
     if (tag_lengths != _TAG.itemsize).any():
@@ -93,6 +100,17 @@ def from_items(keys: pl.Series, version: pl.Series, tag: pl.Series, value: pl.Se
         if (head > lengths).any():
             raise _torn()
         headers = _read_headers(data, starts + _HEAD + 4, starts + head, with_headers, count)
+    owned = (flags & _OWN_KEY) > 0
+    if (owned != keyed).any():
+        raise RightRowUnreadable(
+            f"{int((owned != keyed).sum())} items of the store have {'Kafka' if keyed else 'not Kafka'}'s key as their "
+            f"join key, and the join's `right.key` is {'another' if keyed else 'kafka'}: feeder and join need the same "
+            "`right.key`; after a change, feed a new namespace"
+        )
+    own: dict[str, pl.Series] = {}
+    if keyed:
+        own[OWN_KEY], sizes = _read_own_keys(data, starts + head, starts + lengths)
+        head += sizes
     frame = pl.DataFrame(
         {
             "partition": tags["partition"].astype(np.int32),
@@ -101,20 +119,14 @@ def from_items(keys: pl.Series, version: pl.Series, tag: pl.Series, value: pl.Se
             "key": keys.cast(pl.Binary),
             "value": value.cast(pl.Binary),
             "headers": headers,
+            **own,
             "late": (flags & _LATE) > 0,
             "head": head,
             "is_null": (flags & _NULL_VALUE) > 0,
         }
     )
     body = pl.when("is_null").then(None).otherwise(pl.col("value").bin.slice(pl.col("head")))
-    return frame.with_columns(value=body).select(RIGHT_ROW.names()).cast(RIGHT_ROW)
-
-
-def decode_found(found: pa.Table, keys: pl.Series) -> pl.DataFrame:
-    """What `StorageClient.read_columns` found for `keys`, as records in the schema `records.RECORD`."""
-    rows = pl.DataFrame(pl.from_arrow(found))
-    asked = keys.gather(rows["index"])
-    return from_items(asked, rows["version"], rows["tag"], rows["value"]).select(RECORD.names())
+    return frame.with_columns(value=body).drop("head", "is_null").cast(RIGHT_ROW)
 
 
 def _values(records: pl.DataFrame, late: pl.Series) -> pa.Array:
@@ -122,12 +134,19 @@ def _values(records: pl.DataFrame, late: pl.Series) -> pa.Array:
     has_headers = headers.is_not_null().to_numpy()
     heads = np.empty((len(records), _HEAD), np.uint8)
     heads[:, 0] = FORMAT
+    keyed = OWN_KEY in records.columns
     heads[:, 1] = (
-        values.is_null().to_numpy() * _NULL_VALUE + has_headers * _HEADERS + late.cast(pl.Boolean).to_numpy() * _LATE
+        values.is_null().to_numpy() * _NULL_VALUE
+        + has_headers * _HEADERS
+        + late.cast(pl.Boolean).to_numpy() * _LATE
+        + keyed * _OWN_KEY
     )
     parts = [_fixed(heads)]
     if has_headers.any():
         parts.append(_written_headers(headers, has_headers))
+    if keyed:
+        own = _large(records[OWN_KEY])
+        parts += [_counts(pc.binary_length(own).fill_null(-1), "<i4"), own.fill_null(_EMPTY)]
     return pc.binary_join_element_wise(*parts, _large(values).fill_null(_EMPTY), _EMPTY)
 
 
@@ -194,6 +213,17 @@ def _read_headers(data: Bytes, starts: Ints, ends: Ints, rows: Ints, count: int)
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int64())
     lists = pa.LargeListArray.from_arrays(offsets, entries, mask=pa.array(mask))
     return pl.Series("headers", lists).cast(RECORD["headers"])
+
+
+def _read_own_keys(data: Bytes, starts: Ints, ends: Ints) -> tuple[pl.Series, Ints]:
+    """The records' own keys, and the bytes that each takes with its length."""
+    lengths = _integers(data, starts, ends, "<i4")
+    sizes = 4 + np.maximum(lengths, 0)
+    if (lengths < -1).any() or (starts + sizes > ends).any():
+        raise _torn()
+    keys = _cut(data, starts + 4, np.maximum(lengths, 0))
+    found = pc.if_else(pa.array(lengths >= 0), keys, pa.scalar(None, pa.large_binary()))
+    return pl.Series(OWN_KEY, found).cast(pl.Binary), sizes
 
 
 def _check_format(data: Bytes, starts: Ints, lengths: Ints) -> None:

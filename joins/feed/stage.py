@@ -25,7 +25,7 @@ from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.rightrow import to_items
 from joins.lookup.refusal import REFUSED, refused
 from joins.rows.intake import take_in
-from joins.rows.records import RECORD
+from joins.rows.records import RECORD, side_columns
 from kafkaio.delivery import failpoint
 from kafkaio.errors import KafkaIOError, RecordTooLarge
 from kafkaio.headers import OUTCOME, REASON, RIGHT, TOPIC
@@ -121,7 +121,7 @@ class FeedTask:
         skew_ms = spec.max_future_skew_ms
         taken = take_in("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
         if len(taken.dead):
-            dead = taken.dead.select("reason", **{name: _right(name) for name in RECORD})
+            dead = taken.dead.select("reason", **{name: f"right_{name}" for name in RECORD})
             self._put_aside(dead, dead["reason"])
         times = taken.records["time"].to_numpy()
         lags_ms, summary.newest_ms = lags_of(times, known)
@@ -181,7 +181,12 @@ class FeedTask:
         copies = [
             shortened(key, value, own or [], limits, f"the dead letter of {topic}-{partition} offset {offset}")
             for key, value, own, partition, offset in zip(
-                records["key"], records["value"], annotated, records["partition"], records["offset"], strict=True
+                records[side_columns(records)["key"]],
+                records["value"],
+                annotated,
+                records["partition"],
+                records["offset"],
+                strict=True,
             )
         ]
         keys, values, own_headers = (list(column) for column in zip(*copies, strict=True))
@@ -221,7 +226,7 @@ class FeedStore:
         """The items that are not kept, as `StorageClient.write_table` returns them."""
 
         def send() -> pa.Table:
-            items = to_items(records.select(RECORD.names()), records["late"], retention_ms)
+            items = to_items(records.drop("late"), records["late"], retention_ms)
             try:
                 return self._client.write_table(self._spec.storage.namespace, items)
             except UNREACHABLE as error:
@@ -274,7 +279,3 @@ def feed(spec: FeedSpec, tickets: Iterable[Mapping[str, Any]]) -> Iterator[pa.Re
     """Tickets as JSON objects -> one `FeedSummary` each, as a row."""
     summaries = (FeedTask(spec, FeedTicket(**ticket)).carry_out() for ticket in tickets)
     return summary_rows(summaries, NoDeadLetterTopic, RecordTooLarge)
-
-
-def _right(name: str) -> pl.Expr:
-    return pl.col(name if name == "key" else f"right_{name}")

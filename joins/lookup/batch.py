@@ -25,6 +25,7 @@ from joins.admission.ticket import Ticket
 from joins.errors import DataLoss
 from joins.lookup.spec import LookupSpec
 from joins.rows.intake import Intake
+from joins.rows.records import side_columns
 from joins.summary import BucketSummary, Newest
 from joins.window.batch import BatchReader
 from joins.window.ranges import GiveBack, from_log
@@ -179,6 +180,7 @@ def match(
         row = np.searchsorted(left["offset"].to_numpy(), rows["left_offset"].to_numpy())
         yield rows.with_columns(
             key=left["key"].gather(row),
+            left_key=left[side_columns(left)["key"]].gather(row),
             reason=pl.when(gone.gather(row)).then(pl.lit("no_longer_stored")).otherwise(rows["reason"]),
         )
 

@@ -91,7 +91,8 @@ class RightStore:
         asked = keys.to_arrow()
         found = pl.DataFrame(self._client.read_columns(self._spec.storage.namespace, asked).found)
         own = keys.gather(found["index"])
-        return from_items(own, found["version"], found["tag"], found["value"]).select(RECORD.names())
+        keyed = not self._spec.right.key_of.is_kafkas
+        return from_items(own, found["version"], found["tag"], found["value"], keyed=keyed).drop("late")
 
 
 def retained_from(namespace: NamespaceBody) -> int:

@@ -2,8 +2,7 @@
 
 no_time       the record has no event time, or one before 1970
 future_time   the time is further ahead of the clock, or of the append, than `max_future_skew`
-invalid_json  the topic is declared `json`, and the value is not JSON
-invalid_text  the topic is declared `text` (or `json`), and the value is not UTF-8
+invalid_…     the value or the key cannot be used (`joins.rows.reading`)
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from joins.rows.records import RECORD, rows_about
-from joins.spec import Format, Side
-from kafkaio.duck import connection
-from kafkaio.eventtime import LOG_APPEND_TIME, TimeOf, ceilings, event_times, text_of, valid
+from joins.rows.reading import find
+from joins.rows.records import OWN_KEY, RECORD, rows_about
+from joins.spec import Side
+from kafkaio.eventtime import LOG_APPEND_TIME, ceilings, valid
 from kafkaio.times import LATEST_MS, UNLIMITED_MS
 
 Bools = npt.NDArray[np.bool_]
@@ -76,12 +75,15 @@ def take_in(
     listed_ms  the wall clock when the batch was planned; times above it by more than `skew_ms` are from the future
     """
     timestamps, kinds = batch.column("timestamp"), batch.column("timestamp_type")
-    times_read = event_times(TimeOf(side.time), timestamps, batch.column("value"))
+    found = find(side, batch)
+    times_read = found.times
     ceiling = ceilings(timestamps, kinds, listed_ms + skew_ms, skew_ms if side.payload_time else UNLIMITED_MS)
     frame = pl.DataFrame(pl.from_arrow(batch)).select(
         "partition", "offset", pl.Series("time", times_read), "key", "value", "headers"
     )
-    reason = _reasons(frame, side, valid(times_read, ceiling))
+    if found.keys is not None:
+        frame = frame.with_columns(pl.Series("key", found.keys), frame["key"].alias(OWN_KEY))
+    reason = _reasons(frame["time"], found.reasons, valid(times_read, ceiling))
     dead = pl.DataFrame(schema=rows_about(name, frame.clear(), "", None, late=False).schema)
     proves = _proves(side, times_read, timestamps, kinds, listed_ms)
     if reason is not None:
@@ -106,47 +108,20 @@ def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, 
     return proves
 
 
-def _reasons(frame: pl.DataFrame, side: Side, valid_times: pa.Array) -> pl.Series | None:
+def _reasons(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array) -> pl.Series | None:
     """Why each record does not take part; None when all of them do, which is the usual case and cheap."""
-    time = frame["time"]
-    bad_time = not pc.all(valid_times).as_py()
-    # A time found in a payload came from valid JSON.
-    checked = side.format is Format.BYTES or (side.payload_time and not time.null_count())
-    bad_value = None if checked else _invalid_values(frame["value"], side.format)
-    if not bad_time and bad_value is None:
+    if unusable is None and pc.all(valid_times).as_py() is not False:
         return None
-    no_reason = pl.repeat(None, len(frame), dtype=pl.String, eager=True)
-    none_found = pl.col("time").is_null() & pl.col("bad_value").is_null()  # otherwise the value is not JSON
-    return frame.with_columns(
-        bad_value=no_reason if bad_value is None else bad_value, valid=pl.Series(pl.from_arrow(valid_times))
-    ).select(
-        reason=pl.when(none_found)
+    none = pl.repeat(None, len(time), dtype=pl.String, eager=True)
+    frame = pl.DataFrame(
+        {"time": time, "valid": pl.Series(pl.from_arrow(valid_times)), "why": none if unusable is None else unusable}
+    )
+    # Where there is no time because the value cannot be read, the value is the reason.
+    unread = pl.col("why").is_in(["invalid_json", "invalid_text"]).fill_null(value=False)
+    return frame.select(
+        reason=pl.when(pl.col("time").is_null() & ~unread)
         .then(pl.lit("no_time"))
         .when(pl.col("time").is_not_null() & ~pl.col("valid"))
         .then(pl.lit("future_time"))
-        .otherwise(pl.col("bad_value"))
+        .otherwise(pl.col("why"))
     )["reason"]
-
-
-def _invalid_values(values: pl.Series, form: Format) -> pl.Series | None:
-    """The reason for each value that is not in its declared format; None when all are. Null fits every format."""
-    try:
-        text = values.cast(pl.String)
-    except pl.exceptions.PolarsError:
-        text = pl.Series(pl.from_arrow(text_of(values.to_arrow())))
-    not_text = text.is_null() & values.is_not_null()
-    bad = not_text
-    if form is Format.JSON:
-        bad = bad | ~_json_valid(text)
-    if not bad.any():
-        return None
-    reasons = pl.DataFrame({"not_text": not_text, "bad": bad})
-    return reasons.select(
-        reason=pl.when("not_text").then(pl.lit("invalid_text")).when("bad").then(pl.lit("invalid_json"))
-    )["reason"]
-
-
-def _json_valid(text: pl.Series) -> pl.Series:
-    texts = connection().from_arrow(text.to_frame("text").to_arrow())
-    valid = texts.project("coalesce(json_valid(text), true) AS valid").to_arrow_table()
-    return pl.Series(pl.from_arrow(valid.column("valid")))

@@ -16,9 +16,12 @@ RECORD = pl.Schema(
         "headers": HEADERS,
     }
 )
-"""One record of either side, in offset order within its partition."""
+"""One record of either side, in offset order within its partition; `key` is the join key."""
 
-SIDE_COLUMNS = ("time", "value", "headers", "partition", "offset")
+OWN_KEY = "own_key"
+"""One more column (binary) where a side's join key is not Kafka's key: the record's own key."""
+
+SIDE_COLUMNS = ("key", "time", "value", "headers", "partition", "offset")
 
 ROW = pl.Schema(
     {
@@ -32,10 +35,11 @@ ROW = pl.Schema(
 )
 """One row to write; the columns of a side without a record are null.
 
+key      the join key; left_key and right_key are the records' own
 outcome  matched | unmatched (left without right) | unjoined (right that appears in no output row and never will)
          | dead_letter (a record of either side that cannot take part) | late (a copy of a late right record)
 reason   of unmatched: no_candidate | null_key | right_stalled; of unjoined: expired | null_key;
-         of dead_letter: future_time | no_time | invalid_json | invalid_text
+         of dead_letter: future_time | no_time | invalid_json | invalid_text | invalid_key
 late     the row's record came later than its disorder allows
 """
 
@@ -44,13 +48,19 @@ def empty_rows() -> pl.DataFrame:
     return pl.DataFrame(schema=ROW)
 
 
+def side_columns(records: pl.DataFrame) -> dict[str, str]:
+    """Which column of records (`RECORD`) is which of `SIDE_COLUMNS`."""
+    own = OWN_KEY if OWN_KEY in records.columns else "key"
+    return {name: own if name == "key" else name for name in SIDE_COLUMNS}
+
+
 def rows_about(
     side: str, records: pl.DataFrame, outcome: str, reason: str | pl.Series | None, late: pl.Series | bool
 ) -> pl.DataFrame:
     """Rows that carry records of one side only, the other side's columns null."""
     other = "right" if side == "left" else "left"
     columns: dict[str, pl.Expr | pl.Series] = {"key": pl.col("key")}
-    columns |= {f"{side}_{name}": pl.col(name) for name in SIDE_COLUMNS}
+    columns |= {f"{side}_{name}": pl.col(column) for name, column in side_columns(records).items()}
     columns |= {f"{other}_{name}": pl.lit(None, dtype=RECORD[name]) for name in SIDE_COLUMNS}
     columns["outcome"] = pl.lit(outcome, dtype=pl.String)
     columns["reason"] = reason if isinstance(reason, pl.Series) else pl.lit(reason, dtype=pl.String)

@@ -2,6 +2,7 @@
 
 deadlock.py    the article's deadlock, for demonstration (pure)
 history.py     two topics as plain data (pure)
+keyed.py       where a record of a simulated log carries its join key (pure)
 log.py         a simulated log over a history, as of a clock's time (pure)
 oracle.py      the join over a whole history, by brute force (pure)
 play.py        from steps to the events of a partition, within a side's disorder and the producer delay (pure)

@@ -29,7 +29,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One offset of one partition; `time_ms` is its event time, negative if it has none.
+    """One offset of one partition; `time_ms` is its event time, negative if it has none, and `key` its join key.
 
     lies   the time breaks the topic's rules: there is none, it is later than the disorder, or ahead of its neighbours
     """

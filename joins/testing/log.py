@@ -26,9 +26,11 @@ from itertools import islice
 import pyarrow as pa
 
 from joins.testing.history import Event, EventKind, TopicHistory
+from joins.testing.keyed import carried
 from kafkaio.blocksearch import Timed, block_size, borne_out, search
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
 from kafkaio.eventtime import LOG_APPEND_TIME, OUTLIERS, typical
+from kafkaio.recordkey import KeyOf
 from kafkaio.times import UNLIMITED_MS
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
 
@@ -68,6 +70,7 @@ class SimulatedLog:
 
     exact_index  True: event times are Kafka's timestamps. False: they are in the payload (the history's values must
                  carry them), and Kafka's timestamps are append times
+    key_of       where the records carry their join key, which is the key of an `Event`
     identity     what `topic_id` returns; another one makes it another topic of the same name
     outliers, max_future_skew_ms   as in `BrokerLog`; the latter bounds payload times by the append time
     """
@@ -75,6 +78,7 @@ class SimulatedLog:
     history: TopicHistory
     clock: Clock
     exact_index: bool = True
+    key_of: KeyOf = field(default_factory=KeyOf)
     identity: str = "simulated"
     outliers: int = OUTLIERS
     max_future_skew_ms: int = UNLIMITED_MS
@@ -147,14 +151,15 @@ class SimulatedLog:
             )
         events = [event for event in self.history.partitions[partition][start:end] if event.kind is EventKind.DATA]
         stamp = CREATE_TIME if self.exact_index else LOG_APPEND_TIME
+        carries = [carried(self.key_of, event) for event in events]
         columns: list[list[object]] = [
             [event.partition for event in events],
             [event.offset for event in events],
             [self._timestamp_ms(event) for event in events],
             [stamp] * len(events),
-            [event.key for event in events],
-            [event.value for event in events],
-            [None] * len(events),
+            [own for own, _, _ in carries],
+            [value for _, _, value in carries],
+            [headers for _, headers, _ in carries],
         ]
         return pa.record_batch(
             [pa.array(column, part.type) for column, part in zip(columns, RECORDS, strict=True)],

@@ -130,6 +130,7 @@ class Simulation:
                 topic,
                 self.clock,
                 exact_index=not side.payload_time,
+                key_of=side.key_of,
                 identity=side.topic,
                 outliers=spec.outliers,
                 max_future_skew_ms=spec.max_future_skew_ms,

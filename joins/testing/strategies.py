@@ -20,6 +20,7 @@ from datadelay.progress import Idle
 from joins.spec import Format, JoinSpec, Policy, Side
 from joins.testing.history import History, TopicHistory
 from joins.testing.play import LIARS_KEY, NULL_KEY, NULL_VALUE, Lag, Stage, Step, What, play
+from kafkaio.recordkey import KAFKA
 
 BASE_MS = 1_000_000_000
 """Where event times start."""
@@ -76,27 +77,43 @@ _WHAT = (
     What.GAP,
 )
 _LIES = (What.NO_TIME, What.LATE, What.LATE, What.ZERO, What.AHEAD, What.AHEAD, What.SOON)
+_PARTS = (KAFKA, "$.who", "header:who")
 _KINDS = (("kafka", Format.BYTES), ("kafka", Format.JSON), ("$.time", Format.JSON))
 
 
-def sides(topic: str) -> st.SearchStrategy[Side]:
-    """Disorder of 0 to 20 ms, the time in Kafka's timestamp or in the payload (`$.time`)."""
+def sides(topic: str, parts: int = 1) -> st.SearchStrategy[Side]:
+    """Disorder of 0 to 20 ms, the time in Kafka's timestamp or in the payload (`$.time`), the key anywhere.
+
+    parts   of the key: one, mostly Kafka's, or more
+    """
+    one = st.sampled_from((KAFKA, KAFKA, KAFKA, "$.who.id", "header:who") if parts == 1 else _PARTS)
     return st.builds(
-        lambda kind, disorder_ms: Side(topic=topic, time=kind[0], format=kind[1], disorder_ms=disorder_ms),
+        lambda kind, key, disorder_ms: Side(
+            topic=topic,
+            key=key,
+            time=kind[0],
+            format=Format.JSON if any(part.startswith("$") for part in key) else kind[1],
+            disorder_ms=disorder_ms,
+        ),
         st.sampled_from(_KINDS),
+        st.lists(one, min_size=parts, max_size=parts),
         st.integers(0, 20),
     )
 
 
 def specs() -> st.SearchStrategy[JoinSpec]:
-    """Small joins: every policy, 0 to 50 ms on each side, both kinds of time, mostly `idle: advance`, mostly a limit
-    of bytes that no batch reaches.
+    """Small joins: every kind of key, every policy, 0 to 50 ms on each side, both kinds of time, mostly
+    `idle: advance`, mostly a limit of bytes that no batch reaches.
     """
+    return st.sampled_from((1, 1, 1, 2)).flatmap(_specs)
+
+
+def _specs(parts: int) -> st.SearchStrategy[JoinSpec]:
     return st.builds(
         JoinSpec,
         name=st.just("property"),
-        left=sides("left"),
-        right=sides("right"),
+        left=sides("left", parts),
+        right=sides("right", parts),
         before_ms=st.integers(0, 50),
         after_ms=st.integers(0, 50),
         policy=st.sampled_from(Policy),

@@ -35,7 +35,8 @@ def window_join(
 ) -> DataFrame:
     """The join as a streaming DataFrame, one row per result (`joins.rows.records.ROW`):
 
-    key                                     binary, null where the left key is
+    key                                     binary, the join key; null where left has none
+    left_key, right_key                     binary, the records' own keys
     left_time, right_time                   bigint, event time in milliseconds UTC
     left_value, right_value                 binary
     left_headers, right_headers             array<struct<key string, value binary>>

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.rows.chunks import cuts, row_bytes
-from joins.rows.records import RECORD, ROW, SIDE_COLUMNS, rows_about
+from joins.rows.records import RECORD, ROW, rows_about, side_columns
 from joins.spec import JoinSpec, Policy
 from joins.window.match import NONE, Picks, pick
 from joins.window.slices import I64, Slice
@@ -135,8 +135,8 @@ class Window:
             .otherwise(pl.lit("no_candidate"))
         )
         columns = {"key": mine["key"]}
-        columns |= {f"left_{name}": mine[name] for name in SIDE_COLUMNS}
-        columns |= {f"right_{name}": right[name] for name in SIDE_COLUMNS}
+        for side, records in (("left", mine), ("right", right)):
+            columns |= {f"{side}_{name}": records[column] for name, column in side_columns(records).items()}
         columns["late"] = late
         rows = pl.DataFrame(columns).with_columns(
             outcome=pl.when(pl.lit(matched)).then(pl.lit("matched")).otherwise(pl.lit("unmatched")), reason=reason

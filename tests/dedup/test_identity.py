@@ -18,6 +18,7 @@ from dedup.restart.states import Attempt
 from dedup.results.protocol import Loaded
 from kafkaio.headers import BATCH, LEFT, RIGHT
 from kafkaio.messages import HEADERS
+from kafkaio.recordkey import KeyOf
 
 TAG = BatchTag.of("job", "generation", 7)
 
@@ -101,7 +102,7 @@ def test_records_of_other_batches_have_no_id():
     assert [one is not None for one in both] == [True, False, True, False, False, False, False]
 
 
-@pytest.mark.parametrize("identity", [Identity("event"), Identity(key=True)])
+@pytest.mark.parametrize("identity", [Identity("event"), Identity(key=KeyOf())])
 def test_ids_of_the_users_own_need_no_tag(identity):
     """Unless only a batch's results are wanted."""
     batch = pa.record_batch(
@@ -197,3 +198,17 @@ def test_no_row_is_taken_for_one_of_another_job_or_generation(steps):
             jobs[name].batch(under_way, None, len(steps))
 
     assert Counter(row[:3] for row in output) == jobs["a"].expected + jobs["b"].expected
+
+
+def test_an_id_may_be_in_the_value_or_of_several_parts():
+    """A record that lacks a part, or whose value is not JSON, has no id."""
+    batch = pa.record_batch(
+        {
+            "key": pa.array([b"a", b"a", b"a", None], pa.binary()),
+            "value": pa.array([b'{"id": 7}', b"{}", b"torn", b'{"id": 7}'], pa.binary()),
+            "headers": pa.nulls(4, HEADERS),
+        }
+    )
+
+    assert Identity(key=KeyOf.of("$.id")).of_records(batch).to_list() == [b"7", None, None, b"7"]
+    assert Identity(key=KeyOf.of(["kafka", "$.id"])).of_records(batch).to_list() == [b"a|7", None, None, None]

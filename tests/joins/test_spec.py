@@ -141,3 +141,40 @@ def test_the_longest_duration_is_allowed() -> None:
     spec = replace(JOIN, before_ms=LONGEST_MS, after_ms=LONGEST_MS)
 
     assert spec.span_ms > LONGEST_MS
+
+
+def test_a_key_is_one_part_or_several() -> None:
+    """However it is written, the same side is equal."""
+    assert Side(topic="t", key=["kafka"]) == Side(topic="t")
+    assert Side(topic="t", key=["header:a", "kafka"]).key == ("header:a", "kafka")
+    assert str(Side(topic="t", key=["header:a", "kafka"]).key_of) == "[header:a, kafka]"
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("user", "key of 't': 'user' is not allowed as a key; give 'kafka', the JSON path"),
+        ([], "key of 't': a key of 0 parts is not allowed; give 1 to 16"),
+        ("$.id", r"format of 't': a key in the payload \('\$\.id'\) needs format 'json'"),
+    ],
+)
+def test_a_key_that_names_nothing_is_refused(key: object, message: str) -> None:
+    """With the topic, and what is allowed."""
+    with pytest.raises(SpecError, match=message):
+        Side(topic="t", key=key)  # type: ignore[arg-type]
+
+
+def test_both_sides_have_as_many_parts() -> None:
+    """Otherwise no key could ever be equal."""
+    left, right = Side(topic="l", key=["kafka", "header:h"]), Side(topic="r")
+
+    with pytest.raises(SpecError, match=r"right\.key: 'kafka' has 1 part\(s\), left\.key .* has 2"):
+        JoinSpec(name="j", left=left, right=right, before_ms=1, after_ms=1)
+
+
+def test_another_key_is_another_join() -> None:
+    """Its checkpoint cannot be continued."""
+    sides = {"right": Side(topic="r"), "before_ms": 1, "after_ms": 1}
+    one, other = (JoinSpec(name="j", left=Side(topic="l", key=key), **sides) for key in ("kafka", "header:h"))  # type: ignore[arg-type]
+
+    assert one.identity() != other.identity()

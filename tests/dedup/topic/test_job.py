@@ -22,6 +22,7 @@ from dedup.topic.job import OutputWindow, TopicJob, TopicSummary, topic_stage
 from dedup.topic.source import BatchPart
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
+from kafkaio.recordkey import KeyOf
 from kafkaio.writer import TopicWriter
 from sparkio.crossing import TaskEnded
 from sparkio.summaries import summaries_in
@@ -29,6 +30,7 @@ from tests.deploy.jobprocess import records
 from tests.support.waiting import wait_until
 
 WINDOW_MS = 600_000
+BY_KEY = Identity(key=KeyOf())
 
 
 def put(kafka, topic, ids, at_ms):
@@ -58,7 +60,7 @@ def output_window(kafka):
 
     def make(topic, kafka=kafka, since_ms=None, **config):
         asked = DedupConfig(**config)
-        job = TopicJob("job", "in", topic, kafka, {}, Identity(key=True), WINDOW_MS, asked, ReplayRange())
+        job = TopicJob("job", "in", topic, kafka, {}, BY_KEY, WINDOW_MS, asked, ReplayRange())
         opened.append(OutputWindow(job, 0, since_ms))
         return opened[-1]
 
@@ -117,7 +119,7 @@ def test_a_record_that_is_not_written_fails_the_batch(kafka, topic_factory, monk
     """As if the job itself had lost one: what was read, dropped and sent must add up."""
     source, out, really = topic_factory(), topic_factory(), TopicWriter.write
     put(kafka, source, ["a", "b", "b"], wall_ms())
-    job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
+    job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(), ReplayRange())
     monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
     monkeypatch.setattr(
         TopicWriter, "write", lambda self, topic, *columns: really(self, topic, *(column[1:] for column in columns))
@@ -132,7 +134,7 @@ def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_
     source, out, start_ms = topic_factory(), topic_factory(), wall_ms() - 20 * WINDOW_MS
     for i in range(10):
         put(kafka, source, [f"{i}", f"{i}"], start_ms + i * WINDOW_MS)
-    job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(settle_ms=0), ReplayRange())
+    job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(settle_ms=0), ReplayRange())
 
     def dropped(attempt, *span):
         monkeypatch.setattr(topicjob, "current_attempt", lambda: attempt)
@@ -294,7 +296,7 @@ def test_times_that_the_output_does_not_take_are_kept_in_a_header(kafka, topic_f
     source, out, old_ms = topic_factory(), topic_factory(config={"message.timestamp.before.max.ms": "3600000"}), 12_345
     put(kafka, source, ["old"], old_ms)
     put(kafka, source, ["new"], wall_ms())
-    job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
+    job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(), ReplayRange())
     monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
 
     list(topic_stage(job)(BatchPart(1, 1, 0, 0, 2)))
@@ -309,7 +311,7 @@ def test_a_record_above_the_outputs_limit_is_named(kafka, topic_factory, monkeyp
     source, out = topic_factory(), topic_factory(config={"max.message.bytes": "20000"})
     put(kafka, source, [f"{i:0500}" for i in range(100)], wall_ms())
     put(kafka, source, ["x" * 30_000], wall_ms())
-    job = TopicJob(out, source, out, kafka, {}, Identity(key=True), WINDOW_MS, DedupConfig(), ReplayRange())
+    job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(), ReplayRange())
     monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
 
     summary(job, BatchPart(1, 1, 0, 0, 100))

@@ -51,7 +51,7 @@ OTHER: dict[str, Any] = {
     "header": "other",
     "limit": 99,
     "select": {"key": "null", "value": "key", "headers": {"id": "key"}},
-    "key": "null",
+    "key": "header:other",
     "value": "key",
     "headers": {"id": "value"},
     "url": "http://two:3",

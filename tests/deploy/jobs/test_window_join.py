@@ -82,6 +82,29 @@ def test_every_record_ends_where_the_documents_say(kafka, job, tmp_path):
     }
 
 
+def test_a_join_by_a_field_of_the_value(kafka, job, tmp_path):
+    """Clicks are keyed by their user, and name the impression that is Kafka's key on the right."""
+    content = job(1)
+    content["left"] |= {"key": "$.seen"}
+    clicks = [b'{"seen": "i1"}', b'{"seen": 2}', b'{"seen": null}', b"{}", b'{"seen": [1]}']
+    put = [Put(0, b"user", START_MS + i, value) for i, value in enumerate(clicks)]
+    produce(kafka, content["left"]["topic"], put)
+    produce(kafka, content["right"]["topic"], [Put(0, key, START_MS, b"shown") for key in (b"2", b"i1")])
+
+    code = JobProcess(tmp_path, content).ended()
+
+    assert code == ExitCode.DONE
+    out = records(kafka, content["output"]["topic"])
+    envelopes = [json.loads(r["value"]) for r in out]
+    assert [r["key"] for r in out] == [b"i1", b"2", None, None]
+    assert [one["key"] for one in envelopes] == ["i1", "2", None, None]
+    assert [one["left"]["key"] for one in envelopes] == ["user"] * 4
+    assert [one["right"] and one["right"]["key"] for one in envelopes] == ["i1", "2", None, None]
+    assert [one["reason"] for one in envelopes] == [None, None, "null_key", "null_key"]
+    (dead,) = records(kafka, content["topics"]["dead_letter"])
+    assert (dead["key"], dead["headers"]["teacup.reason"]) == (b"user", "invalid_key")
+
+
 def test_select_writes_what_its_expressions_say(kafka, job, tmp_path):
     """Key, value and headers by Spark SQL; positions stay in the headers."""
     content = job()

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.admission.copartition import disagreement, fitting, murmur2
+from joins.admission.copartition import disagreement, fitting, keys_of, murmur2
+from joins.spec import Format, Side
+from kafkaio.pointreader import Record
 
 KEYS = [b"user-%d" % i for i in range(60)]
 
@@ -88,3 +90,18 @@ def test_one_partition_always_agrees(keys):
     """Wherever a key is put, it is there."""
     assert disagreement({0: keys}, {0: keys[::2]}, 1) is None
     assert fitting({0: keys}, 1) == {"murmur2 (Java)", "CRC-32 (librdkafka)"}
+
+
+def test_the_sample_is_of_join_keys():
+    """Wherever a side says that they are; records without one are left out."""
+    records = [
+        Record(0, 0, 5, 1, b"user", b'{"id": "a"}', (("h", b"x"), ("h", b"y"))),
+        Record(0, 1, None, 0, None, b'{"id": null}'),
+        Record(0, 2, 5, 1, b"user", b"{torn"),
+    ]
+
+    assert keys_of(Side(topic="t", key="$.id", format=Format.JSON), records) == [b"a"]
+    assert keys_of(Side(topic="t", key="header:h"), records) == [b"y"]
+    assert keys_of(Side(topic="t", key=["kafka", "header:h"]), records) == [b"user|y"]
+    assert keys_of(Side(topic="t"), records) == [b"user", b"user"]
+    assert keys_of(Side(topic="t"), []) == []

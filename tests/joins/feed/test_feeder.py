@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.feed.feed import FeedSpec, FeedStorage
-from joins.feed.rightrow import decode_found
+from joins.feed.rightrow import from_items
 from joins.feed.source import FeedReader, feed_source
 from joins.feed.stage import FeedSummary
 from joins.spec import Side
@@ -80,8 +80,10 @@ def stored(spec: FeedSpec, *keys: bytes) -> list[tuple[bytes, int, bytes | None]
 
     with feed_client(spec) as client:
         asked = pl.Series(keys)
-        found = client.read_columns(spec.storage.namespace, asked.to_arrow()).found
-    return [(row["key"], row["time"], row["value"]) for row in decode_found(found, asked).iter_rows(named=True)]
+        found = pl.DataFrame(client.read_columns(spec.storage.namespace, asked.to_arrow()).found)
+    keyed = not spec.right.key_of.is_kafkas
+    rows = from_items(asked.gather(found["index"]), found["version"], found["tag"], found["value"], keyed=keyed)
+    return [(row["key"], row["time"], row["value"]) for row in rows.iter_rows(named=True)]
 
 
 def test_right_records_come_to_the_store_and_their_positions_to_the_group(

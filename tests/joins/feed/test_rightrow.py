@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from joins.errors import RightRowUnreadable
 from joins.feed.rightrow import RIGHT_ROW, from_items, to_items
-from joins.rows.records import RECORD
+from joins.rows.records import OWN_KEY, RECORD
 
 HEADER = st.fixed_dictionaries({"key": st.text(max_size=4), "value": st.none() | st.binary(max_size=5)})
 RIGHT = st.fixed_dictionaries(
@@ -100,3 +100,30 @@ def test_a_record_without_key_or_time_has_no_item(name: str) -> None:
     """They are filtered out first."""
     with pytest.raises(ValueError, match=f"no {name}"):
         items_of(one(**{name: None}))
+
+
+@given(st.lists(st.tuples(RIGHT, st.none() | st.binary(max_size=6)), min_size=1, max_size=8))
+def test_an_own_key_goes_with_a_record_that_is_stored_by_another(rows: list[tuple[dict[str, object], object]]) -> None:
+    """Null, empty or any bytes, beside values and headers of any kind."""
+    frame = pl.DataFrame([row for row, _ in rows], schema=RIGHT_ROW)
+    own = pl.Series(OWN_KEY, [key for _, key in rows], dtype=pl.Binary)
+
+    items = pl.DataFrame(pl.from_arrow(to_items(frame.select(RECORD.names()).with_columns(own), frame["late"], 1_000)))
+    found = from_items(items["key"], items["version"], items["tag"], items["value"], keyed=True)
+
+    assert found.select(RIGHT_ROW.names()).equals(frame, null_equal=True)
+    assert found[OWN_KEY].to_list() == own.to_list()
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_items_of_a_feeder_with_another_kind_of_key_are_refused(keyed: bool) -> None:
+    """Left would look for keys that nobody stored, and find nothing."""
+    row = {"partition": 0, "offset": 1, "time": 2, "key": b"k", "value": b"v", "headers": None, "late": False}
+    frame = pl.DataFrame([row], schema=RIGHT_ROW)
+    records = frame.select(RECORD.names())
+    records = records if keyed else records.with_columns(pl.Series(OWN_KEY, [b"own"], dtype=pl.Binary))
+
+    items = pl.DataFrame(pl.from_arrow(to_items(records, frame["late"], 1_000)))
+
+    with pytest.raises(RightRowUnreadable, match=r"`right\.key`"):
+        from_items(items["key"], items["version"], items["tag"], items["value"], keyed=keyed)

@@ -46,8 +46,9 @@ class Simulated:
     def __init__(self, history, spec):
         self.spec, self.clock = spec, Clock(history.start_ms)
         by_index = not spec.left.payload_time, not spec.right.payload_time
-        self.left = SimulatedLog(history.left, self.clock, exact_index=by_index[0], identity="l", outliers=0)
-        self.right = SimulatedLog(history.right, self.clock, exact_index=by_index[1], identity="r")
+        keys = spec.left.key_of, spec.right.key_of
+        self.left = SimulatedLog(history.left, self.clock, by_index[0], keys[0], identity="l", outliers=0)
+        self.right = SimulatedLog(history.right, self.clock, by_index[1], keys[1], identity="r")
         self.fed = dict.fromkeys(self.right.ends(), 0)
         self.items = []
         self.retained_from_ms = -(2**61)
@@ -180,10 +181,13 @@ class Simulated:
 
     def _look_up(self, keys):
         right = [
-            from_items(*(pl.Series(pl.from_arrow(one[name])) for name in ("key", "version", "tag", "value")))
+            from_items(
+                *(pl.Series(pl.from_arrow(one[name])) for name in ("key", "version", "tag", "value")),
+                keyed=not self.spec.right.key_of.is_kafkas,
+            ).drop("late")
             for one in self.items
             if one.num_rows
         ]
-        found = pl.concat(right).select(RECORD.names()) if right else pl.DataFrame(schema=RECORD)
+        found = pl.concat(right) if right else pl.DataFrame(schema=RECORD)
         found = found.unique(("partition", "offset")).filter(pl.col("key").is_in(keys.implode()))
         return StoredRight(found, self.retained_from_ms)

@@ -1,0 +1,67 @@
+"""What a side finds in its records: event times, join keys, and why a value or a key cannot be used. Pure.
+
+invalid_json  the topic is declared `json`, and the value is not JSON
+invalid_text  the topic is declared `text` (or `json`), and the value is not UTF-8
+invalid_key   the field of the join key holds something that cannot be a key, such as an object or a fraction
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from joins.spec import Format, Side
+from kafkaio.eventtime import valid_or_null
+from kafkaio.jsonfields import JsonFields, json_fields, text_of
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Columns of one batch.
+
+    times    int64 ms UTC; null if a record has none, or one before 1970
+    keys     the join keys (binary), null where there is none; None: the records' own keys
+    reasons  why a value or a key cannot be used; None if all can, which is the usual case
+    """
+
+    times: pa.Array
+    keys: pa.Array | None
+    reasons: pl.Series | None
+
+
+def find(side: Side, batch: pa.RecordBatch) -> Found:
+    """Read a batch in the schema of `kafkaio.rangereader`, of which partition and offset are not needed."""
+    key_of, values = side.key_of, batch.column("value")
+    fields = None
+    if side.format is Format.JSON:
+        fields = json_fields(values, side.time if side.payload_time else None, key_of.paths)
+    times = batch.column("timestamp") if fields is None or fields.time is None else fields.time
+    keys = None
+    if not key_of.is_kafkas:
+        keys = key_of.keys(batch.column("key"), batch.column("headers"), () if fields is None else fields.keys)
+    reasons = _reasons(values, fields) if fields is not None else None
+    if side.format is Format.TEXT:
+        reasons = _worded(invalid_text=_not_text(values))
+    return Found(valid_or_null(times), keys, reasons)
+
+
+def _reasons(values: pa.Array, fields: JsonFields) -> pl.Series | None:
+    if pc.all(fields.json).as_py() is not False and not pc.any(fields.odd).as_py():
+        return None
+    not_text = _not_text(values)
+    return _worded(invalid_text=not_text, invalid_json=pc.invert(fields.json), invalid_key=fields.odd)
+
+
+def _not_text(values: pa.Array) -> pa.Array:
+    return pc.and_(text_of(values).is_null(), values.is_valid())
+
+
+def _worded(**masks: pa.Array) -> pl.Series | None:
+    """The name of the first mask that holds for a record; null if none does."""
+    if not any(pc.any(mask).as_py() for mask in masks.values()):
+        return None
+    frame = pl.DataFrame({name: pl.Series(pl.from_arrow(mask)) for name, mask in masks.items()})
+    return frame.select(reason=pl.coalesce(pl.when(pl.col(name)).then(pl.lit(name)) for name in masks))["reason"]

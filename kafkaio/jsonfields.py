@@ -1,0 +1,128 @@
+"""Fields of JSON values, a whole batch in one query: event time, parts of the join key, and whether it is JSON. Pure.
+
+    time   an integer (milliseconds since the epoch), or an ISO 8601 text with a zone (`2026-01-31T12:00:00.250Z`,
+           `…+01:00`; digits beyond milliseconds are cut off); anything else is null
+    key    the text that the field holds, so that a JSON field, a header and Kafka's key can be compared:
+
+           "7"                          7         a string is its text
+           7                            7         an integer is its decimal digits, however many: the same key as "7"
+           7.0   7e0   0.7e1            7         a number that is whole, below 2^53
+           true                         true      as the text "true"
+           null, or no such field                 null
+           7.5   1e300   [7]   {"a":7}            odd: not usable as a key
+
+DuckDB (yyjson) parses each document once for all of its fields. That is cheaper than a query per field and one for
+validity: for a time and a key in 220 bytes 0.67 us of CPU per record instead of 0.98.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkaio.duck import connection
+
+_ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"
+_EXACT_BELOW = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFields:
+    """Columns of one batch.
+
+    time  int64 milliseconds UTC; None if no time was asked for
+    keys  text, one column per key field; odd: in each record, whether some key field holds what cannot be a key
+    json  whether the value is JSON; true for a null value
+    """
+
+    time: pa.Array | None
+    keys: tuple[pa.Array, ...]
+    odd: pa.Array
+    json: pa.Array
+
+
+def json_fields(values: pa.Array, time: str | None, keys: Sequence[str] = ()) -> JsonFields:
+    """The fields at these JSON paths in each value (binary)."""
+    batch = pa.table({"value": text_of(values)})
+    answer = connection().from_arrow(batch).query("batch", _query(time, keys))
+    assert answer is not None  # a select always has a result
+    found: dict[str, Any] = {name: column.combine_chunks() for name, column in _columns(answer.to_arrow_table())}
+    json = found["json"]
+    if batch.column("value").null_count > values.null_count:  # some are not UTF-8
+        not_text = pc.and_(batch.column("value").is_null(), values.is_valid())
+        json = pc.and_(json, pc.invert(not_text)).combine_chunks()
+    return JsonFields(found.get("time"), tuple(found[f"key{i}"] for i in range(len(keys))), found["odd"], json)
+
+
+def text_of(values: pa.Array) -> pa.Array:
+    """Values as text; null if a value is not UTF-8 (and so not JSON)."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_decoded(value) for value in values.to_pylist()], pa.string())
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _columns(table: pa.Table) -> zip[tuple[str, pa.ChunkedArray]]:
+    return zip(table.column_names, table.columns, strict=True)
+
+
+def _query(time: str | None, keys: Sequence[str]) -> str:
+    paths = [path for path in (time, *keys) if path is not None]
+    if not paths:
+        return "select coalesce(json_valid(value), true) as json, false as odd from batch"
+    of_keys = range(len(paths) - len(keys) + 1, len(paths) + 1)  # DuckDB counts from 1
+    selected = [f"{_time('fields[1]')} as time"] if time is not None else []
+    selected += [f"{_key(f'fields[{at}]')} as key{i}" for i, at in enumerate(of_keys)]
+    odd = " or ".join(_odd(f"fields[{at}]") for at in of_keys) or "false"
+    extracted = f"try(json_extract(value, [{', '.join(map(_quoted, paths))}]))"
+    return f"""
+        select {", ".join(selected)}, {odd} as odd, fields is not null or value is null as json
+        from (select value, {extracted} as fields from batch)"""
+
+
+def _time(field: str) -> str:
+    return f"""case json_type({field})
+        when 'UBIGINT' then try_cast({field} as bigint)
+        when 'BIGINT' then try_cast({field} as bigint)
+        when 'VARCHAR' then case when regexp_full_match({field}->>'$', '{_ISO}')
+                                 then epoch_us(try_cast({field}->>'$' as timestamptz)) // 1000 end
+        end"""
+
+
+def _key(field: str) -> str:
+    """Integers of more than 64 bits have the type DOUBLE and keep their digits; other numbers are written by yyjson."""
+    return f"""case json_type({field})
+        when 'VARCHAR' then {field}->>'$'
+        when 'UBIGINT' then {field}::varchar
+        when 'BIGINT' then {field}::varchar
+        when 'BOOLEAN' then {field}::varchar
+        when 'DOUBLE' then case
+            when regexp_full_match({field}::varchar, '-?[0-9]+') then {field}::varchar
+            when {_is_whole(field)} then try_cast({field} as bigint)::varchar end
+        end"""
+
+
+def _is_whole(field: str) -> str:
+    number = f"try_cast({field} as double)"
+    return f"abs({number}) < {_EXACT_BELOW} and {number} = trunc({number})"
+
+
+def _odd(field: str) -> str:
+    return f"""coalesce(case json_type({field})
+        when 'DOUBLE' then not (regexp_full_match({field}::varchar, '-?[0-9]+') or {_is_whole(field)})
+        else json_type({field}) in ('OBJECT', 'ARRAY') end, false)"""
+
+
+def _quoted(path: str) -> str:
+    return "'" + path.replace("'", "''") + "'"
