@@ -17,6 +17,7 @@ from joins.errors import SpecError
 from kafkaio.errors import ConfigError
 from kafkaio.eventtime import OUTLIERS, TimeOf
 from kafkaio.fieldtypes import Allowed, Count, coerce_fields
+from kafkaio.kept import Kept
 from kafkaio.recordkey import KAFKA, KeyOf
 
 LONGEST_MS = 3_650 * 86_400_000
@@ -88,6 +89,8 @@ class Side:
 
     key          where the join key is: "kafka" (Kafka's key), a JSON path into the value (`$.user.id`), "header:NAME",
                  or several of these; `kafkaio.recordkey` says when two keys are equal
+    keep         of a right record, what is kept until it is joined: JSON paths, "header:NAME", "$" (the whole value),
+                 "kafka" (Kafka's key, where the join key is another); None: everything (`kafkaio.kept`)
     time         "kafka": the record's timestamp; otherwise a JSON path into the value (`$.event.time`) that holds
                  milliseconds since the epoch, or an ISO-8601 text with a zone
     disorder_ms  how far below the largest time seen before it in its partition a record's time may lie
@@ -96,6 +99,7 @@ class Side:
 
     topic: TopicName
     key: str | tuple[str, ...] = KAFKA
+    keep: tuple[str, ...] | None = None
     time: str = "kafka"
     disorder_ms: Millis = 1_000
     format: Format = Format.BYTES
@@ -112,6 +116,7 @@ class Side:
             key_of = self.key_of
         except ConfigError as error:
             raise SpecError(f"key of {self.topic!r}: {error}") from None
+        self._check_kept()
         object.__setattr__(self, "key", key_of.parts[0] if len(key_of.parts) == 1 else key_of.parts)
         if key_of.paths and self.format is not Format.JSON:
             raise SpecError(f"format of {self.topic!r}: a key in the payload ({key_of.paths[0]!r}) needs format 'json'")
@@ -120,6 +125,19 @@ class Side:
     def key_of(self) -> KeyOf:
         """Where the join key is."""
         return KeyOf.of(self.key)
+
+    @property
+    def kept(self) -> Kept | None:
+        """What is kept; None: everything."""
+        return None if self.keep is None else Kept(self.keep)
+
+    def _check_kept(self) -> None:
+        try:
+            kept = self.kept
+        except ConfigError as error:
+            raise SpecError(f"keep of {self.topic!r}: {error}") from None
+        if kept is not None and kept.paths and self.format is not Format.JSON:
+            raise SpecError(f"format of {self.topic!r}: to keep a field ({kept.paths[0]!r}) needs format 'json'")
 
     @property
     def payload_time(self) -> bool:
@@ -168,6 +186,8 @@ class JoinSpec:
         coerce_fields(self, SpecError)
         if self.left.topic == self.right.topic:
             raise SpecError(f"right.topic: {self.right.topic!r} is left's topic as well; a join needs two topics")
+        if self.left.keep is not None:
+            raise SpecError("left.keep is not allowed: left records are never stored; give right.keep")
         parts = [len(side.key_of.parts) for side in (self.left, self.right)]
         if parts[0] != parts[1]:
             raise SpecError(
@@ -193,6 +213,7 @@ class JoinSpec:
             "left.disorder_ms": self.left.disorder_ms,
             "right.topic": self.right.topic,
             "right.key": list(self.right.key_of.parts),
+            "right.keep": None if self.right.keep is None else list(self.right.keep),
             "right.time": self.right.time,
             "right.disorder_ms": self.right.disorder_ms,
             "before_ms": self.before_ms,

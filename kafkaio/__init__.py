@@ -19,6 +19,7 @@ groupaccess.py      finds out whether the broker refuses us access to the receip
 groups.py           committed positions of a consumer group, without being a member of it
 headers.py          the headers that Teacup adds to the records it writes (pure)
 jsonfields.py       fields of JSON values, a whole batch in one query (pure)
+kept.py             what of a record is kept where records are stored (pure)
 messages.py         librdkafka's messages as Arrow columns
 now.py              the two clocks of this machine, in milliseconds
 opentransaction.py  waiting for open transactions

@@ -21,7 +21,6 @@ proves: one of its records that do not lie is at or above that time, and one is 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkaio.errors import ConfigError
-from kafkaio.jsonfields import json_fields
+from kafkaio.jsonfields import PATH, json_fields
 from kafkaio.times import UNLIMITED_MS
 
 KAFKA = "kafka"
@@ -37,8 +36,6 @@ LOG_APPEND_TIME = 2
 """The timestamp type of a record whose timestamp the broker set on append."""
 OUTLIERS = 16
 """How many of 2 * OUTLIERS + 1 consecutive valid records may have a time that lies."""
-PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"[^"]+")|\[\d+\])+')
-"""A JSON path that names one field."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkaio.errors import ConfigError
-from kafkaio.eventtime import PATH
+from kafkaio.jsonfields import PATH
 
 KAFKA = "kafka"
 HEADER = "header:"

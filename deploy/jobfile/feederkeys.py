@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from configfile.keys import Keys, as_written
-from deploy.jobfile.jobkeys import SideKeys, StorageKeys, TimedJobKeys, arguments
+from deploy.jobfile.jobkeys import RightKeys, StorageKeys, TimedJobKeys, arguments
 from deploy.jobfile.values import Seconds, Topic
 from deploy.jobs.job import FeederJob
 from joins.feed.feed import FeedSpec, FeedStorage
@@ -42,7 +42,7 @@ class FeederKeys(TimedJobKeys):
     """Right records of a topic into the storage API, for a lookup join."""
 
     kind: Literal["feeder"] = Field(description="what the job is")
-    right: SideKeys = Field(description="the topic that is fed, as in the job file of the lookup join")
+    right: RightKeys = Field(description="the topic that is fed, as in the job file of the lookup join")
     storage: FeedStorageKeys = Field(description="where right records go")
     topics: FeederTopicsKeys = Field(default=FeederTopicsKeys(), description="side outputs")
 

@@ -23,6 +23,7 @@ from dedup.restart.spark import location_problem
 from deploy.jobfile.values import (
     Duration,
     KafkaProperties,
+    KeptParts,
     KeyParts,
     Name,
     Namespace,
@@ -206,6 +207,23 @@ class SideKeys(Keys):
         for name, path in fields.items():
             if path.startswith("$") and self.format is not Format.JSON:
                 raise at_keys([("format", f"give json: a {name} in the value ({path}) needs it")])
+        return self
+
+
+class RightKeys(SideKeys):
+    """The topic that completes left, of which some is kept until left comes."""
+
+    keep: KeptParts | None = Field(
+        default=None,
+        description="what of a record is kept until it is joined, and written: a list of JSON paths (`$.price`), "
+        "`header:NAME`, `$` (the whole value) and `kafka` (Kafka's key, where `key` is another); null: everything",
+    )
+
+    @model_validator(mode="after")
+    def _kept_fields_are_json(self) -> RightKeys:
+        field = next((part for part in self.keep or () if part.startswith("$.")), None)
+        if field is not None and self.format is not Format.JSON:
+            raise at_keys([("format", f"give json: to keep a field of the value ({field}) needs it")])
         return self
 
 

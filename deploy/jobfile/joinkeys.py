@@ -12,7 +12,7 @@ from configfile.keys import Keys, as_written, at_keys
 from configfile.values import Properties, Text
 from datadelay.progress import Idle
 from dedup.restart.replayrange import DedupConfig
-from deploy.jobfile.jobkeys import ApiKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
+from deploy.jobfile.jobkeys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.values import Duration, Seconds, Topic
 from deploy.jobs.job import Deduplicate, JoinJob, Output, Select
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
@@ -176,7 +176,7 @@ class JoinKeys(TimedJobKeys):
     """The keys of both joins."""
 
     left: SideKeys = Field(description="the topic that loses no record")
-    right: SideKeys = Field(description="the topic that completes it")
+    right: RightKeys = Field(description="the topic that completes it")
     join: MatchKeys = Field(description="which right records match")
     producer_delay_ms: Duration = Field(
         default=as_written("10s"),

@@ -16,6 +16,7 @@ from configfile.values import Properties
 from deploy.spark import conf as sparkconf
 from joins.spec import LONGEST_MS
 from kafkaio.errors import ConfigError
+from kafkaio.kept import Kept
 from kafkaio.recordkey import KeyOf
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -81,6 +82,17 @@ def key_parts(value: object) -> tuple[str, ...]:
         raise ValueError(how) from error
 
 
+def kept_parts(value: object) -> tuple[str, ...]:
+    """What of a record is kept, as the parts of a `Kept`."""
+    how = "give a list of JSON paths outside arrays such as $.price, header:NAME, $ (the whole value) and kafka"
+    if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
+        raise ValueError(how)
+    try:
+        return Kept(tuple(value)).parts
+    except ConfigError as error:
+        raise ValueError(how) from error
+
+
 def with_brokers(given: dict[str, str]) -> dict[str, str]:
     """Properties with which a broker can be found."""
     if not given.get("bootstrap.servers"):
@@ -123,6 +135,17 @@ KeyParts = Annotated[
                 {"type": "array", "items": {"type": "string", "pattern": _KEY_PART}, "minItems": 1},
             ],
             "examples": ["kafka", "$.user.id", "header:tenant", ["header:tenant", "$.user.id"]],
+        }
+    ),
+]
+KeptParts = Annotated[
+    tuple[str, ...],
+    PlainValidator(kept_parts),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {"type": "string", "pattern": r"^(kafka|\$.*|header:.+)$"},
+            "examples": [["$.campaign", "$.price.amount", "header:tenant"]],
         }
     ),
 ]

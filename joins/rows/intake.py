@@ -71,6 +71,8 @@ def take_in(
 ) -> Intake:
     """Separate good records from dead letters in one Arrow batch of one partition (schema of `kafkaio.messages`).
 
+    Of good records remains what the side keeps; dead letters are as they were read.
+
     name       "left" or "right"
     listed_ms  the wall clock when the batch was planned; times above it by more than `skew_ms` are from the future
     """
@@ -83,12 +85,19 @@ def take_in(
     )
     if found.keys is not None:
         frame = frame.with_columns(pl.Series("key", found.keys), frame["key"].alias(OWN_KEY))
+    whole = frame
+    if side.kept is not None:
+        frame = frame.with_columns(
+            pl.Series("value", side.kept.values(batch.column("value"), found.kept)), side.kept.headers(frame["headers"])
+        )
+        if OWN_KEY in frame.columns and not side.kept.own_key:
+            frame = frame.with_columns(pl.lit(None, pl.Binary).alias(OWN_KEY))
     reason = _reasons(frame["time"], found.reasons, valid(times_read, ceiling))
     dead = pl.DataFrame(schema=rows_about(name, frame.clear(), "", None, late=False).schema)
     proves = _proves(side, times_read, timestamps, kinds, listed_ms)
     if reason is not None:
         bad = reason.is_not_null()
-        dead = rows_about(name, frame.filter(bad), "dead_letter", reason.filter(bad), late=False)
+        dead = rows_about(name, whole.filter(bad), "dead_letter", reason.filter(bad), late=False)
         frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
     late = pl.Series(frame["time"].to_numpy() < progress_before_ms)
     return Intake(name, frame.cast(RECORD), late, proves, dead, listed_ms + skew_ms)

@@ -25,11 +25,13 @@ class Found:
     times    int64 ms UTC; null if a record has none, or one before 1970
     keys     the join keys (binary), null where there is none; None: the records' own keys
     reasons  why a value or a key cannot be used; None if all can, which is the usual case
+    kept     JSON objects of the fields that the side keeps; None: it keeps no fields, or the whole value
     """
 
     times: pa.Array
     keys: pa.Array | None
     reasons: pl.Series | None
+    kept: pa.Array | None
 
 
 def find(side: Side, batch: pa.RecordBatch) -> Found:
@@ -37,7 +39,8 @@ def find(side: Side, batch: pa.RecordBatch) -> Found:
     key_of, values = side.key_of, batch.column("value")
     fields = None
     if side.format is Format.JSON:
-        fields = json_fields(values, side.time if side.payload_time else None, key_of.paths)
+        keep = None if side.kept is None else side.kept.paths
+        fields = json_fields(values, side.time if side.payload_time else None, key_of.paths, keep)
     times = batch.column("timestamp") if fields is None or fields.time is None else fields.time
     keys = None
     if not key_of.is_kafkas:
@@ -45,7 +48,7 @@ def find(side: Side, batch: pa.RecordBatch) -> Found:
     reasons = _reasons(values, fields) if fields is not None else None
     if side.format is Format.TEXT:
         reasons = _worded(invalid_text=_not_text(values))
-    return Found(valid_or_null(times), keys, reasons)
+    return Found(valid_or_null(times), keys, reasons, None if fields is None else fields.kept)
 
 
 def _reasons(values: pa.Array, fields: JsonFields) -> pl.Series | None:

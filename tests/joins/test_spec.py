@@ -178,3 +178,17 @@ def test_another_key_is_another_join() -> None:
     one, other = (JoinSpec(name="j", left=Side(topic="l", key=key), **sides) for key in ("kafka", "header:h"))  # type: ignore[arg-type]
 
     assert one.identity() != other.identity()
+
+
+def test_only_right_is_kept() -> None:
+    """Left is never stored; another choice is another join."""
+    sides = {"left": Side(topic="l"), "before_ms": 1, "after_ms": 1}
+    one, other = (JoinSpec(name="j", right=Side(topic="r", keep=keep), **sides) for keep in (None, ["$"]))  # type: ignore[arg-type]
+
+    assert one.identity() != other.identity()
+    with pytest.raises(SpecError, match=r"left\.keep is not allowed"):
+        JoinSpec(name="j", left=Side(topic="l", keep=("$",)), right=Side(topic="r"), before_ms=1, after_ms=1)
+    with pytest.raises(SpecError, match=r"keep of 'r': 'price' cannot be kept; give"):
+        Side(topic="r", keep=("price",))
+    with pytest.raises(SpecError, match=r"format of 'r': to keep a field \('\$\.price'\) needs format 'json'"):
+        Side(topic="r", keep=("$.price",))

@@ -33,6 +33,7 @@ OTHER: dict[str, Any] = {
     "kafka": {"bootstrap.servers": "two:9092", "linger.ms": 1},
     "topic": "another",
     "time": "kafka",
+    "keep": ["header:kept"],
     "format": "json",
     "policy": "all",
     "path": "shuffled",

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pyarrow as pa
 import pytest
 
 from joins.rows.intake import take_in
 from joins.rows.records import OWN_KEY, RECORD, rows_about
-from joins.spec import Format, Side
+from joins.spec import Format, JoinSpec, Side
 from joins.testing.log import RECORDS
+from joins.window.slices import Slice
+from joins.window.store import FileStore
+from joins.window.window import Window
 from kafkaio.times import EARLIEST_MS
 
 NOW_MS = 9_000
@@ -72,3 +79,42 @@ def test_rows_have_both_keys():
     rows = rows_about("right", taken(side, [b'{"id": "k"}']).records, "unjoined", "expired", late=False)
 
     assert rows.select("key", "right_key", "left_key").rows() == [(b"k", b"own", None)]
+
+
+def test_of_right_remains_what_is_kept_and_dead_letters_are_whole():
+    """Fields at their places, headers by name, Kafka's key only if it is named."""
+    kept = ("$.price.amount", "header:h")
+    values = [b'{"id": "k", "price": {"amount": 5, "tax": 1}, "long": "x"}', b'{"id": [1], "long": "y"}']
+    headers = [[("h", b"1"), ("g", b"2")]] * 2
+
+    for keep, own in ((kept, None), ((*kept, "kafka"), b"own")):
+        intake = taken(Side(topic="t", key="$.id", keep=keep, format=Format.JSON), values, headers)
+
+        (record,) = intake.records.iter_rows(named=True)
+        assert record["value"] == b'{"price":{"amount":5}}'
+        assert record["headers"] == [{"key": "h", "value": b"1"}]
+        assert (record["key"], record[OWN_KEY]) == (b"k", own)
+        assert intake.dead["left_value"].to_list() == values[1:]
+        assert intake.dead["left_key"].to_list() == [b"own"]
+
+
+def test_the_window_takes_the_bytes_of_what_is_kept():
+    """With a tenth of the fields kept, at most 15 % of the bytes, in memory and in the slice's file."""
+    fields = {f"field{i:02}": "x" * 100 for i in range(20)}
+    values = [json.dumps({**fields, "field00": f"{i:0100}"}).encode() for i in range(1_000)]
+
+    def sizes(keep, folder):
+        side = Side(topic="t", key="kafka", keep=keep, format=Format.JSON)
+        one = Slice.build(taken(side, values).records, {0: (0, len(values))})
+        FileStore(folder).save_slice(one)
+        window = Window(JoinSpec(name="j", left=Side(topic="l"), right=side, before_ms=1, after_ms=1))
+        window.add(one)
+        return window.data_bytes, sum(path.stat().st_size for path in folder.iterdir())
+
+    with TemporaryDirectory() as folder:
+        whole, part = (
+            sizes(keep, Path(folder) / name) for name, keep in (("a", None), ("b", ("$.field00", "$.field01")))
+        )
+
+    assert part[0] <= 0.15 * whole[0]
+    assert part[1] <= 0.15 * whole[1]
