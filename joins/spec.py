@@ -17,7 +17,7 @@ from joins.errors import SpecError
 from kafkaio.errors import ConfigError
 from kafkaio.eventtime import OUTLIERS, TimeOf
 from kafkaio.fieldtypes import Allowed, Count, coerce_fields
-from kafkaio.kept import Kept
+from kafkaio.kept import KeptOf
 from kafkaio.recordkey import KAFKA, KeyOf
 
 LONGEST_MS = 3_650 * 86_400_000
@@ -127,9 +127,9 @@ class Side:
         return KeyOf.of(self.key)
 
     @property
-    def kept(self) -> Kept | None:
+    def kept(self) -> KeptOf | None:
         """What is kept; None: everything."""
-        return None if self.keep is None else Kept(self.keep)
+        return None if self.keep is None else KeptOf(self.keep)
 
     def _check_kept(self) -> None:
         try:

@@ -24,7 +24,7 @@ WHOLE = "$"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptOf:
     """Which parts are kept. Raises `ConfigError` for anything else."""
 
     parts: tuple[str, ...]

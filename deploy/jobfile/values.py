@@ -16,7 +16,7 @@ from configfile.values import Properties
 from deploy.spark import conf as sparkconf
 from joins.spec import LONGEST_MS
 from kafkaio.errors import ConfigError
-from kafkaio.kept import Kept
+from kafkaio.kept import KeptOf
 from kafkaio.recordkey import KeyOf
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -83,12 +83,12 @@ def key_parts(value: object) -> tuple[str, ...]:
 
 
 def kept_parts(value: object) -> tuple[str, ...]:
-    """What of a record is kept, as the parts of a `Kept`."""
+    """What of a record is kept, as the parts of a `KeptOf`."""
     how = "give a list of JSON paths outside arrays such as $.price, header:NAME, $ (the whole value) and kafka"
     if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
         raise ValueError(how)
     try:
-        return Kept(tuple(value)).parts
+        return KeptOf(tuple(value)).parts
     except ConfigError as error:
         raise ValueError(how) from error
 

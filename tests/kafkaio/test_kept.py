@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kafkaio.errors import ConfigError
 from kafkaio.jsonfields import json_fields
-from kafkaio.kept import Kept
+from kafkaio.kept import KeptOf
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text('ab"\\ä,{}', max_size=3)
 INNER = st.dictionaries(st.sampled_from(["a", "b", "c d"]), SCALARS, max_size=3)
@@ -72,14 +72,14 @@ def test_headers_are_kept_by_their_names() -> None:
         dtype=pl.List(pl.Struct({"key": pl.String, "value": pl.Binary})),
     )
 
-    kept = Kept(("header:h", "$")).headers(headers)
+    kept = KeptOf(("header:h", "$")).headers(headers)
 
     assert kept.to_list() == [[{"key": "h", "value": b"1"}, {"key": "h", "value": b"3"}], None, None]
-    assert Kept(("$",)).headers(headers).to_list() == [None] * 3
+    assert KeptOf(("$",)).headers(headers).to_list() == [None] * 3
 
 
 @pytest.mark.parametrize("part", ["", "price", "$.a[0]", "header:", "$..a"])
 def test_what_cannot_be_kept_is_refused(part: str) -> None:
     """Before anything is read."""
     with pytest.raises(ConfigError, match="cannot be kept; give"):
-        Kept((part,))
+        KeptOf((part,))

@@ -33,7 +33,8 @@ COUNT = 10
 
 def rows_about(lefts: list[int], outcome: str = "unmatched") -> pl.DataFrame:
     """One row per left offset."""
-    known = {"left_offset": lefts, "left_partition": [0] * len(lefts), "key": [b"k"] * len(lefts)}
+    keys = [b"k"] * len(lefts)
+    known = {"left_offset": lefts, "left_partition": [0] * len(lefts), "key": keys, "left_key": keys}
     frame = pl.DataFrame(known, schema={name: ROW[name] for name in known}).with_columns(
         left_time=pl.lit(1_700_000_000_000), left_value=pl.lit(b"v"), outcome=pl.lit(outcome), late=pl.lit(False)
     )

@@ -39,11 +39,13 @@ def test_a_row_carries_both_records():
     assert joined.schema == ROW
     assert joined.row(0, named=True) == {
         "key": b"a",
+        "left_key": b"a",
         "left_time": 100,
         "left_value": b"1-5",
         "left_headers": None,
         "left_partition": 1,
         "left_offset": 5,
+        "right_key": b"a",
         "right_time": 98,
         "right_value": b"2-7",
         "right_headers": None,
