@@ -122,7 +122,7 @@ def _intake_of(piece: Piece) -> Intake:
     else:
         dead = empty_rows()
     proves = np.zeros(len(frame), np.bool_)  # the task that fetched them has noted what they prove
-    return Intake(piece.side, frame.select(*RECORD).cast(RECORD), frame[LATE], proves, dead, LATEST_MS)
+    return Intake(piece.side, frame.drop(LATE).cast(RECORD), frame[LATE], proves, dead, LATEST_MS)
 
 
 def parts_of(pieces: Iterable[Piece]) -> list[ShuffledPart]:
