@@ -34,6 +34,7 @@ from joins.admission.committed import commit_positions, positions_of
 from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts, known_facts
 from joins.admission.state import Admission
+from joins.errors import SpecError
 from joins.flavour import LOOKUP, carried_out, flavour_of
 from joins.itemrows import ITEM_SCHEMA, Batches, item_rows, items_in
 from joins.shuffle.choice import with_path
@@ -75,6 +76,7 @@ class JoinKind(Kind):
         if flavour_of(self._job.spec) is not LOOKUP:
             planned = Checkpoint(self._job.checkpoint).planned(self._job.spec)
             self._job = replace(self._job, spec=with_path(self._job.spec, planned))
+            check_deduplicates(self._job)
         self._nothing_matched = NothingMatched(self._job.spec, first_look(self._job))
         if self.exactly_once:
             self._generation = take_output(self._job, take_over=self._take_over)
@@ -110,6 +112,15 @@ class JoinKind(Kind):
 
     def commit(self, end: Mapping[str, Any]) -> None:
         commit_positions(self._job.spec, self.name, Admission.from_json(end), self._job.facts_folders)
+
+
+def check_deduplicates(job: JoinJob) -> None:
+    """Raise `SpecError` where the deduplicator would miss retries: behind a shuffle Spark repeats stages silently."""
+    if job.output.deduplicate is not None and flavour_of(job.spec).shuffles:
+        raise SpecError(
+            "output.deduplicate: on the shuffled path it does not see the retries of a stage whose executor was lost; "
+            "use `delivery: exactly-once`, or topics that are partitioned alike (`join.path: direct`)"
+        )
 
 
 def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None) -> DataFrame:

@@ -135,11 +135,28 @@ class WindowJob(_Join):
 
     def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
         yield from super().last_faults(reader)
+        yield from self._wrong_unjoined(reader)
+        files = [path.name for path in (self._folder / "windows").rglob("*") if path.is_file()]
+        yield checks.too_many_files(files, PARTITIONS)
+
+    def _wrong_unjoined(self, reader: CommittedReader) -> Iterator[str | None]:
         joined = {row.right for row in checks.rows_of(reader.of(self.topics["out"])) if row.right is not None}
         unjoined = [one.headers["teacup.right"] for one in reader.of(self.topics["unjoined"])]
         yield checks.wrong_unjoined(unjoined, self.traffic.rights() - joined, self.traffic.settled_rights() - joined)
-        files = [path.name for path in (self._folder / "windows").rglob("*") if path.is_file()]
-        yield checks.too_many_files(files, PARTITIONS)
+
+
+class ShuffledJob(WindowJob):
+    """The same on the shuffled path, with more buckets than partitions: rows are in order only within a bucket."""
+
+    def document(self) -> dict[str, Any]:
+        document = super().document()
+        return {**document, "join": {**document["join"], "path": "shuffled", "buckets": PARTITIONS + 1}}
+
+    def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
+        rows, late = checks.rows_of(reader.of(self.topics["out"])), self.traffic.late
+        yield checks.wrong_rows((row for row in rows if row.left not in late), self.traffic.expected())
+        yield checks.other_copies("late records", late, [row.left for row in rows if row.left in late])
+        yield from self._wrong_unjoined(reader)
 
 
 class LookupWorld(_Join):
@@ -273,6 +290,8 @@ def job_of(kind: str, name: str, kafka: Mapping[str, str], topics: Mapping[str, 
     """The job of this kind, and whatever it needs running beside it."""
     if kind == "window-join":
         return WindowJob(name, kafka, topics, folder, seed)
+    if kind == "shuffled-join":
+        return ShuffledJob(name, kafka, topics, folder, seed)
     if kind == "dedup":
         return DedupJob(name, kafka, topics, folder, seed)
     struck = {"lookup-join": LOOKUP, "feeder": FEEDER}[kind]
@@ -281,6 +300,7 @@ def job_of(kind: str, name: str, kafka: Mapping[str, str], topics: Mapping[str, 
 
 ROLES = {
     "window-join": WindowJob.roles,
+    "shuffled-join": ShuffledJob.roles,
     "lookup-join": LookupWorld.roles,
     "feeder": LookupWorld.roles,
     "dedup": DedupJob.roles,

@@ -10,6 +10,7 @@ from kafkaio.delivery.failpoint import POINTS
 
 JOBS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "window-join": (("driver", "worker", "executor", "broker"), POINTS),
+    "shuffled-join": (("driver", "worker", "executor", "broker"), POINTS),
     "lookup-join": (("driver", "worker", "broker"), POINTS),
     "feeder": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
     "dedup": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
@@ -71,6 +72,7 @@ SHORT = (
 )
 SHORT_ON_A_CLUSTER = (Scenario("executor", "kill", "before_commit"),)
 SHORT_OF_OTHERS = {
+    "shuffled-join": (Scenario("driver", "kill", "before_commit", "shuffled-join"),),
     "lookup-join": (Scenario("driver", "kill", "before_commit", "lookup-join"),),
     "feeder": (Scenario("driver", "kill", "after_commit", "feeder"),),
     "dedup": (Scenario("worker", "kill", "producing", "dedup"),),
