@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from joins.admission.keysample import Sample, example, nothing_in_common
+from joins.rows.reading import find
 from joins.spec import JoinSpec, Side
-from kafkaio.eventtime import TimeOf, event_times
 from kafkaio.messages import SCHEMA
 from kafkaio.now import wall_ms
 from kafkaio.pointreader import PointReader, Record
@@ -89,9 +89,9 @@ def sample_of(side: Side, records: Mapping[int, Sequence[Record]], out_of: int, 
     times: dict[int, list[int | None]] = {}
     for p, some in records.items():
         batch = _batch(some)
-        keys[p] = batch.column("key").to_pylist()
-        found = event_times(TimeOf(side.time), batch.column("timestamp"), batch.column("value"))
-        times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.to_pylist()]
+        found = find(side, batch)
+        keys[p] = (batch.column("key") if found.keys is None else found.keys).to_pylist()
+        times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.times.to_pylist()]
     return Sample(keys, times, out_of)
 
 
@@ -103,6 +103,6 @@ def _batch(records: Sequence[Record]) -> pa.RecordBatch:
         [one.timestamp_type for one in records],
         [one.key for one in records],
         [one.value for one in records],
-        [None] * len(records),
+        [one.headers or None for one in records],
     ]
     return pa.record_batch([pa.array(c, part.type) for c, part in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
