@@ -134,3 +134,36 @@ def test_a_job_delivers_every_row_once(
     joined = {one.get("teacup.right") for one in rows}
     assert not joined & {one["headers"]["teacup.right"] for one in records(kafka, unjoined)}
     assert json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1])["parts"] == LEFT
+
+
+def test_clicks_find_their_impressions_whatever_the_topics_are_keyed_by(
+    spark: Any, spec: JoinSpec, topic_factory: Any, tmp_path: Path
+) -> None:
+    """Clicks by user in 6 partitions, impressions by impression in 8; a click that names none is unmatched."""
+    start_ms = wall_ms() - 60_000
+    clicks, impressions = topic_factory(6, prefix="clicks"), topic_factory(8, prefix="impressions")
+    spec = replace(
+        spec,
+        left=Side(topic=clicks, disorder_ms=0, format="json", key="$.impression_id"),
+        right=Side(topic=impressions, disorder_ms=0, format="json"),
+    )
+    shown = [Put(n % 8, b"%d" % n, start_ms + n, b'{"campaign": %d}' % n) for n in range(40)]
+    clicked = [Put(n % 6, b"user", start_ms + 500 + n, b'{"impression_id": %d}' % (3 * n)) for n in range(20)]
+    clicked.append(Put(0, b"user", start_ms + 600, b"{}"))
+    produce(dict(spec.kafka), impressions, shown)
+    produce(dict(spec.kafka), clicks, clicked)
+
+    with running(spark, spec, tmp_path, availableNow=True) as run:
+        assert run.query.awaitTermination(90)
+
+    rows = [
+        (
+            json.loads(r["left_value"]).get("impression_id"),
+            r["right_value"] and json.loads(r["right_value"])["campaign"],
+        )
+        for r in run.rows
+        if r["outcome"] in ("matched", "unmatched")
+    ]
+    expected = [(3 * n, 3 * n if 3 * n < 40 else None) for n in range(20)] + [(None, None)]
+    assert sorted(rows, key=str) == sorted(expected, key=str)
+    assert {r["reason"] for r in run.rows if r["left_value"] == b"{}"} == {"null_key"}
