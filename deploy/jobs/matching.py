@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from joins.spec import JoinSpec
+from kafkaio.recordkey import KeyOf
 
 ENOUGH = 1_000
 REASONS = ("no_candidate", "null_key", "right_stalled", "no_longer_stored")
@@ -40,8 +41,9 @@ class NothingMatched:
         keys = "" if self._keys is None else f" (keys are such as {self._keys[0]!r} and {self._keys[1]!r})"
         why = ", ".join(f"{reason} {count:,}" for reason, count in self._reasons.items() if count)
         return (
-            f"none of {self._unmatched:,} left records has a match ({why}): check that Kafka's key of "
-            f"{ours.topic!r} and that of {theirs.topic!r} name the same thing"
-            f"{keys}, that `left.time` and `right.time` are in the same unit and zone, and that `join.before` "
-            f"({spec.before_ms} ms) and `join.after` ({spec.after_ms} ms) reach from one to the other"
+            f"none of {self._unmatched:,} left records has a match ({why}): check that `left.key` "
+            f"({KeyOf.of(ours.key)} of {ours.topic!r}) and `right.key` ({KeyOf.of(theirs.key)} of "
+            f"{theirs.topic!r}) name the same thing{keys}, that `left.time` and `right.time` are in the same unit and "
+            f"zone, and that `join.before` ({spec.before_ms} ms) and `join.after` ({spec.after_ms} ms) reach from one "
+            "to the other"
         )
