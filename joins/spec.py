@@ -151,7 +151,8 @@ class JoinSpec:
     start            "earliest", "latest", or epoch milliseconds: where left starts in a new checkpoint
     max_records      the soft limit of records (left and right together) per batch
     max_right_bytes  how many bytes of right (keys, values, headers) may enter a bucket's window in a batch, plus one
-                     record; the rest is left to the next batch
+                     record; the rest is left to the next batch. On the shuffled path the same holds for left, which
+                     a task has to hold as well
     max_wait_ms      how long left waits for a right topic whose frontier does not advance; None: for ever
     on_data_loss     "stop", or "continue" with what is left of the log, with the loss counted
     path             how records reach the task that joins them; None: direct if the topics are partitioned alike

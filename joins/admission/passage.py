@@ -70,7 +70,7 @@ class Passage:
 
     def stop(self, end: int) -> None:
         """Records from this offset on are not examined: what holds beyond the range does not hold for them."""
-        self._end, self._stopped = end, True
+        self._end, self._stopped = end if self._end is None else self._end, True
 
     def facts(self) -> PartitionFacts:
         reading = self.reading

@@ -40,7 +40,7 @@ class Range:
 
     listed_ms, skew_ms  the wall clock when the ends were listed; a time above it by more than the skew is from the
                         future
-    room_bytes          right only: at most this many bytes enter the window, plus one record
+    room_bytes          at most this many bytes are taken, plus one record
     """
 
     partition: int
@@ -52,7 +52,7 @@ class Range:
     def opened(
         self, spec: JoinSpec, side: str, read: Read, limit_ms: int = LATEST_MS, give_back: GiveBack | None = None
     ) -> Opened:
-        """All of a right range, or as much as its bytes allow; a left one up to its first record at the limit or above.
+        """As much of a range as its bytes allow; of a left one, up to its first record at the limit or above.
 
         limit_ms, give_back  of left only
         """
@@ -80,7 +80,14 @@ class Range:
         if not reading.records:
             return
         held: list[pa.RecordBatch] = []
+        room = self.room_bytes
         for batch in read("left", self.partition, reading.start, reading.end):
+            if room < UNLIMITED_BYTES and passage.cut is None:
+                fitting, room = _fitting(batch, room)
+                if room <= 0:
+                    yield passage.admit(self._intake("left", spec, batch.slice(0, fitting)))
+                    passage.stop(batch.column("offset")[fitting - 1].as_py() + 1)
+                    return
             going = passage.admit(self._intake("left", spec, batch))
             if passage.cut is not None:
                 at = int(np.searchsorted(batch.column("offset").to_numpy(), passage.cut))
@@ -95,10 +102,15 @@ class Range:
 
 
 def ranges_of(ticket: Ticket, side: str) -> dict[int, Range]:
-    """The ranges of one side, by partition. Right's share the room; without a limit if left does not wait for right."""
+    """The ranges of one side, by partition. They share the room.
+
+    On the direct path left has no limit, because its rows are written while it is read; on the shuffled path right has
+    none in a batch in which left does not wait for right.
+    """
     readings = ticket.bucket.side(side)
     room = UNLIMITED_BYTES
-    if side == "right" and (ticket.parts is None or ticket.bucket.give_up_ms is None):
+    waits = ticket.bucket.give_up_ms is None
+    if (side == "right" and (ticket.parts is None or waits)) or (side == "left" and ticket.parts is not None):
         reading = sum(r.records > 0 for r in readings.values())
         room = max(ticket.right_bytes * (ticket.parts or 1) // max(reading, 1), 1)
     return {p: Range(p, reading, ticket.listed_ms, ticket.skew_ms, room) for p, reading in readings.items()}
