@@ -33,16 +33,16 @@ from deploy.jobs.stopping import Stop
 from deploy.output.envelope import envelopes
 from deploy.spark.session import Session
 from joins.admission.control import JoinControl
-from joins.flavour import carried_out
+from joins.flavour import carried_out, flavour_of
 from joins.itemrows import Batches
 from joins.items import End, Item, Rows
-from joins.spec import Format, JoinSpec, Side
+from joins.shuffle.choice import with_path
+from joins.spec import Format, JoinPath, JoinSpec, Side
 from joins.summary import BucketSummary
-from joins.window.stage import join_stage
 from sparkio.summaries import SUMMARY_SCHEMA, summary_rows
 
 
-def spec_of(work: Work, form: str, before_ms: int, max_records: int = MAX_RECORDS) -> JoinSpec:
+def spec_of(work: Work, form: str, before_ms: int, max_records: int = MAX_RECORDS, path: str | None = None) -> JoinSpec:
     return JoinSpec(
         name="bench",
         left=Side(topic=work.left_topic, disorder_ms=DISORDER_MS, format=Format(form)),
@@ -50,6 +50,7 @@ def spec_of(work: Work, form: str, before_ms: int, max_records: int = MAX_RECORD
         before_ms=before_ms,
         after_ms=AFTER_MS,
         max_records=max_records,
+        path=None if path is None else JoinPath(path),
         kafka=work.kafka,
     )
 
@@ -74,7 +75,8 @@ def add_up(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
     """Everything except the producer; returns the summaries."""
-    join = join_stage(spec, windows)
+    spec = with_path(spec)
+    join = flavour_of(spec).stage(spec, windows)
 
     def summaries_of(items: Iterable[Item[BucketSummary]]) -> Iterator[BucketSummary]:
         for item in items:
@@ -85,7 +87,7 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[di
             elif isinstance(item, End):
                 yield item.summary
 
-    def encode(ticket: str) -> Batches:
+    def encode(ticket: Any) -> Batches:
         return summary_rows(summaries_of(join(ticket)))
 
     summaries: list[dict[str, Any]] = []
@@ -134,6 +136,7 @@ def _main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--sink", choices=("none", "kafka"), default="none")
     parser.add_argument("--topic", default="bench-joined", help="the output topic; it must exist")
+    parser.add_argument("--path", choices=[*JoinPath], default=None)
     parser.add_argument("--delivery", choices=DELIVERIES, default="exactly-once")
     parser.add_argument("--format", choices=("json", "bytes"), default="json", help="what the values are declared as")
     parser.add_argument("--before-ms", type=int, default=BEFORE_MS)
@@ -141,7 +144,7 @@ def _main() -> None:
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
-    spec = spec_of(Work.load(asked.work), asked.format, asked.before_ms, asked.max_records)
+    spec = spec_of(Work.load(asked.work), asked.format, asked.before_ms, asked.max_records, asked.path)
     windows = asked.checkpoint.with_name(asked.checkpoint.name + "-windows")
     if asked.sink == "none":
         summaries = run_without_sink(spec, asked.checkpoint, windows)

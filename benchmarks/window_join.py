@@ -9,6 +9,7 @@ counts differ from those of brute force stops the benchmark.
     fetch            both topics to Arrow with as many processes, and nothing else
     none-…           our join with full semantics, default envelope built, no producer; values declared json or bytes
     kafka-…          the whole job as by `teacup run`, to a Kafka topic
+    …-shuffled       the same on the shuffled path, with as many buckets as the topics have partitions
     rival-memory     Spark's stream-stream left outer join, state in memory, no sink
     rival-rocksdb    the same, state in RocksDB, on the first part of the history (the rate is steady)
 
@@ -41,13 +42,15 @@ from rich.table import Table
 from benchmarks.measure import Footprint, Progress, Run, Speed, progress_of_checkpoint, run, speed
 from benchmarks.workload import BEFORE_MS, MAX_RECORDS, Counts, Work, create_topic, delete_topic, make
 from deploy.dev.broker import Broker
+from joins.spec import JoinPath
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.now import wall_ms
 from kafkaio.rangereader import RangeReader
 
 TIMEOUT_S = 900.0
 RIVALS = ("rival-memory", "rival-rocksdb")
-SYSTEMS = ("fetch", "none-json", "none-bytes", "kafka-json", "kafka-bytes", *RIVALS)
+SHUFFLED = ("none-json-shuffled", "kafka-json-shuffled")
+SYSTEMS = ("fetch", "none-json", "none-bytes", "kafka-json", "kafka-bytes", *SHUFFLED, *RIVALS)
 # Promised ratios to the rivals, by how our join is run.
 PROMISED = {"none": {"rival-memory": 5.0, "rival-rocksdb": 12.0}, "kafka": {"rival-memory": 3.5, "rival-rocksdb": 8.0}}
 LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
@@ -86,11 +89,17 @@ class Bench:
         return Result("fetch", speed(done.begun_s, progress), done.footprint, {})
 
     def ours(
-        self, name: str, sink: str, form: str, before_ms: int = BEFORE_MS, delivery: str = "exactly-once"
+        self,
+        name: str,
+        sink: str,
+        form: str,
+        before_ms: int = BEFORE_MS,
+        delivery: str = "exactly-once",
+        path: JoinPath = JoinPath.DIRECT,
     ) -> Result:
         topic = f"bench-{name}"
         arguments = ["--sink", sink, "--format", form, "--before-ms", str(before_ms), "--topic", topic]
-        arguments += ["--delivery", delivery]
+        arguments += ["--delivery", delivery, "--path", path]
         if sink == "kafka":
             create_topic(self.work.bootstrap, topic, LOG_APPEND_TIME)
         done, out, progress = self._run_on_spark(name, "benchmarks.ours", *arguments)
@@ -178,7 +187,8 @@ def run_system(bench: Bench, name: str, rocksdb_fraction: float) -> Result:
         return bench.fetch()
     if kind == "rival":
         return bench.rival(rest, rocksdb_fraction if rest == "rocksdb" else 1.0)
-    return bench.ours(name, kind, rest)
+    form, _, path = rest.partition("-")
+    return bench.ours(name, kind, form, path=JoinPath(path or "direct"))
 
 
 def table_of(results: Sequence[Result]) -> Table:
