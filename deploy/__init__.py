@@ -4,7 +4,7 @@ check/     `teacup check --connect`
 cli/       the `teacup` command
 dev/       for development
 jobfile/   job files
-jobs/      jobs, carried out
+jobs/      one runner, and a module for each kind of job
 output/    what is written, and where
 spark/     Spark, started and stopped
 submit.py  `spark-submit deploy/submit.py JOB.yaml`

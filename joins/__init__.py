@@ -1,13 +1,13 @@
 """Joins of two Kafka streams: every left record is written exactly once, with its right record or with nothing.
 
-admission/   SyncBolt
+admission/   plans what each batch may read (SyncBolt)
 feed/        the feeder
 lookup/      the join through external storage
 rows/        records and rows as Arrow and polars frames
 shuffle/     the shuffled path of the in-memory join: any two topics
 testing/     property-test a join of two topics without a broker
 unjoined/    right records that no left record has matched, found from the output of a lookup join
-window/      JoinBolt
+window/      the in-memory join (JoinBolt)
 errors.py    what a join refuses, or gives up (pure)
 flavour.py   the flavours of the join as values
 itemrows.py  items as rows of a Spark DataFrame, and back (pure)

@@ -1,4 +1,4 @@
-"""For development: a single-node Kafka, the demos and their parts. Nothing in production imports it.
+"""For development: a single-node Kafka, the demos and their parts. Only `teacup broker` uses it in production.
 
 broker.py          a single-node Kafka for development, tests and benchmarks
 brokercommand.py   the development broker in the foreground

@@ -1,6 +1,6 @@
 """A job file (YAML) becomes a job: validated completely before anything connects, all errors reported at once.
 
-settings.document.Document -> the keys of its kind -> JoinJob, DedupJob or FeederJob
+configfile.document.Document -> the keys of its kind -> JoinJob, DedupJob or FeederJob
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def turned_away_from(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) ->
 
 
 def expiry_at(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """For each left offset the time below which right records were not candidates; `EARLIEST_MS`: all were.""" ""
+    """For each left offset the time below which right records were not candidates; `EARLIEST_MS`: all were."""
     return _of_segments(bounds, "expiry_ms", offsets, EARLIEST_MS)
 
 
