@@ -19,6 +19,8 @@ Every message says which value was wrong, where it came from, and what to do.
 
 from __future__ import annotations
 
+from kafkaio.exitcode import ExitCode
+
 
 class DelayError(Exception):
     """Anything that the Data Delay refuses or gives up."""
@@ -46,6 +48,8 @@ class StoreUnavailable(DelayError):
 
 class PositionsUnreadable(DelayError):
     """A consumer's positions are unreachable or cannot be understood; they are unknown."""
+
+    exit_code = ExitCode.FAILED
 
 
 class PositionsRefused(DelayError):

@@ -82,6 +82,7 @@ def run(
 
 @app.command(epilog=_CODES)
 def unjoined(
+    context: typer.Context,
     job_file: JobFile,
     start: Annotated[
         str | None,
@@ -94,7 +95,7 @@ def unjoined(
     assignments: Assignments = None,
 ) -> None:
     """Find right records of a lookup join that appear in no output row and never will; made for cron."""
-    raise typer.Exit(unjoined_of(job_file, start, assignments or ()))
+    raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
 
 
 @app.command(epilog=_CODES)
@@ -184,8 +185,13 @@ def run_file(
         return run(kind_of(job, take_over=take_over), lines, stop)
 
 
-def unjoined_of(job_file: Path, start: str | None, assignments: Sequence[str] = ()) -> ExitCode:
+def unjoined_of(
+    job_file: Path, start: str | None, assignments: Sequence[str] = (), stop: Stop | None = None
+) -> ExitCode:
     """Report the unjoined right records of a lookup join; otherwise like `run_file`."""
+    if stop is None:
+        with Stop() as own:
+            return unjoined_of(job_file, start, assignments, own)
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
@@ -207,7 +213,7 @@ def unjoined_of(job_file: Path, start: str | None, assignments: Sequence[str] = 
         return ExitCode.BAD_JOB_FILE
     from deploy.jobs.unjoined import run_unjoined
 
-    return run_unjoined(job, begin, _say)
+    return run_unjoined(job, begin, _say, stop=stop)
 
 
 def _load(job_file: Path, assignments: Sequence[str] = ()) -> Job | None:

@@ -26,6 +26,7 @@ from datadelay.progress import UNKNOWN
 from deploy.jobs.job import JoinJob
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.query import failed
+from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoinedstage import Work, carry_out, verdicts_name
 from deploy.jobs.unjoinedstate import folder_of, load, save
 from deploy.spark.session import Session
@@ -43,6 +44,7 @@ from kafkaio.eventtime import TimeOf
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.opentransaction import wait_until_readable
+from kafkaio.reachable import wait_for_brokers
 from kafkaio.times import iso
 
 if TYPE_CHECKING:
@@ -79,20 +81,31 @@ def run_unjoined(
     start: str | int | None = None,
     say: Callable[[str], None] = print,
     at_once: int = OFFSETS_AT_ONCE,
+    stop: Stop | None = None,
 ) -> ExitCode:
     """Judge all right records that can no longer match; one line per slice; returns the exit code.
 
     start    of the first run: "earliest", "latest" or a time; None: derived from the join's own `start`
     at_once  offsets of a right partition per slice
+    stop     catches signals: the slice in progress is finished, and the next run goes on behind it
     """
+    stop = stop or Stop()
     try:
-        with checkpoint_lock(folder_of(job.checkpoint)), closing(Logs.of(job)) as logs:
-            return _run(job, logs, start, say, at_once)
+        with checkpoint_lock(folder_of(job.checkpoint)):
+            wait_for_brokers(job.spec.kafka, lambda: stop.asked)
+            if stop.asked:
+                return ExitCode.DONE
+            with closing(Logs.of(job)) as logs:
+                return _run(job, logs, start, say, at_once, stop)
     except Exception as error:  # noqa: BLE001 - whatever ended the run is logged and becomes an exit code
         return failed(error)
+    except KeyboardInterrupt:  # a second signal: the slice in progress runs again
+        return ExitCode.DONE
 
 
-def _run(job: JoinJob, logs: Logs, start: str | int | None, say: Callable[[str], None], at_once: int) -> ExitCode:
+def _run(
+    job: JoinJob, logs: Logs, start: str | int | None, say: Callable[[str], None], at_once: int, stop: Stop
+) -> ExitCode:
     session: Session | None = None
     check_compaction(job.spec, logs.right.topic, logs.right.config())
     _check_output(logs.output)
@@ -103,9 +116,12 @@ def _run(job: JoinJob, logs: Logs, start: str | int | None, say: Callable[[str],
                 if session is None:
                     say(_nothing(job, state))
                 return ExitCode.DONE
+            if stop.asked:
+                return ExitCode.DONE
             began = time.monotonic()
-            name = f"{job.spec.name}.unjoined"
-            session = session or Session(name, job.spark, exactly_once=job.output.exactly_once)
+            if session is None:
+                session = Session(f"{job.spec.name}.unjoined", job.spark, exactly_once=job.output.exactly_once)
+                continue  # which takes seconds, in which a signal may have come
             summaries = _carried_out(session.spark, job, state)
             reached = {one.bucket: one.reached for one in summaries}
             save(job.checkpoint, carried_out(state, reached))

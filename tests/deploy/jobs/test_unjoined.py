@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from datadelay.model import PartitionReport, Submission
 from deploy.cli.app import app
 from deploy.jobfile.load import load_job
 from deploy.jobs.lock import checkpoint_lock
+from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined import Logs, for_people, gathered, look, run_unjoined
 from deploy.jobs.unjoinedstage import Work, carry_out, pieces_of
 from deploy.jobs.unjoinedstate import folder_of, load, save
@@ -292,9 +294,21 @@ def test_one_run_at_a_time_and_a_join_that_has_begun(job, by_hand, caplog):
 
     assert before_it_began == ExitCode.FAILED
     assert "has committed a batch?" in caplog.text
+    assert "Traceback" not in caplog.text
     assert beside_another == ExitCode.CHECKPOINT
     assert run_unjoined(other) == ExitCode.CHECKPOINT
     assert "before_ms: 2000 -> 7" in caplog.text
+
+
+def test_a_run_that_is_asked_to_stop_begins_no_slice(job, by_hand, capsys):
+    """Not even the first one; the next run begins it."""
+    by_hand(NOW_MS)
+
+    with Stop() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert run_unjoined(job, stop=stop) == ExitCode.DONE
+
+    assert capsys.readouterr().out == ""
 
 
 def test_a_compacted_output_is_refused(job, by_hand, topic_factory, caplog):
