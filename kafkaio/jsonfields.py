@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from kafkaio.duck import connection
 
-PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"[^"]+")|\[\d+\])+')
+PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"(?!\*")[^"]+")|\[\d+\])+')
 """A JSON path that names one field."""
 
 _ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from datadelay.progress import UNKNOWN
 from joins.admission.bounds import low_end, starting_at
 from joins.admission.listing import Listing
 from joins.admission.state import Admission, Reading
@@ -31,13 +32,23 @@ def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[st
 
 
 def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> Admission:
-    """The state with the partitions that were added since, each read from its start. Shuffled path only."""
-    if spec.path is not JoinPath.SHUFFLED or state.topics == topics:
+    """The state with the partitions that were added since, each read from its start. Shuffled path only.
+
+    What the batches before rested on holds for them, too: a right record below the frontier, and a left one that may
+    have matched right records that expired, count as late.
+    """
+    if spec.path is not JoinPath.SHUFFLED:
         return state
     (bucket,) = state.buckets.values()
+    if all(len(bucket.side(side)) == count for side, (_, count) in topics.items()):
+        return state
+    left_ms = UNKNOWN if bucket.expiry_ms == UNKNOWN else bucket.expiry_ms + spec.before_ms
+    added = {
+        side: replace(Reading.starting_at(0), progress_ms=progress_ms)
+        for side, progress_ms in (("left", left_ms), ("right", bucket.frontier_ms))
+    }
     sides = {
-        side: {p: bucket.side(side).get(p, Reading.starting_at(0)) for p in range(count)}
-        for side, (_, count) in topics.items()
+        side: {p: bucket.side(side).get(p, added[side]) for p in range(count)} for side, (_, count) in topics.items()
     }
     grown = replace(bucket, left=sides["left"], right=sides["right"])
     return replace(state, topics=dict(topics), buckets={bucket.number: grown})

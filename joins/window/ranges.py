@@ -19,7 +19,7 @@ from kafkaio.producible import batch_bytes
 from kafkaio.times import LATEST_MS
 
 HELD_BYTES = 64 << 20  # of held left records, kept for the next batch; if there are more, they are fetched again
-UNLIMITED_BYTES = 1 << 62
+UNLIMITED_BYTES = 1 << 60
 
 Read = Callable[[str, int, int, int], Generator[pa.RecordBatch, None, None]]
 """(side, partition, start, end) -> the readable records of the range, in the schema of `kafkaio.rangereader`."""

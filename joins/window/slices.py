@@ -103,7 +103,9 @@ class Slice:
             for p, (start, end) in one.covers.items():
                 known = covers.get(p, (start, end))
                 covers[p] = (min(known[0], start), max(known[1], end))
-        frame = pl.concat([one.frame for one in slices], rechunk=True)
+        # An empty one may lack the column of the records' own keys.
+        frames = [one.frame for one in slices if len(one)] or [slices[0].frame]
+        frame = pl.concat(frames, rechunk=True)
         return cls.build(frame, covers, np.concatenate([one.marks for one in slices]))
 
     def __len__(self) -> int:

@@ -47,7 +47,8 @@ def begin(
 ) -> None:
     """Make the output belong to this checkpoint alone.
 
-    planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none
+    planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none. A checkpoint
+               that had fewer buckets until now continues: the output is its own, and the others are claimed
     take_over  as in `receipt.check_start`
 
     Raises `OutputTaken`, `BatchDiffers` and other `ReceiptRefused` before anything is fenced; `KafkaIOError`.
@@ -55,13 +56,22 @@ def begin(
     _check_access(kafka, buckets, clients)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         receipts = list(pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], buckets))
+        newest = max((batch.number for batch in planned.values()), default=0)
+        added = []
         for bucket, receipt in zip(buckets, receipts, strict=True):
-            check_start(receipt, generation, planned.get(bucket.number), str(bucket), take_over=take_over)
+            if not planned or bucket.number in planned:
+                check_start(receipt, generation, planned.get(bucket.number), str(bucket), take_over=take_over)
+            elif receipt is None or receipt.generation != generation:
+                added.append(bucket)
+            else:  # of when there were as many buckets before
+                check_start(receipt, generation, Batch(generation, newest + 1, ""), str(bucket))
+        made = functools.partial(TransactionalWriter, kafka, clients=clients)
         if not planned:
-            made = functools.partial(TransactionalWriter, kafka, clients=clients)
             list(pool.map(lambda bucket: _claim(made, bucket, generation, now_ms, take_over=take_over), buckets))
     if planned:
         settle(kafka, buckets, clients)
+        for bucket in added:
+            _claim(made, bucket, generation, now_ms, take_over=True)
 
 
 def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients) -> None:

@@ -155,8 +155,10 @@ def test_more_partitions_are_read_on_the_shuffled_path():
     check_topics(spec, state, grown)
     after = with_new_partitions(spec, state, grown)
 
-    assert after.buckets[0].left == {0: LEFT, 1: Reading.starting_at(0)}
-    assert after.buckets[0].right == {0: RIGHT, 1: Reading.starting_at(0), 2: Reading.starting_at(0)}
+    new = Reading.starting_at(0)
+    assert after.buckets[0].left == {0: LEFT, 1: replace(new, progress_ms=250 + SPEC.before_ms)}
+    assert after.buckets[0].right == {0: RIGHT, 1: new, 2: new}
+    assert with_new_partitions(spec, replace(state, topics=grown), grown).buckets == after.buckets
     assert with_new_partitions(spec, after, grown) is after
     with pytest.raises(DataLoss):
         check_topics(spec, after, STATE.topics)

@@ -105,7 +105,7 @@ def test_a_store_that_is_unreachable_for_too_long_stops_the_feeder_which_continu
 
         proxy.faults = [passed_on] * 6 + [kill]
         with pytest.raises(
-            Exception, match=r"StoreUnreachable: namespace 'right' .* start the storage API, then the feeder"
+            Exception, match=r"StoreUnreachable: namespace 'right' .* start the storage API: the feeder then continues"
         ):
             run(spark, hasty, tmp_path / "c")
     with server_process(tmp_path / "store", port, namespaces=NAMESPACES):

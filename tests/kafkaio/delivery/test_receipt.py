@@ -42,7 +42,7 @@ def test_a_receipt_survives_its_text(one):
 @pytest.mark.parametrize("text", ["", "no json", "[]", "{}", '{"format":1}', '{"format":2,"number":1}'])
 def test_what_is_not_a_receipt_is_refused(text):
     """Another program commits to the group: then nothing is known."""
-    with pytest.raises(ReceiptRefused, match="no receipt that this version can read"):
+    with pytest.raises(ReceiptRefused, match="not a receipt that this version can read"):
         Receipt.from_text(text)
 
 

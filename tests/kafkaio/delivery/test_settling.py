@@ -47,6 +47,22 @@ def test_a_job_that_must_not_begin_has_fenced_nobody(kafka, buckets):
     assert committed(kafka, buckets[0].topic) == [b"theirs", b"more"]
 
 
+def test_buckets_that_a_checkpoint_did_not_have_before_are_claimed(kafka, buckets):
+    """Their first receipt is of a later batch than the checkpoint's first; and again after there were fewer."""
+    attempt(kafka, buckets[0], 1, [b"row"])
+
+    settling.begin(kafka, buckets, "g", {0: Batch("g", 1, "d")})
+    assert generations(kafka, buckets) == ["g", "g"]
+    assert attempt(kafka, buckets[1], 2, [b"row"]) == 1
+
+    attempt(kafka, buckets[0], 3, [b"row"])
+    settling.begin(kafka, buckets, "g", {0: Batch("g", 3, "d")})
+    assert attempt(kafka, buckets[1], 4, [b"row"]) == 1
+
+    with pytest.raises(ReceiptRefused):  # the checkpoint was put back: bucket 1 is ahead of it
+        settling.begin(kafka, buckets, "g", {0: Batch("g", 3, "d")})
+
+
 def test_a_checkpoint_that_was_put_back_has_fenced_nobody(kafka, buckets):
     """It has planned batch 1, but batch 2 is in."""
     for number in (1, 2):
