@@ -8,8 +8,9 @@ errors.py    what this package refuses or gives up (pure)
 identity.py  what identifies a result (pure)
 keyed.py     values by key that survive replays
 
-Public: `dedup.restart_deduplicator`, `dedup.KafkaResults`, `dedup.LakeResults`, `dedup.KeyedResults`,
-`dedup.DedupConfig`, `dedup.DedupError`; the rest is internal.
+Public: `dedup.DedupConfig`, `dedup.DedupError`, `dedup.Identity`, `dedup.KafkaResults`, `dedup.KeyValue`,
+`dedup.KeyedResults`, `dedup.LakeResults`, `dedup.LoadLimits`, `dedup.Loaded`, `dedup.RecentResults`, `dedup.add_int`,
+`dedup.restart_deduplicator`; the rest is internal.
 
 What needs Spark, Kafka or Arrow is imported on first use, because the pure parts need none of them.
 """

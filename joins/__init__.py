@@ -15,8 +15,9 @@ items.py     what the stages of a task pass to each other (pure)
 spec.py      what a join is (pure)
 summary.py   what the join has done with a bucket's batch (pure)
 
-Public: `joins.window_join`, `joins.lookup_join`, `joins.lookup`, `joins.JoinSpec`, `joins.LookupSpec`, `joins.errors`,
-`joins.testing`; the rest is internal.
+Public: `joins.DataLoss`, `joins.DelayAt`, `joins.Format`, `joins.JoinError`, `joins.JoinSpec`, `joins.LookupSpec`,
+`joins.NotCoPartitioned`, `joins.Policy`, `joins.Side`, `joins.SpecChanged`, `joins.SpecError`, `joins.StorageAt`,
+`joins.lookup`, `joins.lookup_join`, `joins.window_join`, `joins.errors`, `joins.testing`; the rest is internal.
 
 Modules that need Spark or Arrow are imported on first use: the processes in which Spark plans a query import this
 package too, one after the other, and each would otherwise take half a second longer.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -53,9 +54,11 @@ def test_what_claims_to_be_pure_is_held_to_it(package: Path) -> None:
 
 @pytest.mark.parametrize("top", MAPPED)
 def test_the_map_says_what_is_public(top: str) -> None:
-    """In a paragraph that begins so; what it names exists."""
+    """In a paragraph that begins so; what it names exists, and what the package exports is named."""
     public = re.search(r"^Public: (.*?)(?:\n\n|\Z)", map_of(ROOT / top), re.MULTILINE | re.DOTALL)
 
     assert public is not None
-    for name in re.findall(r"`([\w.]+)`", public[1]):
+    named = re.findall(r"`([\w.]+)`", public[1])
+    for name in named:
         assert resolve_name(name) is not None
+    assert {f"{top}.{name}" for name in getattr(import_module(top), "__all__", ())} <= set(named)
