@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 
 from joins.spec import JoinSpec
-from kafkaio.recordkey import KeyOf
 
 ENOUGH = 1_000
 REASONS = ("no_candidate", "null_key", "right_stalled", "no_longer_stored")
@@ -42,7 +41,7 @@ class NothingMatched:
         why = ", ".join(f"{reason} {count:,}" for reason, count in self._reasons.items() if count)
         return (
             f"none of {self._unmatched:,} left records has a match ({why}): check that `left.key` "
-            f"({KeyOf.of(ours.key)} of {ours.topic!r}) and `right.key` ({KeyOf.of(theirs.key)} of "
+            f"({ours.key_of} of {ours.topic!r}) and `right.key` ({theirs.key_of} of "
             f"{theirs.topic!r}) name the same thing{keys}, that `left.time` and `right.time` are in the same unit and "
             f"zone, and that `join.before` ({spec.before_ms} ms) and `join.after` ({spec.after_ms} ms) reach from one "
             "to the other"

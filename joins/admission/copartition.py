@@ -13,14 +13,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import pyarrow as pa
-
+from joins.admission.firstlook import sample_of
 from joins.admission.guard import check_counts
 from joins.errors import NotCoPartitioned
-from joins.rows.reading import find
 from joins.spec import JoinSpec, Side
-from kafkaio.messages import SCHEMA
 from kafkaio.pointreader import PointReader, Record
+from kafkaio.times import LATEST_MS
 from kafkaio.topiclog import TopicLog
 
 SAMPLE = 100
@@ -116,15 +114,5 @@ def _sample(topic: TopicLog, side: Side, kafka: Mapping[str, str]) -> dict[int, 
 
 def keys_of(side: Side, records: Sequence[Record]) -> list[bytes]:
     """The join keys that these records have."""
-    columns = [
-        [one.partition for one in records],
-        [one.offset for one in records],
-        [-1 if one.timestamp_ms is None else one.timestamp_ms for one in records],
-        [one.timestamp_type for one in records],
-        [one.key for one in records],
-        [one.value for one in records],
-        [one.headers or None for one in records],
-    ]
-    batch = pa.record_batch([pa.array(c, part.type) for c, part in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
-    keys = find(side, batch).keys
-    return [key for key in (batch.column("key") if keys is None else keys).to_pylist() if key is not None]
+    keys = sample_of(side, {0: records}, len(records), LATEST_MS).keys[0]
+    return [key for key in keys if key is not None]
