@@ -21,13 +21,14 @@ from joins.flavour import flavour_of
 Keys = tuple[bytes, bytes]
 
 
-def first_look(job: JoinJob) -> Keys | None:
+def first_look(job: JoinJob, planned: Admission | None) -> Keys | None:
     """A key of each side, where both topics were compared. Warns if probably nothing will match.
 
-    Raises `DataLoss`, `SpecChanged`, `KafkaIOError`.
+    planned   of `planned_of`
+
+    Raises `DataLoss`, `KafkaIOError`.
     """
     spec = job.spec
-    planned = planned_of(job)
     with ExitStack() as stack:
         inputs = flavour_of(spec).inputs
         logs = {side: stack.enter_context(closing(open_log(spec, spec.side(side)))) for side in inputs}
@@ -41,7 +42,10 @@ def first_look(job: JoinJob) -> Keys | None:
 
 
 def planned_of(job: JoinJob) -> Admission | None:
-    """The batch that was planned last; None if none was, or if only Spark can read the checkpoint."""
+    """The batch that was planned last; None if none was, or if only Spark can read the checkpoint.
+
+    Raises `SpecChanged`.
+    """
     try:
         return Checkpoint(job.checkpoint).planned(job.spec)
     except CheckpointUnreadable:  # with exactly once it is read again, and then it is an error

@@ -17,9 +17,8 @@ from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
 from deploy.jobs.beginning import take_output
-from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.deduplication import deduplication
-from deploy.jobs.firstlook import first_look
+from deploy.jobs.firstlook import first_look, planned_of
 from deploy.jobs.job import JoinJob
 from deploy.jobs.matching import NothingMatched
 from deploy.jobs.report import BatchReport, gather
@@ -73,11 +72,11 @@ class JoinKind(Kind):
 
     def prepare(self) -> None:
         check_topics(self._job)
+        planned = planned_of(self._job)
         if flavour_of(self._job.spec) is not LOOKUP:
-            planned = Checkpoint(self._job.checkpoint).planned(self._job.spec)
             self._job = replace(self._job, spec=with_path(self._job.spec, planned))
             check_deduplicates(self._job)
-        self._nothing_matched = NothingMatched(self._job.spec, first_look(self._job))
+        self._nothing_matched = NothingMatched(self._job.spec, first_look(self._job, planned))
         if self.exactly_once:
             self._generation = take_output(self._job, take_over=self._take_over)
 

@@ -11,7 +11,7 @@ from joins.admission.reader import open_log
 from joins.admission.state import Admission
 from joins.errors import NotCoPartitioned, SpecError
 from joins.spec import JoinPath, JoinSpec
-from kafkaio.recordkey import KeyOf
+from kafkaio.brokerlog import BrokerLog
 
 log = logging.getLogger("teacup.joins.shuffle.choice")
 
@@ -31,25 +31,27 @@ def with_path(spec: JoinSpec, planned: Admission | None = None) -> JoinSpec:
         path, buckets = path or (JoinPath.SHUFFLED if planned.parts else JoinPath.DIRECT), buckets or planned.parts
     else:
         with closing(open_log(spec, spec.left)) as left, closing(open_log(spec, spec.right)) as right:
-            single = left.partition_count() == right.partition_count() == 1
-            if (
-                path is None
-                and not single
-                and not (KeyOf.of(spec.left.key).is_kafkas and KeyOf.of(spec.right.key).is_kafkas)
-            ):
-                log.warning("%s takes the shuffled path: its join key is not Kafka's key on both sides", spec.name)
-                path = JoinPath.SHUFFLED
             if path is not JoinPath.SHUFFLED:
-                try:
-                    copartition.check(spec, left, right)
-                    path = JoinPath.DIRECT
-                except NotCoPartitioned as error:
-                    if path is JoinPath.DIRECT:
-                        raise
-                    log.warning("%s takes the shuffled path: %s", spec.name, error)
-                    path = JoinPath.SHUFFLED
+                why = _why_not_direct(spec, left, right)
+                path = JoinPath.DIRECT if why is None else JoinPath.SHUFFLED
+                if why is not None:
+                    log.warning("%s takes the shuffled path: %s", spec.name, why)
             if path is JoinPath.SHUFFLED:
                 buckets = buckets or max(left.partition_count(), right.partition_count())
     if path is JoinPath.DIRECT and buckets is not None:
         raise SpecError(f"buckets: {buckets} is for the shuffled path only; on the direct path each partition is one")
     return replace(spec, path=path, buckets=buckets)
+
+
+def _why_not_direct(spec: JoinSpec, left: BrokerLog, right: BrokerLog) -> str | None:
+    """Why the topics may not take the direct path; None if they may. Raises `NotCoPartitioned` if it is asked for."""
+    single = left.partition_count() == right.partition_count() == 1
+    if spec.path is None and not single and not (spec.left.key_of.is_kafkas and spec.right.key_of.is_kafkas):
+        return "its join key is not Kafka's key on both sides"
+    try:
+        copartition.check(spec, left, right)
+    except NotCoPartitioned as error:
+        if spec.path is JoinPath.DIRECT:
+            raise
+        return str(error)
+    return None

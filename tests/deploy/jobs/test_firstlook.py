@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deploy.jobs.firstlook import first_look
+from deploy.jobs.firstlook import first_look, planned_of
 from deploy.jobs.job import JoinJob, Output
 from joins.errors import DataLoss
 from joins.spec import JoinSpec, Side
@@ -60,7 +60,7 @@ def test_keys_in_common_are_not_warned_about(
     put(kafka, made.spec.left.topic, named(b"k", 60))
     put(kafka, made.spec.right.topic, named(b"k", 90))
 
-    keys = first_look(made)
+    keys = first_look(made, planned_of(made))
 
     assert keys is not None
     assert {key[:2] for key in keys} == {b"k-"}
@@ -73,7 +73,7 @@ def test_keys_of_other_things_are_shown(job: Make, kafka: dict[str, str], caplog
     put(kafka, made.spec.left.topic, named(b"user", 60))
     put(kafka, made.spec.right.topic, named(b"imp", 90))
 
-    first_look(made)
+    first_look(made, planned_of(made))
 
     (warning,) = said(caplog)
     assert "no key of left occurs in right: 60 keys of left" in warning
@@ -84,7 +84,7 @@ def test_keys_of_other_things_are_shown(job: Make, kafka: dict[str, str], caplog
 def test_what_stops_the_join_is_said_at_once(job: Make) -> None:
     """Compaction."""
     with pytest.raises(DataLoss, match="is compacted"):
-        first_look(job(right={"config": {"cleanup.policy": "compact"}}))
+        first_look(job(right={"config": {"cleanup.policy": "compact"}}), None)
 
 
 def test_a_join_that_matches_nothing_says_so(
