@@ -81,19 +81,20 @@ class Range:
             return
         held: list[pa.RecordBatch] = []
         room = self.room_bytes
-        for batch in read("left", self.partition, reading.start, reading.end):
-            if room < UNLIMITED_BYTES and passage.cut is None:
-                fitting, room = _fitting(batch, room)
-                if room <= 0:
-                    yield passage.admit(self._intake("left", spec, batch.slice(0, fitting)))
-                    passage.stop(batch.column("offset")[fitting - 1].as_py() + 1)
-                    return
-            going = passage.admit(self._intake("left", spec, batch))
-            if passage.cut is not None:
-                at = int(np.searchsorted(batch.column("offset").to_numpy(), passage.cut))
-                held += [batch.slice(at)] if at < batch.num_rows else []
-            if len(going.records) or len(going.dead):
-                yield going
+        with closing(read("left", self.partition, reading.start, reading.end)) as batches:
+            for batch in batches:
+                if room < UNLIMITED_BYTES and passage.cut is None:
+                    fitting, room = _fitting(batch, room)
+                    if room <= 0:
+                        yield passage.admit(self._intake("left", spec, batch.slice(0, fitting)))
+                        passage.stop(batch.column("offset")[fitting - 1].as_py() + 1)
+                        return
+                going = passage.admit(self._intake("left", spec, batch))
+                if passage.cut is not None:
+                    at = int(np.searchsorted(batch.column("offset").to_numpy(), passage.cut))
+                    held += [batch.slice(at)] if at < batch.num_rows else []
+                if len(going.records) or len(going.dead):
+                    yield going
         if held and give_back is not None and sum(int(batch_bytes(one).sum()) for one in held) <= HELD_BYTES:
             give_back(self.partition, held)
 
