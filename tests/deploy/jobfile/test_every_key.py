@@ -79,7 +79,7 @@ ELSEWHERE = {
     "right.time": "`$.at` needs `format: json`",
     "output.delivery": "`deduplicate` needs the other one",
     "output.deduplicate.header": "names one of `headers`",
-    "output.deduplicate.expression": "stands in place of `header`",
+    "output.deduplicate.expression": "replaces `header`",
 }
 """Keys that cannot change alone; `test_load` has them."""
 
