@@ -158,7 +158,7 @@ class Simulated:
 
     def _read(self, side, p, start, end):
         assert side == "left", "right is somebody else's"
-        return iter([self.left.fetch(p, start, end)])
+        yield self.left.fetch(p, start, end)
 
     def drain(self, rounds=300):
         """Feed, publish and admit until left is read to its end."""
