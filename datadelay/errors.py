@@ -14,10 +14,13 @@
            +- DelayServerUnavailable     no connection, a time-out, or an error of the server
            +- DelayAnswerNotUnderstood   the answer does not come from this API
 
-Every message says which value was wrong, where it came from, and what to do.
+Each class carries the exit code of the command that it ends. The message says which value was wrong, where it came
+from, and what to do.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from kafkaio.exitcode import ExitCode
 
@@ -25,9 +28,13 @@ from kafkaio.exitcode import ExitCode
 class DelayError(Exception):
     """Anything that the Data Delay refuses or gives up."""
 
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
 
 class ConfigInvalid(DelayError, ValueError):
     """A value of a configuration is not allowed."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class SubmissionInvalid(DelayError, ValueError):
@@ -49,8 +56,6 @@ class StoreUnavailable(DelayError):
 class PositionsUnreadable(DelayError):
     """A consumer's positions are unreachable or cannot be understood; they are unknown."""
 
-    exit_code = ExitCode.FAILED
-
 
 class PositionsRefused(DelayError):
     """Positions are not written: the consumer is active, they changed meanwhile, or they would be wrong."""
@@ -59,9 +64,13 @@ class PositionsRefused(DelayError):
 class DelayCallFailed(DelayError):
     """A call of the client got no usable answer; the delay is unknown."""
 
+    exit_code = ExitCode.UNREACHABLE
+
 
 class DelayAccessDenied(DelayCallFailed):
     """The token is missing, unknown, or lacks the scope that the call needs."""
+
+    exit_code = ExitCode.FAILED
 
 
 class DelayRateLimited(DelayCallFailed):

@@ -6,6 +6,7 @@ dev/       for development
 jobfile/   job files
 jobs/      one runner, and a module for each kind of job
 output/    what is written, and where
+errors.py  what is refused or given up
 spark/     Spark, started and stopped
 submit.py  `spark-submit deploy/submit.py JOB.yaml`
 

@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
 
     DONE = 0, "done, or stopped cleanly by Ctrl-C or SIGTERM"
     FAILED = 1, "failed unexpectedly; the log says how. Starting again continues from the checkpoint"
-    BAD_JOB_FILE = 2, "the job file or the command line is not valid; nothing was connected to"
+    BAD_JOB_FILE = 2, "the job file or command line is not valid, or something is not installed; nothing was done"
     DATA_LOSS = 3, "records that the join still needs are gone from Kafka; the message names the options"
     UNREACHABLE = 4, "a broker or an API could not be reached for too long"
     CHECKPOINT = 5, "the checkpoint belongs to another join or lacks its newest files, or another process uses it"

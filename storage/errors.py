@@ -1,31 +1,40 @@
 """The errors of the storage API, on both sides of it. Pure.
 
     StorageError
-      +- StorageConfigInvalid     a value of a configuration, or an argument of the client, is not allowed
-      +- StorageUnavailable       the back end cannot be opened, read or written: nothing at all was done
-      +- NamespaceUnknown         the server's configuration has no such namespace
-      +- RequestInvalid           a body or a value of a request is not allowed; sending it again changes nothing
-      |    +- RequestMalformed    it cannot be read: not JSON, or not an Arrow stream
-      |    +- RequestTooLarge     more items, or more bytes, than one request may have
-      +- ItemsUnsettled           after the bounded retries some items are still `retryable` or `in_doubt`
-      +- CallFailed               the client's call got no usable answer; what was written may or may not be there
-           +- AccessDenied        the token is missing, unknown, or lacks the scope for the namespace
-           +- RateLimited         too many requests, and the bounded retries did not help
-           +- ServerUnavailable   no connection, a time-out, an incomplete answer, or a server error
-           +- AnswerNotUnderstood what answered does not speak this API
+      +- StorageConfigInvalid      a value of a configuration, or an argument of the client, is not allowed
+      +- StorageUnavailable        the back end cannot be opened, read or written: nothing at all was done
+      +- NamespaceUnknown          the server's configuration has no such namespace
+      +- RequestInvalid            a body or a value of a request is not allowed; sending it again changes nothing
+      |    +- RequestMalformed     it cannot be read: not JSON, or not an Arrow stream
+      |    +- RequestTooLarge      more items, or more bytes, than one request may have
+      +- ItemsUnsettled            after the bounded retries some items are still `retryable` or `in_doubt`
+      +- CallFailed                the client's call got no usable answer; what was written may or may not be there
+           +- AccessDenied         the token is missing, unknown, or lacks the scope for the namespace
+           +- RateLimited          too many requests, and the bounded retries did not help
+           +- ServerUnavailable    no connection, a time-out, an incomplete answer, or a server error
+           +- AnswerNotUnderstood  what answered does not speak this API
 
-Every message says which value was wrong, where it came from, and what to do.
+Each class carries the exit code of the command that it ends. The message says which value was wrong, where it came
+from, and what to do.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
+
+from kafkaio.exitcode import ExitCode
 
 
 class StorageError(Exception):
     """Any error of the storage API."""
 
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
 
 class StorageConfigInvalid(StorageError, ValueError):
     """A value of a configuration, or an argument of the client, is not allowed."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class StorageUnavailable(StorageError):
@@ -51,13 +60,19 @@ class RequestTooLarge(RequestInvalid):
 class ItemsUnsettled(StorageError):
     """Some items are still `retryable` or `in_doubt` after the bounded retries; sending them again is safe."""
 
+    exit_code = ExitCode.UNREACHABLE
+
 
 class CallFailed(StorageError):
     """A call of the client got no usable answer."""
 
+    exit_code = ExitCode.UNREACHABLE
+
 
 class AccessDenied(CallFailed):
     """The token is missing, unknown, or lacks the scope that the namespace needs."""
+
+    exit_code = ExitCode.FAILED
 
 
 class RateLimited(CallFailed):

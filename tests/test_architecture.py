@@ -8,9 +8,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from kafkaio.exitcode import ExitCode
 
 ROOT = Path(__file__).parent.parent
 
@@ -140,6 +143,24 @@ def test_the_map_of_a_package_calls_pure_what_is_pure(name: str):
     lines = [line for line in docstring(name).splitlines() if line.endswith("(pure)")]
 
     assert {f"{name}.{part}" for line in lines for part in re.findall(r"(\w+)\.py\b", line)} <= set(PURE)
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if "+- " in docstring(name)])
+def test_the_errors_of_a_package_are_one_tree_that_its_docstring_draws(name: str):
+    """Each class below the one that it is derived from; the root says with which exit code a command ends."""
+    drawn: dict[str, str | None] = {}
+    above: list[tuple[int, str]] = []
+    for indent, one in re.findall(r"^([ |]*(?:\+- )?)(\w+)(?:  .*)?$", docstring(name).split("\n\n")[1], re.MULTILINE):
+        above = [(column, parent) for column, parent in above if column < len(indent)]
+        drawn[one] = above[-1][1] if above else None
+        above.append((len(indent), one))
+    classes = [node for node in tree(name).body if isinstance(node, ast.ClassDef)]
+
+    assert {node.name: ast.unparse(node.bases[0]) for node in classes} == {
+        one: parent or "Exception" for one, parent in drawn.items()
+    }
+    root = getattr(import_module(name), classes[0].name)
+    assert isinstance(root.exit_code, ExitCode)
 
 
 def test_the_window_does_not_know_how_it_is_tested():

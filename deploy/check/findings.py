@@ -13,16 +13,19 @@ from enum import StrEnum
 
 import numpy as np
 
+from datadelay.errors import DelayError
 from datadelay.progress import Idle
 from deploy.check.facts import PlaceFacts, SideFacts, TopicFacts
 from joins.admission.copartition import disagreement
 from joins.admission.guard import LONGEST_DOWNTIME_MS, refuse_compaction
 from joins.admission.keysample import Sample, common_keys, nothing_in_common
 from joins.admission.passage import lags_of
-from joins.errors import DataLoss
+from joins.errors import DataLoss, JoinError
 from joins.spec import JoinPath, JoinSpec, Side
+from kafkaio.errors import KafkaIOError
 from kafkaio.exitcode import ExitCode
 from kafkaio.times import iso
+from storage.errors import StorageError
 
 SECONDS_NOT_MS = 100_000_000_000
 """Times below it are in 1973 or before: probably seconds."""
@@ -63,9 +66,9 @@ def error(what: str, text: str, code: ExitCode = ExitCode.FAILED) -> Finding:
     return Finding(Level.ERROR, what, text, code)
 
 
-def from_error(what: str, raised: Exception) -> Finding:
+def from_error(what: str, raised: KafkaIOError | JoinError | StorageError | DelayError) -> Finding:
     """What one of our errors says."""
-    return error(what, str(raised), getattr(raised, "exit_code", ExitCode.FAILED))
+    return error(what, str(raised), raised.exit_code)
 
 
 def exit_code(findings: Sequence[Finding]) -> ExitCode:

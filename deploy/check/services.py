@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from datadelay.client import DelayClient
-from datadelay.errors import DelayAccessDenied, DelayError, DelayNotFound
+from datadelay.errors import DelayError, DelayNotFound
 from deploy.check.findings import Finding, error, from_error, ok, warning
 from joins.errors import JoinError
 from joins.feed.feed import FeedSpec, FeedStorage
@@ -47,7 +47,7 @@ def of_lookup(spec: LookupSpec) -> Iterator[Finding]:
             yield warning("delay", f"{unknown}: the collector has not submitted it yet, and left would wait")
             return
         except DelayError as failed:
-            yield error("delay", str(failed), _code(failed))
+            yield from_error("delay", failed)
             return
     if found.consumed_until_ms is None:
         yield warning("delay", f"{delay.consumer!r} is {found.state}: {found.reason or 'no time yet'}; left would wait")
@@ -73,14 +73,8 @@ def _asked(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding
         yield from look()
     except REFUSED as failed:
         yield from_error("storage", refused(name, failed))
-    except StorageError as failed:
-        yield error("storage", str(failed), _code(failed))
-    except JoinError as failed:
+    except (StorageError, JoinError) as failed:
         yield from_error("storage", failed)
-
-
-def _code(failed: Exception) -> ExitCode:
-    return ExitCode.FAILED if isinstance(failed, DelayAccessDenied) else ExitCode.UNREACHABLE
 
 
 def _kept(namespace: NamespaceBody, needed_ms: int) -> Iterator[Finding]:

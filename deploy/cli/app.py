@@ -15,6 +15,7 @@ import typer
 from deploy.cli.delay import delay_app, offsets_app
 from deploy.cli.extras import Commands
 from deploy.cli.storage import storage_app
+from deploy.errors import DeployError
 from deploy.jobs.stopping import Stop
 from kafkaio.exitcode import ExitCode, listed
 
@@ -150,16 +151,13 @@ def broker(
     port: Annotated[int | None, typer.Option("--port", help="default: a free one")] = None,
 ) -> None:
     """Start a single-node Kafka for development, print its address, stop it on Ctrl-C."""
-    from deploy.dev.broker import BrokerFailed
     from deploy.dev.brokercommand import run_broker
-    from deploy.dev.brokerjars import JarsNotFetched
-    from deploy.spark.java import MissingTool
 
     try:
         run_broker(folder, port)
-    except (BrokerFailed, MissingTool, JarsNotFetched) as error:
+    except DeployError as error:
         typer.echo(str(error), err=True)
-        raise typer.Exit(ExitCode.FAILED) from error
+        raise typer.Exit(error.exit_code) from error
 
 
 def run_file(

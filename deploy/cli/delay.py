@@ -306,6 +306,6 @@ def _plan_table(wanted: PositionPlan) -> Table:
     return table
 
 
-def _failed(error: Exception) -> typer.Exit:
+def _failed(error: DelayError | SettingsInvalid | KafkaIOError) -> typer.Exit:
     typer.echo(f"{error}", err=True)
-    return typer.Exit(ExitCode.BAD_JOB_FILE if isinstance(error, ValueError) else ExitCode.FAILED)
+    return typer.Exit(error.exit_code)

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from kafkaio.exitcode import ExitCode
-
 storage_app = typer.Typer(help="Bytes by key in namespaces, over REST.", no_args_is_help=True)
 
 
@@ -25,4 +23,4 @@ def serve_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) 
         serve(StorageServeConfig.load(config))
     except (StorageError, SettingsInvalid) as error:
         typer.echo(f"{error}", err=True)
-        raise typer.Exit(ExitCode.BAD_JOB_FILE if isinstance(error, ValueError) else ExitCode.FAILED) from error
+        raise typer.Exit(error.exit_code) from error

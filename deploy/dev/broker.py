@@ -28,16 +28,13 @@ from deploy.dev.brokerjars import LOG_CONFIG, fetch_jars
 from deploy.dev.brokersettings import server_settings
 from deploy.dev.lifeline import Lifeline
 from deploy.dev.ports import HOST, free_port, is_free
+from deploy.errors import BrokerFailed
 from deploy.spark.java import find_java
 
 START_DEADLINE_S = 90.0
 STOP_GRACE_S = 30.0
 _CLUSTER_ID = "teacupDevelopmentKafka"  # 22 characters of base64: what Kafka accepts as a UUID
 _MEMORY = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
-
-
-class BrokerFailed(Exception):
-    """The development broker did not start, or died; the message has the end of its log."""
 
 
 class Broker:

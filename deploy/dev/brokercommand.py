@@ -8,9 +8,10 @@ import sys
 import threading
 from pathlib import Path
 
-from deploy.dev.broker import Broker, BrokerFailed
-from deploy.dev.brokerjars import JarsNotFetched, fetch_jars
-from deploy.spark.java import MissingTool, find_java
+from deploy.dev.broker import Broker
+from deploy.dev.brokerjars import fetch_jars
+from deploy.errors import BrokerFailed, DeployError
+from deploy.spark.java import find_java
 
 
 def run_broker(folder: Path | None, port: int | None) -> None:
@@ -46,9 +47,9 @@ def _main() -> int:
             sys.stdout.write(f"{fetch_jars()}\n")
         else:
             run_broker(asked.folder, asked.port)
-    except (BrokerFailed, MissingTool, JarsNotFetched) as error:
+    except DeployError as error:
         sys.stderr.write(f"{error}\n")
-        return 1
+        return error.exit_code
     return 0
 
 

@@ -14,15 +14,12 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from deploy.spark.java import MissingTool, cache_folder
+from deploy.errors import JarsNotFetched, MissingTool
+from deploy.spark.java import cache_folder
 
 _PARTS = Path(__file__).parent / "broker"
 POM = _PARTS / "pom.xml"
 LOG_CONFIG = _PARTS / "log4j2.properties"
-
-
-class JarsNotFetched(Exception):
-    """Maven could not fetch the broker's jars; the message has the end of its output."""
 
 
 def kafka_version() -> str:

@@ -27,11 +27,11 @@ from rich.table import Table
 
 from datadelay.client import DelayClient
 from datadelay.errors import DelayCallFailed, DelayNotFound
-from deploy.dev.broker import BrokerFailed
 from deploy.dev.demoparts import broker_at, console, topics_of
 from deploy.dev.demotraffic import NOWHERE, Traffic
 from deploy.dev.demoverdict import ROWS, DemoResult, judge
-from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan, PartFailed
+from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
+from deploy.errors import DeployError, PartFailed
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.now import wall_ms
 from kafkaio.rangereader import RangeReader
@@ -57,7 +57,7 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("interrupted; everything is stopped")
         return INTERRUPTED
-    except (PartFailed, BrokerFailed) as error:
+    except DeployError as error:
         console.print(str(error), style="bold red", highlight=False, markup=False)
         return 1
 

@@ -29,16 +29,13 @@ import yaml
 from datadelay.collector.run import collect
 from deploy.dev.lifeline import Lifeline
 from deploy.dev.ports import free_port
+from deploy.errors import PartFailed
 
 STORAGE, DELAY, FEEDER, LOOKUP = "storage", "delay", "feeder", "lookup"
 _TOKENS = {STORAGE: "TEACUP_STORAGE_WRITE_TOKEN", DELAY: "TEACUP_DELAY_WRITE_TOKEN"}
 _COMMANDS = {STORAGE: ("storage", "serve"), DELAY: ("delay", "serve"), FEEDER: ("run",), LOOKUP: ("run",)}
 _READY_WITHIN_S = 60.0
 _STOP_GRACE_S = 30.0
-
-
-class PartFailed(Exception):
-    """A part did not start, or ended by itself; the message has the end of its log."""
 
 
 @dataclass(frozen=True, kw_only=True)

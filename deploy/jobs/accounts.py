@@ -16,13 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from kafkaio.exitcode import ExitCode
-
-
-class AccountsDiffer(Exception):
-    """Rows were lost or duplicated on their way; the batch is not committed."""
-
-    exit_code = ExitCode.FAILED
+from deploy.errors import AccountsDiffer
 
 
 @dataclass(slots=True)

@@ -9,18 +9,14 @@ from __future__ import annotations
 import json
 import uuid
 
+from deploy.errors import CheckpointUnreadable
 from deploy.jobs import durable
 from deploy.jobs.localfolder import local_folder
 from joins.admission.state import Admission
-from joins.errors import JoinError
 from joins.spec import JoinSpec
 from sparkio.checkpoint import SparkLogs
 
 GENERATION = "teacup.generation"
-
-
-class CheckpointUnreadable(JoinError):
-    """The checkpoint cannot be read, or its newest file is truncated."""
 
 
 class Checkpoint:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 
-from deploy.jobs.checkpoint import Checkpoint, CheckpointUnreadable
+from deploy.errors import CheckpointUnreadable
+from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.job import JoinJob
 from joins.admission.firstlook import compare
 from joins.admission.guard import check_topics

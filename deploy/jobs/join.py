@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
+from deploy.errors import SessionRefused
 from deploy.jobs.beginning import take_output
 from deploy.jobs.deduplication import deduplication
 from deploy.jobs.firstlook import first_look, planned_of
@@ -28,7 +29,6 @@ from deploy.output.deduplicated import Deduplication
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.selectsql import selected, with_selected
 from deploy.output.stage import NO_RETRY_HELPS, deliver_stage
-from deploy.spark.session import SessionRefused
 from joins.admission.committed import commit_positions, positions_of
 from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts, known_facts

@@ -16,20 +16,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from deploy.errors import CheckpointInUse, CheckpointUnusable
 from deploy.jobs.localfolder import local_folder
-from kafkaio.exitcode import ExitCode
 
 LOCK_FILE = "teacup.lock"
-
-
-class CheckpointUnusable(Exception):
-    """The checkpoint's folder cannot be written to."""
-
-    exit_code = ExitCode.CHECKPOINT
-
-
-class CheckpointInUse(CheckpointUnusable):
-    """Another process runs on the same checkpoint."""
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from deploy.jobs.lines import Lines, Report
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.stopping import Stop
+from deploy.spark.java import check_java
 from deploy.spark.session import Session
 from kafkaio.errors import KafkaIOError
 from kafkaio.exitcode import ExitCode
@@ -101,6 +102,7 @@ def run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
 
 def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     lines.opening(kind.opening())
+    check_java()
     kind.read_checkpoint()
     wait_for_brokers(kind.kafka, lambda: stop.asked)
     if not stop.asked:

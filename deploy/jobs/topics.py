@@ -11,16 +11,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from deploy.errors import TopicsMissing
 from deploy.jobs.job import DedupJob, FeederJob, JoinJob
 from joins.flavour import flavour_of
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.errors import KafkaIOError, TopicMissing
+from kafkaio.errors import TopicMissing
 
 _SIDE_OUTPUTS = ("dead_letter", "late", "unmatched", "unjoined")
-
-
-class TopicsMissing(KafkaIOError):
-    """Topics that the job file names do not exist; the message lists them all, each with its key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from deploy.jobs.query import failed
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoinedstage import Work, carry_out, verdicts_name
 from deploy.jobs.unjoinedstate import folder_of, load, save
+from deploy.spark.java import check_java
 from deploy.spark.session import Session
 from joins.admission.committed import state_after
 from joins.admission.guard import check_compaction
@@ -92,6 +93,7 @@ def run_unjoined(
     stop = stop or Stop()
     try:
         with checkpoint_lock(folder_of(job.checkpoint)):
+            check_java()
             wait_for_brokers(job.spec.kafka, lambda: stop.asked)
             if stop.asked:
                 return ExitCode.DONE

@@ -20,11 +20,11 @@ import polars as pl
 import pyarrow as pa
 
 from dedup.identity import Identity
+from deploy.errors import ForeignRow
 from deploy.jobs.job import JoinJob
 from deploy.jobs.query import summaries_of
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.stage import NO_RETRY_HELPS, deliver_stage
-from joins.errors import JoinError
 from joins.itemrows import Batches
 from joins.items import Begin, End, Item, Rows
 from joins.spec import JoinSpec
@@ -42,10 +42,6 @@ if TYPE_CHECKING:
 Piece = tuple[int, int, int]
 PIECE = 2_000_000
 POSITION = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
-
-
-class ForeignRow(JoinError):
-    """The output has a record that the join did not write, so it is unknown which right records were joined."""
 
 
 def verdicts_name(spec: JoinSpec) -> str:

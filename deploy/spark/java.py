@@ -9,11 +9,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from deploy.errors import MissingTool
+
 MINIMUM_JAVA = 17
-
-
-class MissingTool(Exception):
-    """Java or Maven is missing or too old; the message says how to get it."""
 
 
 def find_java(env: Mapping[str, str] = os.environ) -> str:
@@ -34,6 +32,15 @@ def find_java(env: Mapping[str, str] = os.environ) -> str:
     if int(version[1]) < MINIMUM_JAVA:
         raise MissingTool(f"{java} is Java {version[1]}. {how}")
     return java
+
+
+def check_java() -> None:
+    """What a Spark session needs of this machine, asked before anything is claimed. Raises `MissingTool`.
+
+    Under `spark-submit` a JVM runs already.
+    """
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        find_java()
 
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:

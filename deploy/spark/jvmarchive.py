@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from deploy.spark.java import MissingTool
+from deploy.errors import MissingTool
 from deploy.spark.jvmoptions import SILENT, archive_file
 from deploy.spark.session import Session
 
@@ -101,7 +101,7 @@ def _main() -> int:
         sys.stdout.write(f"{write_archive()}\n")
     except MissingTool as error:
         sys.stderr.write(f"{error}\n")
-        return 1
+        return error.exit_code
     return 0
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING, TypeVar
 
+from deploy.errors import SessionRefused
 from deploy.spark import conf as sparkconf
 from deploy.spark.home import use_spark_home
 from deploy.spark.jvmoptions import archive_options
-from kafkaio.exitcode import ExitCode
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -37,12 +37,6 @@ LOG_CONFIG = Path(__file__).parent / "log4j2.properties"
 _LIGHT_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 JVM_ENDS_WITHIN_S = 10.0
-
-
-class SessionRefused(Exception):
-    """A property of the session would break the join; the message names it, its value and what is allowed."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class Session:

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import yaml
 
-from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan, PartFailed
+from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
+from deploy.errors import PartFailed
 from kafkaio.writer import TopicWriter
 from tests.crash import checks
 from tests.crash.reader import CommittedReader

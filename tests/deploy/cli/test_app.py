@@ -142,6 +142,34 @@ def test_a_checkpoint_that_cannot_be_read_is_one_line_before_spark_starts(
     assert "\n" not in line
 
 
+@pytest.mark.parametrize("command", ["run", "unjoined"])
+def test_a_machine_without_java_is_one_line_before_anything_is_contacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, command: str
+) -> None:
+    """With how to get it; here no broker listens, so a job that asked one would wait."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    job = (ROOT / "deploy" / "examples" / "lookup.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "job.yaml"
+    path.write_text(re.sub(r"(?m)^checkpoint: .*", f"checkpoint: {tmp_path}/state", job), encoding="utf-8")
+
+    result = CliRunner().invoke(app, [command, str(path), "--set", "topics.unjoined=unjoined"])
+
+    assert result.exit_code == ExitCode.BAD_JOB_FILE, result.output
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "teacup")
+    assert line.startswith("MissingTool: no Java found (PATH has no java). Teacup needs Java 17 or newer")
+    assert "\n" not in line
+
+
+def test_the_class_of_an_error_gives_the_exit_code() -> None:
+    """Also of an error that comes from another package; here `bootstrap.servers` is missing."""
+    result = CliRunner().invoke(app, ["offsets", "at", "--topic", "t", "--time", "2026-01-01T00:00Z"])
+
+    assert result.exit_code == ExitCode.BAD_JOB_FILE
+    assert result.stderr == "bootstrap.servers is missing; give the brokers as host:port,host:port\n"
+
+
 def test_spark_submit_takes_what_run_takes(bad_job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same options, and the same exit codes."""
     bad = str(bad_job)

@@ -14,8 +14,9 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker import Broker, BrokerFailed
-from deploy.spark.java import MissingTool, cache_folder, find_java
+from deploy.dev.broker import Broker
+from deploy.errors import BrokerFailed, MissingTool
+from deploy.spark.java import cache_folder, find_java
 
 _PARENT = """
 import sys, threading, time

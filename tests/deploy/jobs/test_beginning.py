@@ -12,9 +12,10 @@ from functools import partial
 
 import pytest
 
+from deploy.errors import CheckpointUnreadable
 from deploy.jobfile.load import load_job
 from deploy.jobs import durable
-from deploy.jobs.checkpoint import Checkpoint, CheckpointUnreadable
+from deploy.jobs.checkpoint import Checkpoint
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
 from joins.items import Begin

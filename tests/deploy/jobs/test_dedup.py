@@ -12,8 +12,8 @@ from dedup.errors import RecordsGone, SourceChanged
 from dedup.topic.job import TopicSummary
 from dedup.topic.source import Ranges, following
 from deploy.cli.app import app
+from deploy.errors import AccountsDiffer
 from deploy.jobfile.load import load_job
-from deploy.jobs.accounts import AccountsDiffer
 from deploy.jobs.dedup import gathered, without_any_id
 from kafkaio.exitcode import ExitCode
 from kafkaio.topiclog import Ends

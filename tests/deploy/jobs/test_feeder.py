@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from configfile.errors import SettingsInvalid
+from deploy.errors import AccountsDiffer
 from deploy.jobfile.load import load_job
-from deploy.jobs.accounts import AccountsDiffer
 from deploy.jobs.feeder import gathered
 from deploy.jobs.job import FeederJob
 from joins.feed.stage import FeedSummary

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.jobs.lock import CheckpointInUse, checkpoint_lock
+from deploy.errors import CheckpointInUse
+from deploy.jobs.lock import checkpoint_lock
 
 _HOLD = """
 import sys

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from deploy.jobs.accounts import AccountsDiffer
+from deploy.errors import AccountsDiffer
 from deploy.jobs.query import failed, in_progress, summaries_of
 from joins.errors import DelayUnreachable
 from kafkaio.errors import OffsetOutOfRange

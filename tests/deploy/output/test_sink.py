@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.jobs.accounts import Accounts, AccountsDiffer
+from deploy.errors import AccountsDiffer
+from deploy.jobs.accounts import Accounts
 from deploy.jobs.job import Output
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.outgoing import Outgoing

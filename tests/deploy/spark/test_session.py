@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from deploy.errors import SessionRefused
 from deploy.spark.conf import effective, problems, with_attempts
-from deploy.spark.session import Session, SessionRefused
+from deploy.spark.session import Session
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,8 @@ def test_a_new_session_leaves_signals_to_the_job() -> None:
 
 _TOO_LATE = """
 from pyspark.sql import SparkSession
-from deploy.spark.session import Session, SessionRefused
+from deploy.errors import SessionRefused
+from deploy.spark.session import Session
 SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
     Session("probe", {})

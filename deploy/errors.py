@@ -1,0 +1,80 @@
+"""What running a job, or the development broker, refuses or gives up. Pure.
+
+    DeployError
+      +- MissingTool              Java or Maven is missing or too old
+      +- SessionRefused           a Spark property or expression would break the job
+      +- TopicsMissing            topics that the job file names do not exist
+      +- CheckpointUnusable       the checkpoint's folder cannot be written to
+      |    +- CheckpointInUse     another process runs on it
+      +- CheckpointUnreadable     the checkpoint cannot be read, or its newest file is truncated
+      +- AccountsDiffer           rows were lost or duplicated on their way
+      +- ForeignRow               the output has a record that the join did not write
+      +- BrokerFailed             the development broker did not start, or ended
+      +- JarsNotFetched           Maven could not fetch the development broker's jars
+      +- PartFailed               a part of the lookup demo ended, or did not get so far in time
+
+Each class carries the exit code of the command that it ends. The message says which value was wrong, where it came
+from, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kafkaio.exitcode import ExitCode
+
+
+class DeployError(Exception):
+    """Anything that running a job, or the development broker, refuses or gives up."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
+
+class MissingTool(DeployError):
+    """Java or Maven is missing or too old; the message says how to get it."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
+
+
+class SessionRefused(DeployError):
+    """A property of the session would break the job, or Spark refuses an expression; the message says which."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
+
+
+class TopicsMissing(DeployError):
+    """Topics that the job file names do not exist; the message lists them all, each with its key."""
+
+
+class CheckpointUnusable(DeployError):
+    """The checkpoint's folder cannot be written to."""
+
+    exit_code = ExitCode.CHECKPOINT
+
+
+class CheckpointInUse(CheckpointUnusable):
+    """Another process runs on the same checkpoint."""
+
+
+class CheckpointUnreadable(DeployError):
+    """The checkpoint cannot be read, or its newest file is truncated."""
+
+
+class AccountsDiffer(DeployError):
+    """Rows were lost or duplicated on their way; the batch is not committed."""
+
+
+class ForeignRow(DeployError):
+    """The output has a record that the join did not write, so it is unknown which right records were joined."""
+
+
+class BrokerFailed(DeployError):
+    """The development broker did not start, or ended by itself; the message says why."""
+
+
+class JarsNotFetched(DeployError):
+    """Maven could not fetch the development broker's jars; the message has the end of its output."""
+
+
+class PartFailed(DeployError):
+    """A part of the lookup demo ended by itself, or did not get so far in time; the message has its last lines."""
