@@ -32,6 +32,7 @@ recordkey.py        the join key of records (pure)
 secrets.py          names whose values are never shown (pure)
 sparselog.py        logs the same line at most once a minute in each process; the next one says how many were
                     suppressed
+strictjson.py       whether texts are JSON, exactly (pure)
 times.py            times and their bounds, and how people see one (pure)
 topicaccess.py      topics as the brokers describe them to this user
 topiclimits.py      the limits of output topics, asked once by each process, and producer properties that respect them
