@@ -7,9 +7,8 @@ results.py       results as records of the output topic, with our headers       
 envelope.py      the default output                                                                             (pure)
 selectsql.py     the user's expressions (`output.select`), each tried by itself, so that a row on which one fails
                  harms no other row
-copies.py        copies of records for side topics                                                              (pure)
+copies.py        which side topic gets a copy of which record                                                   (pure)
 refusals.py      rows that cannot be written                                                                    (pure)
-outgoing.py      records on their way to one topic, and which of them the topic would refuse                    (pure)
 opening.py       how a ticket's rows are delivered, and the limits of their topics
 writing.py       records on their way through a delivery, counted
 deduplicated.py  the deduplicator around a writing

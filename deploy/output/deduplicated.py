@@ -16,8 +16,8 @@ from dedup.identity import Identity
 from dedup.restart.report import FilterReport
 from dedup.restart.states import Attempt
 from dedup.restart.worker import Setup, discard_deduplicator, open_deduplicator
-from deploy.output.outgoing import Outgoing
 from deploy.output.writing import Writing
+from joins.rows.outgoing import Outgoing
 from kafkaio.delivery.delivery import Delivery
 from kafkaio.messages import HEADERS
 

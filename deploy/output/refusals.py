@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from kafkaio.headers import EXPRESSION
-from kafkaio.producible import Headers
+from joins.rows.outgoing import Outgoing
+from kafkaio.headers import EXPRESSION, LIMIT, SIZE
+from kafkaio.producible import Headers, TopicLimits, record_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,19 @@ def select_failures(results: pl.DataFrame) -> list[Refusal]:
         for i, name in enumerate(results["failed"].to_list())
         if name is not None
     ]
+
+
+def too_large(out: Outgoing, limits: TopicLimits) -> list[Refusal]:
+    """The records that are too large for their topic."""
+    found = []
+    for i in out.perhaps_too_large(limits):
+        record = out.keys[i], out.values[i], out.headers[i]
+        passed = limits.limit_passed(*record)
+        if passed is not None:
+            size, (name, limit) = record_bytes(*record), passed
+            why = f"{size:,} bytes, above the {limit:,} of {name}"
+            found.append(Refusal(i, "too_large", why, [(SIZE, str(size)), (LIMIT, f"{limit} ({name})")]))
+    return found
 
 
 def not_refused(count: int, refusals: list[Refusal]) -> npt.NDArray[np.bool_]:

@@ -9,7 +9,7 @@ import polars as pl
 from dedup.batchtag import BatchTag
 from deploy.jobs.job import Output
 from deploy.output.envelope import envelopes
-from deploy.output.outgoing import Outgoing
+from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec
 from kafkaio.headers import BATCH, LATE, LEFT, RIGHT
 

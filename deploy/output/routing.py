@@ -17,10 +17,10 @@ import polars as pl
 from dedup.batchtag import BatchTag
 from deploy.jobs.accounts import Accounts
 from deploy.jobs.job import Output
-from deploy.output.copies import write_aside, write_copies, write_refused
-from deploy.output.outgoing import Outgoing
-from deploy.output.refusals import Refusal, not_refused, select_failures
+from deploy.output.copies import write_copies, write_refused, write_side_topics
+from deploy.output.refusals import Refusal, not_refused, select_failures, too_large
 from deploy.output.results import outgoing_results
+from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec
 from kafkaio.now import wall_ms
 from kafkaio.topiclimits import Limits
@@ -54,7 +54,7 @@ class Router:
             self._accounts.results += len(results)
             self._write_results(results)
         if not main.all():
-            write_aside(spec, output, rows.filter(~main), self._write_copies)
+            write_side_topics(spec, output, rows.filter(~main), self._write_copies)
         if output.late is not None and (late := results["late"]).any():
             write_copies(spec, "left", output.late, results.filter(late), self._write_copies)
 
@@ -63,7 +63,7 @@ class Router:
         limits = self._limits[output.topic]
         results = self._without(results, select_failures(results))
         out = outgoing_results(self._spec, output, results, self._tag).restamped(limits, wall_ms())
-        if refusals := out.refusals(limits):
+        if refusals := too_large(out, limits):
             out = out.where(not_refused(len(results), refusals))
             results = self._without(results, refusals)
         if not len(results):

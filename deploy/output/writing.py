@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deploy.output.outgoing import Outgoing
+from joins.rows.outgoing import Outgoing
 from kafkaio.delivery.delivery import Delivery
 from kafkaio.delivery.receipt import Standing
 

@@ -24,14 +24,13 @@ from joins.errors import NoDeadLetterTopic, StoreUnreachable, StoreWiped
 from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.rightrow import to_items
 from joins.lookup.refusal import REFUSED, refused
+from joins.rows.copies import and_more, copies_of, position_of
 from joins.rows.intake import take_in
-from joins.rows.records import RECORD, side_columns
+from joins.rows.records import RECORD, rows_about
 from kafkaio.delivery import failpoint
 from kafkaio.errors import KafkaIOError, RecordTooLarge
-from kafkaio.headers import OUTCOME, REASON, RIGHT, TOPIC
 from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
-from kafkaio.producible import restamped, shortened
 from kafkaio.rangereader import open_reader
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.writer import discard_writer, open_writer
@@ -79,7 +78,7 @@ class FeedSummary:
 
 
 class FeedTask:
-    """Carries out one ticket."""
+    """One ticket's work."""
 
     def __init__(self, spec: FeedSpec, ticket: FeedTicket) -> None:
         self._spec, self._ticket = spec, ticket
@@ -88,7 +87,7 @@ class FeedTask:
         )
         self._store = store_of(spec)
 
-    def carry_out(self) -> FeedSummary:
+    def run(self) -> FeedSummary:
         spec, ticket, summary = self._spec, self._ticket, self._summary
         reader = open_reader(spec.right.topic, spec.kafka)
         under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []
@@ -103,7 +102,7 @@ class FeedTask:
         finally:
             for _, future in under_way:
                 future.cancel()
-        self._flush_aside()
+        self._flush_dead_letters()
         failpoint.reach("after_commit")
         generation = self._store.generation()
         if generation != ticket.store_generation:
@@ -121,8 +120,7 @@ class FeedTask:
         skew_ms = spec.max_future_skew_ms
         taken = take_in("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
         if len(taken.dead):
-            dead = taken.dead.select("reason", **{name: f"right_{name}" for name in RECORD})
-            self._put_aside(dead, dead["reason"])
+            self._write_dead_letters(taken.dead)
         times = taken.records["time"].to_numpy()
         lags_ms, summary.newest_ms = lags_of(times, known)
         summary.disorder_ms = max(summary.disorder_ms, int(lags_ms.max(initial=0)))
@@ -149,63 +147,42 @@ class FeedTask:
             self._summary.stored += len(part) - len(refused)
             if len(rejected):
                 records = part[rejected["index"].to_list()]
-                self._put_aside(records, pl.select("rejected: " + pl.lit(rejected["reason"])).to_series())
+                reasons = pl.select("rejected: " + pl.lit(rejected["reason"])).to_series()
+                self._write_dead_letters(rows_about("right", records, "dead_letter", reasons, late=False))
 
-    def _put_aside(self, records: pl.DataFrame, reasons: pl.Series) -> None:
-        spec, first = self._spec, records.row(0, named=True)
-        topic = spec.right.topic
+    def _write_dead_letters(self, rows: pl.DataFrame) -> None:
+        """Copies of right records, from rows (`joins.rows.records.ROW`); they are safe only after the flush."""
+        spec, topic = self._spec, self._spec.right.topic
         if spec.dead_letter is None:
             raise NoDeadLetterTopic(
-                f"right {topic}-{first['partition']} offset {first['offset']}"
-                f"{f' (and {len(records) - 1} more)' if len(records) > 1 else ''} cannot be stored "
-                f"({reasons[0]}): name a dead-letter topic (`topics.dead_letter`), fix the "
+                f"right {position_of(topic, 'right', rows, 0)}{and_more(rows)} cannot be stored "
+                f"({rows['reason'][0]}): name a dead-letter topic (`topics.dead_letter`), fix the "
                 "producer, or raise the namespace's limits"
             )
-        for reason in reasons:
+        for reason in rows["reason"]:
             kind = reason.partition(":")[0]
             self._summary.dead[kind] = self._summary.dead.get(kind, 0) + 1
-        headers = [
-            [
-                *((one["key"], one["value"]) for one in own or ()),
-                (TOPIC, topic),
-                (RIGHT, f"{partition}:{offset}"),
-                (OUTCOME, "dead_letter"),
-                (REASON, reason),
-            ]
-            for own, partition, offset, reason in zip(
-                *(records[name].to_list() for name in ("headers", "partition", "offset")), reasons, strict=True
-            )
-        ]
         limits = limits_of(spec.kafka, [spec.dead_letter])[spec.dead_letter]
-        times, annotated = restamped(records["time"].to_list(), headers, limits, wall_ms())
-        copies = [
-            shortened(key, value, own or [], limits, f"the dead letter of {topic}-{partition} offset {offset}")
-            for key, value, own, partition, offset in zip(
-                records[side_columns(records)["key"]],
-                records["value"],
-                annotated,
-                records["partition"],
-                records["offset"],
-                strict=True,
-            )
-        ]
-        keys, values, own_headers = (list(column) for column in zip(*copies, strict=True))
-        kafka = self._aside()
+        copies = copies_of(topic, "right", rows).restamped(limits, wall_ms())
+        copies = copies.shortened(limits, lambda i: f"the dead letter of {position_of(topic, 'right', rows, i)}")
+        kafka = self._producer_properties()
         try:
-            open_writer(kafka).write(spec.dead_letter, keys, values, own_headers, times)
+            open_writer(kafka).write(
+                spec.dead_letter, copies.keys, copies.values, copies.headers, copies.times.to_list()
+            )
         except KafkaIOError:
             discard_writer(kafka)
             raise
 
-    def _aside(self) -> dict[str, str]:
-        """The properties of the producer for dead letters."""
+    def _producer_properties(self) -> dict[str, str]:
+        """Of the producer for dead letters."""
         spec = self._spec
         return within_limits(spec.kafka, limits_of(spec.kafka, [spec.dead_letter]))
 
-    def _flush_aside(self) -> None:
+    def _flush_dead_letters(self) -> None:
         if not self._summary.dead:
             return
-        kafka = self._aside()
+        kafka = self._producer_properties()
         try:
             open_writer(kafka).flush()
         except KafkaIOError:
@@ -230,7 +207,7 @@ class FeedStore:
             try:
                 return self._client.write_table(self._spec.storage.namespace, items)
             except UNREACHABLE as error:
-                raise self._away(error) from error
+                raise self._unreachable(error) from error
             except REFUSED as error:
                 raise refused(self._spec.name, error) from error
 
@@ -240,13 +217,13 @@ class FeedStore:
         try:
             return self._client.namespace(self._spec.storage.namespace).generation
         except UNREACHABLE as error:
-            raise self._away(error) from error
+            raise self._unreachable(error) from error
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def _away(self, error: Exception) -> StoreUnreachable:
+    def _unreachable(self, error: Exception) -> StoreUnreachable:
         at = self._spec.storage
         return StoreUnreachable(
             f"namespace {at.namespace!r} of {at.url} accepted nothing for {at.unreachable_for_s:g} s "
@@ -277,5 +254,5 @@ def store_of(spec: FeedSpec) -> FeedStore:
 
 def feed(spec: FeedSpec, tickets: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
     """Tickets as JSON objects -> one `FeedSummary` each, as a row."""
-    summaries = (FeedTask(spec, FeedTicket(**ticket)).carry_out() for ticket in tickets)
+    summaries = (FeedTask(spec, FeedTicket(**ticket)).run() for ticket in tickets)
     return summary_rows(summaries, NoDeadLetterTopic, RecordTooLarge)

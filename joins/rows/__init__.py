@@ -1,9 +1,11 @@
 """Records and rows as Arrow and polars frames: what both joins take in, and what they give.
 
-chunks.py   rows in chunks of bounded bytes, so that a task's memory does not depend on the size of its records (pure)
-intake.py   which of the records that were read take part, and which go to the dead-letter topic, with the
-            reason (pure)
-placing.py  which bucket a key belongs to, on the shuffled path (pure)
-reading.py  what a side finds in its records: times, join keys, and what cannot be used (pure)
-records.py  the frames that the window works on (pure)
+chunks.py    rows in chunks of bounded bytes, so that a task's memory does not depend on the size of its records (pure)
+copies.py    copies of records for side topics, as they were read (pure)
+intake.py    which of the records that were read take part, and which go to the dead-letter topic, with the
+             reason (pure)
+outgoing.py  records on their way to one topic, changed where the topic would refuse them (pure)
+placing.py   which bucket a key belongs to, on the shuffled path (pure)
+reading.py   what a side finds in its records: times, join keys, and what cannot be used (pure)
+records.py   the frames that the window works on (pure)
 """

@@ -14,11 +14,11 @@ from deploy.errors import AccountsDiffer
 from deploy.jobs.accounts import Accounts
 from deploy.jobs.job import Output
 from deploy.output.delivered import DeliveredBatch
-from deploy.output.outgoing import Outgoing
 from deploy.output.stage import deliver_stage
 from deploy.output.writing import Writing
 from joins.errors import JoinError, NoDeadLetterTopic
 from joins.items import Begin, End, Item, Rows
+from joins.rows.outgoing import Outgoing
 from joins.rows.records import ROW
 from joins.spec import JoinSpec, Side
 from joins.summary import BucketSummary

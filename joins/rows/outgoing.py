@@ -1,4 +1,4 @@
-"""Records on their way to one topic, and which of them the topic would refuse. Pure."""
+"""Records on their way to one topic, changed where the topic would refuse them. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from deploy.output.refusals import Refusal
 from joins.rows.chunks import I64, column_bytes
-from kafkaio.headers import LIMIT, SIZE
 from kafkaio.producible import Headers, TopicLimits, record_bytes, restamped, shortened
 
 OURS_ABOUT = 100
@@ -75,21 +73,9 @@ class Outgoing:
         kept, headers = restamped(times.to_list(), self.headers, limits, now_ms)
         return replace(self, times=pl.Series(kept, dtype=pl.Int64), headers=[one or [] for one in headers])
 
-    def refusals(self, limits: TopicLimits) -> list[Refusal]:
-        """The records that are too large for the topic."""
-        found = []
-        for i in self._perhaps_too_large(limits):
-            passed = limits.limit_passed(self.keys[i], self.values[i], self.headers[i])
-            if passed is not None:
-                size, (name, limit) = record_bytes(self.keys[i], self.values[i], self.headers[i]), passed
-                why = f"{size:,} bytes, above the {limit:,} of {name}"
-                headers: Headers = [(SIZE, str(size)), (LIMIT, f"{limit} ({name})")]
-                found.append(Refusal(i, "too_large", why, headers))
-        return found
-
     def shortened(self, limits: TopicLimits, what: Callable[[int], str]) -> Outgoing:
         """Without what makes copies too large for the topic; `what` names a record. Raises `RecordTooLarge`."""
-        large = self._perhaps_too_large(limits)
+        large = self.perhaps_too_large(limits)
         if not large:
             return self
         keys, values, headers, sizes = [*self.keys], [*self.values], [*self.headers], self.sizes.copy()
@@ -98,8 +84,8 @@ class Outgoing:
             sizes[i] = record_bytes(keys[i], values[i], headers[i])
         return Outgoing(keys, values, headers, self.times, sizes)
 
-    def _perhaps_too_large(self, limits: TopicLimits) -> list[int]:
-        """By a cheap bound; there are almost never any."""
+    def perhaps_too_large(self, limits: TopicLimits) -> list[int]:
+        """Which records may be, by a cheap bound; there are almost never any."""
         if limits.surely_takes(int(self.sizes.max(initial=0))):
             return []
         return [i for i, size in enumerate(self.sizes.tolist()) if not limits.surely_takes(size)]

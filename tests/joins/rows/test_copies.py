@@ -1,0 +1,66 @@
+"""Copies of records for side topics."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from joins.rows.copies import and_more, copies_of, position_of
+from joins.rows.records import OWN_KEY, RECORD, rows_about
+
+OWN = [{"key": "trace", "value": b"1"}]
+RECORDS = pl.DataFrame(
+    [
+        {"partition": 3, "offset": 7, "time": 1_000, "key": b"k", "value": b"v", "headers": OWN},
+        {"partition": 3, "offset": 9, "time": None, "key": None, "value": b"", "headers": None},
+    ],
+    schema=RECORD,
+)
+
+
+def test_a_copy_is_the_record_as_it_was_read_and_says_where_it_was_and_why_it_is_here() -> None:
+    """Its own headers come first; a flag that does not hold is left out."""
+    rows = rows_about("right", RECORDS, "dead_letter", pl.Series(["rejected: too old", "no_time"]), late=False)
+
+    copies = copies_of("bids", "right", rows)
+
+    assert (copies.keys, copies.values, copies.times.to_list()) == ([b"k", None], [b"v", b""], [1_000, None])
+    assert copies.headers == [
+        [
+            ("trace", b"1"),
+            ("teacup.topic", "bids"),
+            ("teacup.right", "3:7"),
+            ("teacup.outcome", "dead_letter"),
+            ("teacup.reason", "rejected: too old"),
+        ],
+        [
+            ("teacup.topic", "bids"),
+            ("teacup.right", "3:9"),
+            ("teacup.outcome", "dead_letter"),
+            ("teacup.reason", "no_time"),
+        ],
+    ]
+
+
+def test_a_copy_has_the_records_own_key_and_what_is_added_for_it_comes_last() -> None:
+    """The join key may be a field of the value."""
+    keyed = RECORDS.with_columns(pl.Series(OWN_KEY, [b"own", None]))
+    rows = rows_about("left", keyed, "late", None, late=True)
+
+    copies = copies_of("clicks", "left", rows, [[("teacup.size", "9")], []])
+
+    assert copies.keys == [b"own", None]
+    assert copies.headers[0][-2:] == [("teacup.late", "true"), ("teacup.size", "9")]
+    assert copies.headers[1] == [
+        ("teacup.topic", "clicks"),
+        ("teacup.left", "3:9"),
+        ("teacup.outcome", "late"),
+        ("teacup.late", "true"),
+    ]
+
+
+def test_a_message_names_the_first_record_and_how_many_follow() -> None:
+    """A side without a record has no name."""
+    rows = rows_about("left", RECORDS, "dead_letter", "no_time", late=False)
+
+    assert position_of("clicks", "left", rows, 0) + and_more(rows) == "clicks-3 offset 7 (and 1 more)"
+    assert position_of("bids", "right", rows, 0) + and_more(rows[:1]) == ""
