@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from datadelay.progress import Idle
 from joins.errors import SpecError
+from joins.sides import BothSides
 from kafkaio.errors import ConfigError
 from kafkaio.eventtime import OUTLIERS, TimeOf
 from kafkaio.fieldtypes import Allowed, Count, coerce_fields
@@ -145,7 +146,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinSpec:
+class JoinSpec(BothSides[Side]):
     """One join. `kafka` holds librdkafka properties for both topics; it is never written to a checkpoint or a log.
 
     start            "earliest", "latest", or epoch milliseconds: where left starts in a new checkpoint
@@ -195,10 +196,6 @@ class JoinSpec:
                 f"right.key: {self.right.key!r} has {parts[1]} part(s), left.key {self.left.key!r} has {parts[0]}: no "
                 "key could be equal; give both sides the same number, in the same order"
             )
-
-    def side(self, name: str) -> Side:
-        """The side called "left" or "right"."""
-        return self.left if name == "left" else self.right
 
     @property
     def span_ms(self) -> int:

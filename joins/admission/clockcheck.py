@@ -30,11 +30,11 @@ class BrokersClock:
         before = self._before
         if before is not None and listing.listed_ms >= before.listed_ms:  # else the clock has been set back
             for side, log in self._logs.items():
-                self._compare(before, side, log, listing.of(side))
+                self._compare(before, side, log, listing.side(side))
         self._before = listing
 
     def _compare(self, before: Listing, side: str, log: TopicLog, ends: Mapping[int, Ends]) -> None:
-        for p, known in before.of(side).items():
+        for p, known in before.side(side).items():
             if ends[p].stable > known.high:  # one partition is enough
                 for _, appended_ms in log.valid_times({p: (known.high, ends[p].stable)}, LATEST_MS, 1)[p]:
                     if (reason := not_after(before.listed_ms, appended_ms, self._tolerance_ms)) is not None:

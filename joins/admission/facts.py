@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from datadelay.progress import UNKNOWN
+from joins.sides import BothSides
 from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 
@@ -38,7 +39,7 @@ class PartitionFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketFacts:
+class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
     """One bucket after a batch; `oldest_ms` is the smallest time in its window, None if the window is empty."""
 
     left: Mapping[int, PartitionFacts] = field(default_factory=dict)
@@ -46,9 +47,6 @@ class BucketFacts:
     frontier_ms: int = UNKNOWN
     expiry_ms: int = UNKNOWN
     oldest_ms: int | None = None
-
-    def side(self, name: str) -> Mapping[int, PartitionFacts]:
-        return self.left if name == "left" else self.right
 
     def to_json(self) -> dict[str, Any]:
         return {

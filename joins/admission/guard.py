@@ -101,7 +101,7 @@ def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
         for side in ("left", "right"):
             sides[side] = {}
             for p, reading in bucket.side(side).items():
-                ends = listing.of(side)[p]
+                ends = listing.side(side)[p]
                 _check_truncated(spec, side, p, reading, ends)
                 low = low_end(reading.bounds, bucket.expiry_ms) if side == "right" else reading.end
                 lost = max(ends.start - reading.end, 0)

@@ -6,24 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from joins.admission.state import Bucket
+from joins.sides import BothSides
 from kafkaio.topiclog import Ends, TopicLog
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(BothSides[Mapping[int, Ends]]):
     """The ends of both topics, and the wall clock time just before they were listed."""
 
     listed_ms: int
     left: Mapping[int, Ends]
     right: Mapping[int, Ends]
 
-    def of(self, side: str) -> Mapping[int, Ends]:
-        return self.left if side == "left" else self.right
-
     def unread(self, bucket: Bucket) -> int:
         """How many offsets of a bucket's partitions, left and right, are readable but not yet read."""
         return sum(
-            max(self.of(side)[p].stable - reading.end, 0)
+            max(self.side(side)[p].stable - reading.end, 0)
             for side in ("left", "right")
             for p, reading in bucket.side(side).items()
         )

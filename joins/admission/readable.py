@@ -52,12 +52,12 @@ class Expected:
 
 def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Asking[list[Readable]]:
     """What can be read of these sides of a bucket, in one round of look-ups."""
-    ends = {side: {p: listing.of(side)[p].stable for p in bucket.side(side)} for side in sides}
+    ends = {side: {p: listing.side(side)[p].stable for p in bucket.side(side)} for side in sides}
     newest = (yield Ask(newest=ends)).newest
     return [
         Readable(
             side=side,
-            disorder_ms=spec.left.disorder_ms if side == "left" else spec.right.disorder_ms,
+            disorder_ms=spec.side(side).disorder_ms,
             ends=ends[side],
             newest={p: newest[side][p] for p in ends[side]},
             claims={p: _claim(spec, side, p, listing) for p in ends[side]},
@@ -154,6 +154,6 @@ def _claim_at(side: Readable, p: int, end: int) -> int:
 
 def _claim(spec: JoinSpec, side: str, p: int, listing: Listing) -> int:
     """Records that become readable after the listing have at least the listing's time less the producer delay."""
-    ends = listing.of(side)[p]
+    ends = listing.side(side)[p]
     follows = spec.idle is Idle.ADVANCE and caught_up(ends.stable, ends.stable, ends.high)
     return listing.listed_ms - spec.producer_delay_ms if follows else UNKNOWN

@@ -19,6 +19,7 @@ from datadelay.progress import UNKNOWN, frontier
 from joins.admission.bounds import Bound, Bounds, thinned
 from joins.admission.facts import BucketFacts, PartitionFacts
 from joins.errors import SpecChanged
+from joins.sides import BothSides
 from joins.spec import JoinPath, JoinSpec
 
 FORMAT = 4
@@ -70,7 +71,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(BothSides[Mapping[int, Reading]]):
     """What is admitted together. With co-partitioned topics, bucket n holds partition n of both; on the shuffled path a
     single bucket holds all partitions, and is divided by key when it is carried out.
 
@@ -118,9 +119,6 @@ class Bucket:
             outside_ms=data["outside"],
             give_up_ms=data["give_up"],
         )
-
-    def side(self, name: str) -> Mapping[int, Reading]:
-        return self.left if name == "left" else self.right
 
     def after(self, facts: BucketFacts, listed_ms: int, spec: JoinSpec) -> Bucket:
         """The bucket with empty readings, as the batch with these facts left it; without bounds no longer needed."""

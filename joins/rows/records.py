@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from joins.sides import OTHER
+
 HEADERS = pl.List(pl.Struct({"key": pl.String, "value": pl.Binary}))
 
 RECORD = pl.Schema(
@@ -58,10 +60,9 @@ def rows_about(
     side: str, records: pl.DataFrame, outcome: str, reason: str | pl.Series | None, late: pl.Series | bool
 ) -> pl.DataFrame:
     """Rows that carry records of one side only, the other side's columns null."""
-    other = "right" if side == "left" else "left"
     columns: dict[str, pl.Expr | pl.Series] = {"key": pl.col("key")}
     columns |= {f"{side}_{name}": pl.col(column) for name, column in side_columns(records).items()}
-    columns |= {f"{other}_{name}": pl.lit(None, dtype=RECORD[name]) for name in SIDE_COLUMNS}
+    columns |= {f"{OTHER[side]}_{name}": pl.lit(None, dtype=RECORD[name]) for name in SIDE_COLUMNS}
     columns["outcome"] = pl.lit(outcome, dtype=pl.String)
     columns["reason"] = reason if isinstance(reason, pl.Series) else pl.lit(reason, dtype=pl.String)
     columns["late"] = late if isinstance(late, pl.Series) else pl.lit(late, dtype=pl.Boolean)

@@ -28,6 +28,7 @@ from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
 from joins.shuffle.fetch import Fetch
 from joins.shuffle.pieces import parts_of, ticket_pieces
+from joins.sides import BothSides
 from joins.spec import JoinSpec
 from joins.summary import BucketSummary
 from joins.testing.history import History
@@ -117,7 +118,7 @@ class Run:
         return sorted(self.results, key=lambda r: (r.left_partition, r.left_offset))
 
 
-class Simulation:
+class Simulation(BothSides[SimulatedLog]):
     """One join over one history. `state` is the checkpoint, `run` the output so far."""
 
     state: Admission
@@ -276,7 +277,7 @@ class Simulation:
         return self.stores.setdefault((generation, bucket), MemoryStore())
 
     def _read(self, side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-        log = self.left if side == "left" else self.right
+        log = self.side(side)
         middle = (start + end) // 2
         for first, last in ((start, middle), (middle, end)):
             if first < last:
