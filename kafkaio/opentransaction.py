@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 
 from kafkaio.errors import KafkaUnavailable
+from kafkaio.every import Every
 from kafkaio.topiclog import Ends, TopicLog
 
 log = logging.getLogger("teacup.kafkaio.opentransaction")
@@ -23,18 +24,16 @@ def wait_until_readable(topic: TopicLog, listed: Mapping[int, Ends], timeout_s: 
 
     Raises `KafkaUnavailable` if that takes longer than `timeout_s`.
     """
-    started = said = time.monotonic()
+    started, report = time.monotonic(), Every(SAY_EVERY_S)
     ends = dict(listed)
     while hidden := [p for p, one in listed.items() if ends[p].stable < one.high]:
-        now = time.monotonic()
-        if now - started > timeout_s:
+        if time.monotonic() - started > timeout_s:
             raise KafkaUnavailable(
                 f"an open transaction in partitions {hidden} of {topic.topic!r} has hidden the records behind it for "
                 f"{timeout_s:g} s; what is needed may be among them. It ends with its time-out "
                 "(`transaction.timeout.ms` of its producer): retry then, or end its producer"
             )
-        if now - said > SAY_EVERY_S:
-            said = now
+        if report.due():
             log.warning("waits for an open transaction in partitions %s of %s", hidden, topic.topic)
         time.sleep(_POLL_S)
         ends = {p: one for p, one in topic.ends().items() if p in listed}

@@ -33,6 +33,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from kafkaio.errors import KafkaUnavailable
+from kafkaio.every import Every
 from kafkaio.topiclog import Ends
 from sparkio.control import ReaderControl
 from sparkio.crossing import crossing, crossing_rows
@@ -57,7 +58,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._name, self._stage, self.control = name, stage, control
         self.listed: ListedEnds | None = None  # under `availableNow`
         self._held_since_s: float | None = None
-        self._said_at_s = -math.inf
+        self._report = Every(SAY_EVERY_S, at_once=True)
 
     @abstractmethod
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
@@ -112,8 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def say(self, line: str) -> None:
         """Log a line about waiting, unless one was logged within the last ten seconds."""
-        if time.monotonic() - self._said_at_s > SAY_EVERY_S:
-            self._said_at_s = time.monotonic()
+        if self._report.due():
             log.warning("%s %s", self._name, line)
 
     def _latest(self, start: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ results, even if the job itself reads uncommitted records: rows taken for their 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 
 from dedup.identity import Identity
@@ -23,6 +22,7 @@ from dedup.restart.replayrange import LoadLimits
 from dedup.results.protocol import Loaded
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
+from kafkaio.every import Every
 from kafkaio.fairshare import fair_shares
 from kafkaio.opentransaction import wait_until_readable
 from kafkaio.rangereader import RangeReader
@@ -65,7 +65,7 @@ class KafkaResults:
         # Retention may have deleted what was read before.
         spans = {p: (max(starts.get(p, one.start), one.start), one.stable) for p, one in ends.items()}
         total = sum(max(end - start, 0) for start, end in spans.values())
-        read, said = 0, time.monotonic()
+        read, report = 0, Every(SAY_EVERY_S)
         log.warning("loads recent results of %s: %d records", self._topic, total)
         for p, (start, end) in spans.items():
             for batch in self._reader.read(p, start, end):
@@ -73,8 +73,7 @@ class KafkaResults:
                 foreign = ids.null_count()
                 read += len(ids)
                 yield Loaded(ids.drop_nulls() if foreign else ids, foreign)
-                if time.monotonic() - said > SAY_EVERY_S:
-                    said = time.monotonic()
+                if report.due():
                     log.warning("loads recent results of %s: %d of %d records", self._topic, read, total)
         self._positions = {p: end for p, (_, end) in spans.items()}
 

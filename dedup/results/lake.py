@@ -12,7 +12,6 @@ their duplicates and lost. Such a folder is refused.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -25,6 +24,7 @@ import pyarrow.parquet as pq
 from dedup.errors import ResultsUnreadable
 from dedup.restart.replayrange import LoadLimits
 from dedup.results.protocol import Loaded
+from kafkaio.every import Every
 
 log = logging.getLogger("teacup.dedup.results.lake")
 
@@ -78,7 +78,7 @@ class LakeResults:
             total += self._rows_of(path)
             chosen.append(path)
         log.warning("loads recent results of %s: %d rows in %d files", self._root, total, len(chosen))
-        read, said = 0, time.monotonic()
+        read, report = 0, Every(SAY_EVERY_S)
         for path in chosen:
             with self._files.open(path) as file:
                 columns = [self._id] if self._time is None else [self._id, self._time]
@@ -90,8 +90,7 @@ class LakeResults:
                     column = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
                     ids = pl.Series(pl.from_arrow(column))
                     yield Loaded(ids.drop_nulls().cast(pl.Binary), ids.null_count())
-                    if time.monotonic() - said > SAY_EVERY_S:
-                        said = time.monotonic()
+                    if report.due():
                         log.warning("loads recent results of %s: %d of %d rows", self._root, read, total)
         self._read.update(new)
 

@@ -33,6 +33,7 @@ from deploy.dev.demoverdict import ROWS, DemoResult, judge
 from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
 from deploy.errors import DeployError, PartFailed
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.every import Every
 from kafkaio.now import wall_ms
 from kafkaio.rangereader import RangeReader
 
@@ -116,7 +117,7 @@ class _Watch:
         self._parts, self._traffic = parts, traffic
         self._delays = DelayClient(parts.urls[DELAY], parts.tokens[DELAY], retries=0)
         self._began_s = time.monotonic()
-        self._said_s = 0.0
+        self._report = Every(SAY_EVERY_S, at_once=True)
 
     def close(self) -> None:
         self._delays.close()
@@ -145,13 +146,11 @@ class _Watch:
     def _look(self) -> None:
         if self._traffic.failure is not None:
             raise PartFailed(f"the clicks and impressions ended: {self._traffic.failure}")
-        now_s = time.monotonic()
-        if now_s - self._said_s < SAY_EVERY_S:
+        if not self._report.due():
             return
-        self._said_s = now_s
-        traffic = self._traffic
+        traffic, spent_s = self._traffic, time.monotonic() - self._began_s
         console.print(
-            f"{now_s - self._began_s:4.0f} s  impressions {traffic.impressions:7,}  clicks {traffic.clicks:7,}  "
+            f"{spent_s:4.0f} s  impressions {traffic.impressions:7,}  clicks {traffic.clicks:7,}  "
             f"joined {self.joined:7,}  {self._delay()}",
             highlight=False,
             soft_wrap=True,

@@ -22,6 +22,7 @@ from joins.lookup.source import NotKnown, Outside
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import store_of
 from joins.rows.records import RECORD, SIDE_COLUMNS
+from kafkaio.every import Every
 from kafkaio.perprocess import PerProcess
 from kafkaio.times import iso
 
@@ -89,7 +90,7 @@ def _looked_up(spec: LookupSpec, batch: pa.RecordBatch, wait_at_most_s: float | 
 def _wait(spec: LookupSpec, until_ms: int, at_most_s: float | None) -> str:
     """Wait until every right record up to `until_ms` is stored; return the store's generation."""
     outside = _outsides.get((spec.name, spec.delay, spec.storage), lambda: Outside.connected(spec))
-    began_s, said_s = time.monotonic(), 0.0
+    began_s, report = time.monotonic(), Every(SAY_EVERY_S, at_once=True)
     while True:
         try:
             delay, store = outside.ask()
@@ -103,7 +104,6 @@ def _wait(spec: LookupSpec, until_ms: int, at_most_s: float | None) -> str:
         line = f"{spec.name} waits until right is stored beyond {iso(until_ms)}: {reason} (for {waited_s:.0f} s now)"
         if at_most_s is not None and waited_s > at_most_s:
             raise DelayUnreachable(f"{line}; the limit was {at_most_s:g} s")
-        if time.monotonic() - said_s > SAY_EVERY_S:
-            said_s = time.monotonic()
+        if report.due():
             log.warning("%s", line)
         time.sleep(LOOK_EVERY_S)
