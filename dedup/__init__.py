@@ -17,8 +17,9 @@ What needs Spark, Kafka or Arrow is imported on first use, because the pure part
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kafkaio.onfirstuse import on_first_use
 
 if TYPE_CHECKING:
     from dedup.errors import DedupError
@@ -45,23 +46,20 @@ __all__ = [
     "restart_deduplicator",
 ]
 
-_LATER = {
-    "DedupConfig": "dedup.restart.replayrange",
-    "DedupError": "dedup.errors",
-    "Identity": "dedup.identity",
-    "KafkaResults": "dedup.results.kafka",
-    "KeyValue": "dedup.keyed",
-    "KeyedResults": "dedup.keyed",
-    "LakeResults": "dedup.results.lake",
-    "LoadLimits": "dedup.restart.replayrange",
-    "Loaded": "dedup.results.protocol",
-    "RecentResults": "dedup.results.protocol",
-    "add_int": "dedup.keyed",
-    "restart_deduplicator": "dedup.restart.spark",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "DedupConfig": "dedup.restart.replayrange",
+        "DedupError": "dedup.errors",
+        "Identity": "dedup.identity",
+        "KafkaResults": "dedup.results.kafka",
+        "KeyValue": "dedup.keyed",
+        "KeyedResults": "dedup.keyed",
+        "LakeResults": "dedup.results.lake",
+        "LoadLimits": "dedup.restart.replayrange",
+        "Loaded": "dedup.results.protocol",
+        "RecentResults": "dedup.results.protocol",
+        "add_int": "dedup.keyed",
+        "restart_deduplicator": "dedup.restart.spark",
+    },
+)

@@ -12,6 +12,7 @@ errors.py    what a join refuses, or gives up (pure)
 flavour.py   the flavours of the join as values
 itemrows.py  items as rows of a Spark DataFrame, and back (pure)
 items.py     what the stages of a task pass to each other (pure)
+sides.py     what exists for both sides of a join (pure)
 spec.py      what a join is (pure)
 summary.py   what the join has done with a bucket's batch (pure)
 
@@ -25,11 +26,11 @@ package too, one after the other, and each would otherwise take half a second lo
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from joins.errors import DataLoss, JoinError, NotCoPartitioned, SpecChanged, SpecError
 from joins.spec import Format, JoinSpec, Policy, Side
+from kafkaio.onfirstuse import on_first_use
 
 if TYPE_CHECKING:
     from joins.lookup import lookup_join
@@ -54,18 +55,14 @@ __all__ = [
     "window_join",
 ]
 
-_LATER = {
-    "DelayAt": "joins.lookup.spec",
-    "LookupSpec": "joins.lookup.spec",
-    "StorageAt": "joins.lookup.spec",
-    "lookup_join": "joins.lookup",
-    "window_join": "joins.window",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name == "lookup":  # a package that can be called
-        return import_module("joins.lookup")
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "DelayAt": "joins.lookup.spec",
+        "LookupSpec": "joins.lookup.spec",
+        "StorageAt": "joins.lookup.spec",
+        "lookup": "joins.lookup",  # a package that can be called
+        "lookup_join": "joins.lookup",
+        "window_join": "joins.window",
+    },
+)

@@ -10,6 +10,7 @@ clock.py            a wall clock that is trusted only while something else agree
 duck.py             DuckDB for work on JSON, in memory
 errors.py           what can go wrong between us and Kafka (pure)
 eventtime.py        the event time of records (pure)
+every.py            what is done at most once in a period
 exitcode.py         how a command ends (pure)
 fairshare.py        how many records of each partition, or bucket, a batch reads when not all of them fit (pure)
 fieldtypes.py       the fields of a description, coerced or refused by their declared types (pure)
@@ -22,6 +23,7 @@ jsonfields.py       fields of JSON values, a whole batch in one query (pure)
 kept.py             what of a record is kept where records are stored (pure)
 messages.py         librdkafka's messages as Arrow columns
 now.py              the two clocks of this machine, in milliseconds
+onfirstuse.py       what a package exports, imported on first use
 opentransaction.py  waiting for open transactions
 perprocess.py       a few clients, kept open in each process
 pointreader.py      reads single records at given offsets, of many partitions at once, for searches and collectors

@@ -12,8 +12,9 @@ strategies.py  Hypothesis strategies (pure)
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kafkaio.onfirstuse import on_first_use
 
 if TYPE_CHECKING:
     from joins.testing import oracle
@@ -22,17 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Simulation", "cuts", "histories", "oracle"]
 
-_LATER = {
-    "Simulation": "joins.testing.simulation",
-    "cuts": "joins.testing.strategies",
-    "histories": "joins.testing.strategies",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Imported on first use: only the strategies need Hypothesis."""
-    if name == "oracle":
-        return import_module("joins.testing.oracle")
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Only the strategies need Hypothesis.
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "Simulation": "joins.testing.simulation",
+        "cuts": "joins.testing.strategies",
+        "histories": "joins.testing.strategies",
+        "oracle": "joins.testing.oracle",
+    },
+)
