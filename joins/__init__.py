@@ -8,12 +8,14 @@ shuffle/     the shuffled path of the in-memory join: any two topics
 testing/     property-test a join of two topics without a broker
 unjoined/    right records that no left record has matched, found from the output of a lookup join
 window/      the in-memory join (JoinBolt)
+clients.py   the clients of the two APIs that feeders and lookup joins call, as their specs say
 errors.py    what a join refuses, or gives up (pure)
 flavour.py   the flavours of the join as values
 itemrows.py  items as rows of a Spark DataFrame, and back (pure)
 items.py     what the stages of a task pass to each other (pure)
 sides.py     what exists for both sides of a join (pure)
 spec.py      what a join is (pure)
+storeaddress.py  where the storage API is that a feeder writes to and a lookup join reads from (pure)
 summary.py   what the join has done with a bucket's batch (pure)
 
 Public: `joins.DataLoss`, `joins.DelayAt`, `joins.Format`, `joins.JoinError`, `joins.JoinSpec`, `joins.LookupSpec`,

@@ -1,6 +1,10 @@
 """One topic deduplicated into another.
 
-job.py     one topic deduplicated into another
-source.py  Spark
-window.py  ids seen within a window of record times, in buckets of a quarter of it (pure)
+accepted.py    records of the source as the output accepts them (pure)
+job.py         the job as data, and what a task says of its range (pure)
+partitions.py  whether a record can keep its partition: both topics have as many
+readback.py    the ids in one partition of the output, read back from it
+source.py      Spark
+stage.py       what a task does with a range of records
+window.py      ids seen within a window of record times, in buckets of a quarter of it (pure)
 """

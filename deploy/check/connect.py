@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from dedup.errors import PartitionsDiffer
 from dedup.restart.spark import replay_of
+from dedup.topic.partitions import compare_partitions
 from deploy.check.broker import of_groups, topic_facts
 from deploy.check.facts import SideFacts, TopicFacts
 from deploy.check.findings import (
     Finding,
-    error,
     from_error,
     of_disorder,
     of_keys,
@@ -41,7 +42,6 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.errors import KafkaIOError
 from kafkaio.eventtime import TimeOf
-from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.reachable import wait_for_brokers
 from sparkio.checkpoint import SparkLogs
@@ -109,10 +109,12 @@ def _of_retention(job: Job, topics: Mapping[str, TopicFacts]) -> Iterator[Findin
 
 def _of_records(job: Job, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
     if isinstance(job, DedupJob):
-        counts = {key: one.partitions for key, one in topics.items()}
-        if len(counts) == 2 and counts["source.topic"] != counts["output.topic"]:
-            text = f"{job.source!r} has {counts['source.topic']}, {job.output!r} has {counts['output.topic']}: records "
-            yield error("partitions", text + "keep theirs, give both the same number", ExitCode.NOT_CO_PARTITIONED)
+        counts = {key: one.partitions for key, one in topics.items() if one.partitions is not None}
+        if len(counts) == 2:
+            try:
+                compare_partitions(job.source, counts["source.topic"], job.output, counts["output.topic"])
+            except PartitionsDiffer as differ:
+                yield from_error("partitions", differ)
         return
     spec = job.spec
     if isinstance(spec, JoinSpec) and "left.topic" in topics and "right.topic" in topics:

@@ -15,6 +15,7 @@ import numpy as np
 
 from datadelay.errors import DelayError
 from datadelay.progress import Idle
+from dedup.errors import DedupError
 from deploy.check.facts import PlaceFacts, SideFacts, TopicFacts
 from joins.admission.copartition import disagreement
 from joins.admission.guard import LONGEST_DOWNTIME_MS, refuse_compaction
@@ -66,7 +67,7 @@ def error(what: str, text: str, code: ExitCode = ExitCode.FAILED) -> Finding:
     return Finding(Level.ERROR, what, text, code)
 
 
-def from_error(what: str, raised: KafkaIOError | JoinError | StorageError | DelayError) -> Finding:
+def from_error(what: str, raised: KafkaIOError | JoinError | DedupError | StorageError | DelayError) -> Finding:
     """What one of our errors says."""
     return error(what, str(raised), raised.exit_code)
 

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
-from datadelay.client import DelayClient
 from datadelay.errors import DelayError, DelayNotFound
 from deploy.check.findings import Finding, error, from_error, ok, warning
+from joins.clients import delay_client, storage_client
 from joins.errors import JoinError
-from joins.feed.feed import FeedSpec, FeedStorage
+from joins.feed.feed import FeedSpec
 from joins.lookup.refusal import REFUSED, refused
-from joins.lookup.spec import LookupSpec, StorageAt
+from joins.lookup.spec import LookupSpec
 from joins.lookup.stored import retained_from
 from kafkaio.exitcode import ExitCode
 from kafkaio.times import iso
-from storage.client import StorageClient
 from storage.errors import StorageError
 from storage.wire import NamespaceBody
 
 
 def of_lookup(spec: LookupSpec) -> Iterator[Finding]:
     """Both APIs; `read` is needed at each."""
-    with closing(_storage(spec.storage)) as client:
+    with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
 
         def look() -> Iterator[Finding]:
             namespace = client.namespace(spec.storage.namespace)
@@ -32,15 +31,7 @@ def of_lookup(spec: LookupSpec) -> Iterator[Finding]:
 
         yield from _asked(spec.name, look)
     delay = spec.delay
-    with closing(
-        DelayClient(
-            delay.url,
-            delay.token,
-            connect_timeout_s=delay.connect_timeout_s,
-            read_timeout_s=delay.read_timeout_s,
-            retries=1,
-        )
-    ) as delays:
+    with closing(delay_client(delay)) as delays:
         try:
             found = delays.read(delay.consumer, spec.right.topic)
         except DelayNotFound as unknown:
@@ -57,7 +48,7 @@ def of_lookup(spec: LookupSpec) -> Iterator[Finding]:
 
 def of_feeder(spec: FeedSpec) -> Iterator[Finding]:
     """The storage API; `write` is needed."""
-    with closing(_storage(spec.storage)) as client:
+    with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
 
         def look() -> Iterator[Finding]:
             namespace = client.namespace(spec.storage.namespace)
@@ -85,14 +76,3 @@ def _kept(namespace: NamespaceBody, needed_ms: int) -> Iterator[Finding]:
         yield error("storage", text, ExitCode.DATA_LOSS)
     else:
         yield ok("storage", text)
-
-
-def _storage(at: StorageAt | FeedStorage) -> StorageClient:
-    return StorageClient(
-        at.url,
-        at.token,
-        connect_timeout_s=at.connect_timeout_s,
-        read_timeout_s=at.read_timeout_s,
-        attempts=2,
-        give_up_after_s=5.0,
-    )

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from dedup.identity import Within
 from dedup.restart.spark import replay_of
-from dedup.topic.job import TopicJob, TopicSummary, check_partitions, topic_stage
+from dedup.topic.job import TopicJob, TopicSummary
+from dedup.topic.partitions import check_partitions
 from dedup.topic.source import Ranges, range_source
+from dedup.topic.stage import topic_stage
 from deploy.jobs.accounts import check_whole
 from deploy.jobs.job import DedupJob
 from deploy.jobs.runner import Kind
@@ -54,8 +56,7 @@ class DedupKind(Kind):
         )
 
     def prepare(self) -> None:
-        assert self._topics is not None
-        check_partitions(self._topics)
+        check_partitions(self._job.source, self._job.output, self._job.kafka)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         job = self._job

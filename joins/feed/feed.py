@@ -18,10 +18,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
-from joins.spec import JobName, Millis, OnDataLoss, Side, Start, Timeout, TopicName, Url
+from joins.spec import JobName, Millis, OnDataLoss, Side, Start, Timeout, TopicName
+from joins.storeaddress import StoreAddress
 from kafkaio.eventtime import typical
 from kafkaio.fairshare import fair_shares
-from kafkaio.fieldtypes import Count, Text, coerce_fields
+from kafkaio.fieldtypes import Count, coerce_fields
 from kafkaio.topiclog import Ends
 
 FORMAT = 1
@@ -29,23 +30,15 @@ REMEDY = "feed again with a new checkpoint (`start: TIME`, or earliest)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedStorage:
-    """items_per_request, requests_at_once   per task
+class FeedStorage(StoreAddress):
+    """The storage API and the namespace that is fed.
 
+    items_per_request, requests_at_once   per task
     unreachable_for_s   how long an unreachable or overloaded store merely holds a task before it fails
     """
 
-    url: Url
-    namespace: Text
-    token: Text | None = field(default=None, repr=False)
-    connect_timeout_s: Timeout = 2.0
-    read_timeout_s: Timeout = 10.0
     items_per_request: Count = 5_000
-    requests_at_once: Count = 4
     unreachable_for_s: Timeout = 300.0
-
-    def __post_init__(self) -> None:
-        coerce_fields(self, SpecError, "storage {}")
 
 
 @dataclass(frozen=True, kw_only=True)

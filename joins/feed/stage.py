@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from datadelay.progress import UNKNOWN
 from joins.admission.passage import lags_of
+from joins.clients import storage_client
 from joins.errors import NoDeadLetterTopic, StoreUnreachable, StoreWiped
 from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.rightrow import to_items
@@ -233,15 +234,8 @@ class FeedStore:
 
 def feed_client(spec: FeedSpec, give_up_after_s: float | None = None) -> StorageClient:
     """A client as patient as the feeder's configuration says; each wait is logged."""
-    at = spec.storage
-    return StorageClient(
-        at.url,
-        at.token,
-        connect_timeout_s=at.connect_timeout_s,
-        read_timeout_s=at.read_timeout_s,
-        attempts=1_000_000,
-        give_up_after_s=at.unreachable_for_s if give_up_after_s is None else give_up_after_s,
-    )
+    patience_s = spec.storage.unreachable_for_s if give_up_after_s is None else give_up_after_s
+    return storage_client(spec.storage, attempts=1_000_000, give_up_after_s=patience_s)
 
 
 _stores: PerProcess[tuple[str, FeedStorage], FeedStore] = PerProcess(2, FeedStore.close)

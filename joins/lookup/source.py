@@ -24,6 +24,7 @@ from joins.admission.holding import Cause, Held, LeftWaits, unread_left
 from joins.admission.listing import Listing
 from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
 from joins.admission.state import Admission
+from joins.clients import delay_client, storage_client
 from joins.errors import CallRefused
 from joins.lookup.gate import CONSUMER, STORE, Verdict, judge
 from joins.lookup.refusal import REFUSED, refused
@@ -58,15 +59,7 @@ class Outside:
 
     @classmethod
     def connected(cls, spec: LookupSpec) -> Outside:
-        delay = spec.delay
-        delays = DelayClient(
-            delay.url,
-            delay.token,
-            connect_timeout_s=delay.connect_timeout_s,
-            read_timeout_s=delay.read_timeout_s,
-            retries=1,
-        )
-        return cls(spec, delays, storage_client(spec))
+        return cls(spec, delay_client(spec.delay), lookup_client(spec))
 
     def ask(self) -> tuple[Delay, str]:
         """The delay, and the store's generation; `NotKnown` if either is unavailable.
@@ -104,18 +97,10 @@ class Outside:
         self.storage.close()
 
 
-def storage_client(spec: LookupSpec) -> StorageClient:
+def lookup_client(spec: LookupSpec) -> StorageClient:
     """A client with few attempts: the caller logs what it waits for, and retries."""
-    at_ = spec.storage
-    return StorageClient(
-        at_.url,
-        at_.token,
-        connect_timeout_s=at_.connect_timeout_s,
-        read_timeout_s=at_.read_timeout_s,
-        attempts=3,
-        give_up_after_s=5.0,
-        items_per_request=at_.keys_per_request,
-    )
+    at = spec.storage
+    return storage_client(at, attempts=3, give_up_after_s=5.0, items_per_request=at.keys_per_request)
 
 
 class LookupReader(AdmissionReader):

@@ -7,30 +7,22 @@ from typing import Annotated, Literal
 
 from joins.errors import SpecError
 from joins.spec import JoinSpec, Timeout, Url
+from joins.storeaddress import StoreAddress
 from kafkaio.fieldtypes import Allowed, Count, Text, coerce_fields
 
 UnreachableFor = Annotated[float, Allowed("a number of seconds, 0 or more", lambda seconds: seconds >= 0)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorageAt:
+class StorageAt(StoreAddress):
     """The storage API and the namespace that the feeder writes to. The token does not appear in its repr.
 
     keys_per_request, requests_at_once   how each task looks up a batch's keys
     unreachable_for_s   how long a failing store merely holds a task before the batch fails and is retried
     """
 
-    url: Url
-    namespace: Text
-    token: Text | None = field(default=None, repr=False)
-    connect_timeout_s: Timeout = 2.0
-    read_timeout_s: Timeout = 10.0
     keys_per_request: Count = 5_000
-    requests_at_once: Count = 4
     unreachable_for_s: UnreachableFor = 300.0
-
-    def __post_init__(self) -> None:
-        coerce_fields(self, SpecError, "storage {}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from joins.admission.folders import bucket_folder
 from joins.admission.ticket import Ticket
 from joins.items import Begin, End, Item, Rows, Stage
 from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, StoredRight
-from joins.lookup.source import storage_client
+from joins.lookup.source import lookup_client
 from joins.lookup.spec import LookupSpec
 from joins.lookup.stored import RightStore
 from joins.rows.chunks import in_chunks
@@ -42,7 +42,7 @@ def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Stage[BucketS
 
 def store_of(spec: LookupSpec) -> RightStore:
     """This process's connection to a join's store."""
-    return _stores.get((spec.name, spec.storage), lambda: RightStore(spec, storage_client(spec)))
+    return _stores.get((spec.name, spec.storage), lambda: RightStore(spec, lookup_client(spec)))
 
 
 def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Iterator[Item[BucketSummary]]:

@@ -19,7 +19,7 @@ from joins.errors import CallRefused, SpecError
 from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.rightrow import to_items
 from joins.feed.source import FeedReader
-from joins.lookup.source import LookupReader, storage_client
+from joins.lookup.source import LookupReader, lookup_client
 from joins.lookup.stored import RightStore
 from joins.rows.records import RECORD
 from kafkaio.now import wall_ms
@@ -203,7 +203,7 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(wor
 def test_a_token_that_is_withdrawn_ends_a_batch_at_once(spec):
     """No task keeps retrying for minutes."""
     wrong = replace(spec, storage=replace(spec.storage, token="wrong"))
-    store = RightStore(wrong, storage_client(wrong))
+    store = RightStore(wrong, lookup_client(wrong))
 
     with pytest.raises(CallRefused, match=r" 401 .*correct `storage`"):
         store.look_up(pl.Series([b"k"]), ())
@@ -219,7 +219,7 @@ def test_more_keys_than_the_store_takes_are_split_and_keys_it_never_takes_are_no
     ]
     on_time = pl.repeat(False, len(stored), dtype=pl.Boolean, eager=True)
     server.client().write_table("right", to_items(pl.DataFrame(stored, schema=RECORD), on_time, MINUTE_MS))
-    store = RightStore(spec, storage_client(spec))
+    store = RightStore(spec, lookup_client(spec))
 
     found = store.look_up(pl.Series([b"x" * 2_000, *keys, b""]), ()).right
 
@@ -233,7 +233,7 @@ def test_a_look_up_knows_whether_the_store_keeps_the_latest_only(spec, backend):
     latest = replace(spec, storage=replace(spec.storage, namespace="kept"))
 
     for one, latest_only in ((spec, False), (latest, True)):
-        store = RightStore(one, storage_client(one))
+        store = RightStore(one, lookup_client(one))
         assert store.look_up(pl.Series([b"k"]), ()).latest_only is latest_only
         store.close()
 

@@ -17,9 +17,11 @@ from dedup.identity import Identity, Within
 from dedup.restart.hashing import hashes_of
 from dedup.restart.replayrange import DedupConfig, ReplayRange
 from dedup.restart.states import Attempt
-from dedup.topic import job as topicjob
-from dedup.topic.job import OutputWindow, TopicJob, TopicSummary, topic_stage
+from dedup.topic import stage as topicstage
+from dedup.topic.job import TopicJob, TopicSummary
+from dedup.topic.readback import OutputWindow
 from dedup.topic.source import BatchPart
+from dedup.topic.stage import topic_stage
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.recordkey import KeyOf
@@ -120,7 +122,7 @@ def test_a_record_that_is_not_written_fails_the_batch(kafka, topic_factory, monk
     source, out, really = topic_factory(), topic_factory(), TopicWriter.write
     put(kafka, source, ["a", "b", "b"], wall_ms())
     job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(), ReplayRange())
-    monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
+    monkeypatch.setattr(topicstage, "current_attempt", lambda: Attempt(0))
     monkeypatch.setattr(
         TopicWriter, "write", lambda self, topic, *columns: really(self, topic, *(column[1:] for column in columns))
     )
@@ -137,12 +139,12 @@ def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_
     job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(settle_ms=0), ReplayRange())
 
     def dropped(attempt, *span):
-        monkeypatch.setattr(topicjob, "current_attempt", lambda: attempt)
+        monkeypatch.setattr(topicstage, "current_attempt", lambda: attempt)
         return summary(job, BatchPart(1, 1, 0, *span)).dropped
 
     first = dropped(Attempt(0), 0, 20)
     again = dropped(Attempt(0, task=1), 0, 20)
-    topicjob._windows.clear()  # the next range is another process's
+    topicstage._windows.clear()  # the next range is another process's
     put(kafka, source, ["0", "9"], start_ms + 10 * WINDOW_MS)
     then = dropped(Attempt(1), 20, 22)
 
@@ -267,7 +269,7 @@ def test_positions_of_another_generation_are_other_results(kafka, topic_factory,
     job = TopicJob(out, source, out, kafka, {}, identity, WINDOW_MS, DedupConfig(), ReplayRange())
 
     def written(attempt, *span):
-        monkeypatch.setattr(topicjob, "current_attempt", lambda: attempt)
+        monkeypatch.setattr(topicstage, "current_attempt", lambda: attempt)
         found = summary(job, BatchPart(1, 1, 0, *span))
         return found.written, found.without_id
 
@@ -297,7 +299,7 @@ def test_times_that_the_output_does_not_take_are_kept_in_a_header(kafka, topic_f
     put(kafka, source, ["old"], old_ms)
     put(kafka, source, ["new"], wall_ms())
     job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(), ReplayRange())
-    monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
+    monkeypatch.setattr(topicstage, "current_attempt", lambda: Attempt(0))
 
     list(topic_stage(job)(BatchPart(1, 1, 0, 0, 2)))
 
@@ -312,7 +314,7 @@ def test_a_record_above_the_outputs_limit_is_named(kafka, topic_factory, monkeyp
     put(kafka, source, [f"{i:0500}" for i in range(100)], wall_ms())
     put(kafka, source, ["x" * 30_000], wall_ms())
     job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(), ReplayRange())
-    monkeypatch.setattr(topicjob, "current_attempt", lambda: Attempt(0))
+    monkeypatch.setattr(topicstage, "current_attempt", lambda: Attempt(0))
 
     summary(job, BatchPart(1, 1, 0, 0, 100))
     with pytest.raises(TaskEnded) as raised:  # the task itself reports it, because Spark would retry an exception

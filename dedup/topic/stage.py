@@ -1,0 +1,132 @@
+"""What a task does with a range of records.
+
+A record is written unless its id is in the output already, within the window, or earlier in the range. Source and
+output have the same number of partitions, and a record keeps its partition, so a task needs to know only one partition
+of the output. What it knows is what it reads back: before each range, the records added since, by any worker. So
+nothing counts as seen that is not durable, and workers need not inform each other.
+
+A range that may have been tried before begins only after the earlier writes are settled. It gets a window of its own
+that reaches back to the range's first record, because the range may span more than the window.
+
+What is known to a record depends on its own time and that of the record with its id (`dedup.topic.window`); a time in
+the future does not count. Records are written unchanged, as far as the output accepts them (`dedup.topic.accepted`); a
+record that it does not accept at all ends the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dedup.errors import RowsLost
+from dedup.restart.seen import SeenIds, fresh_rows
+from dedup.restart.spark import current_attempt
+from dedup.restart.states import Attempt
+from dedup.restart.worker import wait_until_settled
+from dedup.topic.accepted import accepted
+from dedup.topic.job import TopicJob, TopicSummary
+from dedup.topic.readback import OutputWindow, valid_times
+from dedup.topic.source import BatchPart, RangeStage
+from kafkaio.delivery import failpoint
+from kafkaio.errors import RecordTooLarge
+from kafkaio.now import wall_ms
+from kafkaio.perprocess import PerProcess
+from kafkaio.producible import TopicLimits
+from kafkaio.rangereader import open_reader
+from kafkaio.topiclimits import forget_limits, limits_of, within_limits
+from kafkaio.writer import TopicWriter, discard_writer, open_writer
+from sparkio.summaries import summary_rows
+
+OPEN_WINDOWS = 64  # of partitions, in each process: one with more rereads their windows for each batch
+
+_windows: PerProcess[tuple[str, str, int], OutputWindow] = PerProcess(OPEN_WINDOWS, OutputWindow.close)
+
+
+def topic_stage(job: TopicJob) -> RangeStage:
+    """A range -> one `TopicSummary`, as a row."""
+
+    def summaries(span: BatchPart) -> Iterator[pa.RecordBatch]:
+        return summary_rows((_settled(job, one) for one in (span,)), RecordTooLarge)
+
+    return summaries
+
+
+def _settled(job: TopicJob, span: BatchPart) -> TopicSummary:
+    """Deduplicate a range once the writes of an earlier attempt are settled."""
+    key = (job.name, job.replay.run, span.partition)
+    try:
+        settled_ms = _settled_at_ms(job, current_attempt())
+        if settled_ms is None:
+            return _deduplicated(job, span, _windows.get(key, lambda: OutputWindow(job, span.partition)))
+        wait_until_settled(job.name, settled_ms)
+        with closing(OutputWindow(job, span.partition, _first_ms(job, span))) as window:
+            return _deduplicated(job, span, window)
+    except BaseException:
+        _windows.discard(key)
+        raise
+
+
+def _deduplicated(job: TopicJob, span: BatchPart, window: OutputWindow) -> TopicSummary:
+    loaded = window.catch_up()
+    limits = limits_of(job.to_output, [job.output])
+    producer = within_limits(job.to_output, limits)
+    try:
+        return _written(job, span, window, open_writer(producer), limits[job.output], loaded)
+    except BaseException:
+        discard_writer(producer)
+        forget_limits(job.to_output, limits)
+        raise
+
+
+def _written(
+    job: TopicJob, span: BatchPart, window: OutputWindow, writer: TopicWriter, limits: TopicLimits, loaded: int
+) -> TopicSummary:
+    under_way = SeenIds()
+    failpoint.reach("before_produce")
+    read = dropped = without_id = 0
+    for batch in open_reader(job.source, job.kafka).read(span.partition, span.start, span.end):
+        ids = job.identity.of_records(batch)
+        times = valid_times(batch, wall_ms())[ids.is_not_null().to_numpy()]
+        fresh = fresh_rows(ids, window.seen.to_rows_at(times), under_way)
+        kept = batch if fresh.all() else batch.filter(pa.array(fresh))
+        read += len(batch)
+        dropped += len(batch) - len(kept)
+        without_id += ids.null_count()
+        if len(kept):
+            writer.write(job.output, *accepted(job.source, kept, limits, wall_ms()))
+            failpoint.reach("producing")
+    delivered = writer.flush()
+    failpoint.reach("after_commit")
+    if delivered.sent != read - dropped or delivered.acknowledged != delivered.sent:
+        raise RowsLost(
+            f"{job.source}-{span.partition} [{span.start}, {span.end}): {read} records read, {dropped} dropped, "
+            f"{delivered.sent} sent, {delivered.acknowledged} acknowledged; these must add up, nothing is committed"
+        )
+    return TopicSummary(
+        partition=span.partition,
+        number=span.number,
+        parts=span.parts,
+        read=read,
+        written=read - dropped,
+        dropped=dropped,
+        without_id=without_id,
+        loaded=loaded,
+        known=len(window.seen),
+        forgotten=window.forgotten,
+    )
+
+
+def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
+    """The time from which nothing of an earlier attempt can arrive any more; None: there was none."""
+    if attempt.task or attempt.stage:
+        return job.config.settled_at_ms(wall_ms())
+    return job.config.settled_at_ms(job.replay.started_ms) if job.replay.covers(attempt.batch) else None
+
+
+def _first_ms(job: TopicJob, span: BatchPart) -> int | None:
+    """The smallest time in a range, valid or not: from there on an earlier attempt may have written."""
+    batches = open_reader(job.source, job.kafka).read(span.partition, span.start, span.end)
+    return min((int(pc.min(batch.column("timestamp")).as_py()) for batch in batches), default=None)
