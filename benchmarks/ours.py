@@ -33,7 +33,7 @@ from deploy.jobs.stopping import Stop
 from deploy.output.envelope import envelopes
 from deploy.spark.session import Session
 from joins.admission.control import JoinControl
-from joins.flavour import carried_out, flavour_of
+from joins.flavour import flavour_of, stage_frame
 from joins.itemrows import Batches
 from joins.items import End, Item, Rows
 from joins.shuffle.choice import with_path
@@ -98,7 +98,7 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[di
     control = JoinControl(windows=windows)
     with closing(Session(spec.name, {"spark.ui.enabled": "false"}, rows_in_jvm=False)) as session:
         session.warm_up()
-        writer = carried_out(session.spark, spec, encode, SUMMARY_SCHEMA, control).writeStream.foreachBatch(gather)
+        writer = stage_frame(session.spark, spec, encode, SUMMARY_SCHEMA, control).writeStream.foreachBatch(gather)
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()
     return summaries

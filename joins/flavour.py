@@ -94,7 +94,7 @@ def flavour_of(spec: JoinSpec) -> Flavour:
     return SHUFFLED if spec.path is JoinPath.SHUFFLED else WINDOW
 
 
-def carried_out(
+def stage_frame(
     spark: SparkSession,
     spec: JoinSpec,
     stage: Callable[[Any], Iterator[pa.RecordBatch]],
@@ -128,4 +128,4 @@ def result_frame(
     from joins.itemrows import ROW_SCHEMA, result_rows
 
     stage = flavour_of(spec).stage(spec, windows)
-    return carried_out(spark, spec, lambda ticket: result_rows(stage(ticket)), ROW_SCHEMA, control)
+    return stage_frame(spark, spec, lambda ticket: result_rows(stage(ticket)), ROW_SCHEMA, control)

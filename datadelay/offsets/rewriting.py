@@ -1,7 +1,7 @@
 """Sets a consumer's positions: a plan that shows old and new, an undo file, and only then the write.
 
-    plan    reads the old positions; refuses offsets outside the log. It writes nothing, so it is the dry run
-    carry_out   refuses while the consumer is active, saves the undo file, writes if the old positions still hold,
+    plan        reads the old positions; refuses offsets outside the log. It writes nothing, so it is the dry run
+    apply_plan  refuses while the consumer is active, saves the undo file, writes if the old positions still hold,
                 reads back
 
 The undo file is on disk before anything is written, and is never overwritten. `undo` makes the reverse plan from it. A
@@ -66,7 +66,7 @@ def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends:
     )
 
 
-def carry_out(wanted: PositionPlan, positions: WritablePositions, undo_file: Path, now_ms: int) -> None:
+def apply_plan(wanted: PositionPlan, positions: WritablePositions, undo_file: Path, now_ms: int) -> None:
     """Write a plan. Raises `PositionsRefused`: nothing was written, or it was written but does not read back."""
     in_use = positions.in_use(wanted.topic, list(wanted.new))
     if in_use is not None:

@@ -22,7 +22,7 @@ from configfile.document import Document
 from configfile.errors import SettingsInvalid
 from configfile.values import Properties
 from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
-from datadelay.offsets.rewriting import PositionPlan, carry_out, plan, undo, undo_topic
+from datadelay.offsets.rewriting import PositionPlan, apply_plan, plan, undo, undo_topic
 from datadelay.offsets.search import OffsetAt, OffsetKind, offsets_at
 from datadelay.positions import WritablePositions
 from kafkaio.errors import KafkaIOError
@@ -147,7 +147,7 @@ def set_command(
                 return
             now_ms = wall_ms()
             saved = save_undo or Path(f"offsets-undo-{wanted.topic}-{now_ms}.json")
-            carry_out(wanted, positions, saved, now_ms)
+            apply_plan(wanted, positions, saved, now_ms)
         finally:
             positions.close()
     except (DelayError, SettingsInvalid, KafkaIOError) as error:

@@ -34,7 +34,7 @@ from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts, known_facts
 from joins.admission.state import Admission
 from joins.errors import SpecError
-from joins.flavour import LOOKUP, carried_out, flavour_of
+from joins.flavour import LOOKUP, flavour_of, stage_frame
 from joins.itemrows import ITEM_SCHEMA, Batches, item_rows, items_in
 from joins.shuffle.choice import with_path
 from joins.summary import BucketSummary
@@ -129,14 +129,14 @@ def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Ded
     deliver = deliver_stage(spec, job.output, asked)
     if select is None:
 
-        def carry_out(ticket: str) -> Batches:
+        def summaries(ticket: str) -> Batches:
             return summary_rows(deliver(join(ticket)), *NO_RETRY_HELPS)
 
-        return carried_out(spark, spec, carry_out, SUMMARY_SCHEMA, control)
+        return stage_frame(spark, spec, summaries, SUMMARY_SCHEMA, control)
 
     def delivered(batches: Iterable[pa.RecordBatch]) -> Batches:
         return summary_rows(deliver(selected(items_in(batches))), *NO_RETRY_HELPS)
 
     added = {} if deduplicate is None or deduplicate.expression is None else {ID: deduplicate.expression}
-    joined = carried_out(spark, spec, lambda ticket: item_rows(join(ticket)), ITEM_SCHEMA, control)
+    joined = stage_frame(spark, spec, lambda ticket: item_rows(join(ticket)), ITEM_SCHEMA, control)
     return with_selected(joined, select, added).mapInArrow(crossing_rows(delivered), SUMMARY_SCHEMA)

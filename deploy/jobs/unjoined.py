@@ -27,7 +27,7 @@ from deploy.jobs.job import JoinJob
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.query import failed
 from deploy.jobs.stopping import Stop
-from deploy.jobs.unjoinedstage import Work, carry_out, verdicts_name
+from deploy.jobs.unjoinedstage import Work, deliver_slice, verdicts_name
 from deploy.jobs.unjoinedstate import folder_of, load, save
 from deploy.spark.java import check_java
 from deploy.spark.session import Session
@@ -35,7 +35,7 @@ from joins.admission.committed import state_after
 from joins.admission.guard import check_compaction
 from joins.admission.state import Admission
 from joins.errors import DataLoss, JoinError, SpecChanged
-from joins.unjoined.slices import Seen, Verdicts, begin, begin_ms_of, carried_out, over_until, plan
+from joins.unjoined.slices import Seen, Verdicts, after_slice, begin, begin_ms_of, over_until, plan
 from joins.unjoined.verdicts import SliceSummary
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
@@ -124,9 +124,9 @@ def _run(
             if session is None:
                 session = Session(f"{job.spec.name}.unjoined", job.spark, exactly_once=job.output.exactly_once)
                 continue  # which takes seconds, in which a signal may have come
-            summaries = _carried_out(session.spark, job, state)
+            summaries = _delivered(session.spark, job, state)
             reached = {one.bucket: one.reached for one in summaries}
-            save(job.checkpoint, carried_out(state, reached))
+            save(job.checkpoint, after_slice(state, reached))
             report = gathered(summaries, state, time.monotonic() - began)
             say(json.dumps(report, sort_keys=True) if job.json_log else for_people(report))
             if all(reached[p] == share.start for p, share in state.under_way.right.items()):
@@ -198,10 +198,10 @@ def _check_output(output: BrokerLog) -> None:
         )
 
 
-def _carried_out(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[SliceSummary]:
+def _delivered(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[SliceSummary]:
     """The summaries; JoinError if one is missing or occurs twice, so that nothing is saved."""
     assert state.under_way is not None
-    summaries = [one.summary for one in carry_out(spark, Work.of(job, state))]
+    summaries = [one.summary for one in deliver_slice(spark, Work.of(job, state))]
     partitions = sorted(one.bucket for one in summaries)
     if partitions != sorted(state.under_way.right):
         raise JoinError(f"summaries of right partitions {partitions} came: this is a defect, and nothing is committed")

@@ -67,7 +67,7 @@ class Work:
         return cls(spec, job, state.under_way, state.generation, state.begin_ms)
 
 
-def carry_out(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceSummary]]:
+def deliver_slice(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceSummary]]:
     """Deliver all right partitions; returns what became of each. Raises `TaskEnded`."""
     one = work.one
     pieces = pieces_of(one.output)

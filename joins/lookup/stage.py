@@ -34,10 +34,10 @@ def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Stage[BucketS
     windows   the folder on each machine where the facts of batches are kept; None: the user's own
     """
 
-    def carry_out(ticket: str) -> Iterator[Item[BucketSummary]]:
+    def items(ticket: str) -> Iterator[Item[BucketSummary]]:
         return _items(spec, windows, json.loads(ticket))
 
-    return carry_out
+    return items
 
 
 def store_of(spec: LookupSpec) -> RightStore:

@@ -64,8 +64,8 @@ def fetch_stage(spec: JoinSpec) -> Callable[[str], Iterator[pa.RecordBatch]]:
             return ticket_pieces(Ticket.from_json(task["ticket"]))
         return Fetch.from_json(task["fetch"]).pieces(spec, read)
 
-    def carry_out(task: str) -> Iterator[pa.RecordBatch]:
+    def rows(task: str) -> Iterator[pa.RecordBatch]:
         for piece in pieces(json.loads(task)):
             yield pa.record_batch({name: [getattr(piece, name)] for name in PIECE.names}, schema=PIECE)
 
-    return carry_out
+    return rows

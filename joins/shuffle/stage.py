@@ -18,12 +18,12 @@ from joins.window.stage import items_of
 def shuffled_stage(spec: JoinSpec, windows: Path | None = None) -> Stage[BucketSummary]:
     """A part of a ticket -> its items; `windows` as in `joins.window.stage.join_stage`."""
 
-    def carry_out(part: ShuffledPart) -> Iterator[Item[BucketSummary]]:
+    def items(part: ShuffledPart) -> Iterator[Item[BucketSummary]]:
         if part.ticket is None:
             raise JoinError("records came through the shuffle without their ticket: this is a defect")
         return items_of(spec, windows, part.ticket, part.opened(spec))
 
-    return carry_out
+    return items
 
 
 def each_part(
@@ -34,11 +34,11 @@ def each_part(
     A task holds its pieces until the last one has come, as Spark gives them in no order.
     """
 
-    def carry_out(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in parts_of(_pieces(batches)):
             yield from stage(part)
 
-    return carry_out
+    return rows
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:

@@ -176,7 +176,7 @@ class Simulation(BothSides[SimulatedLog]):
 
     def _carry_on(self, planned: Planned) -> None:
         self.state = Admission.from_json(json.loads(json.dumps(planned.admission.to_json())))
-        for rows in self._carry_out(self.state):
+        for rows in self._join(self.state):
             self._record(rows)
         between = self.between()
         self.run.frontiers.append({n: (b.frontier_ms, b.expiry_ms) for n, b in between.buckets.items()})
@@ -238,7 +238,7 @@ class Simulation(BothSides[SimulatedLog]):
 
     def retry(self) -> list[pl.DataFrame]:
         """Run the last batch again, as Spark may before it is committed; its rows are not counted again."""
-        return list(self._carry_out(self.state)) if self.state.number else []
+        return list(self._join(self.state)) if self.state.number else []
 
     def drain(self, rounds: int = 2_000) -> Run:
         """Continue until everything is read and the window is empty. Raises Stalled if that never happens."""
@@ -283,12 +283,12 @@ class Simulation(BothSides[SimulatedLog]):
             if first < last:
                 yield log.fetch(partition, first, last)
 
-    def _carry_out(self, state: Admission) -> Iterator[pl.DataFrame]:
+    def _join(self, state: Admission) -> Iterator[pl.DataFrame]:
         window = 0
         for whole in self._tickets(state).values():
             summaries: list[BucketSummary] = []
             for ticket, opened in self._divided(whole):
-                yield from self._bolt.carry_out(ticket, summaries.append, opened)
+                yield from self._bolt.join(ticket, summaries.append, opened)
             window += sum(one.window_records for one in summaries)
             self.run.restored.update(one.restored for one in summaries)
             if whole.parts is not None:

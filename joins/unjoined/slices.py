@@ -231,7 +231,7 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
     )
 
 
-def carried_out(state: Verdicts, reached: Mapping[int, int]) -> Verdicts:
+def after_slice(state: Verdicts, reached: Mapping[int, int]) -> Verdicts:
     """The state after the slice under way, which ended at these positions."""
     assert state.under_way is not None
     return replace(

@@ -43,7 +43,7 @@ class JoinBolt:
         self._buckets_kept = buckets_kept
         self._windows: OrderedDict[tuple[str, str], Kept] = OrderedDict()
 
-    def carry_out(
+    def join(
         self, ticket: Ticket, done: Callable[[BucketSummary], None], opened: OpenRange | None = None
     ) -> Iterator[pl.DataFrame]:
         """The rows of a ticket (`records.ROW`); `done` is called with the summary after the last of them.

@@ -27,21 +27,21 @@ def join_stage(spec: JoinSpec, windows: Path | None = None) -> Stage[BucketSumma
     windows   the folder on each machine where slices are kept; None: a folder of the user's in the temporary folder
     """
 
-    def carry_out(ticket: str) -> Iterator[Item[BucketSummary]]:
+    def items(ticket: str) -> Iterator[Item[BucketSummary]]:
         one = Ticket.from_json(json.loads(ticket))
         _prefetch(spec, one)
         return items_of(spec, windows, one)
 
-    return carry_out
+    return items
 
 
 def items_of(
     spec: JoinSpec, windows: Path | None, ticket: Ticket, opened: OpenRange | None = None
 ) -> Iterator[Item[BucketSummary]]:
-    """The items of a ticket; `opened` as in `JoinBolt.carry_out`."""
+    """The items of a ticket; `opened` as in `JoinBolt.join`."""
     summaries: list[BucketSummary] = []
     yield Begin.of(ticket, spec)
-    for rows in _bolt_of(spec, windows or own_folder(), ticket.generation).carry_out(ticket, summaries.append, opened):
+    for rows in _bolt_of(spec, windows or own_folder(), ticket.generation).join(ticket, summaries.append, opened):
         yield from map(Rows, in_chunks(rows))
     (summary,) = summaries
     yield End(summary)

@@ -228,7 +228,7 @@ class Storage:
         namespace: str,
         request: Request,
         operation: str,
-        carry_out: Callable[[NamespaceSettings, bytes, Codec, Codec], Done],
+        operate: Callable[[NamespaceSettings, bytes, Codec, Codec], Done],
     ) -> Response:
         settings = self._settings(namespace)
         headers = request.headers
@@ -240,7 +240,7 @@ class Storage:
 
         def work(body: bytes) -> Response:
             plain = body if packed is None else decompress(body, packed, self._config.max_body_bytes)
-            results, encoded = carry_out(settings, plain, sent, answer)
+            results, encoded = operate(settings, plain, sent, answer)
             self.metrics.count(namespace, operation, results)
             if wanted is not None and len(encoded) >= content.SMALLEST_COMPRESSED:
                 encoded = compress(encoded, wanted)

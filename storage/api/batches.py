@@ -88,11 +88,11 @@ def _key_fault(key: bytes) -> str:
 
 
 def _without(
-    wrong: dict[int, Result], asked: Sequence[Asked], carry_out: Callable[[Sequence[Asked]], list[Result]]
+    wrong: dict[int, Result], asked: Sequence[Asked], perform: Callable[[Sequence[Asked]], list[Result]]
 ) -> list[Result]:
     """The results in the order of the request; what is `wrong` never reaches the back end."""
     if not wrong:
-        return carry_out(asked) if asked else []
+        return perform(asked) if asked else []
     rest = [one for index, one in enumerate(asked) if index not in wrong]
-    results = iter(carry_out(rest) if rest else [])
+    results = iter(perform(rest) if rest else [])
     return [wrong[index] if index in wrong else next(results) for index in range(len(asked))]

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from joins.admission.control import JoinControl
-from joins.flavour import carried_out, flavour_of
+from joins.flavour import flavour_of, stage_frame
 from joins.itemrows import ITEM_SCHEMA, item_rows, items_in
 from joins.items import End, Item, Rows
 from joins.shuffle.choice import with_path
@@ -93,7 +93,7 @@ class Running:
     def writer(self, spark: Any, spec: JoinSpec, control: JoinControl, windows: Path | None = None) -> Any:
         """Of a query whose batches come here, through the JVM."""
         stage = flavour_of(spec).stage(spec, windows)
-        frame = carried_out(spark, spec, lambda ticket: item_rows(stage(ticket)), ITEM_SCHEMA, control)
+        frame = stage_frame(spark, spec, lambda ticket: item_rows(stage(ticket)), ITEM_SCHEMA, control)
         return frame.writeStream.foreachBatch(lambda batch, number: self.take(items_in(batch.toArrow().to_batches())))
 
     def results(self) -> list[oracle.Result]:

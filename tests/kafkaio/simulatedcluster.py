@@ -136,7 +136,7 @@ class Worker:
     def begin(self, task: Callable[[Worker], object]) -> None:
         """Let it run a task up to its first request; `outcome` is what the task returns or raises."""
         self._resume("running")
-        threading.Thread(target=self._carry_out, args=(task,), daemon=True).start()
+        threading.Thread(target=self._run, args=(task,), daemon=True).start()
         self._await()
 
     def go_on(self, fate: Fate = Fate.ANSWERED) -> None:
@@ -150,7 +150,7 @@ class Worker:
             self._killed = True
         self._resume("killed", Fate.LOST)
 
-    def request(self, what: str, carried_out: Callable[[], Any], timeout_s: float) -> Any:
+    def request(self, what: str, effect: Callable[[], Any], timeout_s: float) -> Any:
         """Wait before a request until a test decides what becomes of it."""
         with self._changed:
             if self._killed:
@@ -162,11 +162,11 @@ class Worker:
                 raise Killed
             fate = self._fate
         if fate in (Fate.ANSWERED, Fate.ANSWER_LOST):
-            answer = carried_out()
+            answer = effect()
             if fate is Fate.ANSWERED:
                 return answer
         if fate is Fate.LATE:
-            self.cluster.late.append(carried_out)
+            self.cluster.late.append(effect)
         self.cluster.advance(timeout_s)
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
@@ -180,7 +180,7 @@ class Worker:
     def consumer(self, kafka: Mapping[str, str], tuning: object, on_error: object) -> SimulatedConsumer:
         return SimulatedConsumer(self, kafka["group.id"])
 
-    def _carry_out(self, task: Callable[[Worker], object]) -> None:
+    def _run(self, task: Callable[[Worker], object]) -> None:
         try:
             outcome = task(self)
         except BaseException as error:
@@ -272,11 +272,11 @@ class SimulatedProducer:
             for _ in values:
                 self._on_delivery(error.args[0], SimpleNamespace(topic=lambda: "out", partition=lambda: 0))
 
-    def _asked(self, what: str, carried_out: Callable[[], Any]) -> Any:
+    def _asked(self, what: str, effect: Callable[[], Any]) -> Any:
         if self._fatal is not None:
             raise KafkaException(self._fatal)
         try:
-            return self._worker.request(what, carried_out, self._timeout_s)
+            return self._worker.request(what, effect, self._timeout_s)
         except KafkaException as error:
             if error.args[0].fatal():
                 self._fatal = error.args[0]

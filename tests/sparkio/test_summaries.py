@@ -58,11 +58,11 @@ def test_a_summary_arrives_as_it_was(reports: list[Report]) -> None:
 def test_an_error_that_no_retry_avoids_is_reported_after_the_summaries_before_it() -> None:
     """The task succeeds; the driver, which sees all rows, ends the job."""
 
-    def carried_out() -> Iterator[Report]:
+    def reports() -> Iterator[Report]:
         yield Report("first", None, {})
         raise RecordTooLarge("record t-0:7", 200, "max.message.bytes of t", 100)
 
-    rows = cells(summary_rows(carried_out(), RecordTooLarge))
+    rows = cells(summary_rows(reports(), RecordTooLarge))
 
     assert summaries_in(rows[:1], Report) == [Report("first", None, {})]
     with pytest.raises(TaskEnded, match=r"RecordTooLarge: record t-0:7 has 200 bytes") as raised:
@@ -73,9 +73,9 @@ def test_an_error_that_no_retry_avoids_is_reported_after_the_summaries_before_it
 def test_another_error_fails_the_task() -> None:
     """Spark runs it again."""
 
-    def carried_out() -> Iterator[Report]:
+    def reports() -> Iterator[Report]:
         raise ZeroDivisionError
         yield
 
     with pytest.raises(ZeroDivisionError):
-        list(summary_rows(carried_out(), RecordTooLarge))
+        list(summary_rows(reports(), RecordTooLarge))

@@ -19,12 +19,12 @@ from deploy.jobfile.load import load_job
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined import Logs, for_people, gathered, look, run_unjoined
-from deploy.jobs.unjoinedstage import Work, carry_out, pieces_of
+from deploy.jobs.unjoinedstage import Work, deliver_slice, pieces_of
 from deploy.jobs.unjoinedstate import folder_of, load, save
 from joins.admission.state import Admission, Bucket, Reading
 from joins.feed.rightrow import to_items
 from joins.rows.records import RECORD
-from joins.unjoined.slices import begin, carried_out, plan
+from joins.unjoined.slices import after_slice, begin, plan
 from joins.unjoined.verdicts import SliceSummary
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.fencing import transactional
@@ -228,12 +228,12 @@ def test_slices_are_delivered_once_however_often_they_run(spark, kafka, job, by_
     by_hand(START_MS + 12_000)
 
     state = planned(job, most=4)
-    once = carry_out(spark, Work.of(job, state))
-    again = carry_out(spark, Work.of(job, load(job.checkpoint)))
-    save(job.checkpoint, carried_out(state, {one.summary.bucket: one.summary.reached for one in again}))
+    once = deliver_slice(spark, Work.of(job, state))
+    again = deliver_slice(spark, Work.of(job, load(job.checkpoint)))
+    save(job.checkpoint, after_slice(state, {one.summary.bucket: one.summary.reached for one in again}))
     second = planned(job)
-    rest = carry_out(spark, Work.of(job, second))
-    save(job.checkpoint, carried_out(second, {one.summary.bucket: one.summary.reached for one in rest}))
+    rest = deliver_slice(spark, Work.of(job, second))
+    save(job.checkpoint, after_slice(second, {one.summary.bucket: one.summary.reached for one in rest}))
 
     expected = [(0, 0), (0, 2), (0, 3), (0, 4), (0, 5), (1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
     assert reported(kafka, job.output.unjoined) == expected
@@ -250,7 +250,7 @@ def test_a_row_of_somebody_else_ends_the_run_naming_it(spark, kafka, job, by_han
     by_hand(NOW_MS)
 
     with pytest.raises(Exception, match=r"ForeignRow: the record at out-.* offset 1 lacks the headers"):
-        carry_out(spark, Work.of(job, planned(job)))
+        deliver_slice(spark, Work.of(job, planned(job)))
 
     assert reported(kafka, job.output.unjoined) == []
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from joins.testing.history import Event, History, TopicHistory
-from joins.unjoined.slices import Seen, Verdicts, begin, begin_ms_of, carried_out, plan
+from joins.unjoined.slices import Seen, Verdicts, after_slice, begin, begin_ms_of, plan
 from joins.unjoined.verdicts import JoinedOffsets, PartitionVerdicts
 from kafkaio.brokerlog import BEYOND_THE_LOG
 from kafkaio.topiclog import Ends
@@ -98,13 +98,13 @@ class Judging:
         self.saved = state.to_json()
         if state.under_way is None or crash == "planned":
             return False
-        reached = self._carry_out(state)
+        reached = self._judge_slice(state)
         if crash == "delivered":
             return False
-        self.saved = carried_out(state, reached).to_json()
+        self.saved = after_slice(state, reached).to_json()
         return reached != {p: share.start for p, share in state.under_way.right.items()}
 
-    def _carry_out(self, state):
+    def _judge_slice(self, state):
         one, reached = state.under_way, {}
         rows = [at for p, span in one.output.items() for at in self.output.right_positions(p, *span)]
         for p, share in one.right.items():

@@ -129,13 +129,13 @@ class Simulated:
         if isinstance(planned, Held):
             return False
         self.state, self.facts = Admission.from_json(json.loads(json.dumps(planned.admission.to_json()))), {}
-        for row in self.carry_out():
+        for row in self.join_batch():
             if row["outcome"] in ("matched", "unmatched"):
                 names = ("left_partition", "left_offset", "right_partition", "right_offset", "outcome", "reason")
                 self.results.append(Result(*(row[name] for name in names)))
         return True
 
-    def carry_out(self):
+    def join_batch(self):
         """The rows of the last admission."""
         rows = []
         for ticket in self._tickets():

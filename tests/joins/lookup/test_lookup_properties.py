@@ -25,7 +25,7 @@ STEPS = st.lists(
             st.just("publish"), st.sampled_from((DelayState.OK, DelayState.OK, DelayState.UNKNOWN, DelayState.STALE))
         ),
         st.tuples(st.just("admit"), st.sampled_from((1, 3, 100))),
-        st.sampled_from((("rewind",), ("restart",), ("carry_out",))),
+        st.sampled_from((("rewind",), ("restart",), ("join_batch",))),
     ),
     max_size=25,
 )
@@ -84,7 +84,7 @@ def test_a_batch_that_runs_again_gives_the_same_rows():
     run = stored_and_published(lookup_spec(join_spec()), [(50, b"a"), (60, b"b")], [(45, b"a"), (47, b"a")])
     run.admit()
 
-    again, once_more = run.carry_out(), run.carry_out()
+    again, once_more = run.join_batch(), run.join_batch()
 
     assert again == once_more
     assert [row["outcome"] for row in again] == ["matched", "unmatched"]
@@ -143,7 +143,7 @@ def test_left_older_than_the_store_keeps_is_unmatched_by_choice(policy):
     pairs = 3 if policy == "all" else 1
     expected = [(0, "unmatched", "no_longer_stored"), (1, "unmatched", "null_key")]
     assert outcomes(run) == [*expected, *[(2, "matched", None)] * pairs]
-    assert run.carry_out()[0]["key"] == b"a"
+    assert run.join_batch()[0]["key"] == b"a"
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ class Driven(Running):
         if end == self._offset:
             return False
         before = len(self.rows), len(self.summaries)
-        self.take(self._carry_out(self._offset, json.loads(json.dumps(end))))
+        self.take(self._run(self._offset, json.loads(json.dumps(end))))
         self.batches.append(Batch(self._offset, end, self.rows[before[0] :]))
         self._offset = end
         if self._facts is not None:
@@ -108,7 +108,7 @@ class Driven(Running):
         self._starts += 1
         self._reader = self._opened()
         again = Running(None)
-        again.take(self._carry_out(batch.start, batch.end))
+        again.take(self._run(batch.start, batch.end))
         return again.rows
 
     @property
@@ -116,7 +116,7 @@ class Driven(Running):
         """Left offset -> right offset, in partition 0."""
         return {r["left_offset"]: r["right_offset"] for r in self.about("matched")}
 
-    def _carry_out(self, start: Offset, end: Offset) -> Iterator[Any]:
+    def _run(self, start: Offset, end: Offset) -> Iterator[Any]:
         for partition in self._reader.partitions(start, end):
             yield from self._reader.read(partition)
 

@@ -64,11 +64,11 @@ class Recorder(Simulation):
     folder: Path
     seen: Counter[str]
 
-    def _carry_out(self, state):
+    def _join(self, state):
         for whole in Ticket.all_of(state):
             for ticket in whole.divided():
                 self._compare(ticket)
-        yield from super()._carry_out(state)
+        yield from super()._join(state)
 
     def _compare(self, ticket):
         key = (ticket.generation, ticket.name_of_part)
