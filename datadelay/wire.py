@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from datadelay.model import (
     NAME_MAX,
@@ -54,7 +54,7 @@ class SubmissionBody(SentBody):
     store_generation: str | None = Field(
         default=None, min_length=1, max_length=TEXT_MAX, description="of the store that it feeds, opaque"
     )
-    partitions: list[PartitionBody]
+    partitions: Annotated[list[PartitionBody], FailFast()]
 
     def submission(self, consumer: str, topic: str) -> Submission:
         """The plain data. Raises `SubmissionInvalid` if the body contradicts itself."""

@@ -40,7 +40,7 @@ from datadelay.wire import (
     SubmissionBody,
 )
 from httpapi.server import problems
-from httpapi.server.access import needs
+from httpapi.server.access import SMALL_BODY_BYTES, GuardedRoute, needs
 from httpapi.server.application import framework, gated, operations
 from httpapi.server.auth import Scope, Tokens
 from httpapi.server.gate import Gate
@@ -92,9 +92,11 @@ class Delays:
 
     def router(self) -> APIRouter:
         """The routes below /v1."""
-        router = APIRouter(prefix="/v1/delays", tags=["delays"])
+        router = APIRouter(prefix="/v1/delays", tags=["delays"], route_class=GuardedRoute)
         one = "/{consumer}/{topic}"
         read, write = [needs(Scope.READ, _REALM)], [needs(Scope.WRITE, _REALM)]
+        submits = [needs(Scope.WRITE, _REALM, max_body_bytes=self._config.max_body_bytes)]
+        notes = [needs(Scope.WRITE, _REALM, max_body_bytes=SMALL_BODY_BYTES)]
 
         def route(method: str, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
             router.add_api_route(path, endpoint, methods=[method], operation_id=endpoint.__name__, **more)
@@ -103,13 +105,13 @@ class Delays:
               responses=_answers(401, 403))  # fmt: skip
         route("GET", one, self.read_delay, dependencies=read, response_model=DelayBody,
               responses=_answers(401, 403, 404, 422))  # fmt: skip
-        route("PUT", one, self.submit, dependencies=write, response_model=DelayBody,
+        route("PUT", one, self.submit, dependencies=submits, response_model=DelayBody,
               responses=_answers(400, 401, 403, 409, 422, 503))  # fmt: skip
         route("DELETE", one, self.forget, dependencies=write, status_code=204,
               responses=_answers(401, 403, 404, 422, 503))  # fmt: skip
         route("GET", one + "/history", self.read_history, dependencies=read, response_model=HistoryBody,
               responses=_answers(401, 403, 404, 422, 503))  # fmt: skip
-        route("POST", one + "/rewind", self.rewind, dependencies=write, response_model=DelayBody,
+        route("POST", one + "/rewind", self.rewind, dependencies=notes, response_model=DelayBody,
               responses=_answers(400, 401, 403, 404, 422, 503))  # fmt: skip
         return router
 

@@ -35,6 +35,7 @@ class DelayServeConfig(ServerKeys):
     history_max_points: PositiveInt = Field(default=50_000, description="kept for each consumer and topic")
 
     max_body_bytes: PositiveInt = 1 << 20
+    max_held_bytes: PositiveInt = 16 << 20
     requests_per_s: PositiveFloat = Field(default=2_000.0, description="by token, or by address without one")
     burst: PositiveInt = 4_000
 

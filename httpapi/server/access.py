@@ -1,33 +1,80 @@
-"""Refuses callers without a scope: 401 if a token would help, 403 if their token lacks the scope (RFC 6750).
+"""Refuses callers without a scope, and bodies that are too large for a route, before a byte of a body is read.
 
-The gate has already identified them. Several scopes may satisfy a request: `write` for a whole server, or
+401 if a token would help, 403 if the caller's token lacks the scope (RFC 6750), 413 for a body beyond the route's
+limit. The gate has already identified the caller. Several scopes may satisfy a request: `write` for a whole server, or
 `impressions:write` for one part of it.
+
+FastAPI reads and parses a body before it calls dependencies, so a dependency alone would refuse too late. Starlette's
+own limit (`max_body_size`) answers plain text instead of a problem, also in place of a 401.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.types import Message, Receive
 
 from httpapi.server.auth import Principal
 
-_bearer = HTTPBearer(auto_error=False, description="a token of the server's tokens file or environment")
+SMALL_BODY_BYTES = 4_096
+"""The limit of routes that take a number, or a note."""
 
 
-def needs(scope: str, realm: str, instead: Callable[[Request], str] | None = None) -> Any:
-    """A dependency that refuses callers who have neither `scope` nor the scope that `instead` gives for the request."""
+class Needs(HTTPBearer):
+    """What a route asks of its callers; as a dependency it only adds the token to the OpenAPI description.
 
-    async def check(request: Request, _: Annotated[object, Depends(_bearer)]) -> None:
+    scope            allows the request
+    instead          gives another scope that allows it, if there is one
+    max_body_bytes   of a body; 0 for routes that read none
+    """
+
+    def __init__(
+        self, scope: str, realm: str, instead: Callable[[Request], str] | None = None, max_body_bytes: int = 0
+    ) -> None:
+        description = "a token of the server's tokens file or environment"
+        super().__init__(scheme_name="HTTPBearer", auto_error=False, description=description)
+        self._scope = str(scope)
+        self._realm = realm
+        self._instead = instead
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, request: HTTPConnection) -> None:
+        """Nothing: `GuardedRoute` has checked before the body was read."""
+
+    def check(self, request: Request) -> None:
+        """Raises `HTTPException` 401, 403, 413."""
+        self._check_scope(request)
+        length = request.headers.get("content-length", "0")
+        if self._max_body_bytes and length.isdigit() and int(length) > self._max_body_bytes:
+            raise self._too_large()
+
+    def limited(self, receive: Receive) -> Receive:
+        """The body as it arrives, up to the limit: Content-Length may be missing or wrong. Raises 413."""
+        seen = 0
+
+        async def limited_receive() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._max_body_bytes:
+                raise self._too_large()
+            return message
+
+        return limited_receive
+
+    def _check_scope(self, request: Request) -> None:
         principal: Principal | None = request.state.principal
-        challenge = {"WWW-Authenticate": f'Bearer realm="{realm}", scope="{scope}"'}
+        challenge = {"WWW-Authenticate": f'Bearer realm="{self._realm}", scope="{self._scope}"'}
         if principal is None:
             challenge["WWW-Authenticate"] += ', error="invalid_token"'
             raise HTTPException(401, "this token is not known here: check its value", challenge)
-        wanted = [str(scope)] if instead is None else [str(scope), instead(request)]
+        wanted = [self._scope] if self._instead is None else [self._scope, self._instead(request)]
         if not principal.scopes.isdisjoint(wanted):
             return
         words = " or ".join(wanted)
@@ -36,4 +83,29 @@ def needs(scope: str, realm: str, instead: Callable[[Request], str] | None = Non
         challenge["WWW-Authenticate"] += ', error="insufficient_scope"'
         raise HTTPException(403, f"token {principal.name!r} lacks the scope {words}", challenge)
 
-    return Depends(check)
+    def _too_large(self) -> HTTPException:
+        most = f"a body has at most {self._max_body_bytes} bytes here (max_body_bytes, or the route's own limit)"
+        return HTTPException(413, most)
+
+
+def needs(scope: str, realm: str, instead: Callable[[Request], str] | None = None, *, max_body_bytes: int = 0) -> Any:
+    """`Needs`, for the `dependencies` of a route whose class is `GuardedRoute`."""
+    return Depends(Needs(scope, realm, instead, max_body_bytes))
+
+
+class GuardedRoute(APIRoute):
+    """A route that checks what it `Needs` first."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The framework's handler, behind the checks."""
+        handler = super().get_route_handler()
+        needed = [one.dependency for one in self.dependencies if isinstance(one.dependency, Needs)]
+
+        async def guarded(request: Request) -> Response:
+            receive = request.receive
+            for one in needed:
+                one.check(request)
+                receive = one.limited(receive)
+            return await handler(Request(request.scope, receive))
+
+        return guarded

@@ -9,11 +9,11 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, Counter
 
-from httpapi.server.access import needs
+from httpapi.server.access import GuardedRoute, needs
 from httpapi.server.auth import Scope, Tokens
 from httpapi.server.gate import Gate
 from httpapi.server.keys import ServerKeys
-from httpapi.server.limits import RateLimiter
+from httpapi.server.limits import HeldBytes, RateLimiter
 from httpapi.server.problems import RouteProblems
 
 
@@ -36,8 +36,8 @@ def gated(app: FastAPI, keys: ServerKeys, tokens: Tokens, requests: Counter) -> 
         app,
         tokens=tokens,
         limiter=RateLimiter(keys.requests_per_s, keys.burst),
+        held=HeldBytes(keys.max_held_bytes),
         requests=requests,
-        max_body_bytes=keys.max_body_bytes,
     )
 
 
@@ -45,7 +45,7 @@ def operations(
     realm: str, ready: Callable[[], Awaitable[None]], metrics: Callable[[], bytes], answers: RouteProblems
 ) -> APIRouter:
     """Routes for operators. `ready` raises if the server cannot serve; `metrics`: Prometheus' text format."""
-    router = APIRouter(tags=["operations"])
+    router = APIRouter(tags=["operations"], route_class=GuardedRoute)
 
     @router.get("/livez", response_class=PlainTextResponse, responses=answers())
     async def livez() -> str:

@@ -1,7 +1,6 @@
-"""What every request passes before the application: identification, rate limit, size limit; afterwards it is counted.
+"""What every request passes before the application: identification, rate limit, held bytes; afterwards it is counted.
 
-Plain ASGI, because it must see the body's bytes arrive. A body beyond the limit is never held in memory: it is refused
-by its Content-Length or, if that is missing or wrong, as soon as too many bytes have arrived.
+Plain ASGI, because it must see the body's bytes arrive, and when the last of them is needed no longer.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from prometheus_client import Counter
 from starlette.exceptions import HTTPException
 
 from httpapi.server.auth import Tokens
-from httpapi.server.limits import RateLimiter
+from httpapi.server.limits import HeldBytes, RateLimiter
 from httpapi.server.problems import problem
 
 Scope = MutableMapping[str, Any]
@@ -31,22 +30,19 @@ _UNLIMITED = frozenset({"/livez", "/readyz"})
 class Gate:
     """Identifies, limits and counts. Puts the principal (None: unknown token) into the request's state."""
 
-    def __init__(
-        self, app: App, *, tokens: Tokens, limiter: RateLimiter, requests: Counter, max_body_bytes: int
-    ) -> None:
+    def __init__(self, app: App, *, tokens: Tokens, limiter: RateLimiter, held: HeldBytes, requests: Counter) -> None:
         self._app = app
         self._tokens = tokens
         self._limiter = limiter
+        self._held = held
         self._requests = requests
-        self._max_body_bytes = max_body_bytes
-        self._too_large = f"a body has at most {max_body_bytes} bytes (max_body_bytes)"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection of the server."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = 0
+        status = held = 0
 
         async def counted_send(message: Message) -> None:
             nonlocal status
@@ -54,46 +50,44 @@ class Gate:
                 status = message["status"]
             await send(message)
 
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        refusal = self._refusal(scope, headers)
+        async def held_receive() -> Message:
+            nonlocal held
+            message = await receive()
+            size = len(message.get("body", b""))
+            if not self._held.take(caller, size):
+                detail = f"the bodies of {caller}, or of all callers, that are held now are too large: wait 1 s"
+                raise HTTPException(429, detail, {"Retry-After": "1"})
+            held += size
+            return message
+
+        caller = self._identified(scope)
+        refusal = self._refusal(scope, caller)
         try:
             if refusal is not None:
                 await refusal(scope, receive, counted_send)
             else:
-                await self._app(scope, self._limited(receive), counted_send)
+                await self._app(scope, held_receive, counted_send)
         finally:
+            self._held.give_back(caller, held)
             self._count(scope, status)
 
-    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Response | None:
-        authorization = headers.get(b"authorization")
+    def _identified(self, scope: Scope) -> str:
+        """The caller, in words: limits are by token, or by address without one that is known."""
+        authorization = dict(scope["headers"]).get(b"authorization")
         principal = self._tokens.identify(None if authorization is None else authorization.decode("latin-1"))
         scope.setdefault("state", {})["principal"] = principal
+        if principal is not None and principal.name is not None:
+            return f"token {principal.name}"
+        return f"address {(scope.get('client') or ['?'])[0]}"
+
+    def _refusal(self, scope: Scope, caller: str) -> Response | None:
         if scope["path"] in _UNLIMITED:
             return None
-        named = principal is not None and principal.name is not None
-        caller = f"token {principal.name}" if named and principal else f"address {(scope.get('client') or ['?'])[0]}"
         wait_s = self._limiter.take(caller, time.monotonic())
-        if wait_s is not None:
-            detail = f"too many requests by {caller}: wait {wait_s} s"
-            return problem(429, detail, instance=scope["path"], headers={"Retry-After": str(wait_s)})
-        length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._max_body_bytes:
-            headers_out = {"Connection": "close"}
-            return problem(413, self._too_large, instance=scope["path"], headers=headers_out)
-        return None
-
-    def _limited(self, receive: Receive) -> Receive:
-        seen = 0
-
-        async def limited_receive() -> Message:
-            nonlocal seen
-            message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > self._max_body_bytes:
-                raise HTTPException(413, self._too_large, {"Connection": "close"})
-            return message
-
-        return limited_receive
+        if wait_s is None:
+            return None
+        detail = f"too many requests by {caller}: wait {wait_s} s"
+        return problem(429, detail, instance=scope["path"], headers={"Retry-After": str(wait_s)})
 
     def _count(self, scope: Scope, status: int) -> None:
         """By route, not by path, and only known methods: callers must not be able to create labels."""

@@ -1,13 +1,16 @@
-"""Rate limits: a token bucket for each caller. Pure.
+"""Limits by caller: requests per second, and bytes of bodies held at a time. Pure.
 
 A bucket holds up to `burst` requests and gains `rate_per_s` requests per second. If there are too many callers, those
 whose last request is oldest are dropped, so that made-up addresses cannot fill the memory.
+
+A body is held from its first byte until its request is answered. One caller may hold half of what all may hold
+together, so that slow or many bodies of one caller leave room for those of others.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 
@@ -50,3 +53,27 @@ class RateLimiter:
         else:
             self._buckets.move_to_end(caller)
         return bucket.take(now_s)
+
+
+class HeldBytes:
+    """Bytes of bodies that are held now, of all callers up to `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of: Counter[str] = Counter()
+        self._all = 0
+
+    def take(self, caller: str, size: int) -> bool:
+        """Hold `size` more bytes of `caller`; False, and nothing is held, if that is beyond a limit."""
+        if self._all + size > self._most or self._of[caller] + size > self._most // 2:
+            return False
+        self._all += size
+        self._of[caller] += size
+        return True
+
+    def give_back(self, caller: str, size: int) -> None:
+        """Hold `size` bytes of `caller` no longer."""
+        self._all -= size
+        self._of[caller] -= size
+        if not self._of[caller]:
+            del self._of[caller]

@@ -7,6 +7,7 @@ status  type                       raised by
 404     /problems/not-found        an unknown path
 405     /problems/method           an unsupported method; `Allow` names the supported ones
 406     /problems/not-acceptable   none of the media types in `Accept` is offered
+408     /problems/too-slow         the body did not arrive in time
 413     /problems/too-large        the body is beyond the limit
 415     /problems/media-type       a body with an unsupported media type or encoding
 422     /problems/invalid          a value is not allowed; `errors` points at it
@@ -46,6 +47,7 @@ _KINDS = {
     404: "not-found",
     405: "method",
     406: "not-acceptable",
+    408: "too-slow",
     413: "too-large",
     415: "media-type",
     422: "invalid",

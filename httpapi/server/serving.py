@@ -5,9 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-import uvicorn
-
 from configfile.errors import SettingsInvalid
+from httpapi.server.connections import ConnectionLimits, LimitedConfig
 from httpapi.server.keys import ServerKeys
 
 _BACKLOG = 2048
@@ -31,14 +30,23 @@ def url(keys: ServerKeys, listener: socket.socket) -> str:
     return f"{'https' if keys.tls_certificate else 'http'}://{host}:{port}"
 
 
-def uvicorn_config(keys: ServerKeys, app: Any, **more: Any) -> uvicorn.Config:
+def uvicorn_config(keys: ServerKeys, app: Any, **more: Any) -> LimitedConfig:
     """How the process serves an application: quietly, as /metrics counts the requests. `more`: uvicorn's settings."""
-    return uvicorn.Config(
+    limits = ConnectionLimits(
+        max_connections=keys.max_connections,
+        max_connections_per_client=keys.max_connections_per_client,
+        header_within_s=keys.header_within_s,
+        body_within_s=keys.body_within_s,
+        answer_within_s=keys.answer_within_s,
+    )
+    return LimitedConfig(
         app,
+        limits,
         access_log=False,
         log_config=None,
         server_header=False,
         ssl_certfile=keys.tls_certificate,
         ssl_keyfile=keys.tls_key,
+        timeout_keep_alive=keys.keep_alive_s,
         **more,
     )

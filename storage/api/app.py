@@ -12,8 +12,9 @@
     GET    /metrics                                  read   (of all)
     GET    /livez, /readyz, /openapi.json            open
 
-A request's body is read on the event loop; decoding, the back end call and encoding are one hop to a thread. Requests
-beyond `max_under_way` are refused before their body is read, so that memory stays bounded.
+A request's body is read on the event loop; decoding, the back end call and encoding are one hop to a thread. A request
+counts towards `max_under_way` once its body is complete, so that slow bodies hold nobody back; `max_held_bytes` bounds
+their memory.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from httpapi.server import problems
-from httpapi.server.access import needs
+from httpapi.server.access import SMALL_BODY_BYTES, GuardedRoute, needs
 from httpapi.server.application import framework, gated, operations
 from httpapi.server.auth import Scope, Tokens
 from httpapi.server.gate import Gate
@@ -49,7 +50,7 @@ from storage.api.bodies import (
     keys_request,
     value_request,
 )
-from storage.api.config import NAME_PATTERN, NamespaceSettings, StorageServeConfig
+from storage.api.config import MAX_KEY_BYTES, NAME_PATTERN, NamespaceSettings, StorageServeConfig
 from storage.api.metrics import StorageMetrics
 from storage.codecs.codec import Codec
 from storage.codecs.encodings import compress, decompress
@@ -92,8 +93,11 @@ Done = tuple[Sequence[WriteResult] | Sequence[ReadResult], bytes]
 Result = TypeVar("Result")
 
 
-def _needs(scope: Scope) -> Any:
-    return needs(scope, _REALM, lambda request: f"{request.path_params['namespace']}:{scope}")
+def _needs(scope: Scope, max_body_bytes: int = 0) -> Any:
+    def of_namespace(request: Request) -> str:
+        return f"{request.path_params['namespace']}:{scope}"
+
+    return needs(scope, _REALM, of_namespace, max_body_bytes=max_body_bytes)
 
 
 _answers = RouteProblems(
@@ -123,8 +127,13 @@ class Storage:
 
     def router(self) -> APIRouter:
         """The routes below /v1."""
-        router = APIRouter(prefix="/v1/namespaces", tags=["storage"])
+        router = APIRouter(prefix="/v1/namespaces", tags=["storage"], route_class=GuardedRoute)
         read, write = [_needs(Scope.READ)], [_needs(Scope.WRITE)]
+        large, small = self._config.max_body_bytes, SMALL_BODY_BYTES
+        keys = min(large, small + 2 * MAX_KEY_BYTES * self._config.max_items)  # in base64
+        one = min(large, small + 2 * max(each.max_value_bytes for each in self._config.namespaces))  # in base64
+        reads, writes, deletes = [_needs(Scope.READ, keys)], [_needs(Scope.WRITE, large)], [_needs(Scope.WRITE, keys)]
+        writes_one, writes_number = [_needs(Scope.WRITE, one)], [_needs(Scope.WRITE, small)]
         batch = {200: ANSWER_CONTENT} | _answers(400, 401, 403, 404, 406, 415, 422, 503)
         single = _answers(401, 403, 404, 422, 503)
         most = self._config.max_items
@@ -136,15 +145,15 @@ class Storage:
               response_model=NamespacesBody, responses=_answers(401, 403, 503))  # fmt: skip
         route("GET", "/{namespace}", self.read_namespace, dependencies=read, response_model=NamespaceBody,
               responses=single)  # fmt: skip
-        route("PUT", "/{namespace}/retained_from", self.raise_retained_from, dependencies=write,
+        route("PUT", "/{namespace}/retained_from", self.raise_retained_from, dependencies=writes_number,
               response_model=NamespaceBody, responses=_answers(400, 401, 403, 404, 422, 503))  # fmt: skip
-        route("POST", "/{namespace}/items:write", self.write_items, dependencies=write, response_model=OutcomesBody,
+        route("POST", "/{namespace}/items:write", self.write_items, dependencies=writes, response_model=OutcomesBody,
               responses=batch, openapi_extra=items_request(most))  # fmt: skip
-        route("POST", "/{namespace}/items:read", self.read_items, dependencies=read, response_model=FoundsBody,
+        route("POST", "/{namespace}/items:read", self.read_items, dependencies=reads, response_model=FoundsBody,
               responses=batch, openapi_extra=keys_request(most))  # fmt: skip
-        route("POST", "/{namespace}/items:delete", self.delete_items, dependencies=write, response_model=OutcomesBody,
+        route("POST", "/{namespace}/items:delete", self.delete_items, dependencies=deletes, response_model=OutcomesBody,
               responses=batch, openapi_extra=keys_request(most))  # fmt: skip
-        route("PUT", "/{namespace}/items/{key}", self.put_item, dependencies=write, response_model=OutcomeBody,
+        route("PUT", "/{namespace}/items/{key}", self.put_item, dependencies=writes_one, response_model=OutcomeBody,
               responses=single | _answers(400, 409, 415), openapi_extra=value_request())  # fmt: skip
         route("GET", "/{namespace}/items/{key}", self.get_item, dependencies=read, response_model=FoundBody,
               responses=single)  # fmt: skip
@@ -169,8 +178,9 @@ class Storage:
         settings = self._settings(namespace)
         if content.request_codec(request.headers.get("content-type")).media_type != JSONResponse.media_type:
             raise HTTPException(415, "one item is sent as application/json")
+        content_bytes = await _body(request)
         with self._under_way("write"):
-            body = parsed(ValueBody, await _body(request))
+            body = parsed(ValueBody, content_bytes)
             item = Item(_key_bytes(key), body.version, body.tag, body.value, body.expires_at_ms)
             (outcome,) = await self._in_thread(self._batches.write, settings, [item], self._clock_ms())
         self.metrics.count(namespace, "write", [outcome])
@@ -247,8 +257,9 @@ class Storage:
                 headers_out["Content-Encoding"] = wanted
             return Response(encoded, media_type=answer.media_type, headers=headers_out)
 
+        body = await _body(request)
         with self._under_way(operation):
-            return await self._in_thread(work, await _body(request))
+            return await self._in_thread(work, body)
 
     def _write(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:
         items = sent.decode_items(body, self._config.max_items)

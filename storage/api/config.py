@@ -54,6 +54,9 @@ class StorageServeConfig(ServerKeys):
 
     max_items: PositiveInt = Field(default=10_000, description="items or keys in one request")
     max_body_bytes: PositiveInt = Field(default=32 << 20, description="of a body, also after decompression")
+    max_held_bytes: PositiveInt = Field(
+        default=96 << 20, description="of the bodies of all requests in one worker at a time; half of it by one caller"
+    )
     max_answer_bytes: PositiveInt = Field(
         default=64 << 20, description="of values in one answer; the keys beyond are `retryable`"
     )

@@ -21,6 +21,7 @@ from functools import partial
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
+from httpapi.server.connections import LimitedConfig
 from httpapi.server.gate import Gate
 from httpapi.server.serving import listen, url, uvicorn_config
 from kafkaio.now import wall_ms
@@ -34,7 +35,6 @@ __all__ = ["StorageServeConfig", "serve"]
 
 logger = logging.getLogger("teacup.storage.api.serve")
 _HEALTH_S = 30
-_KEEP_ALIVE_S = 75  # clients pool their connections
 
 
 def serve(config: StorageServeConfig) -> None:
@@ -64,13 +64,12 @@ def serve(config: StorageServeConfig) -> None:
             Multiprocess(_uvicorn(config, partial(_worker, config)), [listener]).run()
 
 
-def _uvicorn(config: StorageServeConfig, app: Gate | partial[Gate]) -> uvicorn.Config:
+def _uvicorn(config: StorageServeConfig, app: Gate | partial[Gate]) -> LimitedConfig:
     return uvicorn_config(
         config,
         app,
         factory=config.workers > 1,
         workers=config.workers,
-        timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=config.stop_within_s,
         timeout_worker_healthcheck=_HEALTH_S,
     )

@@ -1,11 +1,11 @@
-"""Rate limits: what passes, and what is forgotten."""
+"""Limits by caller: what passes, and what is forgotten."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from httpapi.server.limits import RateLimiter
+from httpapi.server.limits import HeldBytes, RateLimiter
 
 
 @given(gaps_ms=st.lists(st.integers(0, 3_000), min_size=1, max_size=200), burst=st.integers(1, 20))
@@ -38,3 +38,18 @@ def test_forgets_the_callers_that_were_silent_longest() -> None:
 
     assert limiter.take("b", 0.0) is not None
     assert limiter.take("a", 0.0) is None
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.booleans()), max_size=60))
+def test_holds_no_more_than_allowed_together_and_half_of_it_by_one(steps: list[tuple[str, int, bool]]) -> None:
+    """Counted by hand, while bodies come and go; what one caller holds never keeps another from half."""
+    held, bodies = HeldBytes(100), {caller: list[int]() for caller in "abc"}
+    for caller, size, ends in steps:
+        if ends and bodies[caller]:
+            held.give_back(caller, bodies[caller].pop())
+            continue
+        before, mine = sum(map(sum, bodies.values())), sum(bodies[caller])
+        taken = held.take(caller, size)
+        assert taken == (before + size <= 100 and mine + size <= 50)
+        if taken:
+            bodies[caller].append(size)

@@ -60,7 +60,7 @@ def running_server(backend: Backend, **settings: Any) -> Iterator[RunningServer]
     made = {name: new_token(name, scopes) for name, scopes in SCOPES.items()}
     clock = SetClock()
     tokens = Tokens(tuple(token for _, token in made.values()), config.anonymous)
-    with served(create_app(backend, tokens, config, clock)) as url:
+    with served(create_app(backend, tokens, config, clock), config) as url:
         running = RunningServer(url, clock, {name: secret for name, (secret, _) in made.items()}, config, backend)
         try:
             yield running

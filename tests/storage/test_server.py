@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pyarrow as pa
 import pytest
@@ -16,7 +18,7 @@ from storage.codecs.jsoncodec import JsonCodec
 from storage.model import Status
 from tests.storage.dictbackend import DictBackend, unavailable
 from tests.storage.storage_server import RunningServer, item, running_server
-from tests.support.api import NOON_MS, assert_problem, call, samples
+from tests.support.api import NOON_MS, answer_before_body, assert_problem, call, samples
 
 JSON, ARROW = JsonCodec.media_type, ArrowCodec.media_type
 ALL = "/v1/namespaces/all"
@@ -206,6 +208,67 @@ def test_too_much_is_refused(store: DictBackend) -> None:
         assert_problem(batch(small, "read", many), 413, "too-large")
         assert_problem(batch(small, "read", large), 413, "too-large")
         assert_problem(batch(small, "read", bomb, Content_Encoding="zstd"), 413, "too-large")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "who", "length", "status"),
+    [
+        ("POST", f"{ALL}/items:write", None, 30 << 20, 401),
+        ("POST", f"{ALL}/items:write", "reader", 30 << 20, 403),
+        ("POST", f"{ALL}/items:write", "writer", 33 << 20, 413),
+        ("POST", f"{ALL}/items:read", "reader", 30 << 20, 413),
+        ("POST", f"{ALL}/items:delete", "writer", 30 << 20, 413),
+        ("PUT", f"{ALL}/items/YQ", "writer", 1 << 20, 413),
+        ("PUT", f"{ALL}/retained_from", None, 50, 401),
+        ("PUT", f"{ALL}/retained_from", "writer", 5_000, 413),
+    ],
+)
+def test_refuses_before_the_body_is_read(
+    server: RunningServer, method: str, path: str, who: str | None, length: int, status: int
+) -> None:
+    """By token, scope, and the route's own limit."""
+    answer = answer_before_body(server, method, path, who, length)
+
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert b"application/problem+json" in answer
+
+
+def begun(server: RunningServer, who: str, body: bytes) -> socket.socket:
+    """A connection on which the server reads a body of 9,000 bytes, of which this is the beginning."""
+    host, port = server.url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=10)
+    head = f"POST {ALL}/items:read HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\nExpect: 100-continue\r\n"
+    token = server.headers(who)["Authorization"]
+    connection.sendall(f"{head}Authorization: {token}\r\nContent-Length: 9000\r\n\r\n".encode())
+    assert connection.recv(65_536).startswith(b"HTTP/1.1 100")
+    connection.sendall(body)
+    return connection
+
+
+def test_slow_bodies_hold_no_place(store: DictBackend) -> None:
+    """A request counts towards `max_under_way` once its body is complete."""
+    with running_server(store, max_under_way=2) as narrow, ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(begun(narrow, "reader", b"{"))
+
+        assert batch(narrow, "read", JsonCodec().encode_keys([b"a"])).status_code == 200
+
+
+def test_the_bodies_of_one_caller_leave_room_for_others(store: DictBackend) -> None:
+    """429 for one that holds half of `max_held_bytes`, until its bodies are complete or given up."""
+    with running_server(store, max_body_bytes=10_000, max_held_bytes=20_000) as narrow:
+        with begun(narrow, "reader", bytes(6_000)), begun(narrow, "reader", bytes(6_000)) as refused:
+            answer = refused.recv(65_536)
+            other = batch(narrow, "read", JsonCodec().encode_keys([bytes(6_000)]))
+
+        assert answer.startswith(b"HTTP/1.1 429 ")
+        assert b"token reader" in answer
+        assert other.status_code == 200
+        for _ in range(3):
+            begun(narrow, "writer", bytes(6_000)).close()
+        with begun(narrow, "reader", bytes(6_000)) as again:
+            again.sendall(bytes(3_000))
+            assert again.recv(65_536).startswith(b"HTTP/1.1 400 ")
 
 
 def test_an_answer_that_is_full_leaves_the_rest_to_be_asked_again(store: DictBackend) -> None:

@@ -17,6 +17,9 @@ import requests
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
+from httpapi.server.keys import ServerKeys
+from httpapi.server.serving import uvicorn_config
+
 NOON_MS = 1_795_176_000_000
 """2026-11-20T12:00:00Z."""
 
@@ -45,10 +48,10 @@ class RunningApi:
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
+def served(app: Any, keys: ServerKeys) -> Iterator[str]:
     """The URL of an application on a free port, in a thread of this process."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+        server = uvicorn.Server(uvicorn_config(keys, app))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
@@ -123,3 +126,14 @@ def error_types(paths: Mapping[str, Any]) -> set[str]:
         if int(status) >= 400
         for media_type in answer["content"]
     }
+
+
+def answer_before_body(api: RunningApi, method: str, path: str, who: str | None, length: int) -> bytes:
+    """What is answered to the header of a request alone; its body is declared, but never sent."""
+    authorization = "" if who is None else f"Authorization: {api.headers(who)['Authorization']}\r\n"
+    kind = "Content-Type: application/json\r\n"
+    header = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{authorization}{kind}Content-Length: {length}\r\n\r\n"
+    host, port = api.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(header.encode())
+        return connection.recv(65_536)

@@ -44,7 +44,7 @@ def running_server(directory: Path, **settings: Any) -> Iterator[RunningServer]:
     )
     with store:
         app = create_app(store, Tokens((reader, writer), config.anonymous), config, clock)
-        with served(app) as url:
+        with served(app, config) as url:
             running = RunningServer(url, clock, {"reader": reader_secret, "writer": writer_secret}, config)
             try:
                 yield running

@@ -14,7 +14,7 @@ import pytest
 from datadelay.model import PartitionReport, Submission
 from datadelay.wire import SubmissionBody
 from tests.datadelay.api.delay_server import RunningServer, running_server
-from tests.support.api import NOON_MS, assert_problem, call, samples
+from tests.support.api import NOON_MS, answer_before_body, assert_problem, call, samples
 
 Make = Callable[..., Submission]
 ONE = "/v1/delays/feeder/impressions"
@@ -271,6 +271,26 @@ def test_refuses_bodies_beyond_the_limit_declared_or_not(small_server: RunningSe
 
     assert_problem(declared, 413, "too-large")
     assert_problem(chunked, 413, "too-large")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "who", "length", "status"),
+    [
+        ("PUT", ONE, None, 5_000, 401),
+        ("PUT", ONE, "reader", 5_000, 403),
+        ("PUT", ONE, "writer", 10_001, 413),
+        ("POST", f"{ONE}/rewind", None, 50, 401),
+        ("POST", f"{ONE}/rewind", "writer", 5_000, 413),
+    ],
+)
+def test_refuses_before_the_body_is_read(
+    small_server: RunningServer, method: str, path: str, who: str | None, length: int, status: int
+) -> None:
+    """By token, scope, and the route's own limit; strangers cannot make the server parse anything."""
+    answer = answer_before_body(small_server, method, path, who, length)
+
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert b"application/problem+json" in answer
 
 
 def test_survives_a_body_that_never_comes(small_server: RunningServer) -> None:

@@ -1,0 +1,157 @@
+"""The connections of one process: how many there may be, and how long a peer may take.
+
+    a new connection, or one that was idle    `header_within_s` from its first moment, or byte, to a complete header
+    a header                                  `body_within_s` until the body is complete; then 408
+    an answer                                 a peer takes 1 MiB of it in `answer_within_s`, or all of it
+    an answered request                       up to 64 MiB of its body are still read, and dropped, so that a peer that
+                                              is still sending finds the answer
+    between two requests                      uvicorn's keep-alive
+
+uvicorn has none of the first four (its `limit_concurrency` counts requests, after their header), nor has hypercorn a
+limit by client. Applications see a request only when its header is complete; so this is a subclass of uvicorn's
+protocol. A peer beyond the number of connections is answered 503 at once. Time in which the server does not read counts
+for nobody.
+
+Not covered: a TLS handshake (the event loop's 60 s), and peers behind one proxy, which have one address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import uvicorn
+from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from httpapi.server.problems import problem
+
+_TAKEN_AT_LEAST_BYTES = 1 << 20
+_DROPPED_MAX_BYTES = 64 << 20
+_LINGER_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """See above; `max_connections` of all clients, `max_connections_per_client` of one address."""
+
+    max_connections: int
+    max_connections_per_client: int
+    header_within_s: float
+    body_within_s: float
+    answer_within_s: float
+
+
+class LimitedConfig(uvicorn.Config):
+    """uvicorn's configuration with limits, which its worker processes receive as well."""
+
+    def __init__(self, app: Any, limits: ConnectionLimits, **more: Any) -> None:
+        super().__init__(app, http=LimitedProtocol, ws="none", **more)
+        self.limits = limits
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, config: LimitedConfig, *arguments: Any, **more: Any) -> None:
+        super().__init__(config, *arguments, **more)
+        self._limits = config.limits
+        self._deadline: asyncio.TimerHandle | None = None
+        self._taking: asyncio.TimerHandle | None = None
+        self._dropped_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Refuse it if there are too many."""
+        super().connection_made(transport)
+        address = self.client and self.client[0]
+        clients = [one.client for one in self.connections if isinstance(one, LimitedProtocol)]
+        of_client = sum(client is not None and client[0] == address for client in clients)
+        limits = self._limits
+        if len(self.connections) > limits.max_connections or of_client > limits.max_connections_per_client:
+            words = f"{len(self.connections)} connections, {of_client} of them from {address}"
+            keys = "max_connections, max_connections_per_client"
+            self.connections.discard(self)
+            self._answer(problem(503, f"too many connections ({keys}): {words}", headers={"Retry-After": "1"}))
+        else:
+            self._within(limits.header_within_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for."""
+        self._within(None)
+        self._stop_taking()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """The first byte of a header starts its time."""
+        if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
+            self._within(self._limits.header_within_s)
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """From now on it is the body that is waited for."""
+        super().on_headers_complete()
+        self._dropped_bytes = 0
+        self._within(self._limits.body_within_s)
+
+    def on_body(self, body: bytes) -> None:
+        """What comes after the answer is dropped, within bounds."""
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._dropped_bytes += len(body)
+            if self._dropped_bytes > _DROPPED_MAX_BYTES:
+                self.transport.abort()
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        self._within(None)
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """The peer takes the answer more slowly than it is written."""
+        super().pause_writing()
+        self._stop_taking()
+        self._taking = self._look_at_answer_again()
+
+    def resume_writing(self) -> None:
+        """It has taken nearly all."""
+        super().resume_writing()
+        self._stop_taking()
+
+    def _within(self, seconds: float | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None if seconds is None else self.loop.call_later(seconds, self._too_late, seconds)
+
+    def _too_late(self, seconds: float) -> None:
+        self._deadline = None
+        if self.flow.read_paused:
+            self._within(seconds)
+        elif self.cycle is None or self.cycle.response_started:
+            self.transport.abort()
+        else:
+            self._answer(problem(408, f"the body was not complete within {seconds:g} s (body_within_s)"))
+
+    def _answer(self, answer: Response) -> None:
+        """Answer in place of the application, and close."""
+        status = HTTPStatus(answer.status_code)
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode(), *(b"%b: %b" % one for one in answer.raw_headers)]
+        self.transport.write(b"\r\n".join([*lines, b"connection: close", b"", bytes(answer.body)]))
+        self.transport.close()
+        self.loop.call_later(_LINGER_S, self.transport.abort)
+
+    def _look_at_answer_again(self) -> asyncio.TimerHandle:
+        left = self.transport.get_write_buffer_size()
+        return self.loop.call_later(self._limits.answer_within_s, self._check_taken, left)
+
+    def _check_taken(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() > before - _TAKEN_AT_LEAST_BYTES:
+            self.transport.abort()
+        else:
+            self._taking = self._look_at_answer_again()
+
+    def _stop_taking(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None

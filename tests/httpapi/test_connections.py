@@ -1,0 +1,196 @@
+"""Slow, silent and many connections: each is ended in time, and others do not notice."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import ClassVar
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from httpapi.server.keys import ServerKeys
+from tests.support.api import served
+
+SOON_S = 0.4
+ANSWER_BYTES = 32 << 20
+
+
+class Limited(ServerKeys):
+    """Short times, few connections."""
+
+    token_variables: ClassVar = ("READ", "WRITE")
+
+    port: int = 0
+    max_body_bytes: int = 1_000
+    max_held_bytes: int = 2_000
+    requests_per_s: float = 1_000.0
+    burst: int = 1_000
+    max_connections_per_client: int = 8
+    header_within_s: float = SOON_S
+    body_within_s: float = SOON_S
+    answer_within_s: float = SOON_S
+
+
+async def _size(request: Request) -> Response:
+    return PlainTextResponse(str(len(await request.body())))
+
+
+async def _refuse(request: Request) -> Response:
+    return PlainTextResponse("no", 401)
+
+
+async def _large(request: Request) -> Response:
+    return Response(bytes(ANSWER_BYTES))
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[tuple[str, int]]:
+    """Where an application of three routes is served."""
+    routes = [
+        Route("/size", _size, methods=["POST"]),
+        Route("/refuse", _refuse, methods=["POST"]),
+        Route("/large", _large),
+    ]
+    with served(Starlette(routes=routes), Limited()) as url:
+        host, port = url.removeprefix("http://").split(":")
+        yield host, int(port)
+
+
+@pytest.fixture
+def connection(address: tuple[str, int]) -> Iterator[socket.socket]:
+    """A connection on which nothing was sent."""
+    with socket.create_connection(address, timeout=20) as made:
+        yield made
+
+
+def post(path: str, body: bytes, length: int | None = None) -> bytes:
+    """A request, or its beginning."""
+    size = len(body) if length is None else length
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode() + body
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What arrives until the server closes the connection."""
+    received = b""
+    while True:
+        try:
+            piece = connection.recv(65_536)
+        except ConnectionResetError:
+            return received
+        if not piece:
+            return received
+        received += piece
+
+
+def sent_until_closed(connection: socket.socket, pieces: Sequence[bytes], pause_s: float = 0.0) -> int:
+    """How many pieces the server takes before it closes the connection."""
+    for number, piece in enumerate(pieces):
+        try:
+            connection.sendall(piece)
+        except OSError:
+            return number
+        time.sleep(pause_s)
+    return len(pieces)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n", b"POST /size HTTP/1.1\r\nHost:"], ids=["nothing", "a line", "half"])
+def test_a_header_must_come_in_time(connection: socket.socket, sent: bytes) -> None:
+    """Otherwise the connection is closed."""
+    connection.sendall(sent)
+
+    assert everything(connection) == b""
+
+
+def test_single_bytes_do_not_prolong_the_time(connection: socket.socket) -> None:
+    """It counts from the first of them."""
+    bytes_of_header = [bytes([byte]) for byte in b"GET /size HTTP/1.1\r\nX: " + b"x" * 1_000]
+
+    sent = sent_until_closed(connection, bytes_of_header, pause_s=0.05)
+
+    assert sent < len(bytes_of_header)
+
+
+def test_a_second_request_has_its_own_time(connection: socket.socket) -> None:
+    """Between two requests only keep-alive counts; a second header must come in time as well."""
+    connection.sendall(post("/size", b"abc"))
+    first = connection.recv(65_536)
+    time.sleep(2 * SOON_S)
+    connection.sendall(post("/size", b"abcd"))
+    second = connection.recv(65_536)
+    connection.sendall(b"POST /size")
+
+    assert first.endswith(b"3")
+    assert second.endswith(b"4")
+    assert everything(connection) == b""
+
+
+def test_a_body_must_come_in_time(connection: socket.socket) -> None:
+    """408 as a problem, and the connection is closed."""
+    connection.sendall(post("/size", b"abc", 100))
+
+    answer = everything(connection)
+
+    assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert b"application/problem+json" in answer
+    assert b"body_within_s" in answer
+
+
+def test_a_body_that_is_not_wanted_is_taken_and_dropped(connection: socket.socket) -> None:
+    """So the client finds the answer, and may go on."""
+    connection.sendall(post("/refuse", bytes(5_000_000)) + post("/size", b"abc"))
+
+    answers = connection.recv(65_536)
+    while not answers.endswith(b"3"):
+        answers += connection.recv(65_536)
+
+    assert answers.startswith(b"HTTP/1.1 401")
+
+
+def test_more_than_a_bound_is_not_dropped(connection: socket.socket) -> None:
+    """Somebody who goes on sending after a refusal is cut off."""
+    connection.sendall(post("/refuse", b"", 1 << 40))
+
+    sent = sent_until_closed(connection, [bytes(1 << 20)] * 1_000)
+
+    assert sent < 1_000
+
+
+def test_an_answer_must_be_taken(connection: socket.socket) -> None:
+    """It would stay in memory for as long as the peer likes."""
+    connection.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+    time.sleep(4 * SOON_S)
+
+    assert len(everything(connection)) < ANSWER_BYTES
+
+
+def test_an_answer_that_is_taken_slowly_is_completed(connection: socket.socket) -> None:
+    """Slower than the time for a MiB, but not than a MiB in each."""
+    connection.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+    received = 0
+    while received < ANSWER_BYTES:
+        received += len(connection.recv(4 << 20))
+        time.sleep(SOON_S / 10)
+
+    assert received > ANSWER_BYTES
+
+
+def test_connections_of_one_client_are_bounded(address: tuple[str, int]) -> None:
+    """503 at once for one too many; others keep theirs, and there is room again when one is closed."""
+    with ExitStack() as stack:
+        kept = [stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(8)]
+        kept[0].sendall(post("/size", b"abc"))
+        assert kept[0].recv(65_536).endswith(b"3")
+        with socket.create_connection(address, timeout=20) as refused:
+            answer = everything(refused)
+        other = stack.enter_context(socket.create_connection(address, timeout=20, source_address=("127.0.0.2", 0)))
+        other.sendall(post("/size", b"abcd"))
+
+        assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        assert b"max_connections_per_client" in answer
+        assert other.recv(65_536).endswith(b"4")
