@@ -262,17 +262,17 @@ class Storage:
             return await self._in_thread(work, body)
 
     def _write(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:
-        items = sent.decode_items(body, self._config.max_items)
+        items = sent.decode_items(body, self._config.max_items, self._config.max_body_bytes)
         outcomes = self._batches.write(settings, items, self._clock_ms())
         return outcomes, answer.encode_outcomes(outcomes)
 
     def _read(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:
-        keys = sent.decode_keys(body, self._config.max_items)
+        keys = sent.decode_keys(body, self._config.max_items, self._config.max_body_bytes)
         found = self._batches.read(settings, keys, self._clock_ms())
         return found, answer.encode_found(found)
 
     def _delete(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:
-        keys = sent.decode_keys(body, self._config.max_items)
+        keys = sent.decode_keys(body, self._config.max_items, self._config.max_body_bytes)
         outcomes = self._batches.delete(settings, keys, self._clock_ms())
         return outcomes, answer.encode_outcomes(outcomes)
 

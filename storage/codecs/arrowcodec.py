@@ -6,25 +6,30 @@
     found      status, reason, items list<struct<version int64, tag binary, value binary, expires_at_ms int64>>
 
 Binary columns may also be large, fixed-size or views, and integers of any width; no column has nulls. A stream must end
-with Arrow's end-of-stream marker: one cut between two batches would otherwise pass for a shorter one. Buffers
-compressed inside the stream are refused, because they decompress to any size. (Content-Encoding has a known limit.)
+with Arrow's end-of-stream marker: one cut between two batches would otherwise pass for a shorter one.
+
+A few bytes can describe any number of rows (of no width), or rows of any length (views that overlap). So rows and
+lengths are counted batch by batch, before anything is copied or cast. Buffers compressed inside the stream are refused,
+because they decompress to any size. (Content-Encoding has a known limit.)
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.codecs.codec import LARGEST, check_count
+from storage.codecs.codec import LARGEST, check_bytes, check_count
 from storage.errors import RequestInvalid, RequestMalformed
 from storage.model import Item, ReadResult, Status, WriteResult
 
 _END = struct.pack("<iI", -1, 0)
+_SCHEMA_MAX_BYTES = 65_536
 _HEADER_FIELD, _COMPRESSION_FIELD = 2, 3  # in the tables Message and RecordBatch of Arrow's format
 
 STATUSES = pa.array([status.value for status in Status], pa.utf8())
@@ -48,9 +53,8 @@ class ArrowCodec:
         columns = [pa.array([getattr(item, one.name) for item in items], one.type) for one in ITEMS]
         return written(pa.record_batch(columns, schema=ITEMS))
 
-    def decode_items(self, body: bytes, most: int) -> list[Item]:
-        table = read(body, ITEMS, optional=("tag",))
-        check_count(table.num_rows, most)
+    def decode_items(self, body: bytes, most: int, most_bytes: int) -> list[Item]:
+        table = read(body, ITEMS, optional=("tag",), most=most, most_bytes=most_bytes)
         tags = table["tag"].to_pylist() if "tag" in table.column_names else [b""] * table.num_rows
         versions, expiries = table["version"].to_pylist(), table["expires_at_ms"].to_pylist()
         _check_range("version", versions, -LARGEST)
@@ -60,9 +64,8 @@ class ArrowCodec:
     def encode_keys(self, keys: Sequence[bytes]) -> bytes:
         return keys_stream(pa.array(keys, pa.binary()))
 
-    def decode_keys(self, body: bytes, most: int) -> list[bytes]:
-        table = read(body, KEYS)
-        check_count(table.num_rows, most)
+    def decode_keys(self, body: bytes, most: int, most_bytes: int) -> list[bytes]:
+        table = read(body, KEYS, most=most, most_bytes=most_bytes)
         keys: list[bytes] = table["key"].to_pylist()
         return keys
 
@@ -130,24 +133,59 @@ def written(batch: pa.RecordBatch | pa.Table) -> bytes:
     return body
 
 
-def read(body: bytes, schema: pa.Schema, optional: Sequence[str] = ()) -> pa.Table:
-    """The table of a stream, with columns of the types in `schema`. Raises `RequestMalformed`, `RequestInvalid`."""
+def read(
+    body: bytes,
+    schema: pa.Schema,
+    optional: Sequence[str] = (),
+    most: int | None = None,
+    most_bytes: int | None = None,
+) -> pa.Table:
+    """The table of a stream, with columns of the types in `schema`.
+
+    most, most_bytes   rows, and bytes in their columns together; None: as many as the sender wants
+
+    Raises `RequestMalformed`, `RequestInvalid`, `RequestTooLarge`.
+    """
     if not body.endswith(_END):
         raise RequestMalformed("the Arrow stream does not end: it is cut off, or not an Arrow IPC stream at all")
     try:
+        _check_messages(body, most)
         with pa.ipc.open_stream(body) as reader:
             _check_columns(reader.schema, schema, optional)
-            _refuse_compressed(body)
-            table = reader.read_all()
-        table.validate(full=True)
+            table = pa.Table.from_batches(_counted(reader, most, most_bytes), reader.schema)
     except (pa.ArrowException, OSError, UnicodeDecodeError, struct.error) as error:
         raise RequestMalformed(f"the body is not an Arrow IPC stream: {error}") from error
-    columns = {}
-    for name in table.column_names:
-        if table[name].null_count and name != "reason":
-            raise RequestInvalid(f"column {name} has {table[name].null_count} nulls; none are allowed")
-        columns[name] = _cast(table[name], schema.field(name))
+    columns = {name: _cast(table[name], schema.field(name)) for name in table.column_names}
     return pa.table(columns)
+
+
+def _counted(reader: pa.ipc.RecordBatchReader, most: int | None, most_bytes: int | None) -> Iterator[pa.RecordBatch]:
+    """The batches, each valid and without nulls, as long as there are not too many rows or bytes in them."""
+    rows = size = 0
+    for batch in reader:
+        rows += batch.num_rows
+        if most is not None:
+            check_count(rows, most)
+        batch.validate(full=True)
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if column.null_count and field.name != "reason":
+                raise RequestInvalid(f"column {field.name} has {column.null_count} nulls; none are allowed")
+            size += _length(column)
+        if most_bytes is not None:
+            check_bytes(size, most_bytes)
+        yield batch
+
+
+def _length(column: pa.Array) -> int:
+    """The bytes of a column's values; 0 for numbers and answers."""
+    if pa.types.is_binary_view(column.type):
+        views = np.frombuffer(column.buffers()[1] or b"", np.int32)  # of 16 bytes each; the first 4 are the length
+        return int(views[4 * column.offset :: 4][: len(column)].sum(dtype=np.int64))
+    if pa.types.is_fixed_size_binary(column.type):
+        return len(column) * int(column.type.byte_width)
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return int(pc.sum(pc.binary_length(column)).as_py() or 0)
+    return 0
 
 
 def _check_columns(found: pa.Schema, wanted: pa.Schema, optional: Sequence[str]) -> None:
@@ -195,10 +233,17 @@ def _answers(results: Sequence[WriteResult] | Sequence[ReadResult]) -> list[pa.A
     return [pa.DictionaryArray.from_arrays(codes, STATUSES), pa.array([one.reason for one in results], pa.utf8())]
 
 
-def _refuse_compressed(body: bytes) -> None:
+def _check_messages(body: bytes, most: int | None) -> None:
+    """Refuse what costs memory as soon as Arrow reads it: a long schema, many batches (even empty), compressed ones."""
+    batches = 0
     for message in pa.ipc.MessageReader.open_stream(body):
+        if message.type == "schema" and len(message.metadata) > _SCHEMA_MAX_BYTES:
+            raise RequestInvalid(f"the Arrow schema has {len(message.metadata)} bytes, at most {_SCHEMA_MAX_BYTES}")
         if message.type != "record batch":
             continue
+        batches += 1
+        if most is not None:
+            check_count(batches, most + 1)
         metadata = memoryview(message.metadata)
         root = struct.unpack_from("<I", metadata, 0)[0]
         header = _field(metadata, root, _HEADER_FIELD)

@@ -28,13 +28,15 @@ class Codec(Protocol):
 
     def encode_items(self, items: Sequence[Item]) -> bytes: ...
 
-    def decode_items(self, body: bytes, most: int) -> list[Item]:
-        """At most `most`; raises `RequestTooLarge` beyond."""
+    def decode_items(self, body: bytes, most: int, most_bytes: int) -> list[Item]:
+        """At most `most`, with at most `most_bytes` of keys, tags and values; raises `RequestTooLarge` beyond."""
         ...
 
     def encode_keys(self, keys: Sequence[bytes]) -> bytes: ...
 
-    def decode_keys(self, body: bytes, most: int) -> list[bytes]: ...
+    def decode_keys(self, body: bytes, most: int, most_bytes: int) -> list[bytes]:
+        """As `decode_items`."""
+        ...
 
     def encode_outcomes(self, outcomes: Sequence[WriteResult]) -> bytes: ...
 
@@ -51,3 +53,11 @@ def check_count(count: int, most: int) -> None:
     """Raises `RequestTooLarge`."""
     if count > most:
         raise RequestTooLarge(f"{count} items in one request, at most {most} are allowed (max_items): split it")
+
+
+def check_bytes(size: int, most_bytes: int) -> None:
+    """Raises `RequestTooLarge`."""
+    if size > most_bytes:
+        raise RequestTooLarge(
+            f"{size} bytes of keys, tags and values, at most {most_bytes} are allowed (max_body_bytes): split them"
+        )

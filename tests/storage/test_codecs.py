@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import struct
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -24,6 +27,7 @@ from storage.model import Item, ReadResult, Status, WriteResult
 from tests.storage.storage_server import NAMESPACES, RunningServer, item, running_server
 from tests.support.api import NOON_MS
 
+MANY_BYTES = 1 << 20
 CODECS: list[Codec] = [JsonCodec(), ArrowCodec()]
 INT64 = st.integers(-LARGEST, LARGEST)
 BYTES = st.binary(max_size=20)
@@ -68,8 +72,8 @@ def test_what_was_encoded_comes_back(codec: Codec, items: list[Item], outcomes: 
         for key, one in zip(keys, outcomes, strict=False)
     ]
 
-    assert codec.decode_items(codec.encode_items(items), 5) == items
-    assert codec.decode_keys(codec.encode_keys(keys), 5) == keys
+    assert codec.decode_items(codec.encode_items(items), 5, MANY_BYTES) == items
+    assert codec.decode_keys(codec.encode_keys(keys), 5, MANY_BYTES) == keys
     assert codec.decode_outcomes(codec.encode_outcomes(outcomes)) == outcomes
     assert codec.decode_found(codec.encode_found(found), keys[: len(found)]) == found
 
@@ -105,7 +109,7 @@ def _bare(results: list[Any]) -> list[Any]:
 def test_more_items_than_allowed_are_too_many(codec: Codec) -> None:
     """Reported before anything is done."""
     with pytest.raises(RequestTooLarge, match="3 items"):
-        codec.decode_keys(codec.encode_keys([b"a"] * 3), 2)
+        codec.decode_keys(codec.encode_keys([b"a"] * 3), 2, MANY_BYTES)
 
 
 @pytest.mark.parametrize("cut", [1, 8, 9, 100])
@@ -114,7 +118,7 @@ def test_half_a_body_is_malformed(codec: Codec, cut: int) -> None:
     body = codec.encode_items([item(bytes([n])) for n in range(10)])
 
     with pytest.raises(RequestMalformed):
-        codec.decode_items(body[:-cut], 10)
+        codec.decode_items(body[:-cut], 10, MANY_BYTES)
 
 
 def test_a_stream_that_was_cut_between_two_batches_is_malformed() -> None:
@@ -126,10 +130,10 @@ def test_a_stream_that_was_cut_between_two_batches_is_malformed() -> None:
     writer.write_batch(batch)
     writer.close()
     whole = sink.getvalue().to_pybytes()
-    assert ArrowCodec().decode_keys(whole, 10) == [b"a", b"b", b"a", b"b"]
+    assert ArrowCodec().decode_keys(whole, 10, MANY_BYTES) == [b"a", b"b", b"a", b"b"]
 
     with pytest.raises(RequestMalformed, match="does not end"):
-        ArrowCodec().decode_keys(whole[:-8], 10)
+        ArrowCodec().decode_keys(whole[:-8], 10, MANY_BYTES)
 
 
 def stream(table: pa.Table, compression: str | None = None) -> bytes:
@@ -152,7 +156,7 @@ def test_other_binary_and_integer_columns_are_understood() -> None:
         }
     )
 
-    assert ArrowCodec().decode_items(stream(table), 1) == [Item(b"ab", 5, b"", b"v", 7)]
+    assert ArrowCodec().decode_items(stream(table), 1, MANY_BYTES) == [Item(b"ab", 5, b"", b"v", 7)]
 
 
 GOOD = {"key": [b"k"], "version": [1], "tag": [b""], "value": [b"v"], "expires_at_ms": [1]}
@@ -176,7 +180,7 @@ def test_wrong_columns_are_named(change: dict[str, Any], message: str) -> None:
     columns = {name: value for name, value in {**GOOD, **change}.items() if value is not None}
 
     with pytest.raises(RequestInvalid, match=message):
-        ArrowCodec().decode_items(stream(pa.table(columns)), 10)
+        ArrowCodec().decode_items(stream(pa.table(columns)), 10, MANY_BYTES)
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
@@ -185,7 +189,90 @@ def test_compressed_buffers_are_refused(compression: str) -> None:
     table = pa.table({"key": [bytes(10_000)]})
 
     with pytest.raises(RequestInvalid, match="compressed buffers"):
-        ArrowCodec().decode_keys(stream(table, compression), 10)
+        ArrowCodec().decode_keys(stream(table, compression), 10, MANY_BYTES)
+
+
+@contextmanager
+def counted_memory() -> Iterator[pa.MemoryPool]:
+    """Arrow's memory is taken from this pool."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        yield pool
+    finally:
+        pa.set_memory_pool(before)
+
+
+def views(rows: int, size: int) -> pa.Array:
+    """Views of one and the same buffer."""
+    view = struct.pack("<i4sii", size, bytes(4), 0, 0)
+    return pa.Array.from_buffers(pa.binary_view(), rows, [None, pa.py_buffer(view * rows), pa.py_buffer(bytes(size))])
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (pa.FixedSizeBinaryArray.from_buffers(pa.binary(0), 200_000_000, [None, pa.py_buffer(b"")]), "max_items"),
+        (views(500, 100_000), "50000000 bytes .*max_body_bytes"),
+        (views(500, 100_000)[250:], "25000000 bytes .*max_body_bytes"),
+    ],
+    ids=["rows of no width", "overlapping views", "a slice of them"],
+)
+def test_a_small_body_cannot_describe_a_large_request(keys: pa.Array, words: str) -> None:
+    """Rows and lengths are counted before anything is copied."""
+    body = stream(pa.table({"key": keys}))
+
+    with counted_memory() as pool, pytest.raises(RequestTooLarge, match=words):
+        ArrowCodec().decode_keys(body, 1_000, MANY_BYTES)
+
+    assert pool.max_memory() < MANY_BYTES
+
+
+def test_views_of_one_buffer_are_understood_within_the_limit() -> None:
+    """As a column of one repeated value is sent."""
+    assert ArrowCodec().decode_keys(stream(pa.table({"key": views(5, 100)})), 5, 500) == [bytes(100)] * 5
+
+
+def test_many_empty_batches_are_too_many() -> None:
+    """Each costs memory, too."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("key", pa.binary())])) as writer:
+        for _ in range(12):
+            writer.write_batch(pa.record_batch([pa.array([], pa.binary())], names=["key"]))
+
+    with pytest.raises(RequestTooLarge):
+        ArrowCodec().decode_keys(sink.getvalue().to_pybytes(), 10, MANY_BYTES)
+
+
+def test_a_long_schema_is_refused() -> None:
+    """Before its columns are made."""
+    table = pa.table({f"column{n}": pa.array([], pa.binary()) for n in range(10_000)})
+
+    with pytest.raises(RequestInvalid, match="Arrow schema has"):
+        ArrowCodec().decode_keys(stream(table), 10, MANY_BYTES)
+
+
+@pytest.mark.parametrize("values", ["1", "{}", '""'])
+def test_json_is_counted_before_it_is_parsed(values: str) -> None:
+    """A parsed body, and the errors of its values, would be many times as large."""
+    body = values.join(["[", *[","] * 2_000_000, "]"]).encode()
+
+    tracemalloc.start()
+    with pytest.raises(RequestTooLarge, match="max_items"):
+        JsonCodec().decode_keys(b'{"keys":%b}' % body, 1_000, MANY_BYTES)
+    with pytest.raises(RequestTooLarge, match="max_items"):
+        JsonCodec().decode_items(b'{"items":%b}' % body, 1_000, MANY_BYTES)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 3 * len(body)
+
+
+def test_the_first_wrong_item_ends_a_body() -> None:
+    """The errors of a thousand would be longer than the body."""
+    with pytest.raises(RequestInvalid, match=r"^keys\.0: [^;]*$"):
+        JsonCodec().decode_keys(b'{"keys":[1,1,1,1]}', 1_000, MANY_BYTES)
 
 
 def test_broken_streams_are_refused_and_nothing_else_happens() -> None:
@@ -198,7 +285,7 @@ def test_broken_streams_are_refused_and_nothing_else_happens() -> None:
         for _ in range(choose.randint(1, 6)):
             broken[choose.randrange(len(broken) - 8)] = choose.randrange(256)
         try:
-            items = ArrowCodec().decode_items(bytes(broken), 50)
+            items = ArrowCodec().decode_items(bytes(broken), 50, MANY_BYTES)
         except RequestInvalid:
             continue
         assert all(isinstance(one.key, bytes) for one in items)
@@ -209,14 +296,14 @@ def test_broken_streams_are_refused_and_nothing_else_happens() -> None:
 )
 def test_both_alphabets_of_base64_are_understood(text: str, expected: bytes) -> None:
     """With and without padding: people send what their tool gives."""
-    assert JsonCodec().decode_keys(b'{"keys":["%s"]}' % text.encode(), 1) == [expected]
+    assert JsonCodec().decode_keys(b'{"keys":["%s"]}' % text.encode(), 1, MANY_BYTES) == [expected]
 
 
 @pytest.mark.parametrize("text", ["A", "+_8=", "AB==", "%", "AA A", "ä"])
 def test_bad_base64_is_refused_with_its_place(text: str) -> None:
     """Nothing is skipped over silently."""
     with pytest.raises(RequestInvalid, match=r"keys\.1: "):
-        JsonCodec().decode_keys(b'{"keys":["","%s"]}' % text.encode(), 2)
+        JsonCodec().decode_keys(b'{"keys":["","%s"]}' % text.encode(), 2, MANY_BYTES)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -233,4 +320,4 @@ def test_an_encoding_is_undone_up_to_a_limit(encoding: str) -> None:
 
 def test_the_columns_of_items_are_those_that_the_client_sends() -> None:
     """Whoever sends a table of this schema is understood."""
-    assert ArrowCodec().decode_items(stream(ITEMS.empty_table()), 0) == []
+    assert ArrowCodec().decode_items(stream(ITEMS.empty_table()), 0, MANY_BYTES) == []
