@@ -11,14 +11,17 @@ DEBIAN = Debian, Ubuntu: apt-get install
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-venv: $(STAMP) ## the environment in .venv, rebuilt when pyproject.toml has changed
+venv: $(STAMP) ## the environment in .venv, with the C library; rebuilt when pyproject.toml or the C code has changed
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(wildcard kafkaio/native/c/*)
 	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) found. Teacup needs Python 3.11 or newer. $(DEBIAN) python3 python3-venv; macOS: brew install python@3.13; or: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$($(PYTHON) --version) is too old: Teacup needs Python 3.11 or newer. $(DEBIAN) python3.11 python3.11-venv; macOS: brew install python@3.13; then: make PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make environments. $(DEBIAN) python3-venv" >&2; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m kafkaio.native.build 2>/dev/null \
+		|| { $(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang && $(BIN)/python -m kafkaio.native.build; } \
+		|| echo "The C library is not built: the slower Python path reads and writes records." >&2
 	@touch $@
 
 broker-jars: $(STAMP) ## the development broker's jars, fetched once through Maven

@@ -1,6 +1,7 @@
 """The only package that talks to Kafka: ranges to Arrow, times to offsets, positions, delivery.
 
 delivery/           batches of rows in Kafka transactions
+native/             a C library that makes no Python object for each record
 blocksearch.py      finds where a time begins among records that are not sorted by time and some of which lie (pure)
 bounded.py          waits a bounded time for a call, for librdkafka calls that have no time-out or do not keep to it
 brokerlog.py        one topic of a real broker, as a planner sees it

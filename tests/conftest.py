@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker import Broker
+from kafkaio.native import library
+from kafkaio.native.build import build
 from tests.support.transactions import Transactions
 
 TopicFactory = Callable[..., str]
@@ -64,6 +67,24 @@ def topic_factory(admin: AdminClient) -> TopicFactory:
         return name
 
     return create
+
+
+@pytest.fixture(scope="session")
+def native_library() -> ctypes.CDLL:
+    """The C library, built where it is not yet."""
+    if not library.path().exists():
+        build()
+        library.reload()
+    found = library.loaded()
+    assert found is not None, library.missing()
+    return found
+
+
+@pytest.fixture(params=["native", "python"])
+def path(request: pytest.FixtureRequest, native_library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both paths that records and texts may take: through the C library, and without it."""
+    monkeypatch.setattr(library, "loaded", lambda: native_library if request.param == "native" else None)
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

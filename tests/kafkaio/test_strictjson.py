@@ -103,7 +103,7 @@ def by_the_standard_library(text: str) -> bool:
 
 
 @pytest.mark.parametrize(("texts", "expected"), [(VALID, True), (INVALID, False)])
-def test_the_cases_that_parsers_differ_in(texts: list[str], expected: bool) -> None:
+def test_the_cases_that_parsers_differ_in(path: str, texts: list[str], expected: bool) -> None:
     """A column of all of them, and each alone."""
     together = valid_json(pa.array(texts, pa.string())).to_pylist()
 
@@ -111,7 +111,7 @@ def test_the_cases_that_parsers_differ_in(texts: list[str], expected: bool) -> N
     assert [text for text in texts if is_json(text) is not expected] == []
 
 
-def test_random_texts_get_the_answer_of_the_standard_library() -> None:
+def test_random_texts_get_the_answer_of_the_standard_library(path: str) -> None:
     """Thirty thousand, of which one in twenty is JSON."""
     texts = corpus(7, 30_000)
 
@@ -123,7 +123,7 @@ def test_random_texts_get_the_answer_of_the_standard_library() -> None:
     assert [text for text, right in zip(texts, expected, strict=True) if is_json(text) is not right] == []
 
 
-def test_a_slice_with_nulls() -> None:
+def test_a_slice_with_nulls(path: str) -> None:
     """Nulls count as JSON; what lies before the slice does not show."""
     texts = pa.array(["{", None, "[1,]", "1", None, '"\\ud800"', "}"], pa.string())
 
@@ -131,7 +131,7 @@ def test_a_slice_with_nulls() -> None:
     assert valid_json(texts.slice(0, 0)).to_pylist() == []
 
 
-def test_fields_are_those_of_strict_json_only() -> None:
+def test_fields_are_those_of_strict_json_only(path: str) -> None:
     """What DuckDB would read wrongly has none; half a surrogate pair hides no field, is kept, and is no key."""
     values = [
         b'{"t":5,"k":"a","v":1,}',

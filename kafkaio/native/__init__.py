@@ -1,0 +1,15 @@
+"""A small C library beside confluent-kafka: what would otherwise make Python objects for each record.
+
+build.py      compiles the library, with `cc` or `ziglang`
+columns.py    the buffers of Arrow columns, as C takes them (pure)
+json.py       whether texts are JSON (pure)
+library.py    finds and loads the library, or says why there is none (pure)
+
+The folder `c` is the library: json.c decides whether texts are JSON; records.c holds records as columns, which arrow.c
+hands to pyarrow; fetch.c is the loop over records; bind.c takes librdkafka's functions; buffer.c is memory that grows.
+
+The library knows nothing of Python and is linked against no librdkafka, so one build serves every Python of a platform.
+It is loaded with `ctypes`, which releases the interpreter's lock during each call. The functions of librdkafka that it
+calls are those that confluent-kafka has loaded (`ctypes.CDLL(confluent_kafka.cimpl.__file__)`), public API only. Where
+the library is missing, or `TEACUP_NATIVE=off` is set, the Python code does the same work more slowly.
+"""
