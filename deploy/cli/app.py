@@ -209,9 +209,11 @@ def unjoined_of(
     except ValueError as error:
         typer.echo(f"--start: {start!r} is not allowed: {error}", err=True)
         return ExitCode.BAD_JOB_FILE
+    from deploy.jobs.lines import Lines
     from deploy.jobs.unjoined import run_unjoined
 
-    return run_unjoined(job, begin, _say, stop=stop)
+    with closing(Lines(as_json=job.json_log)) as lines:
+        return run_unjoined(job, lines, stop, begin)
 
 
 def _load(job_file: Path, assignments: Sequence[str] = ()) -> Job | None:
@@ -252,12 +254,6 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, sort_keys=True)
-
-
-def _say(line: str) -> None:
-    """Print a line at once, also into a pipe."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

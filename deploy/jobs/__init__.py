@@ -22,6 +22,7 @@ runner.py         run a job until it is done, or asked to stop
 stopping.py       how a job is asked to stop
 topics.py         checks that the topics of a job exist, before Spark starts
 unjoined.py       `teacup unjoined`, made for cron
+unjoinedreport.py  what `teacup unjoined` reports of a slice (pure)
 unjoinedstage.py  one slice of unjoined right records as a Spark batch job
 unjoinedstate.py  where `teacup unjoined` keeps its verdicts
 

@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
 from rich.console import Console
@@ -81,6 +81,13 @@ class Lines:
             self._print([*report.usual(), *rare])
         for warning in report.warnings:
             log.warning("%s", warning)
+
+    def idle(self, line: str, report: Mapping[str, Any]) -> None:
+        """A run found nothing to do: machines get the report, a terminal the line, and others, like cron, nothing."""
+        if self._json:
+            self._write(json.dumps(report, sort_keys=True))
+        elif self.live:
+            self._print([line])
 
     @property
     def live(self) -> bool:

@@ -11,22 +11,21 @@ Spark is started only if there is a slice to carry out.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from datadelay.positions.checkpoint import SparkCheckpoint
 from datadelay.progress import UNKNOWN
 from deploy.jobs.job import JoinJob
+from deploy.jobs.lines import Lines
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.query import failed
 from deploy.jobs.stopping import Stop
+from deploy.jobs.unjoinedreport import gathered
 from deploy.jobs.unjoinedstage import Work, deliver_slice, verdicts_name
 from deploy.jobs.unjoinedstate import folder_of, load, save
 from deploy.spark.java import check_java
@@ -79,18 +78,17 @@ class Logs:
 
 def run_unjoined(
     job: JoinJob,
+    lines: Lines,
+    stop: Stop,
     start: str | int | None = None,
-    say: Callable[[str], None] = print,
     at_once: int = OFFSETS_AT_ONCE,
-    stop: Stop | None = None,
 ) -> ExitCode:
     """Judge all right records that can no longer match; one line per slice; returns the exit code.
 
+    stop     catches signals: the slice in progress is finished, and the next run goes on behind it
     start    of the first run: "earliest", "latest" or a time; None: derived from the join's own `start`
     at_once  offsets of a right partition per slice
-    stop     catches signals: the slice in progress is finished, and the next run goes on behind it
     """
-    stop = stop or Stop()
     try:
         with checkpoint_lock(folder_of(job.checkpoint)):
             check_java()
@@ -98,16 +96,14 @@ def run_unjoined(
             if stop.asked:
                 return ExitCode.DONE
             with closing(Logs.of(job)) as logs:
-                return _run(job, logs, start, say, at_once, stop)
+                return _run(job, logs, lines, stop, start, at_once)
     except Exception as error:  # noqa: BLE001 - whatever ended the run is logged and becomes an exit code
         return failed(error)
     except KeyboardInterrupt:  # a second signal: the slice in progress runs again
         return ExitCode.DONE
 
 
-def _run(
-    job: JoinJob, logs: Logs, start: str | int | None, say: Callable[[str], None], at_once: int, stop: Stop
-) -> ExitCode:
+def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | None, at_once: int) -> ExitCode:
     session: Session | None = None
     check_compaction(job.spec, logs.right.topic, logs.right.config())
     _check_output(logs.output)
@@ -116,19 +112,19 @@ def _run(
             state = _next(job, logs, start, at_once)
             if state is None or state.under_way is None:
                 if session is None:
-                    say(_nothing(job, state))
+                    _nothing(job, state, lines)
                 return ExitCode.DONE
             if stop.asked:
                 return ExitCode.DONE
             began = time.monotonic()
             if session is None:
+                lines.opening(f"{job.spec.name}: unjoined records of {job.spec.right.topic} into {job.output.unjoined}")
                 session = Session(f"{job.spec.name}.unjoined", job.spark, exactly_once=job.output.exactly_once)
                 continue  # which takes seconds, in which a signal may have come
             summaries = _delivered(session.spark, job, state)
             reached = {one.bucket: one.reached for one in summaries}
             save(job.checkpoint, after_slice(state, reached))
-            report = gathered(summaries, state, time.monotonic() - began)
-            say(json.dumps(report, sort_keys=True) if job.json_log else for_people(report))
+            lines.batch(gathered(summaries, state, time.monotonic() - began))
             if all(reached[p] == share.start for p, share in state.under_way.right.items()):
                 return ExitCode.DONE
     finally:
@@ -208,44 +204,10 @@ def _delivered(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[Slice
     return summaries
 
 
-def gathered(summaries: Sequence[SliceSummary], state: Verdicts, seconds: float) -> dict[str, Any]:
-    """One slice over all right partitions."""
-    assert state.under_way is not None
-    counts: dict[str, Counter[str]] = {name: Counter() for name in ("reasons", "dead")}
-    for one in summaries:
-        for name, counter in counts.items():
-            counter.update(getattr(one, name))
-    return {
-        "event": "slice",
-        "number": max(one.number for one in summaries),
-        "seconds": round(seconds, 6),
-        "over_ms": state.under_way.over_ms,
-        **{name: sum(getattr(one, name) for one in summaries) for name in ("read", "joined", "before_start")},
-        "unjoined": sum(one.rows.get("unjoined", 0) for one in summaries),
-        **{name: dict(sorted(counter.items())) for name, counter in counts.items()},
-        "skipped": state.skipped,
-    }
-
-
-def for_people(report: Mapping[str, Any]) -> str:
-    """One line; rare events are named only if they happened."""
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in report["reasons"].items())
-    parts = [
-        f"slice {report['number']}",
-        f"right {report['read']:,} up to {iso(report['over_ms'])}",
-        f"joined {report['joined']:,}",
-        f"unjoined {report['unjoined']:,}" + (f" ({reasons})" if reasons else ""),
-    ]
-    parts += [f"dead letters ({reason}) {count:,}" for reason, count in report["dead"].items()]
-    rare = {"before the start": "before_start", "deleted unread": "skipped"}
-    parts += [f"{shown} {report[name]:,}" for shown, name in rare.items() if report[name]]
-    return "  ".join([*parts, f"{report['seconds']:.1f} s"])
-
-
-def _nothing(job: JoinJob, state: Verdicts | None) -> str:
+def _nothing(job: JoinJob, state: Verdicts | None, lines: Lines) -> None:
     over_ms = over_until(_left_behind(job, committed_admission(job)))
     begun = state is not None and over_ms > UNKNOWN
     line = "the join has not reached any right record yet"
     if begun:
         line = f"up to {iso(over_ms)} every right record has its verdict"
-    return json.dumps({"event": "nothing", "over_ms": over_ms if begun else None}) if job.json_log else line
+    lines.idle(line, {"event": "nothing", "over_ms": over_ms if begun else None})

@@ -80,12 +80,14 @@ def test_on_a_terminal_the_last_line_is_alive_and_the_others_stay_whole() -> Non
             lines.tick("1,000 records left, through in 5 s")
             shown += written(master)
         lines.batch(Batch())
+        lines.idle("nothing to do", {})
         lines.close()
         shown += written(master)
     os.close(master)
 
     assert "running for 0:00:00, 1,000 records left, through in 5 s" in shown
     assert re.search(r"\d\d:\d\d:\d\dZ  batch 7  read 10\r\n", shown)
+    assert re.search(r"\d\d:\d\d:\d\dZ  nothing to do\r\n", shown)
     assert shown.rindex("\x1b[?25h") > shown.rindex("running")  # the cursor is shown again
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import sys
@@ -16,16 +17,16 @@ from configfile.errors import SettingsInvalid
 from datadelay.model import PartitionReport, Submission
 from deploy.cli.app import app
 from deploy.jobfile.load import load_job
+from deploy.jobs.lines import Lines
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.stopping import Stop
-from deploy.jobs.unjoined import Logs, for_people, gathered, look, run_unjoined
+from deploy.jobs.unjoined import Logs, look, run_unjoined
 from deploy.jobs.unjoinedstage import Work, deliver_slice, pieces_of
 from deploy.jobs.unjoinedstate import folder_of, load, save
 from joins.admission.state import Admission, Bucket, Reading
 from joins.feed.rightrow import to_items
 from joins.rows.records import RECORD
 from joins.unjoined.slices import after_slice, begin, plan
-from joins.unjoined.verdicts import SliceSummary
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.fencing import transactional
 from kafkaio.errors import KafkaUnavailable
@@ -71,6 +72,11 @@ def job(content, tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(content))
     return load_job(path)
+
+
+def ran(job, out=None):
+    """The exit code of a run; `out` gets its lines."""
+    return run_unjoined(job, Lines(as_json=job.json_log, out=out or io.StringIO()), Stop())
 
 
 def feed(url, puts):
@@ -132,7 +138,6 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
     out, unjoined = content["output"]["topic"], content["topics"]["unjoined"]
     (tmp_path / "delay").mkdir()
     namespaces = [{"name": "right", "keep": "all", "bound": 100, "retention_ms": 3_600_000}]
-    said: list[str] = []
 
     with (
         server_process(tmp_path / "storage", namespaces=namespaces) as (_, url),
@@ -145,10 +150,11 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
         joined = JobProcess(tmp_path, content).ended()
         killed_after_its_first_commit(tmp_path, content, monkeypatch)
         first = JobProcess(tmp_path, content, UNJOINED)
-        codes = first.ended(), run_unjoined(load_job(tmp_path / "job.yaml"), say=said.append)
+        second, out_again = first.ended(), io.StringIO()
+        codes = second, ran(load_job(tmp_path / "job.yaml"), out=out_again)
 
     assert (joined, *codes) == (ExitCode.DONE, ExitCode.DONE, ExitCode.DONE), first.logged()
-    assert json.loads(said[0])["event"] == "nothing"
+    assert json.loads(out_again.getvalue())["event"] == "nothing"
     rows = {r["headers"].get("teacup.right") for r in records(kafka, out)}
     missing = [
         (event.partition, event.offset)
@@ -276,39 +282,43 @@ def test_an_open_transaction_in_the_output_is_waited_for(kafka, job, by_hand, mo
     assert sum(ends.high for ends in seen.output.values()) in (1, 2)  # the marker may come after the listing
 
 
-def test_nothing_that_is_over_starts_no_spark(job, by_hand, capsys):
-    """A run by cron then takes a second."""
+def test_nothing_that_is_over_starts_no_spark(job, by_hand):
+    """A run by cron then takes a second, and gives cron nothing to mail; machines get an event."""
     by_hand(EARLIEST_MS)
+    out, events = io.StringIO(), io.StringIO()
 
-    assert run_unjoined(job) == ExitCode.DONE
-    assert capsys.readouterr().out == "the join has not reached any right record yet\n"
+    assert ran(job, out=out) == ExitCode.DONE
+    assert ran(replace(job, json_log=True), out=events) == ExitCode.DONE
+    assert out.getvalue() == ""
+    assert json.loads(events.getvalue()) == {"event": "nothing", "over_ms": None}
 
 
 def test_one_run_at_a_time_and_a_join_that_has_begun(job, by_hand, caplog):
     """Another run, a checkpoint without a batch, and one of another join have exit codes of their own."""
-    before_it_began = run_unjoined(job)
+    before_it_began = ran(job)
     by_hand(NOW_MS)
     with checkpoint_lock(folder_of(job.checkpoint)):
-        beside_another = run_unjoined(job)
+        beside_another = ran(job)
     other = replace(job, spec=replace(job.spec, before_ms=7))
 
     assert before_it_began == ExitCode.FAILED
     assert "has committed a batch?" in caplog.text
     assert "Traceback" not in caplog.text
     assert beside_another == ExitCode.CHECKPOINT
-    assert run_unjoined(other) == ExitCode.CHECKPOINT
+    assert ran(other) == ExitCode.CHECKPOINT
     assert "before_ms: 2000 -> 7" in caplog.text
 
 
-def test_a_run_that_is_asked_to_stop_begins_no_slice(job, by_hand, capsys):
+def test_a_run_that_is_asked_to_stop_begins_no_slice(job, by_hand):
     """Not even the first one; the next run begins it."""
     by_hand(NOW_MS)
+    out = io.StringIO()
 
     with Stop() as stop:
         signal.raise_signal(signal.SIGTERM)
-        assert run_unjoined(job, stop=stop) == ExitCode.DONE
+        assert run_unjoined(job, Lines(as_json=False, out=out), stop) == ExitCode.DONE
 
-    assert capsys.readouterr().out == ""
+    assert out.getvalue() == ""
 
 
 def test_a_compacted_output_is_refused(job, by_hand, topic_factory, caplog):
@@ -316,7 +326,7 @@ def test_a_compacted_output_is_refused(job, by_hand, topic_factory, caplog):
     by_hand(NOW_MS)
     compacted = replace(job.output, topic=topic_factory(1, {"cleanup.policy": "compact"}))
 
-    assert run_unjoined(replace(job, output=compacted)) == ExitCode.DATA_LOSS
+    assert ran(replace(job, output=compacted)) == ExitCode.DATA_LOSS
     assert "Give it cleanup.policy=delete" in caplog.text
 
 
@@ -375,20 +385,3 @@ def test_a_select_cannot_remove_the_headers(content, tmp_path):
 
     with pytest.raises(SettingsInvalid, match=r"output.select.headers.teacup.right"):
         load_job(tmp_path / "job.yaml")
-
-
-def test_the_line_names_what_is_rare_only_where_it_happened(job, by_hand, kafka):
-    """One line per slice, over all right partitions."""
-    produce(kafka, job.spec.right.topic, right_records(4))
-    by_hand(1_000)
-    by_hand(START_MS + 10_000)
-    state = planned(job)
-    counts = {"rows": {"unjoined": 3}, "reasons": {"expired": 2, "null_key": 1}}
-    one = SliceSummary(0, 4, 10, read=10, joined=6, dead={"future_time": 1}, **counts)
-
-    report = gathered([one, replace(one, dead={})], state, 0.5)
-
-    assert for_people(report | {"over_ms": 3_000}) == (
-        "slice 4  right 20 up to 1970-01-01T00:00:03.000Z  joined 12  unjoined 6 (expired 4, null_key 2)  "
-        "dead letters (future_time) 1  0.5 s"
-    )
