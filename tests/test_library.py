@@ -16,7 +16,7 @@ import pytest
 
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
-from tests.joins.spark import Put, produce
+from tests.support.sparkjoin import Put, produce
 from tests.support.standalone import standalone
 
 ROOT = Path(__file__).parents[1]

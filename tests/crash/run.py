@@ -29,7 +29,7 @@ from tests.crash.jobs import ROLES, job_of
 from tests.crash.reader import CommittedReader
 from tests.crash.scenarios import Scenario
 from tests.crash.traffic import PARTITIONS
-from tests.deploy.jobprocess import JobProcess
+from tests.support.jobprocess import JobProcess
 
 DEADLINE_S = 600.0  # a job alone takes seconds; beside the other tests on a slow machine it takes minutes
 PAUSE_S = 10.0

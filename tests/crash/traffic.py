@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from joins.spec import Format, JoinSpec, Side
 from joins.testing import oracle
 from kafkaio.now import wall_ms
-from tests.joins.spark import Put, history, produce
+from tests.support.sparkjoin import Put, history, produce
 
 PARTITIONS = 2
 CHUNK = 40  # left records, and a few right ones fewer

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dedup.keyed import KeyedResults, add_int
 from storage.backends.lmdbstore import LmdbStore
 from storage.client.keyvalue import StorageKeyValue
-from tests.storage.storage_server import running_server
+from tests.support.storage_server import running_server
 
 
 class Interrupted(Exception):

@@ -16,7 +16,7 @@ from kafkaio.eventtime import TimeOf
 from kafkaio.topiclog import TimeAnswer, TimeQuery, TopicLog
 from kafkaio.writer import open_writer
 from tests.conftest import TopicFactory
-from tests.kafkaio.lying import BASE_MS, CEILING_MS, DISORDER_MS, Lied, lied, simulated
+from tests.support.lying import BASE_MS, CEILING_MS, DISORDER_MS, Lied, lied, simulated
 
 OUTLIERS = (0, 1, 2)
 

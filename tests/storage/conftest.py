@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.storage.dictbackend import DictBackend
-from tests.storage.storage_server import RunningServer, running_server
+from tests.support.dictbackend import DictBackend
+from tests.support.storage_server import RunningServer, running_server
 
 
 @pytest.fixture

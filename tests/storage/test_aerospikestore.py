@@ -16,9 +16,9 @@ from storage.backends.aerospikestore import AerospikeStore
 from storage.backends.opening import open_backend
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Keep, Namespace, Status, WriteResult
-from tests.storage.storage_process import free_port
 from tests.storage.stores import AEROSPIKE, NEEDS_AEROSPIKE, item_maker, namespace, opened
 from tests.storage.test_backends import statuses
+from tests.support.storage_process import free_port
 
 NOW = wall_ms()
 item = item_maker(NOW)

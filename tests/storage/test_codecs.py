@@ -24,8 +24,8 @@ from storage.codecs.encodings import ENCODINGS, compress, decompress
 from storage.codecs.jsoncodec import JsonCodec
 from storage.errors import RequestInvalid, RequestMalformed, RequestTooLarge
 from storage.model import Item, ReadResult, Status, WriteResult
-from tests.storage.storage_server import NAMESPACES, RunningServer, item, running_server
 from tests.support.api import NOON_MS
+from tests.support.storage_server import NAMESPACES, RunningServer, item, running_server
 
 MANY_BYTES = 1 << 20
 CODECS: list[Codec] = [JsonCodec(), ArrowCodec()]

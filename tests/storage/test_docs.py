@@ -17,7 +17,7 @@ import yaml
 from httpapi.server.auth import parse_tokens
 from kafkaio.now import wall_ms
 from storage.api.config import WRITE_TOKEN_VARIABLE
-from tests.storage.storage_process import TOKEN, server_process
+from tests.support.storage_process import TOKEN, server_process
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "storage-api.md").read_text(encoding="utf-8")

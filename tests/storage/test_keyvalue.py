@@ -7,8 +7,8 @@ import pytest
 from storage.client.keyvalue import StorageKeyValue
 from storage.errors import ItemsUnsettled, StorageError
 from storage.model import Status
-from tests.storage.dictbackend import DictBackend
-from tests.storage.storage_server import RunningServer
+from tests.support.dictbackend import DictBackend
+from tests.support.storage_server import RunningServer
 
 
 def key_value(server: RunningServer) -> StorageKeyValue:

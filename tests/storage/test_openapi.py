@@ -20,9 +20,9 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from storage.codecs.arrowcodec import ArrowCodec
 from storage.codecs.jsoncodec import JsonCodec
-from tests.storage.dictbackend import DictBackend
-from tests.storage.storage_server import RunningServer, item, running_server
 from tests.support.api import NOON_MS, error_types
+from tests.support.dictbackend import DictBackend
+from tests.support.storage_server import RunningServer, item, running_server
 
 MANY = 10**9
 ONE = "/v1/namespaces/{namespace}"

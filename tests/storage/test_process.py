@@ -21,8 +21,8 @@ from storage.api.config import WRITE_TOKEN_VARIABLE
 from storage.codecs.arrowcodec import ArrowCodec
 from storage.errors import StorageError
 from storage.model import Item, Status, WriteResult
-from tests.storage.storage_process import TOKEN, client, free_port, server_process
 from tests.support.api import is_ready
+from tests.support.storage_process import TOKEN, client, free_port, server_process
 from tests.support.waiting import wait_until
 
 WRITERS = 3

@@ -7,8 +7,8 @@ from pathlib import Path
 from storage.backends.lmdbstore import LmdbStore
 from storage.backends.opening import open_backend
 from storage.errors import StorageUnavailable
-from tests.storage.dictbackend import DictBackend
-from tests.storage.storage_server import config_of, item, running_server
+from tests.support.dictbackend import DictBackend
+from tests.support.storage_server import config_of, item, running_server
 from tests.support.waiting import wait_until
 
 LONG_MS = 7_200_000

@@ -16,9 +16,9 @@ from storage.codecs.arrowcodec import ArrowCodec
 from storage.codecs.encodings import compress
 from storage.codecs.jsoncodec import JsonCodec
 from storage.model import Status
-from tests.storage.dictbackend import DictBackend, unavailable
-from tests.storage.storage_server import RunningServer, item, running_server
 from tests.support.api import NOON_MS, answer_before_body, assert_problem, call, samples
+from tests.support.dictbackend import DictBackend, unavailable
+from tests.support.storage_server import RunningServer, item, running_server
 
 JSON, ARROW = JsonCodec.media_type, ArrowCodec.media_type
 ALL = "/v1/namespaces/all"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from datadelay.model import PartitionReport, Submission
-from tests.datadelay.api.delay_server import RunningServer, running_server
 from tests.support.api import NOON_MS
+from tests.support.delay_server import RunningServer, running_server
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from datadelay.errors import (
     SubmissionLate,
 )
 from datadelay.model import DelayState, PartitionReport, Submission
-from tests.datadelay.api.delay_server import RunningServer
 from tests.support.api import NOON_MS
+from tests.support.delay_server import RunningServer
 
 Make = Callable[..., Submission]
 Answer = tuple[int, dict[str, str], bytes]

@@ -18,8 +18,8 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from datadelay.model import PartitionReport, Submission
 from datadelay.wire import SubmissionBody
-from tests.datadelay.api.delay_server import RunningServer, running_server
 from tests.support.api import NOON_MS, error_types
+from tests.support.delay_server import RunningServer, running_server
 
 MANY = 10**9
 PROBES = ["GET /livez", "GET /readyz", "GET /metrics"]

@@ -16,8 +16,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from datadelay.model import PartitionReport, Submission
-from tests.datadelay.api.delay_server import RunningServer, running_server
 from tests.support.api import NOON_MS
+from tests.support.delay_server import RunningServer, running_server
 
 Make = Callable[..., Submission]
 Shown = dict[str, Any]

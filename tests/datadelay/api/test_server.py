@@ -13,8 +13,8 @@ import pytest
 
 from datadelay.model import PartitionReport, Submission
 from datadelay.wire import SubmissionBody
-from tests.datadelay.api.delay_server import RunningServer, running_server
 from tests.support.api import NOON_MS, answer_before_body, assert_problem, call, samples
+from tests.support.delay_server import RunningServer, running_server
 
 Make = Callable[..., Submission]
 ONE = "/v1/delays/feeder/impressions"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.datadelay.collector.stepped import Stepped
+from tests.support.stepped import Stepped
 
 
 @pytest.fixture

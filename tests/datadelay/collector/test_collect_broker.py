@@ -17,7 +17,7 @@ from kafkaio.eventtime import typical
 from kafkaio.now import wall_ms
 from kafkaio.pointreader import PointReader
 from tests.conftest import TopicFactory
-from tests.datadelay.collector.stepped import DEADLINE_S, Stepped, produce
+from tests.support.stepped import DEADLINE_S, Stepped, produce
 from tests.support.transactions import BASE_MS, Transactions
 
 D = 1_000

@@ -24,8 +24,8 @@ from datadelay.model import Delay, DelayState
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
-from tests.datadelay.api.delay_server import RunningServer, running_server
-from tests.datadelay.collector.stepped import Stepped, produce
+from tests.support.delay_server import RunningServer, running_server
+from tests.support.stepped import Stepped, produce
 from tests.support.transactions import BASE_MS
 
 REPOSITORY = Path(__file__).parents[3]

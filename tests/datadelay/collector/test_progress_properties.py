@@ -26,7 +26,7 @@ from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
 from kafkaio.blocksearch import block_size
 from kafkaio.eventtime import OUTLIERS, proven
-from tests.kafkaio.lying import DISORDER_MS, lied, simulated
+from tests.support.lying import DISORDER_MS, lied, simulated
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from deploy.cli.delay import offsets_app
 from kafkaio.groups import GroupOffsets
 from tests.conftest import TopicFactory
-from tests.datadelay.collector.stepped import produce
+from tests.support.stepped import produce
 
 BASE = "2026-11-20T10:00:00"
 BASE_MS = 1_795_168_800_000

@@ -22,7 +22,7 @@ from dedup.results.kafka import KafkaResults
 from dedup.results.lake import LakeResults
 from kafkaio.errors import TopicMissing
 from kafkaio.writer import TopicWriter
-from tests.deploy.jobprocess import records
+from tests.support.jobprocess import records
 
 
 def source_of(spark, folder):

@@ -28,7 +28,7 @@ from kafkaio.recordkey import KeyOf
 from kafkaio.writer import TopicWriter
 from sparkio.crossing import TaskEnded
 from sparkio.summaries import summaries_in
-from tests.deploy.jobprocess import records
+from tests.support.jobprocess import records
 from tests.support.waiting import wait_until
 
 WINDOW_MS = 600_000

@@ -14,7 +14,7 @@ from deploy.cli.app import app
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
-from tests.joins.spark import Put, produce
+from tests.support.sparkjoin import Put, produce
 
 Check = Callable[..., tuple[int, dict[str, list[str]]]]
 

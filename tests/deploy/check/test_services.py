@@ -11,8 +11,8 @@ from deploy.check.services import of_feeder, of_lookup
 from joins import DelayAt, LookupSpec, Side, StorageAt
 from joins.feed.feed import FeedSpec, FeedStorage
 from kafkaio.exitcode import ExitCode
-from tests.datadelay.api import delay_server
-from tests.storage.storage_process import TOKEN, free_port, server_process
+from tests.support import delay_server
+from tests.support.storage_process import TOKEN, free_port, server_process
 
 HOUR_MS = 3_600_000
 RIGHT = Side(topic="impressions")

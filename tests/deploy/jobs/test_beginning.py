@@ -27,8 +27,8 @@ from kafkaio.delivery.receiptgroup import read_receipt
 from kafkaio.errors import Fenced
 from kafkaio.exitcode import ExitCode
 from sparkio.checkpoint import ends_in
-from tests.deploy.jobprocess import JobProcess, records
-from tests.joins.spark import Put, produce
+from tests.support.jobprocess import JobProcess, records
+from tests.support.sparkjoin import Put, produce
 
 START_MS = 1_700_000_000_000
 TAKE_OVER = (sys.executable, "-m", "deploy.cli", "run", "--take-over")

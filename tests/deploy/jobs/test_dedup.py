@@ -18,7 +18,7 @@ from deploy.jobs.dedup import gathered, without_any_id
 from kafkaio.exitcode import ExitCode
 from kafkaio.topiclog import Ends
 from kafkaio.writer import TopicWriter
-from tests.deploy.jobprocess import JobProcess, forget_last_commit, records, uncommitted
+from tests.support.jobprocess import JobProcess, forget_last_commit, records, uncommitted
 
 ROOT = Path(__file__).parents[3]
 START_MS = 1_700_000_000_000

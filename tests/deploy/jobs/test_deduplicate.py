@@ -19,9 +19,9 @@ from deploy.jobs.deduplication import deduplication
 from deploy.output import opening
 from deploy.output.stage import deliver_stage
 from kafkaio.exitcode import ExitCode
-from tests.deploy.jobprocess import JobProcess, forget_last_commit, records, uncommitted
 from tests.deploy.output.test_sink import rows_about, ticket_with
-from tests.joins.spark import Put, produce
+from tests.support.jobprocess import JobProcess, forget_last_commit, records, uncommitted
+from tests.support.sparkjoin import Put, produce
 
 START_MS = 1_700_000_000_000
 

@@ -19,9 +19,9 @@ from joins.feed.stage import FeedSummary
 from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
-from tests.deploy.jobprocess import JobProcess
-from tests.joins.spark import Put, produce
-from tests.storage.storage_process import TOKEN, server_process
+from tests.support.jobprocess import JobProcess
+from tests.support.sparkjoin import Put, produce
+from tests.support.storage_process import TOKEN, server_process
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "feeder.yaml"
 

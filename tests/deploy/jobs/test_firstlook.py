@@ -16,8 +16,8 @@ from joins.spec import JoinSpec, Side
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
-from tests.deploy.jobprocess import JobProcess
-from tests.joins.spark import Put, produce
+from tests.support.jobprocess import JobProcess
+from tests.support.sparkjoin import Put, produce
 
 Make = Callable[..., JoinJob]
 

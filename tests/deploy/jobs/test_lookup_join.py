@@ -13,8 +13,8 @@ from joins import JoinSpec, Side
 from joins.testing import oracle
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
-from tests.deploy.jobprocess import forget_last_commit, records
-from tests.joins.spark import Put, history, produce
+from tests.support.jobprocess import forget_last_commit, records
+from tests.support.sparkjoin import Put, history, produce
 
 BEFORE_MS, AFTER_MS, DISORDER_MS = 5_000, 1_000, 200
 DEADLINE_S = 480.0

@@ -34,10 +34,10 @@ from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.times import EARLIEST_MS
 from kafkaio.writer import TopicWriter
-from tests.datadelay.api import delay_server
-from tests.deploy.jobprocess import JobProcess, records
-from tests.joins.spark import Put, history, produce
-from tests.storage.storage_process import TOKEN, client, server_process
+from tests.support import delay_server
+from tests.support.jobprocess import JobProcess, records
+from tests.support.sparkjoin import Put, history, produce
+from tests.support.storage_process import TOKEN, client, server_process
 
 UNJOINED = (sys.executable, "-m", "deploy.cli", "unjoined")
 NOW_MS = wall_ms()

@@ -17,8 +17,8 @@ from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
-from tests.deploy.jobprocess import JobProcess, records, uncommitted
-from tests.joins.spark import Put, produce
+from tests.support.jobprocess import JobProcess, records, uncommitted
+from tests.support.sparkjoin import Put, produce
 
 START_MS = 1_700_000_000_000
 

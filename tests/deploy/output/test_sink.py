@@ -27,7 +27,7 @@ from kafkaio.delivery.fencing import OutputBucket, settle
 from kafkaio.errors import ReceiptRefused
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
-from tests.deploy.jobprocess import records
+from tests.support.jobprocess import records
 
 COUNT = 10
 

@@ -22,7 +22,7 @@ from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts, histories, specs
 from joins.window.batch import find_facts
 from kafkaio.blocksearch import block_size
-from tests.joins.window.making import join_spec, topic
+from tests.support.making import join_spec, topic
 
 DAY_MS = 86_400_000
 

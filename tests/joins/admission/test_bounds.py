@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from datadelay.progress import UNKNOWN
 from joins.admission.bounds import MOST_SEGMENTS, Bound, low_end, starting_at, thinned, turned_away_from
 from kafkaio.times import LATEST_MS
-from tests.joins.window.making import bounds, segments
+from tests.support.making import bounds, segments
 
 TIMES = st.integers(0, 900)
 

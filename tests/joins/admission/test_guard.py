@@ -13,7 +13,7 @@ from joins.admission.listing import Listing
 from joins.admission.state import Admission, Bucket, Reading
 from joins.errors import DataLoss
 from kafkaio.topiclog import Ends
-from tests.joins.window.making import join_spec
+from tests.support.making import join_spec
 
 SPEC = join_spec()
 GOES_ON = join_spec(on_data_loss="continue")

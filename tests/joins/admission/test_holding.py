@@ -14,7 +14,7 @@ from joins.admission.listing import list_ends
 from joins.spec import JoinSpec
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
-from tests.joins.window.making import join_spec, topic
+from tests.support.making import join_spec, topic
 
 HELD = LeftWaits(Cause.OPEN_TRANSACTION, 0, 0, 7, waiting={0: 3}, end=7)
 

@@ -9,7 +9,7 @@ from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import histories
-from tests.joins.window.making import Row, join_spec, topic
+from tests.support.making import Row, join_spec, topic
 
 SPAN_MS = 10_000
 SPEC = join_spec(before_ms=SPAN_MS, producer_delay_ms=100, frontier_every_ms=1)

@@ -16,7 +16,7 @@ from joins.admission.state import Bucket, Reading
 from joins.rows.intake import Intake
 from joins.rows.records import rows_about
 from kafkaio.times import LATEST_MS
-from tests.joins.window.making import frame, join_spec
+from tests.support.making import frame, join_spec
 
 CEILING_MS = 10_000
 

@@ -15,7 +15,7 @@ from joins.errors import DataLoss, NotCoPartitioned
 from joins.spec import Format, Side
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
-from tests.joins.window.making import join_spec, topic
+from tests.support.making import join_spec, topic
 
 
 def logs(left, right, now_ms=10_000):

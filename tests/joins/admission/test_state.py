@@ -16,7 +16,7 @@ from joins.admission.state import FORMAT, Admission, Bucket, Reading, rebuild_fr
 from joins.errors import SpecChanged
 from joins.spec import Policy, Side
 from kafkaio.times import LATEST_MS
-from tests.joins.window.making import bounds, join_spec
+from tests.support.making import bounds, join_spec
 
 TIMES = st.integers(0, 400)
 

@@ -9,7 +9,7 @@ import pytest
 from datadelay.progress import UNKNOWN
 from joins.admission.state import Admission, Bucket, Reading
 from joins.admission.ticket import Ticket
-from tests.joins.window.making import join_spec
+from tests.support.making import join_spec
 
 
 def admission(*progress_before_ms: int) -> Admission:

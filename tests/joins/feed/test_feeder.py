@@ -23,10 +23,10 @@ from kafkaio.now import wall_ms
 from sparkio.control import ReaderControl
 from sparkio.crossing import TaskEnded
 from sparkio.summaries import summaries_in
-from tests.deploy.jobprocess import records
-from tests.joins.spark import Put, produce
-from tests.storage.storage_process import TOKEN, server_process
+from tests.support.jobprocess import records
 from tests.support.morepartitions import add_partitions
+from tests.support.sparkjoin import Put, produce
+from tests.support.storage_process import TOKEN, server_process
 
 HOUR_MS = 3_600_000
 

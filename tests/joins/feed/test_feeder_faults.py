@@ -18,11 +18,11 @@ from joins.spec import Format, Side
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from sparkio.control import ReaderControl
-from tests.deploy.jobprocess import JobProcess, records
 from tests.joins.feed.test_feeder import HOUR_MS, run, stored
-from tests.joins.spark import Put, produce
-from tests.storage.faultyproxy import Proxy, closed, half_a_body, nonsense, passed_on, running_proxy, slow, status
-from tests.storage.storage_process import TOKEN, free_port, server_process
+from tests.support.faultyproxy import Proxy, closed, half_a_body, nonsense, passed_on, running_proxy, slow, status
+from tests.support.jobprocess import JobProcess, records
+from tests.support.sparkjoin import Put, produce
+from tests.support.storage_process import TOKEN, free_port, server_process
 
 NAMESPACES = [{"name": "right", "keep": "all", "bound": 4, "retention_ms": HOUR_MS}]
 COUNT = 60

@@ -8,13 +8,11 @@ import pytest
 
 from datadelay.model import PartitionReport, Submission
 from joins import DelayAt, LookupSpec, Side, StorageAt
-from joins.admission.control import JoinControl
 from joins.feed.rightrow import to_items
 from joins.rows.records import RECORD
 from kafkaio.now import wall_ms
-from tests.datadelay.api import delay_server
-from tests.joins.spark import Running
-from tests.storage.storage_process import TOKEN, client, free_port, server_process
+from tests.support import delay_server, sparkjoin
+from tests.support.storage_process import TOKEN, client, free_port, server_process
 
 RETENTION_MS = 3_600_000
 
@@ -97,14 +95,5 @@ def join(broker, topic_factory, world):
 
 @pytest.fixture
 def running(spark, tmp_path):
-    @contextmanager
-    def start(spec, **trigger):
-        run = Running(None)
-        writer = run.writer(spark, spec, JoinControl()).option("checkpointLocation", str(tmp_path / "checkpoint"))
-        run.query = writer.trigger(**(trigger or {"processingTime": "100 milliseconds"})).start()
-        try:
-            yield run
-        finally:
-            run.query.stop()
-
-    return start
+    """`running(spec, **trigger)`, with the checkpoint in the test's folder."""
+    return lambda spec, **trigger: sparkjoin.running(spark, spec, tmp_path, **trigger)

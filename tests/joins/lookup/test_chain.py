@@ -26,8 +26,8 @@ from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from kafkaio.rangereader import open_reader
 from sparkio.control import ReaderControl
-from tests.joins.spark import Put, produce
-from tests.storage.storage_process import TOKEN, client
+from tests.support.sparkjoin import Put, produce
+from tests.support.storage_process import TOKEN, client
 
 MINUTE_MS = 60_000
 

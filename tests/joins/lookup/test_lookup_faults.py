@@ -17,9 +17,8 @@ from kafkaio.now import wall_ms
 from storage.model import Namespace
 from tests.joins.lookup.conftest import RETENTION_MS
 from tests.joins.lookup.test_lookup_on_broker import events, put_left
-from tests.joins.spark import Put, history
-from tests.storage.dictbackend import DictBackend
-from tests.storage.faultyproxy import (
+from tests.support.dictbackend import DictBackend
+from tests.support.faultyproxy import (
     closed,
     half_a_body,
     nonsense,
@@ -29,8 +28,9 @@ from tests.storage.faultyproxy import (
     slow,
     status,
 )
-from tests.storage.storage_process import client
-from tests.storage.storage_server import running_server
+from tests.support.sparkjoin import Put, history
+from tests.support.storage_process import client
+from tests.support.storage_server import running_server
 
 HOURS_MS = 3_600_000
 

@@ -26,11 +26,11 @@ from kafkaio.now import wall_ms
 from sparkio.control import ReaderControl
 from storage.model import Namespace
 from tests.joins.lookup.test_lookup_on_broker import put_left
-from tests.joins.spark import DEADLINE_S, Put
-from tests.storage.dictbackend import DictBackend, unavailable
-from tests.storage.storage_process import free_port
-from tests.storage.storage_server import running_server
+from tests.support.dictbackend import DictBackend, unavailable
 from tests.support.morepartitions import add_partitions
+from tests.support.sparkjoin import DEADLINE_S, Put
+from tests.support.storage_process import free_port
+from tests.support.storage_server import running_server
 
 NAMESPACES = [
     {"name": "right", "keep": "all", "bound": 9},

@@ -8,7 +8,7 @@ from joins import Policy
 from joins.testing import oracle
 from kafkaio.now import wall_ms
 from tests.joins.lookup.conftest import RETENTION_MS
-from tests.joins.spark import Put, drained, history, produce
+from tests.support.sparkjoin import Put, drained, history, produce
 
 
 def put_left(spec, puts):

@@ -14,8 +14,8 @@ from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.strategies import histories, specs
 from kafkaio.times import LATEST_MS
-from tests.joins.lookup.simulated import GENERATIONS, Simulated, lookup_spec
-from tests.joins.window.making import join_spec, topic
+from tests.support.making import join_spec, topic
+from tests.support.simulatedlookup import GENERATIONS, Simulated, lookup_spec
 
 STEPS = st.lists(
     st.one_of(
@@ -56,7 +56,7 @@ def check_output(join, steps):
 
 def test_canary_without_the_gate_left_misses_its_right(monkeypatch):
     """If left does not wait for the feeder's delay, the property above does not hold."""
-    monkeypatch.setattr("tests.joins.lookup.simulated.judge", lambda *_: Verdict(LATEST_MS))
+    monkeypatch.setattr("tests.support.simulatedlookup.judge", lambda *_: Verdict(LATEST_MS))
 
     @seed(20261122)
     @settings(max_examples=500, deadline=None, database=None, phases=[Phase.generate])

@@ -16,8 +16,8 @@ from joins.spec import JoinPath, JoinSpec, Policy, Side
 from joins.testing import oracle
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
-from tests.deploy.jobprocess import JobProcess, records
-from tests.joins.spark import Put, history, produce, running
+from tests.support.jobprocess import JobProcess, records
+from tests.support.sparkjoin import Put, history, produce, running
 
 LEFT, RIGHT = 3, 2  # partitions
 

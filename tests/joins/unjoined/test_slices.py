@@ -15,9 +15,9 @@ from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.strategies import histories, specs
 from joins.unjoined.slices import SNAPSHOTS
-from tests.joins.lookup.judging import Judging, late, with_a_last_left_record
-from tests.joins.lookup.simulated import Simulated, lookup_spec
-from tests.joins.window.making import join_spec, topic
+from tests.support.judging import Judging, late, with_a_last_left_record
+from tests.support.making import join_spec, topic
+from tests.support.simulatedlookup import Simulated, lookup_spec
 
 STEPS = st.lists(
     st.one_of(

@@ -24,7 +24,7 @@ from joins.spec import JoinSpec
 from joins.window.stage import join_stage
 from kafkaio.now import wall_ms
 from sparkio.source import pickled
-from tests.joins.spark import Running
+from tests.support.sparkjoin import Running
 
 Offset = dict[str, Any]
 Row = dict[str, Any]

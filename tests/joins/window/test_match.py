@@ -15,7 +15,7 @@ from joins.spec import JoinSpec, Policy
 from joins.window import match, slices
 from joins.window.match import NONE, pick
 from kafkaio.times import EARLIEST_MS
-from tests.joins.window.making import Record, frame, join_spec, rows, slice_of
+from tests.support.making import Record, frame, join_spec, rows, slice_of
 
 Pair = tuple[int, tuple[int, int] | None]
 """A left row, and the position of its right record."""

@@ -10,8 +10,8 @@ from joins import DataLoss, NotCoPartitioned, window_join
 from joins.spec import Format, JoinSpec, Policy, Side
 from joins.testing import oracle
 from kafkaio.now import wall_ms
-from tests.joins.spark import Put, drained, history, produce, running
 from tests.joins.window.driving import Driven
+from tests.support.sparkjoin import Put, drained, history, produce, running
 
 HALF_AN_HOUR_MS = 30 * 60_000
 

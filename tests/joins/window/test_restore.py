@@ -21,7 +21,7 @@ from joins.window.covering import gaps
 from joins.window.restore import restore
 from joins.window.store import FileStore
 from joins.window.window import Window
-from tests.joins.window.making import join_spec, marked, positions, topic
+from tests.support.making import join_spec, marked, positions, topic
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=8), st.integers(0, 30), st.integers(0, 30))

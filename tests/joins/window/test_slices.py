@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from joins.window import match, slices
 from joins.window.slices import Slice, grouped_order, lower_bound
-from tests.joins.window.making import frame, marked, positions, rows, slice_of
+from tests.support.making import frame, marked, positions, rows, slice_of
 
 
 def four_hashes(keys: pl.Series) -> slices.U64:

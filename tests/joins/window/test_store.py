@@ -24,7 +24,7 @@ from joins.window.store import (
     FileStore,
     forget_other_generations,
 )
-from tests.joins.window.making import frame, positions, rows
+from tests.support.making import frame, positions, rows
 
 
 def a_slice(start: int, end: int, *, partition: int = 0) -> Slice:

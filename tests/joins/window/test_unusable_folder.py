@@ -7,7 +7,7 @@ from pathlib import Path
 from joins.spec import JoinSpec, Side
 from joins.testing import oracle
 from kafkaio.now import wall_ms
-from tests.joins.spark import Put, history, produce, running
+from tests.support.sparkjoin import Put, history, produce, running
 
 
 def test_a_join_without_a_usable_folder_is_right_also_after_a_restart(spark, broker, topic_factory, tmp_path: Path):

@@ -12,7 +12,7 @@ from joins.rows.records import ROW
 from joins.spec import Policy
 from joins.window.window import TIER, JoinedRight, Window
 from kafkaio.times import EARLIEST_MS
-from tests.joins.window.making import frame, join_spec, marked, rows, slice_of
+from tests.support.making import frame, join_spec, marked, rows, slice_of
 
 
 def window_of(*parts, **changes):

@@ -152,10 +152,11 @@ def drained(joined: DataFrame, folder: Path) -> Running:
 
 @contextmanager
 def running(spark: Any, spec: JoinSpec, folder: Path, **trigger: Any):
-    """Run the join with a checkpoint and slices below `folder`; stopped in the end."""
+    """Run either join with a checkpoint, slices and facts below `folder`; stopped in the end."""
     windows = folder / "windows"
     run = Running(None)
-    writer = run.writer(spark, with_path(spec), JoinControl(windows=windows), windows)
+    chosen = with_path(spec) if "right" in flavour_of(spec).inputs else spec
+    writer = run.writer(spark, chosen, JoinControl(windows=windows), windows)
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     run.query = writer.trigger(**(trigger or {"processingTime": "100 milliseconds"})).start()
     try:
