@@ -76,8 +76,9 @@ def collect_command(
 def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) -> None:
     """Serve the Data Delay API and its page until SIGTERM."""
     from datadelay.api.serve import DelayServeConfig, serve
+    from httpapi.server.serving import log_to_standard_error
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_standard_error()
     try:
         serve(DelayServeConfig.load(config))
     except (DelayError, SettingsInvalid) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +14,11 @@ storage_app = typer.Typer(help="Bytes by key in namespaces, over REST.", no_args
 def serve_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) -> None:
     """Serve the storage API until SIGTERM; requests in progress are finished."""
     from configfile.errors import SettingsInvalid
+    from httpapi.server.serving import log_to_standard_error
     from storage.api.serve import StorageServeConfig, serve
     from storage.errors import StorageError
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_standard_error()
     try:
         serve(StorageServeConfig.load(config))
     except (StorageError, SettingsInvalid) as error:

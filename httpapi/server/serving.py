@@ -1,7 +1,8 @@
-"""The socket of a server, bound before anything else is opened, and the process around its application."""
+"""The socket of a server, bound before anything else is opened, and the process around its application with its log."""
 
 from __future__ import annotations
 
+import logging
 import socket
 from typing import Any
 
@@ -10,6 +11,11 @@ from httpapi.server.connections import ConnectionLimits, LimitedConfig
 from httpapi.server.keys import ServerKeys
 
 _BACKLOG = 2048
+
+
+def log_to_standard_error() -> None:
+    """What the process of a server logs, from INFO on; the process id tells workers apart."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
 
 
 def listen(keys: ServerKeys) -> socket.socket:

@@ -23,7 +23,7 @@ from uvicorn.supervisors import Multiprocess
 
 from httpapi.server.connections import LimitedConfig
 from httpapi.server.gate import Gate
-from httpapi.server.serving import listen, url, uvicorn_config
+from httpapi.server.serving import listen, log_to_standard_error, url, uvicorn_config
 from kafkaio.now import wall_ms
 from storage.api.app import create_app
 from storage.api.config import StorageServeConfig
@@ -77,7 +77,7 @@ def _uvicorn(config: StorageServeConfig, app: Gate | partial[Gate]) -> LimitedCo
 
 def _worker(config: StorageServeConfig) -> Gate:
     """The application of one worker, created in its process."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
+    log_to_standard_error()
     _collect_garbage_seldom()
     threading.Thread(target=_stop_when_orphaned, daemon=True).start()
     return create_app(_open(config), config.load_tokens(os.environ), config, wall_ms)
