@@ -31,7 +31,7 @@ def flow() -> Canvas:
     canvas.text(114, 134, "end offsets, times", at="start")
 
     canvas.frame(250, 270, 440, 220, "Spark executor: one task per bucket")
-    canvas.box(270, 290, 150, 64, "Left range", "up to the frontier", tone=LEFT)
+    canvas.box(270, 290, 150, 64, "Left range", "below frontier − after", tone=LEFT)
     canvas.box(270, 406, 150, 64, "Right range", "becomes a slice", tone=RIGHT)
     canvas.box(510, 290, 160, 64, "Match", "probes the slices", tone=GOOD)
     canvas.box(510, 406, 160, 64, "Window (JoinBolt)", "slices still needed", tone=RIGHT)
