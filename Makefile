@@ -40,7 +40,7 @@ test: broker-jars browser ## all tests but the slow ones, on a real broker (ARGS
 crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side, KIND=feeder): 15 s a fault
 	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(KIND),--kind $(KIND))
 
-soak: broker-jars ## what takes too long for `make test`: 2,000 histories with records that lie (HISTORIES=5000, SEED=7), slow tests
+soak: broker-jars ## what takes too long for `make test`: 2,000 histories with wrong record times (HISTORIES=5000, SEED=7), slow tests
 	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),2000) $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 

@@ -14,10 +14,10 @@ Three facts about one partition give a progress, and the largest of them counts:
    `Idle.HOLD` switches it off, for topics replayed with old times. An open transaction (last stable offset below the
    high watermark) also switches it off while it lasts, because it hides records of unknown time.
 
-A single record may lie: it is late, or ahead of its neighbours. So H and M are typical times of *blocks*
-(`kafkaio.eventtime`), of which at most a minority lies; more than that is known of an unread block
+The time of a single record may be wrong: late, or ahead of its neighbours. So H and M are typical times of *blocks*
+(`kafkaio.eventtime`), of which at most a minority are wrong; more than that is known of an unread block
 (`unread_progress`). Near the log's start a block is shorter. Then a time counts only if more records have reached it
-than can lie (`kafkaio.eventtime.proven`).
+than can be wrong (`kafkaio.eventtime.proven`).
 
 The minimum over inputs that are not idle, and "it never goes back", are taken from Flink's `CombinedWatermarkStatus`.
 The idle rule replaces its idleness time-out, which would also fire if it was the reader that did not read.
@@ -98,7 +98,7 @@ def unread_progress(
 
     read_ms            times of the last block of valid records that were read; fewer at the log's start
     unread_ms          times of the first block of valid unread records; fewer: there are no more
-    outliers           how many records of a block, or of a shorter one, may lie
+    outliers           how many records of a block, or of a shorter one, may have a wrong time
     settled_listed_ms  the wall clock just before the ends were listed, if no open transaction hid records
     """
     block = block_size(outliers)
@@ -113,7 +113,7 @@ def unread_progress(
 
 
 def proven_progress(times_ms: Sequence[int], outliers: int, disorder_ms: int) -> int:
-    """What consecutive records, at most a block, prove about all that follow them; `UNKNOWN` if all of them may lie."""
+    """What consecutive records, at most a block, prove about all that follow them; `UNKNOWN` if all may be wrong."""
     reached_ms = proven(times_ms, outliers)
     return UNKNOWN if reached_ms is None else reached_ms - disorder_ms
 

@@ -2,7 +2,7 @@
 
 delivery/           batches of rows in Kafka transactions
 native/             a C library that makes no Python object for each record
-blocksearch.py      finds where a time begins among records that are not sorted by time and some of which lie (pure)
+blocksearch.py      finds where a time begins among records that are not sorted by time, some of them wrong (pure)
 bounded.py          waits a bounded time for a call, for librdkafka calls that have no time-out or do not keep to it
 brokerlog.py        one topic of a real broker, as a planner sees it
 client.py           librdkafka configurations

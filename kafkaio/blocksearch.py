@@ -1,19 +1,19 @@
-"""Finds where a time begins among records that are not sorted by time and some of which lie: bisection by blocks. Pure.
+"""Finds where a time begins among records that are not sorted by time, some of them wrong: bisection by blocks. Pure.
 
-A record lies if its time is late (more than the disorder below an earlier one that does not lie) or ahead of its
-neighbours. A block is 2m + 1 consecutive valid records, of which at most m lie. `sought` is the query's time less its
-margin, and the margin is at least the disorder. For a block that is read from the middle on:
+A time is wrong if it is late (more than the disorder below an earlier correct one) or ahead of its neighbours. A block
+is 2m + 1 consecutive valid records, of which at most m are wrong. `sought` is the query's time less its margin, and the
+margin is at least the disorder. For a block that is read from the middle on:
 
-    m + 1 or more are below `sought`   one of the last m + 1 of these does not lie: every timely record before it is at
+    m + 1 or more are below `sought`   one of the last m + 1 of these is correct: every timely record before it is at
                                        most the disorder above it, and so below the query's time. `low` moves behind
                                        the first of the last m + 1
-    otherwise                          m + 1 or more are not below `sought`, and one of them does not lie: the time has
+    otherwise                          m + 1 or more are not below `sought`, and one of them is correct: the time has
                                        been reached. `high` moves to the middle
 
 So no single record decides. Near the end a block from the middle on would be too short. The *last* block below `hi` is
 read instead, including records before `lo`. Only the start of the log can make that block short; then it proves
-nothing, because all of it may lie. Every record between `low` and the end of the last block read is known. The answer
-is the first one there that is not below `sought`: all that precedes it is known, or proven by the blocks.
+nothing, because all of it may be wrong. Every record between `low` and the end of the last block read is known. The
+answer is the first one there that is not below `sought`: all that precedes it is known, or proven by the blocks.
 
 The search is a generator: it yields a `BlockQuery` and is sent the records found. So a real broker and a simulated log
 run the same code, and the searches of all partitions advance in lockstep.
@@ -44,7 +44,7 @@ Searching = Generator[BlockQuery, Sequence[Timed], TimeAnswer]
 
 
 def block_size(outliers: int) -> int:
-    """The size of a block: of this many consecutive valid records at most `outliers` may lie."""
+    """The size of a block: of this many consecutive valid records at most `outliers` may be wrong."""
     return 2 * outliers + 1
 
 

@@ -7,7 +7,7 @@ read, and the answer counts only if that block has reached the time. The answer 
 is exact.
 
 Otherwise, and if times are in the payload, the search goes by blocks of records (`kafkaio.blocksearch`): records are
-not sorted by time, and one that lies at a probe must not discard what precedes it. All partitions advance in
+not sorted by time, and one with a wrong time at a probe must not discard what precedes it. All partitions advance in
 lockstep, so the cost depends on the number of rounds, not of partitions. Where records are small, a block takes one
 fetch, as a single record does.
 """
@@ -52,7 +52,7 @@ _TAKE_AT_MOST = 4096  # records per read, while one record after another has no 
 class BrokerLog:
     """Implements `kafkaio.topiclog.TopicLog`. Every call is retried within bounds, then raises `KafkaUnavailable`.
 
-    outliers            how many records of a block may lie (`kafkaio.blocksearch`)
+    outliers            how many records of a block may have a wrong time (`kafkaio.blocksearch`)
     max_future_skew_ms  how far a record's time may lie above its append time, if the broker set that, and be valid
     """
 

@@ -14,9 +14,9 @@ ceiling:
                                             time is in the payload: also known in a replay, so that live and replay
                                             agree
 
-A valid time may still lie: a record can be late, or ahead of its neighbours. So a single record proves nothing. A
-*block* is 2m + 1 consecutive valid records, of which at most m may lie (m = `OUTLIERS`). Its `typical` time is what it
-proves: one of its records that do not lie is at or above that time, and one is at or below it.
+A valid time may still be wrong: a record can be late, or ahead of its neighbours. So a single record proves nothing. A
+*block* is 2m + 1 consecutive valid records, of which at most m are wrong (m = `OUTLIERS`). Its `typical` time is what
+it proves: one of its correct records is at or above that time, and one is at or below it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KAFKA = "kafka"
 LOG_APPEND_TIME = 2
 """The timestamp type of a record whose timestamp the broker set on append."""
 OUTLIERS = 16
-"""How many of 2 * OUTLIERS + 1 consecutive valid records may have a time that lies."""
+"""How many of 2 * OUTLIERS + 1 consecutive valid records may have a wrong time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,10 @@ def typical(times: Sequence[int]) -> int:
 
 
 def proven(times: Sequence[int], outliers: int) -> int | None:
-    """The largest time that a record which does not lie has surely reached; None if there are too few records.
+    """The largest time that a record with a correct time has surely reached; None if there are too few records.
 
-    The times are of consecutive valid records, at most a block. `outliers` or fewer may all lie: they prove nothing.
+    The times are of consecutive valid records, at most a block. `outliers` or fewer may all be wrong: they prove
+    nothing.
     For a full block it is the typical time.
     """
     return sorted(times)[-outliers - 1] if len(times) > outliers else None

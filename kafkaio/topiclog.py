@@ -50,14 +50,14 @@ class TimeQuery:
 class TimeAnswer:
     """Where a time begins in one partition.
 
-    A *timely* record is at most the partition's disorder below every earlier timely record. Any other record lies. At
-    most `outliers` of a block of 2 * outliers + 1 consecutive valid records may lie (`kafkaio.blocksearch`).
+    A *timely* record is at most the partition's disorder below every earlier timely record. Any other record's time is
+    wrong. At most `outliers` of a block of 2 * outliers + 1 consecutive valid records may be (`kafkaio.blocksearch`).
 
     offset   in [lo, hi]; every timely record in [lo, offset) has a time below the query's `time_ms`, provided that the
              partition's disorder is at most the query's margin (an answer of the index needs no such proviso)
     time_ms  the time that was finally searched for: the query's, or the query's less its margin
     reached  whether a readable record in [offset, hi) has a time >= `time_ms`. If False, none was found and `offset` is
-             `hi`. This is a hint: among the last records below `hi` a single one, which may lie, is enough
+             `hi`. This is a hint: among the last records below `hi` a single one, which may be wrong, is enough
     """
 
     offset: int
@@ -73,7 +73,7 @@ class TopicLog(Protocol):
 
     @property
     def outliers(self) -> int:
-        """How many of 2 * outliers + 1 consecutive valid records may lie."""
+        """How many of 2 * outliers + 1 consecutive valid records may be wrong."""
 
     def topic_id(self) -> str:
         """The id that a topic keeps until it is deleted; a topic recreated under the same name has another."""

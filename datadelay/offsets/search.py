@@ -11,9 +11,9 @@ aborted or compacted away), or the path to the time may be wrong: setting a cons
 
 Kafka's time index answers exactly. If times are in the payload, or the index is misled (by a record from the future or
 ahead of its neighbours, or by a transaction marker), blocks of records are searched. With a disorder of at most D,
-every record before the answer has time < T, except those that lie (`kafkaio.blocksearch`); a few from T - D on may be
-read again. In both cases the neighbours are read: most of the last block before the answer must be below T, and some
-record of the block at the answer must have reached T (T - D). An answer that they contradict (the log changed
+every record before the answer has time < T, except those with wrong times (`kafkaio.blocksearch`); a few from T - D on
+may be read again. In both cases the neighbours are read: most of the last block before the answer must be below T, and
+some record of the block at the answer must have reached T (T - D). An answer that they contradict (the log changed
 meanwhile, the index is broken) is not `verified`, and nothing may be set by it.
 """
 

@@ -4,7 +4,7 @@
     clock    the typical time of the last block of records that were added (`kafkaio.eventtime`); it never goes back
     dropped  buckets that are more than the window below the clock; at the limit the oldest ones
 
-Whether an id is known depends on the two records' own times: a record that lies about its time affects only its own id.
+Whether an id is known depends on the two records' own times: a wrong time affects only the id of its record.
 The clock decides only how long an id is kept. It rests on blocks, so a record ahead of its neighbours does not end the
 window for the others. If records are few it lags, which only costs memory. A record without a time, or older than all
 that is kept, counts as one of the clock's time; to a row without a time all kept ids are known.

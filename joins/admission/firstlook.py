@@ -53,7 +53,7 @@ def sample_newest(side: Side, topic: TopicLog, kafka: Mapping[str, str], ceiling
 def _of_their_time(
     spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: Mapping[int, tuple[int, int]]
 ) -> dict[int, tuple[int, int]]:
-    """Where in right the records are that left records of these times may match; a few times that lie do not count."""
+    """Where in right the records are that left records of these times may match; a few wrong times do not count."""
     if not times:
         return {}
     tenth = len(times) // 10

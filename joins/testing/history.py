@@ -31,7 +31,7 @@ class EventKind(StrEnum):
 class Event:
     """One offset of one partition; `time_ms` is its event time, negative if it has none, and `key` its join key.
 
-    lies   the time breaks the topic's rules: there is none, it is later than the disorder, or ahead of its neighbours
+    wrong_time   it breaks the topic's rules: there is none, it is later than the disorder, or ahead of its neighbours
     """
 
     partition: int
@@ -42,7 +42,7 @@ class Event:
     appended_ms: int
     readable_ms: int
     kind: EventKind = EventKind.DATA
-    lies: bool = False
+    wrong_time: bool = False
 
     def is_future(self, max_future_skew_ms: int) -> bool:
         """Its time is further ahead of the clock at its append than a join tolerates: a dead letter."""
@@ -76,12 +76,12 @@ class TopicHistory:
                         "that of the offset before it; a log only grows, its last stable offset never goes back"
                     )
 
-    def honest(self) -> TopicHistory:
+    def without_wrong_times(self) -> TopicHistory:
         """The same topic, with gaps in place of records with wrong times."""
         return TopicHistory(
             self.topic,
             tuple(
-                tuple(replace(event, kind=EventKind.GAP) if event.lies else event for event in events)
+                tuple(replace(event, kind=EventKind.GAP) if event.wrong_time else event for event in events)
                 for events in self.partitions
             ),
         )
@@ -132,9 +132,9 @@ class History:
     right: TopicHistory
     start_ms: int = 0
 
-    def honest(self) -> History:
+    def without_wrong_times(self) -> History:
         """The same history without the records with wrong times."""
-        return History(self.left.honest(), self.right.honest(), self.start_ms)
+        return History(self.left.without_wrong_times(), self.right.without_wrong_times(), self.start_ms)
 
     @property
     def end_ms(self) -> int:

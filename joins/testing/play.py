@@ -9,8 +9,8 @@ Steps are played in two passes:
        becomes readable less the producer delay. Append and readable times never fall, and no lag exceeds the
        disorder, so the result keeps to the disorder too.
 
-Records with wrong times (`LIES`) are marked, and mostly have a key of their own. Of 2m + 1 records in a row at most m
-are ahead, and at most m late; steps beyond that are played as plain records.
+Records with wrong times (`WRONG_TIMES`) are marked, and mostly have a key of their own. Of 2m + 1 records in a row at
+most m are ahead, and at most m late; steps beyond that are played as plain records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from enum import Enum
 from joins.spec import Format, Side
 from joins.testing.history import Event, EventKind
 
-LIARS_KEY = b"liar"
+WRONG_TIMES_KEY = b"wrong time"
 NULL_KEY = -1
 NULL_VALUE = -2
 
@@ -46,7 +46,7 @@ class What(Enum):
 
 AHEAD = (What.AHEAD, What.SOON)
 LATE = (What.LATE, What.ZERO)
-LIES = (*AHEAD, *LATE, What.NO_TIME)
+WRONG_TIMES = (*AHEAD, *LATE, What.NO_TIME)
 
 
 class Lag(Enum):
@@ -76,7 +76,7 @@ class Stage:
     future_ms           how far ahead of its append a record from the future is
     key_spread          the number of partitions, each with its own alphabet of keys; 0: all share one
     outliers, skew_ms   those of the join
-    liars_key           key of the records with wrong times; None: they have keys like all others
+    wrong_times_key     key of the records with wrong times; None: they have keys like all others
     """
 
     side: Side
@@ -88,7 +88,7 @@ class Stage:
     key_spread: int
     outliers: int = 0
     skew_ms: int = 0
-    liars_key: bytes | None = LIARS_KEY
+    wrong_times_key: bytes | None = WRONG_TIMES_KEY
 
     def key(self, partition: int, who: int) -> bytes | None:
         if who == NULL_KEY:
@@ -120,18 +120,19 @@ def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ..
         _, _, who, what = append.step
         time_ms = _time_ms(append, stage)
         carries = append.kind in (EventKind.DATA, EventKind.ABORTED)
-        lies = carries and what in LIES
+        wrong = carries and what in WRONG_TIMES
+        key = stage.key(partition, who) if carries else None
         events.append(
             Event(
                 partition=partition,
                 offset=offset,
                 time_ms=time_ms,
-                key=stage.liars_key if lies and stage.liars_key else stage.key(partition, who) if carries else None,
+                key=stage.wrong_times_key if wrong and stage.wrong_times_key else key,
                 value=stage.value(partition, offset, time_ms, who) if carries else None,
                 appended_ms=append.appended_ms,
                 readable_ms=append.readable_ms,
                 kind=append.kind,
-                lies=lies,
+                wrong_time=wrong,
             )
         )
     return tuple(events)

@@ -264,8 +264,8 @@ class Simulation(BothSides[SimulatedLog]):
     def _all_readable_ms(self) -> int:
         """The time from which nothing waits for the clock any more; a wrong time may be ahead of it."""
         history = History(self.left.history, self.right.history)
-        lies = [e.time_ms for topic in (history.left, history.right) for e in topic.records() if e.lies]
-        return max([history.end_ms, *lies]) + self.spec.producer_delay_ms + self.spec.span_ms
+        wrong = [e.time_ms for topic in (history.left, history.right) for e in topic.records() if e.wrong_time]
+        return max([history.end_ms, *wrong]) + self.spec.producer_delay_ms + self.spec.span_ms
 
     def _new_wall_clock(self) -> WallClock:
         return WallClock((self.clock.now_ms, self.clock.now_ms))

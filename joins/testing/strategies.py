@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from datadelay.progress import Idle
 from joins.spec import Format, JoinSpec, Policy, Side
 from joins.testing.history import History, TopicHistory
-from joins.testing.play import LIARS_KEY, NULL_KEY, NULL_VALUE, Lag, Stage, Step, What, play
+from joins.testing.play import NULL_KEY, NULL_VALUE, WRONG_TIMES_KEY, Lag, Stage, Step, What, play
 from kafkaio.recordkey import KAFKA
 
 BASE_MS = 1_000_000_000
@@ -76,7 +76,7 @@ _WHAT = (
     What.FUTURE,
     What.GAP,
 )
-_LIES = (What.NO_TIME, What.LATE, What.LATE, What.ZERO, What.AHEAD, What.AHEAD, What.SOON)
+_WRONG_TIMES = (What.NO_TIME, What.LATE, What.LATE, What.ZERO, What.AHEAD, What.AHEAD, What.SOON)
 _PARTS = (KAFKA, "$.who", "header:who")
 _KINDS = (("kafka", Format.BYTES), ("kafka", Format.JSON), ("$.time", Format.JSON))
 
@@ -132,26 +132,26 @@ def histories(
     *,
     co_partitioned: bool = False,
     max_steps: int = 12,
-    lies: bool = False,
-    liars_key: bytes | None = LIARS_KEY,
+    wrong_times: bool = False,
+    wrong_times_key: bytes | None = WRONG_TIMES_KEY,
 ) -> History:
     """Two topics of 1 to 3 partitions each, within the spec's disorder and producer delay.
 
     co_partitioned  the same number of partitions on both sides, and a key is in the same one on both
     max_steps       the most steps per partition, about one offset each; on average half as many
-    lies            also draw records with wrong times, as many as the spec's `outliers` tolerates: without a time,
+    wrong_times     also draw records with wrong times, as many as the spec's `outliers` tolerates: without a time,
                     late, of 1970, ahead, from a future that the clock reaches
-    liars_key       their key, so that they match no others; None: they have keys like all others
+    wrong_times_key their key, so that they match no others; None: they have keys like all others
 
     Under `idle: hold` event times need not follow the clock, and the producer delay is not kept: topics may have been
     replayed. Values name their position; if the side's time is in the payload, they are JSON objects with it under
-    `time`, and never null. Unless `lies` is set, every record has a readable time.
+    `time`, and never null. Unless `wrong_times` is set, every record has a readable time.
     """
     partitions = draw(st.integers(1, 3))
     spread = partitions if co_partitioned else 0
-    left = draw(_topics(spec, spec.left, partitions, spread, max_steps, lies, liars_key))
+    left = draw(_topics(spec, spec.left, partitions, spread, max_steps, wrong_times, wrong_times_key))
     partitions = partitions if co_partitioned else draw(st.integers(1, 3))
-    right = draw(_topics(spec, spec.right, partitions, spread, max_steps, lies, liars_key))
+    right = draw(_topics(spec, spec.right, partitions, spread, max_steps, wrong_times, wrong_times_key))
     end_ms = History(left, right, BASE_MS).end_ms
     between_ms = sorted({event.readable_ms for topic in (left, right) for event in topic.events()})
     start_ms = draw(
@@ -173,8 +173,8 @@ def _topics(
     partitions: int,
     key_spread: int,
     max_steps: int,
-    lies: bool,
-    liars_key: bytes | None,
+    wrong_times: bool,
+    wrong_times_key: bytes | None,
 ) -> TopicHistory:
     held = spec.idle is Idle.HOLD
     delay_ms = spec.producer_delay_ms
@@ -189,17 +189,17 @@ def _topics(
         key_spread=key_spread,
         outliers=spec.outliers,
         skew_ms=spec.max_future_skew_ms,
-        liars_key=liars_key,
+        wrong_times_key=wrong_times_key,
     )
     return TopicHistory(
         side.topic,
-        tuple(play(draw(_steps(max_steps, lies)), partition, stage) for partition in range(partitions)),
+        tuple(play(draw(_steps(max_steps, wrong_times)), partition, stage) for partition in range(partitions)),
     )
 
 
 @cache
-def _steps(max_steps: int, lies: bool) -> st.SearchStrategy[list[Step]]:
-    what = (*_WHAT, *_LIES) if lies else _WHAT
+def _steps(max_steps: int, wrong_times: bool) -> st.SearchStrategy[list[Step]]:
+    what = (*_WHAT, *_WRONG_TIMES) if wrong_times else _WHAT
     return st.lists(
         st.tuples(st.sampled_from(_GAPS_MS), st.sampled_from(Lag), st.sampled_from(_WHO), st.sampled_from(what)),
         max_size=max_steps,

@@ -41,7 +41,7 @@ def test_an_executor_may_be_killed(own_broker: Broker, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SHORT_OF_OTHERS)
-def test_the_other_jobs_lose_and_double_nothing(own_broker: Broker, tmp_path: Path, kind: str) -> None:
+def test_the_other_jobs_lose_and_duplicate_nothing(own_broker: Broker, tmp_path: Path, kind: str) -> None:
     """The lookup join and its feeder beside store, Data Delay API and collector; and the deduplication of a topic."""
     run = Run(own_broker, tmp_path, seed=4, kind=kind)
     for scenario in SHORT_OF_OTHERS[kind]:

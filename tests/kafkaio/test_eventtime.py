@@ -114,10 +114,10 @@ def test_the_append_time_is_a_ceiling_as_well() -> None:
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=9), st.data())
 def test_a_typical_time_is_moved_by_no_minority(times: list[int], data: st.DataObject) -> None:
     """Whatever fewer than half of the records say, it stays within the range of the others."""
-    liars = data.draw(st.integers(0, (len(times) - 1) // 2))
-    lies = data.draw(st.lists(st.integers(-(10**6), 10**6), min_size=liars, max_size=liars))
+    count = data.draw(st.integers(0, (len(times) - 1) // 2))
+    wrong = data.draw(st.lists(st.integers(-(10**6), 10**6), min_size=count, max_size=count))
 
-    assert min(times[liars:]) <= typical(lies + times[liars:]) <= max(times[liars:])
+    assert min(times[count:]) <= typical(wrong + times[count:]) <= max(times[count:])
 
 
 def test_a_block_without_records_has_no_typical_time() -> None:

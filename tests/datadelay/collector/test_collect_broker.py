@@ -58,7 +58,7 @@ def test_each_step_of_a_consumer_moves_the_value(
 
 
 @pytest.mark.parametrize("lie_ms", [-30_000, 30_000], ids=["late", "ahead"])
-def test_one_record_that_lies_at_the_position_moves_nothing(
+def test_one_wrong_time_at_the_position_moves_nothing(
     kafka: dict[str, str], topic_factory: TopicFactory, stepped: Consumers, lie_ms: int
 ) -> None:
     """A late one does not send the value back; one ahead of its neighbours does not release left records early."""
@@ -69,10 +69,10 @@ def test_one_record_that_lies_at_the_position_moves_nothing(
     consumer = stepped(topic)
 
     consumer.commit(0, 60)
-    lied = consumer.collected(RULES)
+    found = consumer.collected(RULES)
 
-    assert lied.consumed_until_ms is not None
-    assert BASE_MS + 100 * 43 - D <= lied.consumed_until_ms <= BASE_MS + 100 * 61
+    assert found.consumed_until_ms is not None
+    assert BASE_MS + 100 * 43 - D <= found.consumed_until_ms <= BASE_MS + 100 * 61
 
 
 def test_a_partition_that_nobody_has_read_is_unknown_once_it_has_records(

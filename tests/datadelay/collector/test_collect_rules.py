@@ -30,7 +30,7 @@ OPEN = Ends(start=10, stable=50, high=60)
 EMPTY = Ends(start=0, stable=0, high=0)
 BY_CLOCK = LISTED_MS - 10_000
 BLOCK = (7_000,) * 33
-ALL_AHEAD = (LISTED_MS + 50_000,) * 16  # as many records of a block may lie
+ALL_AHEAD = (LISTED_MS + 50_000,) * 16  # as many records of a block may be wrong
 
 
 @pytest.mark.parametrize(

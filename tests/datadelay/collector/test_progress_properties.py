@@ -26,7 +26,7 @@ from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
 from kafkaio.blocksearch import block_size
 from kafkaio.eventtime import OUTLIERS, proven
-from tests.support.lying import DISORDER_MS, lied, simulated
+from tests.support.wrongtimes import DISORDER_MS, drawn_times, simulated
 
 
 @dataclass
@@ -109,11 +109,11 @@ def test_the_published_time_is_never_beyond_the_true_progress(case: Case) -> Non
 @pytest.mark.parametrize("broken", ["no disorder", "no producer delay"])
 def test_canary_without_its_margin_the_published_time_is_beyond(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The property above does not hold then."""
-    honest = reports.partition_report
+    usual = reports.partition_report
 
     def optimistic(one: Observed, listed_ms: int, rules: Rules) -> PartitionReport:
         less = {"disorder_ms": 0} if broken == "no disorder" else {"producer_delay_ms": 0}
-        return honest(one, listed_ms, replace(rules, **less))
+        return usual(one, listed_ms, replace(rules, **less))
 
     monkeypatch.setattr(reports, "partition_report", optimistic)
 
@@ -160,7 +160,7 @@ def test_the_published_time_is_reached_when_the_consumer_is_caught_up(case: Case
 @settings(max_examples=200, deadline=None)
 @given(cases())
 def test_a_value_is_known_unless_something_hides_it(case: Case) -> None:
-    """With more valid records than may lie, or a settled end, there is a value: it must not be unknown."""
+    """With more valid records than may be wrong, or a settled end, there is a value: it must not be unknown."""
     found = case.submitted(case.positions)
     ceiling_ms = case.now_ms + case.spec.max_future_skew_ms
 
@@ -181,12 +181,12 @@ def test_a_value_is_known_unless_something_hides_it(case: Case) -> None:
     idle=st.sampled_from(Idle),
     data=st.data(),
 )
-def test_no_record_that_lies_moves_the_published_time(
+def test_no_wrong_time_moves_the_published_time(
     seed: int, length: int, outliers: int, payload: bool, idle: Idle, data: st.DataObject
 ) -> None:
     """Late, ahead, without a time, from the future and since reached by the clock: the published time is never beyond a
     timely unread record, and never below what was read proves."""
-    one = lied(random.Random(seed), length, outliers, from_the_start=True)
+    one = drawn_times(random.Random(seed), length, outliers, from_the_start=True)
     now_ms = data.draw(st.sampled_from(one.appended_ms), label="now") + data.draw(st.sampled_from((0, 1, 500, 3_000)))
     log = simulated([one], outliers, payload=payload, now_ms=now_ms)
     end = log.ends()[0].stable

@@ -277,7 +277,7 @@ def test_positions_of_another_generation_are_other_results(kafka, topic_factory,
 
 
 def test_a_record_ahead_of_its_neighbours_does_not_end_the_window(kafka, topic_factory, output_window):
-    """In old data, where no clock shows that it lies; all of them are read back at once."""
+    """In old data, where no clock shows that it is wrong; all of them are read back at once."""
     topic, start_ms = topic_factory(), wall_ms() - 100 * WINDOW_MS
     window = output_window(topic)
     put(kafka, topic, [f"{i}" for i in range(40)], start_ms)

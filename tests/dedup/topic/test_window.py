@@ -1,4 +1,4 @@
-"""The ids of a window of record times: what a row knows, what is kept, and what lying records can do."""
+"""The ids of a window of record times: what a row knows, what is kept, and what wrong times can do."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def knows(window, one, at_ms):
 
 @settings(deadline=None)
 @given(st.lists(st.lists(RECORD, min_size=1, max_size=60), max_size=8), st.integers(0, 40))
-def test_an_id_is_known_for_the_window_and_at_most_a_quarter_longer(steps, lies):
+def test_an_id_is_known_for_the_window_and_at_most_a_quarter_longer(steps, ahead):
     """Any order of times within a few hundred milliseconds, any cut into pieces; sixteen may lie in a block."""
     window, seen, now_ms = SeenWindow(WINDOW_MS, 1_000_000), [], 5_000
     for piece in steps:
         times = [now_ms + ahead for _, ahead in piece]
         add(window, [number for number, _ in piece], times)
-        if lies:
-            add(window, ["lie"], [now_ms + lies * WINDOW_MS])
+        if ahead:
+            add(window, ["ahead"], [now_ms + ahead * WINDOW_MS])
         seen += [(number, at) for (number, _), at in zip(piece, times, strict=True)]
         now_ms += 200
         for number in range(9):

@@ -135,12 +135,12 @@ def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_pat
         "value": f"concat(cast({ten_by_n} as string), ' ', cast({ten_by_n} as string))",
         "headers": {"what": "outcome"},
     }
-    aside = content["topics"].pop("dead_letter")
+    dead_letters = content["topics"].pop("dead_letter")
 
     refused = JobProcess(tmp_path, content)
     code = refused.ended()
     before = records(kafka, content["output"]["topic"])
-    content["topics"]["dead_letter"] = aside
+    content["topics"]["dead_letter"] = dead_letters
     then = JobProcess(tmp_path, content)
 
     logged = refused.logged()
@@ -153,7 +153,7 @@ def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_pat
     out = records(kafka, content["output"]["topic"])
     assert sorted(one["headers"]["teacup.left"] for one in out) == sorted(f"{i % 2}:{i // 2}" for i in range(1, 200))
     assert next(one["value"] for one in out if one["headers"]["teacup.left"] == "0:2") == b"2.5 2.5"
-    (dead,) = records(kafka, aside)
+    (dead,) = records(kafka, dead_letters)
     assert (dead["value"], dead["headers"]["teacup.reason"]) == (b'{"n": 0}', "select_failed")
     assert dead["headers"]["teacup.expression"] == "value"
 

@@ -59,11 +59,11 @@ def ticket_with(
 
 
 def delivered(
-    kafka: Mapping[str, str], topic: str, items: Iterator[Item[BucketSummary]], **aside: str
+    kafka: Mapping[str, str], topic: str, items: Iterator[Item[BucketSummary]], **side: str
 ) -> DeliveredBatch[BucketSummary]:
-    """Delivers a ticket's rows, exactly once. aside: topics for rows that are not results."""
+    """Delivers a ticket's rows, exactly once. side: topics for rows that are not results."""
     spec = JoinSpec(name=topic, left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka=kafka)
-    (found,) = deliver_stage(spec, Output(topic=topic, **aside))(items)
+    (found,) = deliver_stage(spec, Output(topic=topic, **side))(items)
     return found
 
 
@@ -159,13 +159,13 @@ def test_a_dead_letter_before_the_first_result_does_not_wait_for_it(
     kafka: dict[str, str], topic_factory: TopicFactory
 ) -> None:
     """All of right is read in between: the brokers would abort a transaction that lasts that long, at every attempt."""
-    topic, aside = topic_factory(), topic_factory()
+    topic, side = topic_factory(), topic_factory()
     dead = rows_about([0], "dead_letter")
 
     with pytest.raises(ZeroDivisionError):
-        delivered(kafka, topic, failing_after(ticket_with(dead, 3, 3), 2), dead_letter=aside)
-    in_then = len(committed(kafka, aside, topic))
-    done = delivered(kafka, topic, ticket_with(pl.concat([dead, rows_about([1, 2])]), 3, 3), dead_letter=aside)
+        delivered(kafka, topic, failing_after(ticket_with(dead, 3, 3), 2), dead_letter=side)
+    in_then = len(committed(kafka, side, topic))
+    done = delivered(kafka, topic, ticket_with(pl.concat([dead, rows_about([1, 2])]), 3, 3), dead_letter=side)
 
     assert (in_then, done.delivered_before) == (1, 1)
     assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == ["0:1", "0:2"]
@@ -209,18 +209,18 @@ LIMITED = {"max.message.bytes": "20000"}
 
 def test_a_row_too_large_for_its_topic_is_a_dead_letter(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
     """Its left record, with both positions, size and limit; the others are written."""
-    topic, aside = topic_factory(config=LIMITED), topic_factory()
+    topic, side = topic_factory(config=LIMITED), topic_factory()
     rows = rows_about([0, 1, 2]).with_columns(
         left_value=pl.Series([b"v", b"x" * LARGE, b"v"]),
         right_offset=pl.lit(7, dtype=pl.Int64),
         right_partition=pl.lit(0, dtype=pl.Int32),
     )
 
-    done = delivered(kafka, topic, ticket_with(rows, 3, 3), dead_letter=aside)
+    done = delivered(kafka, topic, ticket_with(rows, 3, 3), dead_letter=side)
 
-    (dead,) = committed(kafka, aside, topic)
+    (dead,) = committed(kafka, side, topic)
     headers = dead["headers"]
-    assert (done.sent, done.refused) == ({topic: 2, aside: 1}, {"too_large": 1})
+    assert (done.sent, done.refused) == ({topic: 2, side: 1}, {"too_large": 1})
     assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == ["0:0", "0:2"]
     assert dead["value"] == b"x" * LARGE
     assert int(headers.pop("teacup.size")) > 4 * LARGE // 3
@@ -238,12 +238,12 @@ def test_a_dead_letter_too_large_for_its_own_topic_comes_without_its_value(
     kafka: dict[str, str], topic_factory: TopicFactory
 ) -> None:
     """It says so; its headers say where the record is."""
-    topic, aside = topic_factory(config=LIMITED), topic_factory(config=LIMITED)
+    topic, side = topic_factory(config=LIMITED), topic_factory(config=LIMITED)
     rows = rows_about([0]).with_columns(left_value=pl.lit(b"x" * LARGE))
 
-    delivered(kafka, topic, ticket_with(rows, 1, 1), dead_letter=aside)
+    delivered(kafka, topic, ticket_with(rows, 1, 1), dead_letter=side)
 
-    (dead,) = committed(kafka, aside, topic)
+    (dead,) = committed(kafka, side, topic)
     assert (dead["key"], dead["value"]) == (b"k", None)
     assert (dead["headers"]["teacup.omitted"], dead["headers"]["teacup.left"]) == ("value", "0:0")
 
@@ -269,7 +269,7 @@ def test_a_batch_with_refused_rows_that_was_written_in_part_continues_behind_it(
     kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows and dead letters are in once each."""
-    topic, aside = topic_factory(config=LIMITED), topic_factory()
+    topic, side = topic_factory(config=LIMITED), topic_factory()
     monkeypatch.setattr(delivery, "PART_BYTES", 1)
     parts = [
         rows_about(lefts).with_columns(left_value=pl.Series([b"x" * LARGE if i % 2 else b"v" for i in lefts]))
@@ -277,18 +277,18 @@ def test_a_batch_with_refused_rows_that_was_written_in_part_continues_behind_it(
     ]
 
     with pytest.raises(ZeroDivisionError):
-        delivered(kafka, topic, failing_after(ticket_with(parts[0], 5, 5), 2), dead_letter=aside)
-    done = delivered(kafka, topic, ticket_with(pl.concat(parts), 5, 5), dead_letter=aside)
+        delivered(kafka, topic, failing_after(ticket_with(parts[0], 5, 5), 2), dead_letter=side)
+    done = delivered(kafka, topic, ticket_with(pl.concat(parts), 5, 5), dead_letter=side)
 
     assert done.delivered_before == 3
-    found = [[one["headers"]["teacup.left"] for one in committed(kafka, name, topic)] for name in (topic, aside)]
+    found = [[one["headers"]["teacup.left"] for one in committed(kafka, name, topic)] for name in (topic, side)]
     assert found == [["0:0", "0:2", "0:4"], ["0:1", "0:3"]]
 
 
 def test_times_that_a_topic_refuses_go_into_a_header(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
     """Of results, of their copies, and of dead letters for the very reason of their time."""
     before = {"message.timestamp.before.max.ms": "3600000"}
-    topic, alone, aside = topic_factory(config=before), topic_factory(), topic_factory(config=before)
+    topic, alone, side = topic_factory(config=before), topic_factory(), topic_factory(config=before)
     future_ms = wall_ms() + 365 * 86_400_000
     rows = pl.concat(
         [
@@ -301,11 +301,11 @@ def test_times_that_a_topic_refuses_go_into_a_header(kafka: dict[str, str], topi
         ]
     )
 
-    delivered(kafka, topic, ticket_with(rows, 4, 4), dead_letter=aside, unmatched=alone)
+    delivered(kafka, topic, ticket_with(rows, 4, 4), dead_letter=side, unmatched=alone)
 
-    found = {name: committed(kafka, name, topic) for name in (topic, alone, aside)}
+    found = {name: committed(kafka, name, topic) for name in (topic, alone, side)}
     kept = {name: [one["headers"].get("teacup.time") for one in rows] for name, rows in found.items()}
     original = "1700000000000"
-    assert kept == {topic: [original], alone: [original], aside: [str(future_ms), "-5", None]}
+    assert kept == {topic: [original], alone: [original], side: [str(future_ms), "-5", None]}
     now_ms = wall_ms()
     assert all(abs(one["time"] - now_ms) < 60_000 for rows in found.values() for one in rows)

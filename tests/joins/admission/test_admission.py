@@ -543,7 +543,7 @@ def test_plans_that_were_made_ahead_give_the_same_rows(data):
 def test_facts_that_are_read_again_are_those_that_were_found(data):
     """For any batch: they depend only on the log and the admission; only whether the window is empty is unknown."""
     spec = data.draw(specs())
-    history = data.draw(histories(spec, co_partitioned=True, max_steps=20, lies=data.draw(st.booleans())))
+    history = data.draw(histories(spec, co_partitioned=True, max_steps=20, wrong_times=data.draw(st.booleans())))
     run = Simulation(history, spec)
 
     for step in data.draw(cuts()):

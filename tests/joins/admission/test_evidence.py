@@ -59,9 +59,9 @@ def test_any_cut_into_batches_proves_the_same(outliers, times, cuts):
 
 @settings(max_examples=200)
 @given(OUTLIERS, TIMES, st.data())
-def test_a_few_that_lie_never_prove_more_than_the_others(outliers, honest, data):
-    """At most `outliers` of any block are ahead, by any amount, anywhere: the largest honest time is the bound."""
-    times, block = list(honest), block_size(outliers)
+def test_a_few_wrong_times_never_prove_more_than_the_others(outliers, true, data):
+    """At most `outliers` of any block are ahead, by any amount, anywhere: the largest true time is the bound."""
+    times, block = list(true), block_size(outliers)
     for first in range(0, len(times), block):
         places = range(first, min(first + block, len(times)))
         for place in data.draw(st.sets(st.sampled_from(places), max_size=outliers)):
@@ -69,22 +69,22 @@ def test_a_few_that_lie_never_prove_more_than_the_others(outliers, honest, data)
 
     proved_ms = seen(outliers, times).proved_ms
 
-    timely = [t for t, was in zip(times, honest, strict=True) if t == was]
+    timely = [t for t, was in zip(times, true, strict=True) if t == was]
     assert proved_ms <= max(timely, default=UNKNOWN)
 
 
 @settings(max_examples=200)
 @given(OUTLIERS, st.integers(1, 5), st.data())
 def test_a_few_that_are_late_do_not_hide_how_far_the_others_are(outliers, blocks, data):
-    """At most `outliers` of a block are wrong: it proves at least its smallest honest time."""
+    """At most `outliers` of a block are wrong: it proves at least its smallest true time."""
     block = block_size(outliers)
-    honest = [100 + i for i in range(blocks * block)]
-    times = list(honest)
+    true = [100 + i for i in range(blocks * block)]
+    times = list(true)
     for first in range(0, len(times), block):
         for place in data.draw(st.sets(st.sampled_from(range(first, first + block)), max_size=outliers)):
             times[place] = 0
 
-    assert seen(outliers, times).proved_ms >= honest[-block]
+    assert seen(outliers, times).proved_ms >= true[-block]
 
 
 def test_a_copy_continues_by_itself():

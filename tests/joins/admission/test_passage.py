@@ -108,7 +108,7 @@ def test_held_records_are_not_part_of_the_tail():
     assert facts.progress_ms == 500  # blocks (90, 100, 500) and (501, 502, 503); what waits begins at 500
 
 
-def test_one_record_that_lies_ahead_proves_nothing():
+def test_one_record_ahead_of_its_neighbours_proves_nothing():
     """Neither among those that go, nor among those that are held back."""
     one = passage(16, outliers=1, limit_ms=9_000)
 

@@ -90,11 +90,11 @@ def test_without_a_left_record_the_clock_or_the_last_one_decides(idle, left, rig
         (Idle.ADVANCE, (10_900,), 1),  # it alone may be ahead: nothing can arrive below the clock, from 9,990 on
         (Idle.HOLD, (10_900,), 0),
         (Idle.ADVANCE, (10_900, 9_000), 0),
-        (Idle.HOLD, (10_900, 10_900), 2),  # one of two does not lie
+        (Idle.HOLD, (10_900, 10_900), 2),  # one of two is correct
     ],
 )
 def test_the_first_left_records_may_all_be_ahead_of_what_follows(idle, left, right_from):
-    """As long as they are no more than may lie, those that are still to come count as well."""
+    """As long as they are no more than may be wrong, those that are still to come count as well."""
     ahead = topic("left", steps(*left))
     events = tuple(replace(event, appended_ms=9_000, readable_ms=9_000) for event in ahead.partitions[0])
     logs_ = logs(replace(ahead, partitions=(events,)), topic("right", steps(8_995, 9_995)))

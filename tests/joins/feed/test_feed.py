@@ -102,14 +102,12 @@ def test_the_store_learns_from_which_time_on_it_is_fed(
 
 @given(
     true=st.lists(st.integers(1_000, 2_000), min_size=17, max_size=33),
-    lies=st.lists(st.integers(0, 10**12), max_size=16),
+    wrong=st.lists(st.integers(0, 10**12), max_size=16),
     deleted=st.integers(0, 2_100),
 )
-def test_records_that_lie_do_not_lower_what_the_first_block_proves(
-    true: list[int], lies: list[int], deleted: int
-) -> None:
+def test_wrong_times_do_not_lower_what_the_first_block_proves(true: list[int], wrong: list[int], deleted: int) -> None:
     """A deleted timely record is at most the disorder above every timely one after it."""
-    times, disorder_ms = [*lies, *true], 100
+    times, disorder_ms = [*wrong, *true], 100
     deleted = min(deleted, min(true) + disorder_ms)
 
     proven = proven_by(times, 33)

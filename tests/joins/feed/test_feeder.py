@@ -123,16 +123,16 @@ def test_what_cannot_be_stored_is_a_dead_letter_with_the_reason(
 
     assert (summary.read, summary.stored, summary.null_key) == (6, 2, 1)
     assert summary.dead == {"future_time": 1, "rejected": 2}
-    put_aside = records(spec.kafka, spec.dead_letter or "")
-    assert {(one["key"], one["headers"]["teacup.right"][:2]) for one in put_aside} == {
+    dead = records(spec.kafka, spec.dead_letter or "")
+    assert {(one["key"], one["headers"]["teacup.right"][:2]) for one in dead} == {
         (b"future", "0:"),
         (b"large", "0:"),
         (b"same", "0:"),
     }
-    large = next(one for one in put_aside if one["key"] == b"large")
+    large = next(one for one in dead if one["key"] == b"large")
     assert "max_value_bytes" in large["headers"]["teacup.reason"]
     assert (large["value"], large["headers"]["teacup.omitted"]) == (None, "value")
-    future = next(one for one in put_aside if one["key"] == b"future")
+    future = next(one for one in dead if one["key"] == b"future")
     assert future["headers"]["teacup.time"] == str(now_ms + HOUR_MS)
 
 

@@ -172,6 +172,6 @@ def _event(offset: int, appended_ms: int, readable_ms: int) -> Event:
     ],
 )
 def test_a_history_that_no_log_can_have_is_refused(events: tuple[Event, ...], message: str) -> None:
-    """Holes in the numbers, or clocks that go back, would make the simulated log lie."""
+    """Holes in the numbers, or clocks that go back, would make the simulated log wrong."""
     with pytest.raises(ValueError, match=message):
         TopicHistory("broken", (events,))

@@ -140,7 +140,7 @@ class StoppedClock:
         self.now_ms += ms
         self._passed_ms += ms
 
-    def lie(self, by_ms: int, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def set_wrong(self, by_ms: int, meanwhile: Callable[[], None] = lambda: None) -> None:
         """The wall clock alone is wrong the next time that it is read; `meanwhile` is called then."""
         self._wrong.append((by_ms, meanwhile))
 

@@ -3,7 +3,7 @@
     python -m tests.joins.window.soak --histories 2000 --seed 7
 
 Each history is played with restarts that lose files at random, drained, and compared with the oracle. The first one in
-which an honest record gets a wrong row ends the run and is printed.
+which another record gets a wrong row ends the run and is printed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts
-from tests.joins.window.test_join_properties import check_honest_rows, joins_with_history
+from tests.joins.window.test_join_properties import check_rows_of_others, joins_with_history
 
 
 def soak(histories: int, number: int) -> None:
-    done = honest = lies = 0
+    done = right = wrong = 0
     began = time.monotonic()
 
     @seed(number)
@@ -32,26 +32,26 @@ def soak(histories: int, number: int) -> None:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(joins_with_history(lies=True), cuts(), st.randoms(use_true_random=False))
+    @given(joins_with_history(wrong_times=True), cuts(), st.randoms(use_true_random=False))
     def holds(join, steps, chance):
-        nonlocal done, honest, lies
+        nonlocal done, right, wrong
         spec, history = join
         simulation = Simulation(history, spec)
         for step in steps:
             simulation.play([step])
             if chance.random() < 0.5:
                 simulation.restart(lose_files=chance.random() < 0.5)
-        check_honest_rows(history, simulation, simulation.drain())
+        check_rows_of_others(history, simulation, simulation.drain())
         done += 1
         for topic in (history.left, history.right):
             records = list(topic.records())
-            lies += sum(event.lies for event in records)
-            honest += sum(not event.lies for event in records)
+            wrong += sum(event.wrong_time for event in records)
+            right += sum(not event.wrong_time for event in records)
 
     holds()
     print(
-        f"{done} histories (seed {number}) with {honest} honest records and {lies} that lie: no honest row wrong, lost "
-        f"or doubled; {time.monotonic() - began:.0f} s"
+        f"{done} histories (seed {number}) with {right} records and {wrong} with wrong ones: no row of "
+        f"the former is wrong, lost or a duplicate; {time.monotonic() - began:.0f} s"
     )
 
 

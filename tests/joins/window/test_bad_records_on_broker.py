@@ -83,9 +83,9 @@ def timely(start_ms: int, count: int, first: int = 0) -> list[Record]:
     return [(b"k%d" % i, start_ms + STEP_MS * i) for i in range(first, first + count)]
 
 
-def lying_at(records: Sequence[Record], lies: dict[int, int]) -> list[Record]:
+def with_times(records: Sequence[Record], changed: dict[int, int]) -> list[Record]:
     """Replace the records at these offsets by others with these times."""
-    return [(b"liar%d" % i, lies[i]) if i in lies else record for i, record in enumerate(records)]
+    return [(b"wrong%d" % i, changed[i]) if i in changed else record for i, record in enumerate(records)]
 
 
 def pairs(left: Sequence[Record], right: Sequence[Record]) -> dict[int, int]:
@@ -94,52 +94,53 @@ def pairs(left: Sequence[Record], right: Sequence[Record]) -> dict[int, int]:
     return {offset: at[key] for offset, (key, _) in enumerate(left) if key in at}
 
 
-@pytest.mark.parametrize("lie", ["6 s late", "no time"])
-def test_start_at_a_time_reads_all_left_records_from_there(join: Join, clock: StoppedClock, tmp_path: Path, lie: str):
+@pytest.mark.parametrize("wrong", ["6 s late", "no time"])
+def test_start_at_a_time_reads_all_left_records_from_there(join: Join, clock: StoppedClock, tmp_path: Path, wrong: str):
     """The record in the middle, where a bisection looks first, has a wrong time."""
     start = clock.now_ms - 600_000
     spec = join(start=start + 251 * STEP_MS)
     right = timely(start, 1_000)
-    left = lying_at(right, {500: right[500][1] - 6_000 if lie == "6 s late" else -1})
+    left = with_times(right, {500: right[500][1] - 6_000 if wrong == "6 s late" else -1})
     put(spec, left, right)
 
     run = Driven(spec, tmp_path).drain()
 
     assert set(range(251, 1_000)) - run.matched.keys() == {500}
     assert run.matched.items() <= pairs(left, right).items()
-    assert [r["left_offset"] for r in run.about("dead_letter")] == ([500] if lie == "no time" else [])
+    assert [r["left_offset"] for r in run.about("dead_letter")] == ([500] if wrong == "no time" else [])
 
 
-@pytest.mark.parametrize("lie", ["30 s late", "no time", "1970", "30 s late, in a poisoned index"])
-def test_start_earliest_reads_all_that_left_needs_of_right(join: Join, clock: StoppedClock, tmp_path: Path, lie: str):
-    """The one in the middle lies. With Kafka's timestamps, once one from the future has spoilt the broker's index."""
-    poisoned = lie.endswith("index")
+@pytest.mark.parametrize("wrong", ["30 s late", "no time", "1970", "30 s late, in a poisoned index"])
+def test_start_earliest_reads_all_that_left_needs_of_right(join: Join, clock: StoppedClock, tmp_path: Path, wrong: str):
+    """The one in the middle has a wrong time. With Kafka's timestamps, once one from the future has spoilt the broker's
+    index."""
+    poisoned = wrong.endswith("index")
     start = clock.now_ms - 600_000
     spec = join(payload=not poisoned)
     left = timely(start + 500 * STEP_MS, 1_000, 0)
     old = [(b"old%d" % i, start + STEP_MS * i) for i in range(500)]
-    lies = {750: {"no time": -1, "1970": 0}.get(lie, left[0][1] - 30_000)}
+    changed = {750: {"no time": -1, "1970": 0}.get(wrong, left[0][1] - 30_000)}
     if poisoned:
-        lies[10] = clock.now_ms + HOUR_MS // 2
-    right = lying_at([*old, *left], lies)
+        changed[10] = clock.now_ms + HOUR_MS // 2
+    right = with_times([*old, *left], changed)
     put(spec, left, right)
 
     run = Driven(spec, tmp_path).drain()
 
     assert run.matched == pairs(left, right)
-    assert [r["left_offset"] for r in run.about("unmatched")] == [250]  # whose right record is the one that lies
+    assert [r["left_offset"] for r in run.about("unmatched")] == [250]  # whose right record has the wrong time
 
 
 @pytest.mark.parametrize("lost", [(), (".slice",), (".slice", ".marks", ".json")])
-@pytest.mark.parametrize("lie", ["30 s late", "no time"])
+@pytest.mark.parametrize("wrong", ["30 s late", "no time"])
 def test_a_restart_finds_the_window_behind_a_bad_last_record(
-    join: Join, clock: StoppedClock, tmp_path: Path, lie: str, lost: Sequence[str]
+    join: Join, clock: StoppedClock, tmp_path: Path, wrong: str, lost: Sequence[str]
 ):
     """Whatever the machine has lost of it: slices, marks, the facts of the batch."""
     start = clock.now_ms - 8_000
     spec = join(before_ms=20_000)  # what is 30 s late has left the window long ago
     right = timely(start, 200)
-    put(spec, right=[*right, (b"liar", -1 if lie == "no time" else start - 30_000)])
+    put(spec, right=[*right, (b"wrong", -1 if wrong == "no time" else start - 30_000)])
     run = Driven(spec, tmp_path).until_quiet()
     assert run.summaries[-1].window_records >= 200
 
@@ -157,11 +158,11 @@ def test_a_batch_run_again_on_empty_files_gives_its_rows_again(join: Join, clock
     start = clock.now_ms - 600_000
     spec = join(before_ms=10_000, max_records=400)
     chance = random.Random(4)
-    honest = timely(start, 1_200)
+    good = timely(start, 1_200)
     left, right = (
-        lying_at(
-            honest,
-            {i: chance.choice((-1, 0, honest[i][1] - 30_000)) for i in range(1_200) if chance.random() < 0.25},
+        with_times(
+            good,
+            {i: chance.choice((-1, 0, good[i][1] - 30_000)) for i in range(1_200) if chance.random() < 0.25},
         )
         for _ in range(2)
     )
@@ -206,9 +207,9 @@ def test_late_left_records_make_no_timely_one_unmatched(join: Join, clock: Stopp
     start = clock.now_ms - 600_000
     spec = join(max_records=400)
     chance = random.Random(5)
-    honest = timely(start, 800)
-    right = [record for key, at in honest for record in ((key, at), (b"other", at + 7), (b"other", at + 14))]
-    left = lying_at(honest, {i: honest[i][1] - 120_000 for i in range(800) if chance.random() < 0.01})
+    good = timely(start, 800)
+    right = [record for key, at in good for record in ((key, at), (b"other", at + 7), (b"other", at + 14))]
+    left = with_times(good, {i: good[i][1] - 120_000 for i in range(800) if chance.random() < 0.01})
     put(spec, left, right)
 
     run = Driven(spec, tmp_path).drain()
@@ -224,7 +225,7 @@ def test_a_dead_letter_from_the_future_moves_nothing_when_its_time_has_come(
     start = clock.now_ms - 4_000
     spec = join(payload=False, max_future_skew_ms=3_000)
     before, after = timely(start, 200), timely(start, 50, first=400)
-    put(spec, before, [*before, (b"liar", clock.now_ms + 8_000)])
+    put(spec, before, [*before, (b"wrong", clock.now_ms + 8_000)])
     run = Driven(spec, tmp_path).until_quiet()
     assert [(r["right_offset"], r["reason"]) for r in run.about("dead_letter")] == [(200, "future_time")]
 
@@ -237,7 +238,7 @@ def test_a_dead_letter_from_the_future_moves_nothing_when_its_time_has_come(
     clock.go_on(20_000)
     run.drain()
 
-    assert run.matched == pairs([*before, *after], [*before, (b"liar", 0), *after])
+    assert run.matched == pairs([*before, *after], [*before, (b"wrong", 0), *after])
     assert len(run.about("dead_letter")) == 1
     assert run.about("unmatched") == []
 
@@ -248,16 +249,16 @@ def test_a_record_ahead_of_its_append_moves_nothing_live_or_replayed(join: Join,
     spec = join(payload=False, max_future_skew_ms=3_000, max_records=300)
     right = timely(start, 1_000)
     left = list(right)
-    liar = 350
-    right.insert(liar, (b"liar", start + STEP_MS * liar + 30_000))
+    wrong_at = 350
+    right.insert(wrong_at, (b"wrong", start + STEP_MS * wrong_at + 30_000))
     live = Driven(spec, tmp_path / "live")
 
     for first in range(0, 1_000, 250):  # 5 s each; right comes after left
         clock.go_on(STEP_MS * 250)
-        behind = int(first > liar)
+        behind = int(first > wrong_at)
         put(spec, left=left[first : first + 250])
         live.until_quiet()
-        put(spec, right=right[first + behind : first + 250 + int(first + 250 > liar)])
+        put(spec, right=right[first + behind : first + 250 + int(first + 250 > wrong_at)])
         live.until_quiet()
     clock.go_on(20_000)
     live.drain()
@@ -267,14 +268,14 @@ def test_a_record_ahead_of_its_append_moves_nothing_live_or_replayed(join: Join,
     assert live.results() == replay.results()
     assert live.matched == pairs(left, right)
     assert len(live.results()) == 1_000
-    assert [r["right_offset"] for r in live.about("dead_letter")] == [liar]
+    assert [r["right_offset"] for r in live.about("dead_letter")] == [wrong_at]
 
 
 def test_in_a_replay_a_lone_record_ahead_lets_no_left_record_go(join: Join, clock: StoppedClock, tmp_path: Path):
     """No clock shows that it is ahead, only its neighbours: left waits until right has really come."""
     start = clock.now_ms
     spec = join(payload=False, idle=Idle.HOLD)
-    left, right = timely(start, 1_100), lying_at(timely(start, 1_000), {900: start + STEP_MS * 900 + 30_000})
+    left, right = timely(start, 1_100), with_times(timely(start, 1_000), {900: start + STEP_MS * 900 + 30_000})
     more = timely(start, 300, first=1_000)
     put(spec, left, right)
     clock.go_on(STEP_MS * 1_100 + 60_000)
@@ -301,7 +302,7 @@ def test_a_clock_that_is_wrong_at_one_planning_holds_the_join(
     run = Driven(spec, tmp_path).until_quiet()
     put(spec, left=records[1:])
 
-    clock.lie(by_s * 1_000)
+    clock.set_wrong(by_s * 1_000)
     run.until_quiet()
     assert f"holds: the wall clock has jumped by {abs(by_s)} s {'ahead' if by_s > 0 else 'behind'}" in caplog.text
     put(spec, right=records[1:])
@@ -321,9 +322,9 @@ def test_a_clock_that_was_behind_from_the_start_holds_the_join(
     records = timely(start, 101)
     put(spec, records, records)
 
-    clock.lie(-HOUR_MS)
+    clock.set_wrong(-HOUR_MS)
     run = Driven(spec, tmp_path)
-    clock.lie(-HOUR_MS, meanwhile=run.stop)
+    clock.set_wrong(-HOUR_MS, meanwhile=run.stop)
     run.until_quiet()
     assert run.batches == []
     assert "ahead of this machine's clock: they would be dead letters" in caplog.text
@@ -347,8 +348,8 @@ def test_a_clock_that_was_ahead_from_the_start_holds_the_join_where_brokers_stam
     put(spec, left=records[1:])
 
     for _ in range(2):
-        clock.lie(0)
-    clock.lie(0, meanwhile=run.stop)
+        clock.set_wrong(0)
+    clock.set_wrong(0, meanwhile=run.stop)
     run.until_quiet()
 
     assert len(run.rows) == before

@@ -13,7 +13,7 @@ from joins.admission.evidence import Evidence
 from joins.spec import JoinPath, Policy
 from joins.testing import oracle
 from joins.testing.history import History
-from joins.testing.play import LIARS_KEY
+from joins.testing.play import WRONG_TIMES_KEY
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import BASE_MS, LONG_AFTER_MS, cuts, histories, specs
 from joins.window import restore
@@ -23,13 +23,15 @@ advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)
 
 
 @st.composite
-def joins_with_history(draw, *, lies=False, liars_key=LIARS_KEY):
+def joins_with_history(draw, *, wrong_times=False, wrong_times_key=WRONG_TIMES_KEY):
     """On either path: topics that are partitioned alike or, shuffled, any two."""
     spec = draw(advancing)
     shuffled = draw(st.booleans())
     if shuffled:
         spec = replace(spec, path=JoinPath.SHUFFLED, buckets=draw(st.none() | st.integers(1, 5)))
-    return spec, draw(histories(spec, co_partitioned=not shuffled, lies=lies, liars_key=liars_key))
+    return spec, draw(
+        histories(spec, co_partitioned=not shuffled, wrong_times=wrong_times, wrong_times_key=wrong_times_key)
+    )
 
 
 def never_joined(simulation):
@@ -118,31 +120,33 @@ def test_records_from_the_future_are_dead_letters_once(join, steps):
     assert Counter(run.dead) == future
 
 
-def of_honest(history, positions):
-    """Those of (side, partition, offset) that are of records that do not lie."""
-    honest = {
+def of_other_records(history, positions):
+    """Those of (side, partition, offset) that are of the other records."""
+    right = {
         (side, e.partition, e.offset)
         for side, topic in (("left", history.left), ("right", history.right))
-        for e in topic.honest().records()
+        for e in topic.without_wrong_times().records()
     }
-    return [position for position in positions if position in honest]
+    return [position for position in positions if position in right]
 
 
-def check_honest_rows(history, simulation, run):
-    """The rows of honest records are those that they would get without the others; of those none is lost or doubled."""
-    spec, honest = simulation.spec, history.honest()
-    expected = oracle.join(honest, spec)
+def check_rows_of_others(history, simulation, run):
+    """The rows of the other records are those that they would get without the others: each once, none lost."""
+    spec, others = simulation.spec, history.without_wrong_times()
+    expected = oracle.join(others, spec)
     rows = Counter((r.left_partition, r.left_offset) for r in run.results)
     dead = Counter(run.dead)
 
-    results = [r for r in run.sorted_results() if of_honest(history, [("left", r.left_partition, r.left_offset)])]
+    results = [
+        r for r in run.sorted_results() if of_other_records(history, [("left", r.left_partition, r.left_offset)])
+    ]
     assert results == expected
-    unjoined = of_honest(history, [("right", *position) for position in run.unjoined])
+    unjoined = of_other_records(history, [("right", *position) for position in run.unjoined])
     started_at = simulation.started_at["right"]
     assert sorted((p, offset) for _, p, offset in unjoined) == sorted(
-        (p, offset) for p, offset in oracle.unjoined(honest, spec, expected) if offset >= started_at[p]
+        (p, offset) for p, offset in oracle.unjoined(others, spec, expected) if offset >= started_at[p]
     )
-    assert not of_honest(history, run.late)
+    assert not of_other_records(history, run.late)
     for event in history.left.records():
         assert rows[event.partition, event.offset] + dead["left", event.partition, event.offset] >= 1
         assert not (rows[event.partition, event.offset] and dead["left", event.partition, event.offset])
@@ -156,8 +160,8 @@ def check_honest_rows(history, simulation, run):
 
 
 @settings(max_examples=80, deadline=None)
-@given(joins_with_history(lies=True), cuts(), st.data())
-def test_records_that_lie_do_not_change_the_rows_of_honest_ones(join, steps, data):
+@given(joins_with_history(wrong_times=True), cuts(), st.data())
+def test_records_with_wrong_times_do_not_change_the_rows_of_the_others(join, steps, data):
     """Late, of 1970, without a time, ahead, from a future that comes: however cut, restarted, and with lost files."""
     spec, history = join
     simulation = Simulation(history, spec)
@@ -168,29 +172,29 @@ def test_records_that_lie_do_not_change_the_rows_of_honest_ones(join, steps, dat
             simulation.restart(lose_files=data.draw(st.booleans()))
     run = simulation.drain()
 
-    check_honest_rows(history, simulation, run)
+    check_rows_of_others(history, simulation, run)
 
 
 @settings(max_examples=60, deadline=None)
-@given(joins_with_history(lies=True), cuts())
+@given(joins_with_history(wrong_times=True), cuts())
 def test_live_and_replay_give_the_same_rows(join, steps):
-    """What is honest gets the same rows whether it is read as it comes, or long after the fact."""
+    """The other records get the same rows whether they are read as they come, or long after the fact."""
     spec, history = join
 
     live = Simulation(replace(history, start_ms=min(history.start_ms, BASE_MS)), spec).play(steps).drain()
     replay = Simulation(replace(history, start_ms=history.end_ms + LONG_AFTER_MS), spec).drain()
 
-    assert honest_rows(history, live) == honest_rows(history, replay)
+    assert rows_of_others(history, live) == rows_of_others(history, replay)
 
 
-def honest_rows(history, run):
-    return [r for r in run.sorted_results() if of_honest(history, [("left", r.left_partition, r.left_offset)])]
+def rows_of_others(history, run):
+    return [r for r in run.sorted_results() if of_other_records(history, [("left", r.left_partition, r.left_offset)])]
 
 
 @settings(max_examples=80, deadline=None)
-@given(joins_with_history(lies=True, liars_key=None), cuts())
-def test_a_batch_with_records_that_lie_gives_the_same_rows_again(join, steps):
-    """Also on machines that have lost everything, and where records that lie match others."""
+@given(joins_with_history(wrong_times=True, wrong_times_key=None), cuts())
+def test_a_batch_with_wrong_times_gives_the_same_rows_again(join, steps):
+    """Also on machines that have lost everything, and where records with wrong times match others."""
     spec, history = join
     simulation = Simulation(history, spec)
 
@@ -206,7 +210,7 @@ def test_a_batch_with_records_that_lie_gives_the_same_rows_again(join, steps):
 
 
 @pytest.mark.parametrize("broken", ["evidence", "cut", "bounds", "clock"])
-def test_canary_without_a_fix_honest_rows_are_spoiled(broken, monkeypatch):
+def test_canary_without_a_safeguard_rows_of_other_records_change(broken, monkeypatch):
     """With samples in the place of facts, or a clock that is believed, the property above does not hold."""
     if broken == "evidence":  # every single record proves its time
         monkeypatch.setattr(passage, "Evidence", TrustsEverything)
@@ -219,14 +223,14 @@ def test_canary_without_a_fix_honest_rows_are_spoiled(broken, monkeypatch):
 
     @seed(20261122)
     @settings(max_examples=1_000, deadline=None, database=None, phases=[Phase.generate])
-    @given(joins_with_history(lies=True), cuts())
+    @given(joins_with_history(wrong_times=True), cuts())
     def property_holds(join, steps):
         spec, history = join
         simulation = Simulation(history, spec)
         for step in steps:
             simulation.play([step])
             simulation.restart(lose_files=True)
-        check_honest_rows(history, simulation, simulation.drain())
+        check_rows_of_others(history, simulation, simulation.drain())
 
     with pytest.raises(AssertionError):
         property_holds()

@@ -290,19 +290,19 @@ def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_n
 
 def test_rows_of_several_topics_are_in_together_or_not_at_all(kafka, bucket, topic_factory):
     """Side topics are written in the same transaction."""
-    aside = topic_factory(1, prefix="aside")
+    other = topic_factory(1, prefix="other")
     given_up = ExactlyOnce(kafka, bucket, BATCH)
-    for topic in (bucket.topic, aside):
+    for topic in (bucket.topic, other):
         given_up.write(topic, None, [b"given up"], None, [0])
     given_up.abandon()
     delivery = ExactlyOnce(kafka, bucket, BATCH)
-    for topic in (bucket.topic, aside):
+    for topic in (bucket.topic, other):
         delivery.write(topic, None, [b"row"], None, [0])
 
-    sent = delivery.commit(2, {bucket.topic: 1, aside: 1}, done=True)
+    sent = delivery.commit(2, {bucket.topic: 1, other: 1}, done=True)
 
-    assert sent == {bucket.topic: 1, aside: 1}
-    assert committed(kafka, bucket.topic) == committed(kafka, aside) == [b"row"]
+    assert sent == {bucket.topic: 1, other: 1}
+    assert committed(kafka, bucket.topic) == committed(kafka, other) == [b"row"]
 
 
 def test_a_batch_that_was_planned_again_is_not_taken_for_the_one_that_is_in(kafka, bucket):

@@ -192,7 +192,7 @@ def _released_amid(wire: Wire, bucket: OutputBucket, held: Fault, attempt: Attem
         Api.FIND_COORDINATOR,
     ],
 )
-def test_a_lost_response_loses_and_doubles_nothing(wire: Wire, api: Api, action: Action) -> None:
+def test_a_lost_response_loses_and_duplicates_nothing(wire: Wire, api: Api, action: Action) -> None:
     """The broker has executed the request, but the client never learns it: the connection breaks, or stays silent."""
     bucket = wire.bucket()
     lost = wire.proxy.inject(api, Side.RESPONSE, action)
@@ -204,7 +204,7 @@ def test_a_lost_response_loses_and_doubles_nothing(wire: Wire, api: Api, action:
 
 
 @pytest.mark.parametrize("api", [Api.PRODUCE, Api.ADD_OFFSETS_TO_TXN, Api.TXN_OFFSET_COMMIT, Api.END_TXN])
-def test_a_lost_request_loses_and_doubles_nothing(wire: Wire, api: Api) -> None:
+def test_a_lost_request_loses_and_duplicates_nothing(wire: Wire, api: Api) -> None:
     """The broker never got it."""
     bucket = wire.bucket()
     lost = wire.proxy.inject(api, Side.REQUEST, Action.CUT)
@@ -234,7 +234,7 @@ def test_a_commit_whose_answers_are_all_lost_is_seen_from_the_receipt(wire: Wire
 
 
 @pytest.mark.parametrize("when", ["before the rows", "amid the rows", "before the commit"])
-def test_connections_that_go_half_open_lose_and_double_nothing(wire: Wire, when: str) -> None:
+def test_connections_that_go_half_open_lose_and_duplicate_nothing(wire: Wire, when: str) -> None:
     """They stay open, but nothing is answered any more: only time-outs end them."""
     bucket = wire.bucket()
     before = wire.proxy.swallowed

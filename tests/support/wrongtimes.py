@@ -1,4 +1,4 @@
-"""Partitions in which some records lie, for tests of what these records must not affect."""
+"""Partitions in which some records have wrong times, for tests of what these must not affect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DISORDER_MS = 20
 
 
 @dataclass(frozen=True)
-class Lied:
+class DrawnTimes:
     """One partition: the time of each offset, when it is appended, and the offsets of the timely records."""
 
     times_ms: tuple[int, ...]
@@ -27,17 +27,18 @@ class Lied:
         return [(offset, at) for offset, at in inside if 0 <= at <= CEILING_MS]
 
 
-def lied(chance: random.Random, length: int, outliers: int, *, from_the_start: bool = False) -> Lied:
-    """At most `outliers` of 2 * outliers + 1 consecutive valid records lie, and fewer than half at the log's start.
+def drawn_times(chance: random.Random, length: int, outliers: int, *, from_the_start: bool = False) -> DrawnTimes:
+    """At most `outliers` of 2 * outliers + 1 consecutive valid records are wrong, and fewer than half at the log's
+    start.
 
-    from_the_start   as many may lie there too, perhaps all that there are
+    from_the_start   as many may be wrong there too, perhaps all that there are
 
     This also holds while some records that are ahead do not count yet: the rule is kept over 3 * outliers + 1 records.
     """
     times: list[int] = []
     appended: list[int] = []
     timely: set[int] = set()
-    liars: list[bool] = []  # of the valid records
+    wrong: list[bool] = []  # of the valid records
     now_ms = BASE_MS
     for _ in range(length):
         now_ms += chance.randrange(15)
@@ -45,20 +46,20 @@ def lied(chance: random.Random, length: int, outliers: int, *, from_the_start: b
         if chance.random() < 0.1:
             times.append(chance.choice((-1, FUTURE_MS)))
             continue
-        window = liars[max(len(liars) - 3 * outliers, 0) :] if outliers else []
-        may = sum(window) < outliers and (from_the_start or sum(liars) + 1 <= len(liars) // 2)
+        window = wrong[max(len(wrong) - 3 * outliers, 0) :] if outliers else []
+        may = sum(window) < outliers and (from_the_start or sum(wrong) + 1 <= len(wrong) // 2)
         if may and chance.random() < 0.4:
-            lie_ms = chance.choice((0, now_ms - 300, now_ms + 60, now_ms + 2_000, CEILING_MS))
-            times.append(lie_ms)
-            liars.append(True)
+            wrong_ms = chance.choice((0, now_ms - 300, now_ms + 60, now_ms + 2_000, CEILING_MS))
+            times.append(wrong_ms)
+            wrong.append(True)
             continue
         timely.add(len(times))
         times.append(now_ms - chance.randrange(DISORDER_MS + 1))
-        liars.append(False)
-    return Lied(tuple(times), tuple(appended), frozenset(timely))
+        wrong.append(False)
+    return DrawnTimes(tuple(times), tuple(appended), frozenset(timely))
 
 
-def simulated(partitions: list[Lied], outliers: int, *, payload: bool, now_ms: int = CEILING_MS) -> SimulatedLog:
+def simulated(partitions: list[DrawnTimes], outliers: int, *, payload: bool, now_ms: int = CEILING_MS) -> SimulatedLog:
     """The log as of `now_ms`; by default with all records."""
     events = tuple(
         tuple(

@@ -1,5 +1,5 @@
-"""Records that lie (late, ahead, without a time, from the future) at any offset: the simulated log and a real broker
-give the same answers, and no timely record is lost by them."""
+"""Records with wrong times (late, ahead, without a time, from the future) at any offset: the simulated log and a real
+broker give the same answers, and no timely record is lost by them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kafkaio.eventtime import TimeOf
 from kafkaio.topiclog import TimeAnswer, TimeQuery, TopicLog
 from kafkaio.writer import open_writer
 from tests.conftest import TopicFactory
-from tests.support.lying import BASE_MS, CEILING_MS, DISORDER_MS, Lied, lied, simulated
+from tests.support.wrongtimes import BASE_MS, CEILING_MS, DISORDER_MS, DrawnTimes, drawn_times, simulated
 
 OUTLIERS = (0, 1, 2)
 
 
-def check(one: Lied, query: TimeQuery, answer: TimeAnswer, outliers: int) -> None:
+def check(one: DrawnTimes, query: TimeQuery, answer: TimeAnswer, outliers: int) -> None:
     """Checks what the Protocol promises, by brute force; and that the answer is within a block of the best one."""
     assert query.lo <= answer.offset <= query.hi
     skipped = [at for offset, at in one.valid(query.lo, answer.offset) if offset in one.timely]
@@ -42,11 +42,11 @@ def check(one: Lied, query: TimeQuery, answer: TimeAnswer, outliers: int) -> Non
     payload=st.booleans(),
     data=st.data(),
 )
-def test_no_record_that_lies_moves_an_answer(
+def test_no_record_with_a_wrong_time_moves_an_answer(
     seed: int, length: int, outliers: int, payload: bool, data: st.DataObject
 ) -> None:
     """At whatever offset, for any time, range and block size."""
-    one = lied(random.Random(seed), length, outliers)
+    one = drawn_times(random.Random(seed), length, outliers)
     log = simulated([one], outliers, payload=payload)
     lo = data.draw(st.integers(0, length), label="lo")
     hi = data.draw(st.integers(lo, length), label="hi")
@@ -67,7 +67,7 @@ def test_no_record_that_lies_moves_an_answer(
 class Pair:
     """One topic on the broker, and the same topic simulated."""
 
-    partitions: list[Lied]
+    partitions: list[DrawnTimes]
     outliers: int
     logs: dict[bool, tuple[TopicLog, TopicLog]]  # whether times are in the payload -> broker, simulation
 
@@ -78,7 +78,7 @@ def pairs(kafka: dict[str, str], topic_factory: TopicFactory) -> list[Pair]:
     found = []
     for outliers in OUTLIERS:
         chance = random.Random(outliers)
-        partitions = [lied(chance, length, outliers) for length in (0, 1, 3, 8, 40, 300)]
+        partitions = [drawn_times(chance, length, outliers) for length in (0, 1, 3, 8, 40, 300)]
         # librdkafka takes a timestamp of 0 or less as "now": only payloads have these.
         by_kafka = [replace(one, times_ms=tuple(max(at, 1) for at in one.times_ms)) for one in partitions]
         logs: dict[bool, tuple[TopicLog, TopicLog]] = {}
