@@ -13,10 +13,12 @@ times, because its own attempts are limited.
 from __future__ import annotations
 
 import functools
+import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 
 from kafkaio import client
 from kafkaio.bounded import within
@@ -47,6 +49,7 @@ def begin(
 ) -> None:
     """Make the output belong to this checkpoint alone.
 
+    buckets    of the job, numbered from 0. A new checkpoint also takes those that an earlier one had beyond them
     planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none. A checkpoint
                that had fewer buckets until now continues: the output is its own, and the others are claimed
     take_over  as in `receipt.check_start`
@@ -54,6 +57,8 @@ def begin(
     Raises `OutputTaken`, `BatchDiffers` and other `ReceiptRefused` before anything is fenced; `KafkaIOError`.
     """
     _check_access(kafka, buckets, clients)
+    if not planned:
+        buckets = [*buckets, *_beyond(kafka, buckets[-1], clients)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         receipts = list(pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], buckets))
         newest = max((batch.number for batch in planned.values()), default=0)
@@ -80,6 +85,15 @@ def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], cli
         within(ASK_AFTER_S, lambda: read_receipt(kafka, buckets[0], clients))
     except TimeoutError:
         check_access(kafka, buckets)
+
+
+def _beyond(kafka: Mapping[str, str], last: OutputBucket, clients: Clients) -> Iterator[OutputBucket]:
+    """The buckets after the last one that have a receipt: a job that had more of them may still write to those."""
+    for number in itertools.count(last.number + 1):
+        bucket = replace(last, number=number)
+        if read_receipt(kafka, bucket, clients)[0] is None:
+            return
+        yield bucket
 
 
 def _claim(

@@ -89,9 +89,22 @@ def test_taking_over_ends_what_the_older_checkpoint_still_does(kafka, buckets):
     assert committed(kafka, buckets[0].topic) == [b"old", b"new"]
 
 
+def test_a_new_checkpoint_with_fewer_buckets_takes_over_all_of_them(kafka, buckets):
+    """Otherwise the older job's attempts could still write to those that the new job does not have."""
+    settling.begin(kafka, buckets, "old", {})
+
+    with pytest.raises(OutputTaken):
+        settling.begin(kafka, buckets[:1], "new", {})
+    settling.begin(kafka, buckets[:1], "new", {}, take_over=True)
+
+    assert generations(kafka, buckets) == ["new", "new"]
+    with pytest.raises(OutputTaken):
+        attempt(kafka, buckets[1], 2, [b"late"], generation="old")
+
+
 def test_a_claim_is_repeated_if_an_attempt_of_the_older_job_has_fenced_it(kafka, buckets, monkeypatch):
     """The older job still runs, and its tasks are retried a few times; then they find the claim."""
-    settling.begin(kafka, buckets, "old", {})
+    settling.begin(kafka, buckets[:1], "old", {})
     really, fenced = TransactionalWriter.commit, []
 
     def overtaken(self, receipt, written):
@@ -104,4 +117,4 @@ def test_a_claim_is_repeated_if_an_attempt_of_the_older_job_has_fenced_it(kafka,
     settling.begin(kafka, buckets[:1], "new", {}, take_over=True)
 
     assert len(fenced) == 2
-    assert generations(kafka, buckets) == ["new", "old"]
+    assert generations(kafka, buckets) == ["new", None]
