@@ -40,6 +40,10 @@ Wait = Annotated[
 ]
 EpochMs = Annotated[int, Allowed("whole milliseconds since 1970 (up to 2^53)", lambda ms: 0 <= ms <= 2**53)]
 Start = Literal["earliest", "latest"] | EpochMs
+Offsets = Annotated[
+    Mapping[int, int],
+    Allowed("the offset of each partition, {partition: offset}", lambda at: min([*at, *at.values()], default=-1) >= 0),
+]
 OnDataLoss = Literal["stop", "continue"]
 Outliers = Annotated[int, Allowed("a whole number of records, 0 to 1000", lambda number: 0 <= number <= 1_000)]
 TopicName = Annotated[
@@ -149,7 +153,8 @@ class Side:
 class JoinSpec(BothSides[Side]):
     """One join. `kafka` holds librdkafka properties for both topics; it is never written to a checkpoint or a log.
 
-    start            "earliest", "latest", or epoch milliseconds: where left starts in a new checkpoint
+    start            where left starts in a new checkpoint: "earliest", "latest", epoch milliseconds, or the offset of
+                     each partition (one that is not named starts with its first record)
     max_records      the soft limit of records (left and right together) per batch
     max_right_bytes  how many bytes of right (keys, values, headers) may enter a bucket's window in a batch, plus one
                      record; the rest is left to the next batch. On the shuffled path the same holds for left, which
@@ -176,7 +181,7 @@ class JoinSpec(BothSides[Side]):
     max_wait_ms: Wait | None = None
     max_records: Count = 1_000_000
     max_right_bytes: Count = 256 << 20
-    start: Start = "earliest"
+    start: Start | Offsets = "earliest"
     on_data_loss: OnDataLoss = "stop"
     path: JoinPath | None = None
     buckets: Count | None = None

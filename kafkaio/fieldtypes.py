@@ -7,6 +7,7 @@ A frozen dataclass that users construct calls `coerce_fields` first in its `__po
     an enum of texts      a member, or its text
     Literal["a", "b"]     one of these texts
     Mapping[str, str]     librdkafka's properties: numbers and bools become their text, as in a file
+    Mapping[int, int]     numbers by number
     tuple[X, ...]         a list or tuple of X
     Path                  a path, or its text
     any other class       an instance of it
@@ -85,7 +86,7 @@ def _coerced(kind: Any, value: Any) -> Any:
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_coerced(parts[0], item) for item in value)
     if origin is Mapping or origin is dict:
-        return _properties(value)
+        return _properties(value) if parts[0] is str else _numbers(value)
     coerced = _plain(kind, origin, parts, value)
     if coerced is _REFUSED:
         raise ValueError(_meant(kind))
@@ -151,6 +152,12 @@ def _properties(value: Any) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(one, str | int | float):
             raise ValueError(f"a text or a number for the property {_shown(name)}")
     return {str(name): property_text(one) for name, one in value.items()}
+
+
+def _numbers(value: Any) -> dict[int, int]:
+    if not isinstance(value, Mapping):
+        raise ValueError("a mapping of whole numbers")
+    return {_coerced(int, key): _coerced(int, number) for key, number in value.items()}
 
 
 def _meant(kind: Any) -> str:

@@ -102,6 +102,8 @@ def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int
         start = stable
     elif spec.start == "earliest":
         start = {p: ends.start for p, ends in listing.left.items()}
+    elif isinstance(spec.start, Mapping):
+        start = _given(spec, spec.start, listing.left)
     else:
         margin = spec.left.disorder_ms
         queries = {p: TimeQuery(int(spec.start), e.start, e.stable, margin) for p, e in listing.left.items()}
@@ -117,6 +119,29 @@ def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int
             known_ms.append(_still_to_come(spec, listing, ends, [t for _, t in lasts[p]]))
         smallest[p], usual[p] = min(known_ms), typical(known_ms)
     return LeftStart(start, smallest, usual)
+
+
+def _given(spec: JoinSpec, offsets: Mapping[int, int], left: Mapping[int, Ends]) -> dict[int, int]:
+    """The offsets that `start` names, and the first one of every other partition. DataLoss if the log lacks some."""
+    topic = spec.left.topic
+    if unknown := sorted(offsets.keys() - left.keys()):
+        raise DataLoss(
+            f"start: left topic {topic!r} has {len(left)} partitions, and an offset is given for {unknown}: the topic "
+            "was recreated, or it is another one"
+        )
+    for p, offset in offsets.items():
+        ends = left[p]
+        if offset > ends.high:
+            raise DataLoss(
+                f"start: left partition {topic}-{p} ends at offset {ends.high}, before {offset}: the topic was "
+                "recreated or truncated, or the offsets are those of another one"
+            )
+        if offset < ends.start and spec.on_data_loss == "stop":
+            raise DataLoss(
+                f"start: retention has deleted {ends.start - offset} offsets of left partition {topic}-{p}, from "
+                f"{offset} on; continue with what is left of it (`on_data_loss: continue`)"
+            )
+    return {p: max(offsets.get(p, ends.start), ends.start) for p, ends in left.items()}
 
 
 def _still_to_come(spec: JoinSpec, listing: Listing, ends: Ends, last_ms: list[int]) -> int:

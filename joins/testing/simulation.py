@@ -123,9 +123,10 @@ class Simulation(BothSides[SimulatedLog]):
 
     state: Admission
 
-    def __init__(self, history: History, spec: JoinSpec) -> None:
+    def __init__(self, history: History, spec: JoinSpec, now_ms: int | None = None) -> None:
+        """`now_ms`: when the join starts; None: as the history says."""
         self.spec = spec
-        self.clock = Clock(history.start_ms)
+        self.clock = Clock(history.start_ms if now_ms is None else now_ms)
         self.left, self.right = (
             SimulatedLog(
                 topic,

@@ -161,8 +161,10 @@ def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> i
     start   of the verdicts: "earliest", "latest" (records that can still match), or a time; None: derived from the
             join's own `start`
     """
+    if start is None and isinstance(spec.start, int):
+        return spec.start - spec.before_ms
     if start is None:
-        start = spec.start if isinstance(spec.start, str) else spec.start - spec.before_ms
+        start = spec.start if isinstance(spec.start, str) else "latest"
     if isinstance(start, int):
         return start
     if start == "earliest":

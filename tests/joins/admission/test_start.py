@@ -43,6 +43,8 @@ def steps(*times):
         (201, 2, 7),  # 290
         (5_000, 3, 9),
         ("latest", 3, 9),
+        ({0: 1}, 1, 5),
+        ({0: 3}, 3, 9),
     ],
 )
 def test_right_starts_where_the_first_left_record_needs_it(start, left_from, right_from):
@@ -225,3 +227,28 @@ def test_a_start_in_payload_times_leaves_out_no_record_from_then_on():
     for start in range(95, 125):
         (from_,), times = starts(join_spec(left=side, start=start), left, right)[0].values(), [100, 109, 99, 108, 120]
         assert not [o for o, t in enumerate(times) if t >= start and o < from_]
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({0: 4}, "left-0 ends at offset 3, before 4"),
+        ({1: 0}, r"has 1 partitions, and an offset is given for \[1\]"),
+    ],
+)
+def test_offsets_that_the_topic_does_not_have_are_refused(start, message):
+    """They are another topic's, or of this one before it was recreated."""
+    left, right = logs(topic("left", steps(100, 200, 300)), topic("right", steps(90)))
+
+    with pytest.raises(DataLoss, match=message):
+        starts(join_spec(start=start), left, right)
+
+
+def test_records_before_given_offsets_that_retention_has_deleted_are_lost():
+    """Refused, unless what is left of the log is enough."""
+    left, right = logs(topic("left", steps(100, 200, 300)), topic("right", steps(90, 190)))
+    left.delete_before(0, 2)
+
+    with pytest.raises(DataLoss, match="deleted 1 offsets of left partition left-0, from 1 on"):
+        starts(join_spec(start={0: 1}), left, right)
+    assert starts(join_spec(start={0: 1}, on_data_loss="continue"), left, right)[0] == {0: 2}

@@ -1,0 +1,56 @@
+"""A new checkpoint that goes on with left where another one stopped, as another join: no left record lost or doubled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datadelay.progress import Idle
+from joins.spec import JoinPath, JoinSpec, Policy
+from joins.testing import oracle
+from joins.testing.simulation import Simulation
+from joins.testing.strategies import cuts, histories, specs
+
+
+@st.composite
+def moved_joins(draw):
+    """A join and what it becomes: interval, policy and buckets differ, disorder may grow, and the path may change."""
+    was = draw(specs().filter(lambda spec: spec.idle is Idle.ADVANCE))
+    alike = draw(st.booleans())
+    history = draw(histories(was, co_partitioned=alike))
+
+    def on_a_path(spec: JoinSpec) -> JoinSpec:
+        if alike and draw(st.booleans()):
+            return spec
+        return replace(spec, path=JoinPath.SHUFFLED, buckets=draw(st.none() | st.integers(1, 5)))
+
+    becomes = replace(
+        was,
+        before_ms=draw(st.integers(0, 80)),
+        after_ms=draw(st.integers(0, 80)),
+        policy=draw(st.sampled_from(Policy)),
+        left=replace(was.left, disorder_ms=was.left.disorder_ms + draw(st.integers(0, 20))),
+        right=replace(was.right, disorder_ms=was.right.disorder_ms + draw(st.integers(0, 20))),
+    )
+    return on_a_path(was), on_a_path(becomes), history
+
+
+@settings(max_examples=80, deadline=None)
+@given(moved_joins(), cuts())
+def test_left_goes_on_where_it_was_and_is_joined_as_the_new_join_says(moved, steps):
+    """Every record once: those before the move as the old join has them, those after it as the new one."""
+    was, becomes, history = moved
+    old = Simulation(history, was).play(steps)
+    reached = {p: r.start for bucket in old.between().buckets.values() for p, r in bucket.left.items()}
+
+    new = Simulation(history, replace(becomes, start=reached), old.clock.now_ms)
+    results = [*old.run.results, *new.drain().results]
+
+    def before(one: oracle.Result) -> bool:
+        return one.left_offset < reached[one.left_partition]
+
+    expected = [one for one in oracle.join(history, was) if before(one)]
+    expected += [one for one in oracle.join(history, becomes) if not before(one)]
+    assert sorted(map(repr, results)) == sorted(map(repr, expected))
