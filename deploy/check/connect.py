@@ -162,8 +162,11 @@ def _reading(job: Job) -> Callable[[], str]:
     """Says what is in the job's checkpoint; raises if it is another job's, or cannot be read."""
 
     def of_join(join: JoinJob) -> str:
-        planned = Checkpoint(join.checkpoint).planned(join.spec)
-        return "is new" if planned is None else f"has batch {planned.number} of this join"
+        checkpoint = Checkpoint(join.checkpoint)
+        if (planned := checkpoint.planned(join.spec)) is not None:
+            return f"has batch {planned.number} of this join"
+        moved = checkpoint.moved()
+        return "is new" if moved is None else f"goes on after batch {moved.number} of the one before"
 
     def of_others(other: FeederJob | DedupJob) -> str:
         if isinstance(other, DedupJob):

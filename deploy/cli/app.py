@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -97,6 +97,16 @@ def unjoined(
 ) -> None:
     """Find right records of a lookup join that appear in no output row and never will; made for cron."""
     raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
+
+
+@app.command(epilog=_CODES)
+def move(
+    job_file: JobFile,
+    other: Annotated[str, typer.Option("--from", metavar="CHECKPOINT", help="the checkpoint that the job had")],
+    assignments: Assignments = None,
+) -> None:
+    """Let the new checkpoint of a changed join go on where another one ended: nothing is lost or written twice."""
+    raise typer.Exit(move_of(job_file, other, assignments or ()))
 
 
 @app.command(epilog=_CODES)
@@ -214,6 +224,39 @@ def unjoined_of(
 
     with closing(Lines(as_json=job.json_log)) as lines:
         return run_unjoined(job, lines, stop, begin)
+
+
+def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> ExitCode:
+    """Let the job's checkpoint go on after the other one; errors are reported as by `run_file`."""
+    job = _load(job_file, assignments)
+    if job is None:
+        return ExitCode.BAD_JOB_FILE
+    _log(as_json=job.json_log)
+    from deploy.errors import DeployError
+    from deploy.jobs.job import JoinJob
+    from joins.errors import JoinError
+    from kafkaio.errors import KafkaIOError
+
+    if not isinstance(job, JoinJob):
+        typer.echo(f"{job_file}: kind: only a join can be moved to a new checkpoint", err=True)
+        return ExitCode.BAD_JOB_FILE
+    from deploy.jobs.moving import move as moved_after
+
+    try:
+        moved = moved_after(job, other)
+    except (DeployError, JoinError, KafkaIOError) as error:
+        typer.echo(str(error), err=True)
+        return error.exit_code
+    typer.echo(f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {_offsets(moved.left)}")
+    typer.echo(f"Next: teacup run {job_file}")
+    return ExitCode.DONE
+
+
+def _offsets(left: Mapping[int, int]) -> str:
+    """The offsets by partition; of many partitions their number."""
+    if len(left) > 8:
+        return f"the offsets of {len(left)} partitions"
+    return ", ".join(f"{partition}:{offset}" for partition, offset in sorted(left.items()))
 
 
 def _load(job_file: Path, assignments: Sequence[str] = ()) -> Job | None:

@@ -16,6 +16,7 @@ lines.py          what a job prints on standard output
 localfolder.py    whether a checkpoint is a folder of this machine (pure)
 lock.py           one process per checkpoint
 matching.py       a join that matches nothing says so once (pure)
+moving.py         a new checkpoint of a join goes on where another one ended
 query.py          the summaries of a batch, and an exit code for what failed
 report.py         what a join reports of a batch, over all its buckets (pure)
 runner.py         run a job until it is done, or asked to stop

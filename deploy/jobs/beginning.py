@@ -10,6 +10,7 @@ from contextlib import closing
 
 from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.job import JoinJob
+from joins.admission.moved import Moved
 from joins.admission.ticket import Ticket
 from joins.flavour import flavour_of
 from joins.items import Begin
@@ -19,10 +20,11 @@ from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receipt import Batch
 
 
-def take_output(job: JoinJob, *, take_over: bool) -> str:
+def take_output(job: JoinJob, *, take_over: bool, moved: Moved | None = None) -> str:
     """Claim the output; returns the checkpoint's generation.
 
     take_over   a new checkpoint may claim an output that another one has written to
+    moved       a new checkpoint may claim the output of the one that it goes on after
 
     Raises `CheckpointUnreadable`, `SpecChanged`, `ReceiptRefused`, `KafkaIOError`.
     """
@@ -44,5 +46,6 @@ def take_output(job: JoinJob, *, take_over: bool) -> str:
         with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:
             count = left.partition_count()  # one bucket per partition of left; their number never falls
     buckets = [OutputBucket(job.spec.name, number, job.output.topic) for number in range(count)]
-    settling.begin(kafka, buckets, generation, planned, take_over=take_over)
+    after = None if moved is None else Batch(moved.generation, moved.number, "")
+    settling.begin(kafka, buckets, generation, planned, take_over=take_over, goes_on_after=after)
     return generation

@@ -1,22 +1,27 @@
 """What a join's checkpoint says before Spark starts: its generation, and the batch that it planned last.
 
 The generation of a checkpoint without any batch is created here, and kept in the file `teacup.generation`: receipts
-carry it before the first batch is planned, and a start that dies in between is continued, not started over.
+carry it before the first batch is planned, and a start that dies in between is continued, not started over. The file
+`teacup.moved` says that such a checkpoint goes on where another one ended (`joins.admission.moved`).
 """
 
 from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from deploy.errors import CheckpointUnreadable
 from deploy.jobs import durable
 from deploy.jobs.localfolder import local_folder
+from joins.admission.moved import Moved
 from joins.admission.state import Admission
 from joins.spec import JoinSpec
 from sparkio.checkpoint import SparkLogs
 
 GENERATION = "teacup.generation"
+MOVED = "teacup.moved"
 
 
 class Checkpoint:
@@ -33,10 +38,15 @@ class Checkpoint:
 
     def planned(self, spec: JoinSpec) -> Admission | None:
         """The batch that was planned last; None if none was. Raises `SpecChanged` for another join's checkpoint."""
-        try:
+        admission = self.newest()
+        if admission is not None:
+            admission.check_belongs_to(spec)
+        return admission
+
+    def newest(self) -> Admission | None:
+        """The batch that was planned last, whichever join's it is; None if none was."""
+        with self._errors_translated():
             planned = self._logs.planned()
-        except Exception as error:  # each file system raises errors of its own
-            raise self._unreadable(f"{type(error).__name__}: {error}") from error
         if not planned:
             return None
         try:
@@ -48,28 +58,52 @@ class Checkpoint:
                 f"`commits/{planned[-1]}` if that exists: at the next start the receipts in Kafka tell whether "
                 "anything of the batch is in the output"
             ) from error
-        except Exception as error:
+        except Exception as error:  # each file system raises errors of its own
             raise self._unreadable(f"{type(error).__name__}: {error}") from error
-        if not data:  # a job that was stopped before anything was planned has an empty batch
-            return None
-        admission = Admission.from_json(data)
-        admission.check_belongs_to(spec)
-        return admission
+        # A job that was stopped before anything was planned has an empty batch.
+        return Admission.from_json(data) if data else None
+
+    def is_committed(self) -> bool:
+        """Whether the batch that was planned last has been carried out to its end."""
+        with self._errors_translated():
+            return self._logs.planned()[-1:] == self._logs.committed()[-1:]
+
+    def moved(self) -> Moved | None:
+        """After which other checkpoint this one goes on; None: after none."""
+        text = self._kept(MOVED)
+        return None if text is None else Moved.from_json(json.loads(text))
+
+    def keep_moved(self, moved: Moved) -> None:
+        """Let this checkpoint, which has planned nothing yet, go on after another one. Durable when this returns."""
+        self._keep(MOVED, json.dumps(moved.to_json()))
 
     def generation(self) -> str:
         """The generation of a checkpoint without any plan yet; created if missing. Durable when this returns."""
-        path = f"{self._logs.root}/{GENERATION}"
-        try:
-            if self._logs.files.exists(path):
-                return str(self._logs.files.cat_file(path).decode().strip())
+        generation = self._kept(GENERATION)
+        if generation is None:
             generation = uuid.uuid4().hex
-            if self._folder is not None:
-                durable.write(self._folder / GENERATION, f"{generation}\n".encode())
-            else:
-                self._logs.files.pipe_file(path, f"{generation}\n".encode())
-        except Exception as error:  # each file system raises errors of its own
-            raise self._unreadable(f"{GENERATION}: {type(error).__name__}: {error}") from error
+            self._keep(GENERATION, generation)
         return generation
+
+    def _kept(self, name: str) -> str | None:
+        """The content of a file of our own beside Spark's; None if there is none."""
+        path = f"{self._logs.root}/{name}"
+        with self._errors_translated(name):
+            return self._logs.files.cat_file(path).decode().strip() if self._logs.files.exists(path) else None
+
+    def _keep(self, name: str, text: str) -> None:
+        with self._errors_translated(name):
+            if self._folder is not None:
+                durable.write(self._folder / name, f"{text}\n".encode())
+            else:
+                self._logs.files.pipe_file(f"{self._logs.root}/{name}", f"{text}\n".encode())
+
+    @contextmanager
+    def _errors_translated(self, what: str = "") -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # each file system raises errors of its own
+            raise self._unreadable(f"{what}{': ' if what else ''}{type(error).__name__}: {error}") from error
 
     def _unreadable(self, why: str) -> CheckpointUnreadable:
         return CheckpointUnreadable(f"checkpoint {self._location!r} cannot be read: {why}")

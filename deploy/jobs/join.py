@@ -22,6 +22,7 @@ from deploy.jobs.deduplication import deduplication
 from deploy.jobs.firstlook import first_look, planned_of
 from deploy.jobs.job import JoinJob
 from deploy.jobs.matching import NothingMatched
+from deploy.jobs.moving import started
 from deploy.jobs.report import BatchReport, gather
 from deploy.jobs.runner import Kind
 from deploy.jobs.topics import check_topics
@@ -72,13 +73,16 @@ class JoinKind(Kind):
 
     def prepare(self) -> None:
         check_topics(self._job)
-        planned = planned_of(self._job)
+        planned, moved = planned_of(self._job), None
+        if planned is None:
+            spec, moved = started(self._job)
+            self._job = replace(self._job, spec=spec)
         if flavour_of(self._job.spec) is not LOOKUP:
             self._job = replace(self._job, spec=with_path(self._job.spec, planned))
             check_deduplicates(self._job)
         self._nothing_matched = NothingMatched(self._job.spec, first_look(self._job, planned))
         if self.exactly_once:
-            self._generation = take_output(self._job, take_over=self._take_over)
+            self._generation = take_output(self._job, take_over=self._take_over, moved=moved)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)

@@ -16,6 +16,7 @@ holding.py      why nothing may be read now (pure)
 keysample.py    what samples of both topics say about their join keys (pure)
 listing.py      how far both topics reach when a batch is planned (pure)
 lockstep.py     plans that need look-ups in the log (pure)
+moved.py        a new checkpoint that goes on after another one, as a changed join (pure)
 onerun.py       what a run under `availableNow` reads, and so when it ends (pure)
 passage.py      one partition's range on its way through a batch (pure)
 plan.py         one bucket's part of a batch

@@ -229,14 +229,14 @@ class Admission:
         if spec.path not in (None, was_path):
             raise SpecChanged(
                 f"the checkpoint of {spec.name!r} was written on the {was_path} path, and `join.path` is {spec.path}: "
-                f"set it to {was_path}, or give a new checkpoint and a `start`"
+                f"set it to {was_path}, or let a new checkpoint go on where this one is (`teacup move`)"
             )
         now = spec.identity()
         changed = [f"{k}: {self.identity.get(k)!r} -> {v!r}" for k, v in now.items() if self.identity.get(k) != v]
         if changed:
             raise SpecChanged(
                 f"the checkpoint of {spec.name!r} belongs to another join ({'; '.join(changed)}): "
-                "put the old values back, or give a new checkpoint and a `start`"
+                "put the old values back; or let a new checkpoint go on where this one is (`teacup move`)"
             )
 
 

@@ -158,12 +158,19 @@ _REMEDY = (
 
 
 def check_start(
-    receipt: Receipt | None, generation: str, planned: Batch | None, who: str, *, take_over: bool = False
+    receipt: Receipt | None,
+    generation: str,
+    planned: Batch | None,
+    who: str,
+    *,
+    take_over: bool = False,
+    goes_on_after: Batch | None = None,
 ) -> None:
     """Raises `ReceiptRefused` if the output does not belong to a checkpoint that is about to continue or to begin.
 
     planned    the newest batch that the checkpoint has planned for the bucket; None if it has planned none
     take_over  a checkpoint that begins may claim an output that another one has written
+    goes_on_after  the last batch of the checkpoint that one which begins replaces; nothing later may be in the output
     """
     if planned is not None:
         standing(receipt, planned, who)
@@ -175,13 +182,28 @@ def check_start(
             f"{who}: batch {receipt.number} of this checkpoint is in the output, and the checkpoint has planned none: "
             f"its offset log is gone. {_REMEDY}"
         )
-    if not take_over:
+    if goes_on_after is not None and receipt.generation == goes_on_after.generation:
+        _check_ended(receipt, goes_on_after, who)
+    elif not take_over:
         raise OutputTaken(
             f"{who}: a job of this name on another checkpoint (generation {receipt.generation}) writes to this output, "
             f"is at batch {receipt.number}, and may still run; this checkpoint is new. Nothing was touched. Use that "
             "checkpoint; or give this job another `name` or another output topic; or, if this checkpoint is to "
             "replace the other one, stop that job and start with `teacup run --take-over`: rows from `start` on are "
             "then written again, and the other checkpoint can never continue"
+        )
+
+
+def _check_ended(receipt: Receipt, last: Batch, who: str) -> None:
+    if receipt.number > last.number:
+        raise OutputTaken(
+            f"{who}: this checkpoint goes on after batch {last.number} of another one, which has written batch "
+            f"{receipt.number} since. Nothing was touched. Stop that job, and repeat `teacup move`"
+        )
+    if receipt.number == last.number and not receipt.done:
+        raise ReceiptRefused(
+            f"{who}: of batch {last.number}, after which this checkpoint goes on, only {receipt.rows} rows are in the "
+            "output. Start the other checkpoint once with its own job file and stop it; then repeat `teacup move`"
         )
 
 

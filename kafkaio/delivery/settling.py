@@ -44,6 +44,7 @@ def begin(
     planned: Mapping[int, Batch],
     *,
     take_over: bool = False,
+    goes_on_after: Batch | None = None,
     now_ms: Callable[[], int] = wall_ms,
     clients: Clients = client,
 ) -> None:
@@ -52,11 +53,12 @@ def begin(
     buckets    of the job, numbered from 0. A new checkpoint also takes those that an earlier one had beyond them
     planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none. A checkpoint
                that had fewer buckets until now continues: the output is its own, and the others are claimed
-    take_over  as in `receipt.check_start`
+    take_over, goes_on_after  as in `receipt.check_start`
 
     Raises `OutputTaken`, `BatchDiffers` and other `ReceiptRefused` before anything is fenced; `KafkaIOError`.
     """
     _check_access(kafka, buckets, clients)
+    check_new = functools.partial(check_start, take_over=take_over, goes_on_after=goes_on_after)
     if not planned:
         buckets = [*buckets, *_beyond(kafka, buckets[-1], clients)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -65,18 +67,18 @@ def begin(
         added = []
         for bucket, receipt in zip(buckets, receipts, strict=True):
             if not planned or bucket.number in planned:
-                check_start(receipt, generation, planned.get(bucket.number), str(bucket), take_over=take_over)
+                check_new(receipt, generation, planned.get(bucket.number), str(bucket))
             elif receipt is None or receipt.generation != generation:
                 added.append(bucket)
             else:  # of when there were as many buckets before
                 check_start(receipt, generation, Batch(generation, newest + 1, ""), str(bucket))
         made = functools.partial(TransactionalWriter, kafka, clients=clients)
         if not planned:
-            list(pool.map(lambda bucket: _claim(made, bucket, generation, now_ms, take_over=take_over), buckets))
+            list(pool.map(lambda bucket: _claim(made, bucket, generation, now_ms, check_new), buckets))
     if planned:
         settle(kafka, buckets, clients)
         for bucket in added:
-            _claim(made, bucket, generation, now_ms, take_over=True)
+            _claim(made, bucket, generation, now_ms, functools.partial(check_start, take_over=True))
 
 
 def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients) -> None:
@@ -101,13 +103,12 @@ def _claim(
     bucket: OutputBucket,
     generation: str,
     now_ms: Callable[[], int],
-    *,
-    take_over: bool,
+    check: Callable[..., None],
 ) -> None:
     for tries_left in reversed(range(CLAIMS)):
         try:
             with closing(opened(bucket)) as writer:
-                check_start(writer.receipt, generation, None, str(bucket), take_over=take_over)
+                check(writer.receipt, generation, None, str(bucket))
                 writer.commit(Receipt.claim(generation, now_ms()), {})
             return
         except Fenced:

@@ -1,4 +1,4 @@
-"""A new checkpoint that goes on with left where another one stopped, as another join: no left record lost or doubled."""
+"""A new checkpoint that goes on with left where another one ended, as another join: every record once."""
 
 from __future__ import annotations
 

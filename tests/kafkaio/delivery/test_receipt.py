@@ -46,6 +46,20 @@ def test_what_is_not_a_receipt_is_refused(text):
         Receipt.from_text(text)
 
 
+def test_a_checkpoint_that_goes_on_after_another_may_claim_its_output_if_nothing_came_later():
+    """Nor any other generation's; a batch that is in only in part would be lost."""
+    after = batch(5, generation="old")
+    for ended in (receipt(5, "old"), receipt(3, "old"), receipt(0, "old"), None):
+        check_start(ended, "new", None, "bucket", goes_on_after=after)
+
+    with pytest.raises(OutputTaken, match=r"has written batch 6 since.*repeat `teacup move`"):
+        check_start(receipt(6, "old"), "new", None, "bucket", goes_on_after=after)
+    with pytest.raises(ReceiptRefused, match="only 7 rows are in the output"):
+        check_start(receipt(5, "old", done=False), "new", None, "bucket", goes_on_after=after)
+    with pytest.raises(OutputTaken, match="generation third"):
+        check_start(receipt(5, "third"), "new", None, "bucket", goes_on_after=after)
+
+
 def test_of_the_first_batch_without_a_receipt_nothing_is_in():
     """Nobody has claimed the output."""
     assert standing(None, batch(1), "bucket") == standing(CLAIM, batch(1), "bucket") == Standing()

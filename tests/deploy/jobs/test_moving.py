@@ -1,0 +1,81 @@
+"""`teacup move`: a changed join goes on where its old checkpoint ended, and the old one can never continue."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+
+import yaml
+
+from deploy.cli.app import move_of
+from deploy.jobs.lock import checkpoint_lock
+from kafkaio.exitcode import ExitCode
+from tests.support.jobprocess import JobProcess, forget_last_commit, records
+from tests.support.sparkjoin import Put, produce
+
+START_MS = 1_700_000_000_000
+
+
+def fill(kafka, job, begin, end):
+    """A right record every second; the left ones follow 3 s later, with the same key."""
+    for side, after_ms in (("left", 3_000), ("right", 0)):
+        puts = [Put(i % 2, b"%d" % i, START_MS + i * 1_000 + after_ms, b"%d" % i) for i in range(begin, end)]
+        produce(kafka, job[side]["topic"], puts)
+
+
+def file_of(folder, job):
+    file = folder / "moved.yaml"
+    file.write_text(yaml.safe_dump(job))
+    return file
+
+
+def rows(kafka, job):
+    """(left position, outcome) of each row."""
+    found = [json.loads(one["value"]) for one in records(kafka, job["output"]["topic"])]
+    return Counter((f"{one['left']['partition']}:{one['left']['offset']}", one["outcome"]) for one in found)
+
+
+def expected(begin, end, outcome):
+    return Counter({(f"{i % 2}:{i // 2}", outcome): 1 for i in range(begin, end)})
+
+
+def test_a_changed_join_goes_on_where_it_was(kafka, window_job, tmp_path, capsys):
+    """The interval was too short for any match. Another interval, disorder and path: no record is lost or doubled."""
+    content = window_job(name="moves")
+    fill(kafka, content, 0, 100)
+    first = JobProcess(tmp_path, content)
+    assert first.ended() == ExitCode.DONE, first.logged()
+    old = content["checkpoint"]
+    fill(kafka, content, 100, 160)
+    changed = {**content, "join": {"before": "5s"}, "right": {**content["right"], "disorder": "1s"}}
+
+    refused = JobProcess(tmp_path, changed)
+    assert refused.ended() == ExitCode.CHECKPOINT
+    assert "before_ms: 2000 -> 5000" in refused.logged()
+    assert "`teacup move`" in refused.logged()
+
+    assert move_of(file_of(tmp_path, changed), old) == ExitCode.CHECKPOINT
+    assert "name a new one in the job file" in capsys.readouterr().err
+    changed |= {"checkpoint": str(tmp_path / "new"), "join": {"before": "5s", "path": "shuffled", "buckets": 3}}
+    job_file = file_of(tmp_path, changed)
+    with checkpoint_lock(old):
+        assert move_of(job_file, old) == ExitCode.CHECKPOINT
+    assert "is in use by process" in capsys.readouterr().err
+    halfway = tmp_path / "halfway"
+    shutil.copytree(old, halfway)
+    forget_last_commit(halfway)
+    assert move_of(job_file, str(halfway)) == ExitCode.CHECKPOINT
+    assert "was not carried out to its end: start the job once" in capsys.readouterr().err
+    assert move_of(job_file, old) == ExitCode.DONE
+    assert "with left at 0:50, 1:50" in capsys.readouterr().out
+
+    second = JobProcess(tmp_path, changed)
+    assert second.ended() == ExitCode.DONE, second.logged()
+    assert rows(kafka, content) == expected(0, 100, "unmatched") + expected(100, 160, "matched")
+
+    stale = JobProcess(tmp_path, content)
+    assert stale.ended() == ExitCode.OUTPUT_TAKEN, stale.logged()
+    assert "was taken over" in stale.logged()
+    assert move_of(job_file, old) == ExitCode.CHECKPOINT
+    assert "has batches of its own" in capsys.readouterr().err
