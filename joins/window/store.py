@@ -175,6 +175,8 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _not_removed(_: object, path: str, error: tuple[type[BaseException], BaseException, object]) -> None:
+    if issubclass(error[0], FileNotFoundError):  # another worker removes the same folder
+        return
     log.warning("%s of an earlier checkpoint cannot be removed: %s", path, error[1])
 
 

@@ -32,8 +32,8 @@ def file_of(folder, job):
 
 def rows(kafka, job):
     """(left position, outcome) of each row."""
-    found = [json.loads(one["value"]) for one in records(kafka, job["output"]["topic"])]
-    return Counter((f"{one['left']['partition']}:{one['left']['offset']}", one["outcome"]) for one in found)
+    found = records(kafka, job["output"]["topic"])
+    return Counter((one["headers"]["teacup.left"], json.loads(one["value"])["outcome"]) for one in found)
 
 
 def expected(begin, end, outcome):

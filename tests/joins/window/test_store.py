@@ -348,6 +348,19 @@ def test_folders_of_earlier_checkpoints_are_removed_and_no_others(tmp_path: Path
     assert covered(FileStore(generation_folder(tmp_path, "join", mine) / "0").slices({0: (0, 4)})) == [(0, 4)]
 
 
+def test_two_workers_may_remove_the_same_folders(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whichever comes second finds nothing, and that is no fault."""
+    for number in range(200):
+        (tmp_path / f"join-{'a' * 32}" / str(number)).mkdir(parents=True)
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(4):
+            pool.submit(forget_other_generations, tmp_path, "join", "f" * 32)
+
+    assert not any(tmp_path.iterdir())
+    assert not caplog.messages
+
+
 def test_each_user_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch):
     """Everybody shares the temporary folder: what one user creates there, no other can write to."""
     mine = own_folder()
