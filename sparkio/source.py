@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from sparkio.cutoff import end_quietly_when_cut_off
+
 PartitionStage = Callable[[Any], Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]]
 """The value of an input partition -> its rows, on an executor."""
 
@@ -37,6 +39,7 @@ def stream_source(kind: str, name: str, schema: str, reader: Callable[[], DataSo
             return columns
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+            end_quietly_when_cut_off()
             return reader()
 
     return StreamSource

@@ -36,13 +36,14 @@ def summaries_of(frame: DataFrame, kind: type[S]) -> list[S]:
 
 
 def in_progress(query: StreamingQuery) -> bool:
-    """Whether a batch is planned and not committed yet: stopped now, it would run again at the next start.
+    """Whether the query starts, or has planned a batch and not committed it yet: it is not to be stopped now.
 
-    Only Spark's message says so. `isDataAvailable` stays true after the commit until the next trigger, and while
-    nothing is read, Spark reports the number that the next batch will have.
+    The batch would run again at the next start; and a source whose process is starting would lose its JVM, and print
+    a traceback. Only Spark's message says so. `isDataAvailable` stays true after the commit until the next trigger, and
+    while nothing is read, Spark reports the number that the next batch will have.
     """
     message: str = query.status["message"]
-    return message.startswith(("Writing offsets", "Processing", "No new data but"))
+    return message.startswith(("Initializing", "Writing offsets", "Processing", "No new data but"))
 
 
 def failed(error: Exception) -> ExitCode:

@@ -103,7 +103,8 @@ def test_a_batch_is_in_progress_from_its_plan_to_its_commit(spark: SparkSession,
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("Initializing sources", False),
+        ("Initializing StreamExecution", True),
+        ("Initializing sources", True),
         ("Getting offsets from the tickets", False),
         ("Writing offsets to log", True),
         ("Processing new data", True),
@@ -113,7 +114,7 @@ def test_a_batch_is_in_progress_from_its_plan_to_its_commit(spark: SparkSession,
     ],
 )
 def test_each_of_sparks_messages_is_known(message: str, expected: bool) -> None:
-    """A plan that is being made may be given up; one that is being written may not."""
+    """A plan that is being made may be given up; one that is being written, or a start, may not."""
     assert in_progress(Mock(status={"message": message})) == expected
 
 
