@@ -26,6 +26,7 @@ class BatchTag:
 
     @classmethod
     def of(cls, job: str, generation: str, number: int) -> BatchTag:
+        """The tag of batch `number` of a job; generation: that of its checkpoint."""
         digest = hashlib.sha256(f"{len(job)}:{job}{generation}".encode()).hexdigest()
         return cls(digest[:_ORIGIN_DIGITS], number)
 

@@ -78,6 +78,7 @@ class Identity:
 
     @property
     def by_position(self) -> bool:
+        """Whether ids are positions of a join's records: of both, or of left alone."""
         return self.key is None and self.header in (None, LEFT)
 
     def of_positions(self, rows: pl.DataFrame) -> pl.Series:

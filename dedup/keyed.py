@@ -37,9 +37,13 @@ _INTENT_BYTES = 32_768  # of keys in one piece: below the value size of the stor
 class KeyValue(Protocol):
     """Bytes by key. Once `put_many` returns, its items are durable; if it raises, some of them may be stored."""
 
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The value of each key, in the order of the keys; None where there is none."""
+        ...
 
-    def put_many(self, items: Mapping[bytes, bytes]) -> None: ...
+    def put_many(self, items: Mapping[bytes, bytes]) -> None:
+        """Store the values, over those that were there."""
+        ...
 
 
 def add_int(so_far: bytes | None, change: bytes) -> bytes:

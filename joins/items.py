@@ -29,10 +29,14 @@ class RowCounts(Protocol):
     """
 
     @property
-    def lefts_read(self) -> int: ...
+    def lefts_read(self) -> int:
+        """How many left records the rows are about."""
+        ...
 
     @property
-    def rows(self) -> Mapping[str, int]: ...
+    def rows(self) -> Mapping[str, int]:
+        """How many rows there are, by outcome."""
+        ...
 
 
 C = TypeVar("C", bound=RowCounts)
@@ -54,6 +58,7 @@ class Begin:
 
     @classmethod
     def of(cls, ticket: Ticket, spec: JoinSpec) -> Begin:
+        """What opens the rows of a ticket of this join."""
         digest = digest_of({"join": spec.identity(), "ticket": ticket.to_json()})
         return cls(ticket.number_of_part, ticket.number, ticket.generation, digest, ticket.left_since_ms)
 

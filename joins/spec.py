@@ -146,6 +146,7 @@ class Side:
 
     @property
     def payload_time(self) -> bool:
+        """Whether the event time is a field of the value."""
         return self.time != "kafka"
 
 

@@ -51,6 +51,7 @@ class BucketSummary:
 
     @classmethod
     def of(cls, ticket: Ticket) -> Self:
+        """An empty summary of a ticket."""
         summary = cls(ticket.number_of_part, ticket.number, ticket.buckets, ticket.generation)
         summary.ticket, summary.is_part = ticket.digest, ticket.part is not None
         return summary
@@ -61,6 +62,7 @@ class BucketSummary:
         return self.read["left"]
 
     def count(self, rows: pl.DataFrame) -> None:
+        """Count rows by outcome."""
         for outcome, reason, records in rows.group_by("outcome", "reason").len().iter_rows():
             self.rows[outcome] = self.rows.get(outcome, 0) + records
             if reason is not None:

@@ -44,6 +44,7 @@ class ClockReading:
 
     @property
     def confirmed(self) -> bool:
+        """Whether something else agrees with the wall clock."""
         return self.trust is not Trust.UNCONFIRMED
 
 

@@ -52,6 +52,7 @@ class TimeOf:
 
     @property
     def in_payload(self) -> bool:
+        """Whether the time is a field of the value; otherwise it is Kafka's timestamp."""
         return self.path != KAFKA
 
 

@@ -45,6 +45,7 @@ class KeptOf:
 
     @property
     def own_key(self) -> bool:
+        """Whether the record's own key is kept, beside the join key."""
         return KAFKA in self.parts
 
     def headers(self, headers: pl.Series) -> pl.Series:

@@ -89,6 +89,7 @@ class PointReader:
         return found
 
     def close(self) -> None:
+        """Close the consumer."""
         self._consumer.close()
 
     def _fill(self, spans: Mapping[int, tuple[int, int]], count: int, found: dict[int, list[Record]]) -> None:

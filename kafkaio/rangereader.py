@@ -98,6 +98,7 @@ class RangeReader:
                 cursor.take_back(records)
 
     def close(self) -> None:
+        """Close the consumers that no read uses now."""
         with self._lock:
             cursors, self._idle = list(self._idle.values()), OrderedDict()
         for cursor in cursors:

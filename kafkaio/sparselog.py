@@ -29,6 +29,7 @@ class Sparse(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line passes."""
         message = record.getMessage()
         key = (record.name, record.levelno, shape(message))
         now_s = self._clock()

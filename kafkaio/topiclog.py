@@ -69,7 +69,9 @@ class TopicLog(Protocol):
     """One topic, as a planner sees it. Every call may raise `kafkaio.errors.KafkaUnavailable`."""
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """The topic's name."""
+        ...
 
     @property
     def outliers(self) -> int:
@@ -78,7 +80,9 @@ class TopicLog(Protocol):
     def topic_id(self) -> str:
         """The id that a topic keeps until it is deleted; a topic recreated under the same name has another."""
 
-    def partition_count(self) -> int: ...
+    def partition_count(self) -> int:
+        """How many partitions the topic has."""
+        ...
 
     def ends(self) -> dict[int, Ends]:
         """The ends of every partition. Read the clock *before* the call: that is the time they were listed."""

@@ -28,6 +28,8 @@ class Status(StrEnum):
 
 
 class Keep(StrEnum):
+    """Which versions of a key a namespace keeps: the largest one, or all."""
+
     LATEST = "latest"
     ALL = "all"
 
@@ -100,9 +102,13 @@ class Backend(Protocol):
         """
         ...
 
-    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]: ...
+    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
+        """Store each item, unless its namespace keeps a newer one (`conflict`). Writing one again changes nothing."""
+        ...
 
-    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]: ...
+    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
+        """The live items of each key; `not_found` if there is none."""
+        ...
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Remove all items of each key; `not_found` if there was none."""
@@ -124,4 +130,6 @@ class Backend(Protocol):
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the store. No other call may follow."""
+        ...

@@ -43,10 +43,12 @@ class PositionPlan:
 
     @property
     def old(self) -> dict[int, int | None]:
+        """The present position of each partition; None: there is none."""
         return {one.partition: one.old for one in self.changes}
 
     @property
     def new(self) -> dict[int, int]:
+        """The position of each partition after the write."""
         return {one.partition: one.new for one in self.changes}
 
 

@@ -57,10 +57,12 @@ class Deduplicator:
 
     @property
     def filtering(self) -> bool:
+        """Whether rows are compared now; otherwise all of them go through."""
         return self._switch.state is FilterState.FILTERING
 
     @property
     def seen(self) -> int:
+        """How many ids it holds."""
         return len(self._seen)
 
     @property

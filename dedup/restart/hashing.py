@@ -31,6 +31,7 @@ class Hashes:
         return len(self.high)
 
     def at(self, mask: npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> Hashes:
+        """The hashes at these indices, or where this mask is true."""
         return Hashes(self.high[mask], self.low[mask])
 
 

@@ -39,6 +39,7 @@ class ReplayRange:
     run: str = ""
 
     def covers(self, batch: int) -> bool:
+        """Whether the batch may be a replay."""
         return self.last_batch is not None and batch <= self.last_batch
 
 

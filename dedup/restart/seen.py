@@ -24,7 +24,9 @@ _GROWTH = 8
 class Known(Protocol):
     """Ids that were seen, however they are stored."""
 
-    def contains(self, hashes: Hashes) -> Mask: ...
+    def contains(self, hashes: Hashes) -> Mask:
+        """For each hash whether it was seen."""
+        ...
 
 
 class SeenIds:
@@ -38,9 +40,11 @@ class SeenIds:
 
     @property
     def nbytes(self) -> int:
+        """The bytes that the hashes take."""
         return sum(tier.high.nbytes + tier.low.nbytes for tier in self._tiers)
 
     def add(self, hashes: Hashes) -> None:
+        """Add all hashes."""
         if not len(hashes):
             return
         self._put(hashes.at(np.argsort(hashes.high)))

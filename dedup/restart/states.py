@@ -20,11 +20,15 @@ from dedup.restart.replayrange import ReplayRange
 
 
 class FilterState(StrEnum):
+    """Whether rows are compared with what is in the output."""
+
     OFF = "off"
     FILTERING = "filtering"
 
 
 class Reason(StrEnum):
+    """Why the state changed: the driver restarted, a task or stage was retried, or no duplicate came for a while."""
+
     DRIVER_RESTART = "driver_restart"
     TASK_ATTEMPT = "task_attempt"
     STAGE_ATTEMPT = "stage_attempt"
@@ -111,10 +115,12 @@ class Switch:
         return reason
 
     def count_loaded(self, ids: int, now_ms: int) -> None:
+        """So many ids were read back from the output."""
         self.loaded += ids
         self._quiet_since_ms = now_ms  # no duplicate could come while loading
 
     def count_rows(self, dropped: int, without_id: int, now_ms: int) -> None:
+        """So many rows were dropped, and so many let through without an id."""
         self.dropped += dropped
         self.without_id += without_id
         if dropped:

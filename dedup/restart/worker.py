@@ -81,6 +81,7 @@ class WorkerDeduplicator:
         return self._core.keep(ids, wall_ms())
 
     def durable(self) -> None:
+        """What `keep` let through since the last call is in the output now."""
         self._core.durable()
 
     def report(self) -> FilterReport:
@@ -98,6 +99,7 @@ class WorkerDeduplicator:
         log.warning("%s", json.dumps({**about, "state": FilterState.FILTERING, **counted}, sort_keys=True))
 
     def close(self) -> None:
+        """Close the reader of results; the next load opens it again."""
         if self._results is not None:
             self._results.close()
             self._results = None

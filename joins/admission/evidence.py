@@ -46,6 +46,7 @@ class Evidence:
         return cls(outliers, np.array(tail, dtype=np.int64))
 
     def see(self, times: I64) -> None:
+        """Take in the times of the next valid records, in offset order."""
         if len(times) == 0:
             return
         block = block_size(self.outliers)
@@ -59,4 +60,5 @@ class Evidence:
         self.tail = waiting[full:]
 
     def copy(self) -> Evidence:
+        """The same evidence, to go on from twice."""
         return Evidence(self.outliers, self.tail, self.proved_ms)

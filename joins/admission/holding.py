@@ -79,6 +79,7 @@ class Held:
 
     @property
     def left_waits(self) -> bool:
+        """Whether left has unread records that may not go yet."""
         return any(one.waiting for one in self.waits)
 
 

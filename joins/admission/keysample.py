@@ -32,6 +32,7 @@ class Sample:
 
     @property
     def records(self) -> int:
+        """How many records were sampled."""
         return sum(len(some) for some in self.keys.values())
 
     @property

@@ -86,6 +86,7 @@ class FedRange:
 
     @property
     def records(self) -> int:
+        """How many offsets the range has."""
         return self.end - self.start
 
 
@@ -102,6 +103,7 @@ class Fed:
     skipped: int = 0
 
     def to_json(self) -> dict[str, Any]:
+        """The batch as Spark's offset log holds it."""
         return {
             "buckets": [
                 {"bucket": p, "right": [[p, span.start, span.end, span.newest_ms]]}
@@ -118,6 +120,7 @@ class Fed:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Fed:
+        """Raises `SpecChanged` if another version, or another kind of job, wrote it."""
         if data.get("format") != FORMAT or "store_generation" not in data:
             raise SpecChanged(
                 f"this is not a feeder's checkpoint in format {FORMAT} (it has {data.get('format')!r}): continue with "
@@ -153,6 +156,7 @@ class Fed:
             )
 
     def check_topic(self, spec: FeedSpec, topic_id: str) -> None:
+        """Raise `DataLoss` if the topic was deleted and recreated."""
         if topic_id != self.topic_id:
             raise DataLoss(
                 f"right topic {spec.right.topic!r} was deleted and recreated (id {self.topic_id} -> {topic_id}): "

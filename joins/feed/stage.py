@@ -89,6 +89,7 @@ class FeedTask:
         self._store = store_of(spec)
 
     def run(self) -> FeedSummary:
+        """Feed the range. Raises `StoreUnreachable`, `StoreWiped`, `NoDeadLetterTopic`."""
         spec, ticket, summary = self._spec, self._ticket, self._summary
         reader = open_reader(spec.right.topic, spec.kafka)
         under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []
@@ -215,12 +216,14 @@ class FeedStore:
         return self._pool.submit(send)
 
     def generation(self) -> str:
+        """The generation of the namespace's data. Raises `StoreUnreachable`."""
         try:
             return self._client.namespace(self._spec.storage.namespace).generation
         except UNREACHABLE as error:
             raise self._unreachable(error) from error
 
     def close(self) -> None:
+        """Requests in progress are cancelled."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 

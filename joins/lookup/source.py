@@ -59,6 +59,7 @@ class Outside:
 
     @classmethod
     def connected(cls, spec: LookupSpec) -> Outside:
+        """With a client of each API; neither is called yet."""
         return cls(spec, delay_client(spec.delay), lookup_client(spec))
 
     def ask(self) -> tuple[Delay, str]:
@@ -93,6 +94,7 @@ class Outside:
         return self._store
 
     def close(self) -> None:
+        """Close both clients."""
         self.delays.close()
         self.storage.close()
 

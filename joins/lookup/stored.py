@@ -40,6 +40,7 @@ class RightStore:
         self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="lookup")
 
     def close(self) -> None:
+        """Requests in progress are cancelled."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 

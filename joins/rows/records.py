@@ -47,6 +47,7 @@ late     the row's record came later than its disorder allows
 
 
 def empty_rows() -> pl.DataFrame:
+    """No rows, with the columns of `ROW`."""
     return pl.DataFrame(schema=ROW)
 
 

@@ -39,6 +39,7 @@ class Result:
 
     @property
     def right(self) -> Position | None:
+        """The position of the right record, (partition, offset); None if there is none."""
         if self.right_partition is None or self.right_offset is None:
             return None
         return self.right_partition, self.right_offset

@@ -58,6 +58,7 @@ class Lag(Enum):
     ONE = "one millisecond"
 
     def ms(self, disorder_ms: int) -> int:
+        """The lag in milliseconds, given the disorder."""
         return {Lag.NONE: 0, Lag.FULL: disorder_ms, Lag.HALF: disorder_ms // 2, Lag.ONE: min(1, disorder_ms)}[self]
 
 
@@ -91,12 +92,14 @@ class Stage:
     wrong_times_key: bytes | None = WRONG_TIMES_KEY
 
     def key(self, partition: int, who: int) -> bytes | None:
+        """The key that number `who` stands for in this partition."""
         if who == NULL_KEY:
             return None
         number = max(who, 0)
         return bytes([ord("a") + (partition + self.key_spread * number if self.key_spread else number)])
 
     def value(self, partition: int, offset: int, time_ms: int, who: int) -> bytes | None:
+        """The value of a record: its name, and its time if the side takes that from the payload."""
         name = f"{self.side.topic}-{partition}-{offset}"
         if self.side.payload_time:
             return json.dumps({"name": name} if time_ms < 0 else {"time": time_ms, "name": name}).encode()

@@ -57,6 +57,7 @@ class MemoryStore:
         self._facts: dict[str, BucketFacts] = {}
 
     def lose(self) -> None:
+        """Forget everything, as if the disk were lost."""
         self._slices.clear()
         self._marks.clear()
         self._facts.clear()
@@ -115,6 +116,7 @@ class Run:
     restored: Counter[str] = field(default_factory=Counter)
 
     def sorted_results(self) -> list[Result]:
+        """The results in the order of left positions, as the oracle gives them."""
         return sorted(self.results, key=lambda r: (r.left_partition, r.left_offset))
 
 
@@ -152,6 +154,7 @@ class Simulation(BothSides[SimulatedLog]):
         self._bolt = self._new_bolt()
 
     def play(self, cuts: Iterable[Cut]) -> Simulation:
+        """Take these steps, one after the other."""
         for cut in cuts:
             match cut:
                 case Advance(ms):
@@ -254,6 +257,7 @@ class Simulation(BothSides[SimulatedLog]):
         raise Stalled(f"{self.unread()} records are unread after {rounds} batches: {self.state}")
 
     def unread(self) -> int:
+        """How many offsets below the high watermarks have not been read yet."""
         ends = {"left": self.left.ends(), "right": self.right.ends()}
         return sum(
             max(ends[side][p].high - r.end, 0)

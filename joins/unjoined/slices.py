@@ -109,6 +109,7 @@ class Verdicts:
     skipped: int = 0
 
     def to_json(self) -> dict[str, Any]:
+        """The state as the checkpoint holds it."""
         one = self.under_way
         return {
             "begin_ms": self.begin_ms,
@@ -130,6 +131,7 @@ class Verdicts:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdicts:
+        """The state from a checkpoint. Raises `SpecChanged` if another version wrote it."""
         if data.get("format") != FORMAT:
             raise SpecChanged(
                 f"the state of the unjoined records has format {data.get('format')!r}, this version reads {FORMAT}: "

@@ -53,7 +53,9 @@ class SliceStore(Protocol):
     def marks(self, wanted: Covers) -> list[Joined]:
         """What left ranges were joined with that end within these, and reach into at least one of them."""
 
-    def save_marks(self, joined: Joined) -> None: ...
+    def save_marks(self, joined: Joined) -> None:
+        """Keep which right records a range of left was joined with."""
+        ...
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
         """Save what the ticket's batch found out."""

@@ -35,6 +35,7 @@ HASH_VERSION = f"polars-{pl.__version__}-{HASH_SEED}"
 
 
 def key_hashes(keys: pl.Series) -> U64:
+    """A 64-bit hash of each key, the same in every process that has this version of polars."""
     return keys.hash(HASH_SEED).to_numpy()
 
 
@@ -113,14 +114,17 @@ class Slice:
 
     @cached_property
     def times(self) -> I64:
+        """The event time of each record, in milliseconds."""
         return self.frame["time"].to_numpy()
 
     @cached_property
     def partitions(self) -> npt.NDArray[np.int32]:
+        """The partition of each record."""
         return self.frame["partition"].to_numpy()
 
     @cached_property
     def offsets(self) -> I64:
+        """The offset of each record."""
         return self.frame["offset"].to_numpy()
 
     @cached_property

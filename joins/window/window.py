@@ -70,6 +70,7 @@ class Window:
         return min((t for t in times if t is not None), default=None)
 
     def add(self, one: Slice) -> None:
+        """Add a slice of right records."""
         if len(one):
             self.slices.append(one)
 

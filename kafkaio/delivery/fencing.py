@@ -51,10 +51,12 @@ class OutputBucket:
 
     @property
     def transactional_id(self) -> str:
+        """The same for all generations and batches of this bucket."""
         return f"{PREFIX}{self.job}/{self.topic}/{self.number}"
 
     @property
     def group(self) -> str:
+        """The consumer group whose offset metadata is the receipt."""
         return self.transactional_id
 
     def __str__(self) -> str:

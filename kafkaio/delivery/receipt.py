@@ -60,6 +60,8 @@ def digest_of(work: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
+    """What the offset metadata of a bucket says of its newest batch."""
+
     generation: str
     number: int
     digest: str
@@ -75,6 +77,7 @@ class Receipt:
         return cls(generation, 0, "", 0, done=True, at_ms=at_ms)
 
     def to_text(self) -> str:
+        """As it is committed: offset metadata, JSON."""
         return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
