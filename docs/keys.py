@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from deploy.jobfile.load import KINDS
 from deploy.jobfile.reference import markdown_table
+from docs.blocks import with_blocks
 
 PAGE = Path(__file__).with_name("reference.md")
 
@@ -21,13 +21,8 @@ def table(kind: str) -> str:
 
 
 def with_tables(page: str) -> str:
-    """The page with the present tables, each between `<!-- keys of KIND:start -->` and its `end`."""
-
-    def block(match: re.Match[str]) -> str:
-        start, kind, end = match.groups()
-        return f"{start}\n{table(kind)}\n{end}"
-
-    return re.sub(r"(<!-- keys of ([\w-]+):start -->).*?(<!-- keys of \2:end -->)", block, page, flags=re.DOTALL)
+    """The page with the present tables, one for each kind of job."""
+    return with_blocks(page, "keys", table)
 
 
 if __name__ == "__main__":

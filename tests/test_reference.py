@@ -1,4 +1,4 @@
-"""The reference lists every key of a job file, and every metric that the services expose."""
+"""The reference lists every key of a job file, every option and exit code, and every metric of the services."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from pathlib import Path
 from prometheus_client import generate_latest
 
 import datadelay.api.metrics
+import docs.commands
+import docs.metrics
 import storage.api.metrics
 from deploy.jobfile.load import KINDS
 from docs.keys import table, with_tables
 
-PAGE = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "reference.md").read_text(encoding="utf-8")
+COMMANDS = (DOCS / "commands.md").read_text(encoding="utf-8")
 
 
 def test_the_tables_of_keys_are_those_of_the_models() -> None:
@@ -21,14 +25,25 @@ def test_the_tables_of_keys_are_those_of_the_models() -> None:
     assert all(table(kind) in PAGE for kind in KINDS)
 
 
-def test_every_metric_is_listed() -> None:
-    """And none that does not exist."""
+def test_the_tables_of_options_are_those_of_the_commands() -> None:
+    """`python -m docs.commands` writes them; a command without options has no table."""
+    assert docs.commands.with_tables(COMMANDS) == COMMANDS
+    assert docs.commands.codes("") in COMMANDS
+    for path, command in docs.commands.COMMANDS.items():
+        assert f"## `{path}" in COMMANDS
+        if any(one.opts[0].startswith("-") for one in command.params):
+            assert docs.commands.options(path) in COMMANDS
+
+
+def test_the_table_of_metrics_is_that_of_the_services() -> None:
+    """`python -m docs.metrics` writes it; every metric of a scrape is in it, and no other."""
     scraped = (
         generate_latest(datadelay.api.metrics.DelayMetrics(lambda: []).registry)
         + storage.api.metrics.StorageMetrics().text()
     )
     exposed = set(re.findall(r"^# TYPE (\w+) ", scraped.decode(), re.MULTILINE))
 
-    listed = set(re.findall(r"^\| `(teacup_\w+)` \|", PAGE, re.MULTILINE))
+    listed = {name.strip("`") for name, _, _ in docs.metrics.rows()}
 
+    assert docs.metrics.with_table(PAGE) == PAGE
     assert {name for name in exposed if not name.endswith("_created")} == listed

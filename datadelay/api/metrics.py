@@ -34,16 +34,22 @@ class DelayCollector(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """The four families."""
         labels = ["consumer", "topic"]
-        seconds = GaugeMetricFamily("teacup_data_delay_seconds", "Now minus consumed_until.", labels=labels)
+        seconds = GaugeMetricFamily(
+            "teacup_data_delay_seconds",
+            "Now minus `consumed_until`; missing while the delay is unknown.",
+            labels=labels,
+        )
         success = GaugeMetricFamily(
             "teacup_data_delay_last_success_age_seconds",
-            "Age of the newest submission that carried a value.",
+            "Age of the newest submission with a value; missing before the first.",
             labels=labels,
         )
         age = GaugeMetricFamily(
             "teacup_data_delay_last_submission_age_seconds", "Age of the newest submission.", labels=labels
         )
-        state = GaugeMetricFamily("teacup_data_delay_state", "1 for the present state.", labels=[*labels, "state"])
+        state = GaugeMetricFamily(
+            "teacup_data_delay_state", "1 for the current state, 0 for the others.", labels=[*labels, "state"]
+        )
         for delay in self._delays():
             names = [delay.consumer, delay.topic]
             if delay.delay_ms is not None:
@@ -70,7 +76,7 @@ class DelayMetrics:
         )
         self.refused = Counter(
             "teacup_data_delay_refused_submissions",
-            "Submissions that were refused.",
+            "Refused submissions: `late`, `invalid`.",
             ["reason"],
             registry=self.registry,
         )

@@ -117,7 +117,7 @@ def check(
         typer.Option(
             "--connect",
             help="also look at what the file names, without changing anything: topics, keys and times of sampled "
-            "records, retention, ACLs, APIs, checkpoint, folders",
+            "records, retention, ACLs, APIs, checkpoint, folders; the exit code is that of the first error",
         ),
     ] = False,
     assignments: Assignments = None,
@@ -141,7 +141,9 @@ def check(
 @app.command()
 def schema(
     table: Annotated[bool, typer.Option("--table", help="a Markdown table of keys, defaults and meanings")] = False,
-    kind: Annotated[str, typer.Option("--kind", help="window-join, lookup-join, feeder or dedup")] = "window-join",
+    kind: Annotated[
+        str, typer.Option("--kind", help="the kind of job: window-join, lookup-join, feeder or dedup")
+    ] = "window-join",
 ) -> None:
     """Print the JSON schema of job files."""
     from deploy.jobfile.load import KINDS
@@ -156,7 +158,8 @@ def schema(
 @app.command()
 def broker(
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="where its log and its ports are kept (default: temporary)")
+        Path | None,
+        typer.Option("--folder", help="where its log and its ports are stored (default: a temporary folder)"),
     ] = None,
     port: Annotated[int | None, typer.Option("--port", help="default: a free one")] = None,
 ) -> None:

@@ -39,14 +39,16 @@ offsets_app = typer.Typer(help="The offsets of a time, and setting a consumer to
 
 
 Topic = Annotated[str, typer.Option("--topic", help="the topic")]
-Time = Annotated[str, typer.Option("--time", help="ISO 8601 with a zone, as 2026-11-20T10:00Z")]
+Time = Annotated[str, typer.Option("--time", help="ISO 8601 with a zone, such as 2026-11-20T10:00Z")]
 Bootstrap = Annotated[str, typer.Option("--bootstrap-servers", "-b", help="host:port,host:port")]
 KafkaFile = Annotated[
     Path | None,
     typer.Option("--kafka-config", help="YAML of librdkafka properties; ${NAME} comes from the environment"),
 ]
-PayloadTime = Annotated[str | None, typer.Option("--payload-time", help="JSON path of the time, as $.event.time")]
-Disorder = Annotated[int, typer.Option("--disorder-ms", min=0, help="how far below a time before it a time may lie")]
+PayloadTime = Annotated[str | None, typer.Option("--payload-time", help="JSON path of the time, such as $.event.time")]
+Disorder = Annotated[
+    int, typer.Option("--disorder-ms", min=0, help="how far below a time before it a record's time may lie")
+]
 
 
 class PastEnd(StrEnum):
@@ -59,7 +61,7 @@ class PastEnd(StrEnum):
 @delay_app.command("collect")
 def collect_command(
     config: Annotated[Path, typer.Argument(help="collector.yaml")],
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="one line per topic, not only for failures")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="one line per topic, not only for problems")] = False,
 ) -> None:
     """Look at every consumer and topic once, and submit their delays; made for cron.
 
@@ -113,7 +115,9 @@ def at_command(
 @offsets_app.command("set")
 def set_command(
     topic: Annotated[str | None, typer.Option("--topic", help="the topic; with --undo, its file names it")] = None,
-    time_text: Annotated[str | None, typer.Option("--time", help="ISO 8601 with a zone, as 2026-11-20T10:00Z")] = None,
+    time_text: Annotated[
+        str | None, typer.Option("--time", help="ISO 8601 with a zone, such as 2026-11-20T10:00Z")
+    ] = None,
     undo_path: Annotated[Path | None, typer.Option("--undo", help="restore the positions in this undo file")] = None,
     group: Annotated[str | None, typer.Option("--group", help="a Kafka consumer group")] = None,
     zookeeper: Annotated[str | None, typer.Option("--zookeeper", help="host:port[/chroot] of a Storm spout")] = None,
@@ -123,7 +127,12 @@ def set_command(
         bool, typer.Option("--topic-folders", help="the spout has a folder for each topic")
     ] = False,
     past_end: Annotated[
-        PastEnd, typer.Option("--past-end", help="where no record reaches the time, or has one")
+        PastEnd,
+        typer.Option(
+            "--past-end",
+            help="if no record reaches the time, or none has one: refuse, or end, which sets such a "
+            "partition to its end",
+        ),
     ] = PastEnd.REFUSE,
     save_undo: Annotated[
         Path | None, typer.Option("--save-undo", help="default: offsets-undo-TOPIC-NOW.json here")

@@ -36,16 +36,20 @@ class StorageMetrics:
         )
         self._items = Counter(
             "teacup_storage_items",
-            "Items and keys by what became of them.",
+            "Items and keys of `write`, `read` and `delete`, by status.",
             ["namespace", "operation", "status"],
             registry=self._registry,
         )
         self.seconds = Histogram(
-            "teacup_storage_seconds", "Time of requests.", ["operation"], buckets=_SECONDS, registry=self._registry
+            "teacup_storage_seconds",
+            "Histogram: duration of requests, including body and response.",
+            ["operation"],
+            buckets=_SECONDS,
+            registry=self._registry,
         )
         self.under_way = Gauge(
             "teacup_storage_under_way",
-            "Requests under way.",
+            "Requests in progress, in all workers.",
             multiprocess_mode="livesum",
             registry=self._registry,
         )
