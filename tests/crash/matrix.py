@@ -88,8 +88,9 @@ def _run(seed: int, job: str, master: str, scenarios: list[Scenario]) -> list[st
 def _table(held: Counter[Scenario]) -> str:
     """Markdown: faults that held, by job, target, kind and point."""
     lines = [f"| job | target | kind | {' | '.join(POINTS)} |", "|---" * (3 + len(POINTS)) + "|"]
+    drawn = {scenario.job for scenario in held}
     for job, (targets, points) in JOBS.items():
-        for target in targets:
+        for target in targets if job in drawn else ():
             for kind in KINDS:
                 counts = (str(held[Scenario(target, kind, one, job)]) if one in points else "" for one in POINTS)
                 lines.append(f"| {job} | {target} | {kind} | {' | '.join(counts)} |")
