@@ -1,43 +1,24 @@
 """Stores what is published in SQLite: every acknowledged write is on disk, every read of a delay is from memory.
 
-One server process owns the file (a lock file ensures it). So the newest state of every consumer and topic is also kept
-in memory, and is replaced there after its transaction is committed; only histories are read from the database.
-`synchronous=FULL` in WAL mode syncs the log before a commit returns: once a submission is answered, neither kill -9 nor
-a power failure loses it.
+One server process owns the file (`datadelay.api.database`). So the newest state of every consumer and topic is also
+kept in memory, and is replaced there after its transaction is committed; only histories are read from the database.
 """
 
 from __future__ import annotations
 
-import fcntl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.resources import files
-from pathlib import Path
 from typing import Any, Self, TextIO
 
-from alembic import command
-from alembic.config import Config as AlembicConfig
-from alembic.script import ScriptDirectory
-from sqlalchemy import (
-    Connection,
-    Engine,
-    RowMapping,
-    bindparam,
-    create_engine,
-    delete,
-    event,
-    insert,
-    select,
-    text,
-    update,
-)
-from sqlalchemy.engine import make_url
+from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
+from datadelay.api.database import open_database
+from datadelay.api.rows import from_row, to_row
 from datadelay.api.schema import history, published
 from datadelay.errors import DelayNotFound, StoreUnavailable
-from datadelay.model import DelayState, PartitionReport, Point, Submission, slowest
+from datadelay.model import DelayState, Point
 from datadelay.publish import Published
 
 _STATES = {state.value: state for state in DelayState}
@@ -71,21 +52,18 @@ class DelayStore:
         self._writing = threading.Lock()
         with self._connection() as connection:
             self._published: Mapping[tuple[str, str], Published] = {
-                (row["consumer"], row["topic"]): _from_row(row)
+                (row["consumer"], row["topic"]): from_row(row)
                 for row in connection.execute(select(published)).mappings()
             }
 
     @classmethod
     def open(cls, database: str, *, retention_ms: int, max_points: int) -> Self:
         """Lock the file, migrate it to the newest version, read it. Raises `StoreUnavailable`."""
-        lock = _lock(Path(make_url(database).database or ""))
+        engine, lock = open_database(database)
         try:
-            engine = create_engine(database)
-            event.listen(engine, "connect", _configure)
-            event.listen(engine, "begin", _begin)
-            migrate(engine)
             return cls(engine, lock, retention_ms=retention_ms, max_points=max_points)
         except BaseException:
+            engine.dispose()
             lock.close()
             raise
 
@@ -169,7 +147,7 @@ class DelayStore:
             raise StoreUnavailable(f"database {self._engine.url.database}: {error}") from error
 
     def _write(self, connection: Connection, after: Published, now_ms: int) -> None:
-        values = _to_row(after)
+        values = to_row(after)
         where = _is(after.last.consumer, after.last.topic)
         row = connection.execute(
             update(published)
@@ -210,109 +188,5 @@ class DelayStore:
         )
 
 
-def migrate(engine: Engine) -> None:
-    """Migrate the database to the newest version. Raises `StoreUnavailable`, also if its version is newer."""
-    config = AlembicConfig()
-    config.set_main_option("script_location", str(files("datadelay.api") / "migrations").replace("%", "%%"))
-    newest = ScriptDirectory.from_config(config).get_current_head()
-    try:
-        with engine.begin() as connection:
-            config.attributes["connection"] = connection
-            if _revision(connection) not in (None, *_known(config)):
-                raise StoreUnavailable(
-                    f"database {engine.url.database} is of a newer version (migration {_revision(connection)}, "
-                    f"this one knows up to {newest}): run the newer teacup, or restore a backup"
-                )
-            command.upgrade(config, "head")
-    except SQLAlchemyError as error:
-        raise StoreUnavailable(f"database {engine.url.database} cannot be migrated: {error}") from error
-
-
-def _known(config: AlembicConfig) -> list[str]:
-    return [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
-
-
-def _revision(connection: Connection) -> str | None:
-    if not connection.dialect.has_table(connection, "alembic_version"):
-        return None
-    revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    return revision
-
-
-def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
-
-
-def _configure(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # the driver's own transactions would leave out the migrations' DDL
-    cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=5000"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _lock(path: Path) -> TextIO:
-    """Two servers on one file would each publish from their own memory."""
-    lock_path = path.with_name(path.name + ".lock")
-    try:
-        lock = lock_path.open("w")
-    except OSError as error:
-        raise StoreUnavailable(f"database {path}: cannot make {lock_path}: {error}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise StoreUnavailable(f"database {path}: another server uses it ({lock_path} is locked)") from error
-    return lock
-
-
 def _is(consumer: str, topic: str) -> tuple[Any, Any]:
     return published.c.consumer == consumer, published.c.topic == topic
-
-
-def _to_row(entry: Published) -> dict[str, Any]:
-    last = entry.last
-    return {
-        "listed_ms": last.listed_ms,
-        "consumed_until_ms": last.consumed_until_ms,
-        "submitted_reason": last.reason,
-        "caught_up": last.caught_up,
-        "generation": last.generation,
-        "store_generation": last.store_generation,
-        "partitions": [[p.partition, p.position, p.progress_ms, p.reason] for p in last.partitions],
-        "positions": None if entry.positions is None else sorted(map(list, entry.positions.items())),
-        "value_ms": entry.value_ms,
-        "floor_ms": entry.floor_ms,
-        "held": entry.held,
-        "reason": entry.reason,
-        "rewound_ms": entry.rewound_ms,
-        "success_ms": entry.success_ms,
-        "since_ms": entry.since_ms,
-    }
-
-
-def _from_row(row: RowMapping) -> Published:
-    partitions = tuple(PartitionReport(*values) for values in row["partitions"])
-    positions: Mapping[int, int] | None = None if row["positions"] is None else dict(row["positions"])
-    return Published(
-        last=Submission(
-            consumer=row["consumer"],
-            topic=row["topic"],
-            listed_ms=row["listed_ms"],
-            consumed_until_ms=row["consumed_until_ms"],
-            reason=row["submitted_reason"],
-            partitions=partitions,
-            generation=row["generation"],
-            store_generation=row["store_generation"],
-            caught_up=row["caught_up"],
-        ),
-        positions=positions,
-        value_ms=row["value_ms"],
-        floor_ms=row["floor_ms"],
-        held=row["held"],
-        reason=row["reason"],
-        rewound_ms=row["rewound_ms"],
-        success_ms=row["success_ms"],
-        since_ms=row["since_ms"],
-        slowest=slowest(partitions),
-    )

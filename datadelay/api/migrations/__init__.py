@@ -1,4 +1,4 @@
-"""The migrations of the API's database, run when the server starts (`datadelay.api.store`).
+"""The migrations of the API's database, run when the server starts (`datadelay.api.database`).
 
 env.py      runs them on the connection that the caller opened, in the caller's transaction
 versions/   one file per migration, numbered

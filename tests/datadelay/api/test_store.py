@@ -11,8 +11,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
 
+from datadelay.api.database import migrate
 from datadelay.api.schema import metadata
-from datadelay.api.store import DelayStore, migrate
+from datadelay.api.store import DelayStore
 from datadelay.errors import StoreUnavailable
 from datadelay.model import Submission
 from datadelay.publish import Published, accept, rewind
