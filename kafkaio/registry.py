@@ -32,6 +32,7 @@ UNKNOWN_FOR_S, MOST_UNKNOWN = 60.0, 10_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 REQUEST_TIMEOUT_S = 10.0
 UNKNOWN_SCHEMA, FORBIDDEN = 40403, 403
+UNKNOWN_REFERENCE = (40401, 40402)  # subject, version
 AVRO, PROTOBUF = "AVRO", "PROTOBUF"
 
 
@@ -89,8 +90,11 @@ class Registry:
             self._waited_for(1)
         except RegistryRefused as refused:
             answer = refused.__cause__
-            if not (isinstance(answer, SchemaRegistryError) and int(answer.http_status_code) == FORBIDDEN):
-                raise  # that schema only may be forbidden
+            if isinstance(answer, SchemaRegistryError) and (
+                int(answer.http_status_code) == FORBIDDEN or answer.error_code in UNKNOWN_REFERENCE
+            ):
+                return  # that schema only may be forbidden, or refer to what was deleted
+            raise
 
     def _waited_for(self, number: int) -> Schema | str | None:
         began_s, pause_s = time.monotonic(), FIRST_PAUSE_S
