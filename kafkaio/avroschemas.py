@@ -69,21 +69,6 @@ def inlined(schema: Any, named: Mapping[str, Any]) -> Any | None:
     return None if inlining.recursive or inlining.left < 0 else found
 
 
-def physical(schema: Any) -> Any:
-    """An inlined schema without logical types."""
-    if isinstance(schema, list):
-        return [physical(branch) for branch in schema]
-    if isinstance(schema, str):
-        return schema
-    found = {name: value for name, value in schema.items() if name not in ("logicalType", "precision", "scale")}
-    for name in ("items", "values"):
-        if name in found:
-            found[name] = physical(found[name])
-    if "fields" in found:
-        found["fields"] = [{**one, "type": physical(one["type"])} for one in found["fields"]]
-    return found
-
-
 def read_at_once(schema: Any) -> bool:
     """Whether polars reads it: records of primitive types, of arrays, and of unions of null and one of these."""
     if isinstance(schema, str):
