@@ -5,6 +5,7 @@ Without a compiler the wheel is `py3-none-any`, and its Python code reads and wr
 
 import os
 import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import setup
@@ -18,29 +19,28 @@ from kafkaio.native.build import NotBuilt, build
 PLATFORM = os.environ.get("TEACUP_WHEEL")
 
 
-class Wheel(bdist_wheel):
-    """Names the platform of the library, but no version of Python."""
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.root_is_pure = PLATFORM is None and not library.path().exists()
-
-    def get_tag(self) -> tuple[str, str, str]:
-        return "py3", "none", "any" if self.root_is_pure else PLATFORM or super().get_tag()[2]
-
-
 class Package(build_py):
-    """The modules, and the library."""
+    """The modules, and the library beside them."""
 
     def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return  # `make venv` builds it beside the sources
         try:
-            if PLATFORM is not None or not library.path().exists():
-                build(PLATFORM)
+            build(PLATFORM, to=Path(self.build_lib, "kafkaio", "native", library.path().name).absolute())
         except NotBuilt as error:
             if PLATFORM is not None:
                 raise
             self.warn(f"the wheel has no C library: {error}")
-        super().run()
+
+
+class Wheel(bdist_wheel):
+    """Names the platform of the library, but no version of Python."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        folder = Path(self.get_finalized_command("build_py").build_lib, "kafkaio", "native")
+        here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        return "py3", "none", (PLATFORM or here) if any(folder.glob("*.so")) else "any"
 
 
 setup(cmdclass={"bdist_wheel": Wheel, "build_py": Package})

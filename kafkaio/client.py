@@ -103,6 +103,12 @@ def consumer(kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Call
     return _make(Consumer, kafka, {**_CONSUMER, **tuning}, {**_CONSUMER_FIXED, "error_cb": on_error})
 
 
+def consumer_properties(kafka: Mapping[str, str], tuning: Mapping[str, Any]) -> dict[str, Any]:
+    """What `consumer` gives to librdkafka, for one that is not confluent-kafka's."""
+    validate(kafka)
+    return {**_COMMON, **_CONSUMER, **tuning, **kafka, **_CONSUMER_FIXED}
+
+
 def learn(client: Consumer | Producer | AdminClient | clients.Producer, topic: str, timeout_s: float) -> None:
     """Fetch the topic's leaders now, if the broker answers in time; if not, the client's later calls report it.
 
@@ -149,7 +155,12 @@ def _make(
     try:
         return kind({**_COMMON, **ours, **kafka, **fixed}, logger=logger or log)
     except KafkaException as error:
-        raise ConfigError(f"librdkafka refuses the properties {masked(kafka)}: {error.args[0].str()}") from error
+        raise refused(kafka, error.args[0].str()) from error
+
+
+def refused(kafka: Mapping[str, Any], reason: str) -> ConfigError:
+    """The error for properties that librdkafka does not take."""
+    return ConfigError(f"librdkafka refuses the properties {masked(kafka)}: {reason}")
 
 
 class _OtherRole(logging.Filter):

@@ -7,9 +7,6 @@ beyond it (which is kept for the next range), or with the broker's end-of-partit
 A reader keeps a few consumers open, each assigned at most one partition. A consumer that has finished a range
 has already fetched beyond it. If the next range of its partition starts there, it continues without a seek.
 `prepare` starts fetching before `read` is called.
-
-Costs (150-byte values, ns per record): librdkafka's message objects 500 - 900, the columns 400. Python's garbage
-collector would scan all these objects repeatedly (another 1,200), so it is paused while they exist.
 """
 
 from __future__ import annotations
@@ -18,33 +15,20 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Generator, Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from kafkaio import client
-from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
-from kafkaio.gcpause import no_garbage_collection
-from kafkaio.messages import to_arrow
+from kafkaio.errors import KafkaUnavailable
+from kafkaio.fetch import PartitionFetch, fitting_rows
+from kafkaio.messagefetch import MessageFetch
+from kafkaio.native import rdkafka
+from kafkaio.native.recordfetch import RecordFetch
 from kafkaio.perprocess import PerProcess
-from kafkaio.producible import batch_bytes
-
-# Ranges are short: prefetching far beyond them is wasted work. By default librdkafka would pause for a second after
-# a full queue before it fetches again (fetch.queue.backoff.ms).
-TUNING: Mapping[str, object] = {
-    "queued.min.messages": 20_000,
-    "queued.max.messages.kbytes": 16_384,
-    "fetch.message.max.bytes": 2_000_000,
-    "fetch.queue.backoff.ms": 5,
-    "fetch.wait.max.ms": 100,
-}
 
 READ_TIMEOUT_S = 60.0
 OPEN_CONSUMERS = 8
-_CONSUME_RECORDS = 20_000
-_CONSUME_WAIT_S = 0.01
 BATCH_BYTES = 32 << 20  # of keys, values and headers: about 100,000 records of 300 bytes
 
 
@@ -72,7 +56,7 @@ class RangeReader:
         order.
 
         The log must have reached `end`; with `read_committed`, `end` is at most the last stable offset.
-        Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`.
+        Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`, `KafkaIOError`.
         """
         if start >= end:
             return
@@ -125,25 +109,21 @@ class RangeReader:
 
 
 class _Cursor:
-    """One consumer on one partition: its position, and the records fetched beyond it."""
+    """One consumer on one partition: its position, and records that were given back."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
         self.topic = topic
         self.partition = -1
         self.position = -1
-        self._ahead: list[Any] = []  # fetched, at or beyond `position`
-        self._given_back: list[pa.RecordBatch] = []  # from `position` on, before `_ahead`
+        self._given_back: list[pa.RecordBatch] = []  # from `position` on
         self._continues_at = -1  # where the given-back records end
-        self._passed = -1  # from an end-of-partition event: there is no record in [last one seen, _passed)
-        self._trouble: KafkaError | None = None
-        self._consumer: Consumer = client.consumer(kafka, TUNING, self._on_error)
-        client.learn(self._consumer, topic, timeout_s)
+        self._fetch = _open_fetch(topic, kafka, timeout_s)
 
     def go_to(self, partition: int, start: int) -> None:
         if (partition, start) == (self.partition, self.position):
             return
-        self._consumer.assign([TopicPartition(self.topic, partition, start)])
-        self.partition, self.position, self._ahead, self._passed = partition, start, [], -1
+        self._fetch.assign(partition, start)
+        self.partition, self.position = partition, start
         self._given_back = []
 
     def take_back(self, records: list[pa.RecordBatch]) -> None:
@@ -155,59 +135,43 @@ class _Cursor:
         self.position = records[0].column("offset")[0].as_py()
 
     def read(self, end: int, chunk: int, timeout_s: float) -> Generator[pa.RecordBatch, None, None]:
-        pieces: list[pa.RecordBatch] = []
-        rows = size = 0
+        again: list[pa.RecordBatch] = []  # given back; what is fetched for the same batch follows them
+        rows = size = fetched = 0
         deadline = time.monotonic() + timeout_s
         while self.position < end:
             if self._given_back:
-                piece, size = self._again(end, chunk - rows, size)
-                pieces.append(piece)
-                rows += piece.num_rows
-                if rows >= chunk or size >= BATCH_BYTES:
-                    yield _joined(pieces)
-                    pieces, rows, size = [], 0, 0
-                continue
-            with no_garbage_collection():
-                messages = self._fetch(min(end - self.position, _CONSUME_RECORDS, chunk - rows))
-                if messages and messages[-1].offset() >= end:
-                    cut = _first_at(messages, end)
-                    self._ahead = messages[cut:] + self._ahead
-                    del messages[cut:]
-                    passed = end
-                else:
-                    passed = messages[-1].offset() + 1 if messages else self.position
-                    if self._passed >= end and not self._ahead:
-                        passed = end
-                if messages:
-                    piece = to_arrow(self.partition, messages)
-                    fitting, size = _fitting(piece, size)
-                    if fitting < len(messages):
-                        self._ahead = messages[fitting:] + self._ahead
-                        passed = messages[fitting].offset()
-                    pieces.append(piece.slice(0, fitting))
-                    rows += fitting
-                messages.clear()
-            if passed > self.position:
-                self.position = passed
-                deadline = time.monotonic() + timeout_s
-            elif time.monotonic() > deadline:
-                raise self._timed_out(end, timeout_s)
+                piece, bytes_of_piece = self._again(end, chunk - rows, BATCH_BYTES - size)
+                again.append(piece)
+                rows, size = rows + piece.num_rows, size + bytes_of_piece
+            else:
+                taken = self._fetch.take(self.position, end, chunk - rows, BATCH_BYTES - size)
+                rows, size, fetched = rows + taken.rows, size + taken.size, fetched + taken.rows
+                if taken.position > self.position:
+                    self.position = taken.position
+                    deadline = time.monotonic() + timeout_s
+                elif time.monotonic() > deadline:
+                    raise self._timed_out(end, timeout_s)
             if rows >= chunk or size >= BATCH_BYTES:
-                yield _joined(pieces)
-                pieces, rows, size = [], 0, 0
+                yield self._batch(again, fetched)
+                again, rows, size, fetched = [], 0, 0, 0
                 deadline = time.monotonic() + timeout_s  # the caller's own time does not count
-        if pieces:
-            yield _joined(pieces)
+        if rows:
+            yield self._batch(again, fetched)
 
     def close(self) -> None:
-        self._consumer.close()
+        self._fetch.close()
+
+    def _batch(self, again: list[pa.RecordBatch], fetched: int) -> pa.RecordBatch:
+        pieces = [*again, self._fetch.batch()] if fetched else again
+        return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
 
     def _again(self, end: int, limit: int, size: int) -> tuple[pa.RecordBatch, int]:
-        """The next given-back records (at most `limit`, below `end`), and the size of the batch with them, in bytes."""
+        """The next given-back records: at most `limit`, below `end`, none after the one that fills `size` bytes; and
+        their bytes."""
         first = self._given_back.pop(0)
         below = int(np.searchsorted(first.column("offset").to_numpy(), end))
         piece = first.slice(0, min(below, limit))
-        fitting, size = _fitting(piece, size)
+        fitting, size = fitting_rows(piece, size)
         piece, rest = piece.slice(0, fitting), first.slice(min(below, limit, fitting))
         if rest.num_rows:
             self._given_back.insert(0, rest)
@@ -218,79 +182,21 @@ class _Cursor:
             self.position = self._continues_at
         return piece, size
 
-    def _fetch(self, limit: int) -> list[Any]:
-        """At most `limit` records from the position on; none if none arrived within a few milliseconds."""
-        if self._ahead:
-            waiting, self._ahead = self._ahead[:limit], self._ahead[limit:]
-            return waiting
-        try:
-            messages: list[Any] = self._consumer.consume(limit, _CONSUME_WAIT_S)
-            if self._trouble is not None and client.is_missing(self._trouble):
-                raise TopicMissing(self.topic, self.partition)
-        except KafkaException as error:
-            raise client.translate(error.args[0], "read", self.topic, self.partition) from error
-        errors = list(map(Message.error, messages))
-        if not any(errors):  # (comparing a KafkaError with None sets an exception that nobody sees)
-            return messages
-        for event, trouble in zip(messages, errors, strict=True):
-            if trouble is not None:
-                self._judge(event, trouble)
-        return [message for message, trouble in zip(messages, errors, strict=True) if trouble is None]
-
-    def _judge(self, event: Any, error: KafkaError) -> None:
-        if error.code() == KafkaError._PARTITION_EOF:
-            self._passed = event.offset()
-        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            raise self._out_of_range()
-        elif client.is_transient(error):
-            self._trouble = error
-        else:
-            raise client.translate(error, "read", self.topic, self.partition)
-
-    def _out_of_range(self) -> Exception:
-        try:
-            start, end = self._consumer.get_watermark_offsets(
-                TopicPartition(self.topic, self.partition), timeout=client.REQUEST_TIMEOUT_S
-            )
-        except KafkaException as error:
-            return client.translate(error.args[0], "look for the ends", self.topic, self.partition)
-        return OffsetOutOfRange(self.topic, self.partition, self.position, start, end)
-
     def _timed_out(self, end: int, timeout_s: float) -> KafkaUnavailable:
-        last = f"; the last error: {self._trouble.str()}" if self._trouble else ""
+        trouble = self._fetch.trouble
+        last = f"; the last error: {trouble.str()}" if trouble else ""
         return KafkaUnavailable(
             f"reading {self.topic}-{self.partition} was stuck at offset {self.position} for {timeout_s:g} s, before "
             f"its end {end}{last}"
         )
 
-    def _on_error(self, error: KafkaError) -> None:
-        """librdkafka reports errors of the whole client here, and a topic that does not exist."""
-        self._trouble = error
 
-
-def _first_at(messages: list[Any], offset: int) -> int:
-    """The index of the first message at or beyond the offset."""
-    low, high = 0, len(messages)
-    while low < high:
-        middle = (low + high) // 2
-        if messages[middle].offset() < offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _fitting(piece: pa.RecordBatch, size: int) -> tuple[int, int]:
-    """How many records fit into a batch that already holds `size` bytes, and the batch's size with them."""
-    sizes = size + np.cumsum(batch_bytes(piece))
-    if sizes[-1] < BATCH_BYTES:
-        return piece.num_rows, int(sizes[-1])
-    fitting = int(np.searchsorted(sizes, BATCH_BYTES)) + 1
-    return fitting, int(sizes[fitting - 1])
-
-
-def _joined(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+def _open_fetch(topic: str, kafka: Mapping[str, str], timeout_s: float) -> PartitionFetch:
+    """In C where that is possible."""
+    functions = rdkafka.bound()
+    if functions is None or not rdkafka.takes(kafka):
+        return MessageFetch(topic, kafka, timeout_s)
+    return RecordFetch(functions, topic, kafka, timeout_s)
 
 
 _readers: PerProcess[tuple[str, frozenset[tuple[str, str]]], RangeReader] = PerProcess(8, RangeReader.close)

@@ -1,10 +1,16 @@
-"""Ranges of a real partition: which records come, in which batches, across which gaps, and what is refused."""
+"""Ranges of a real partition: which records come, in which batches, across which gaps, and what is refused.
+
+Each test runs on both paths, in C and in Python; the last ones compare them.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import random
 import time
 import uuid
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,12 +21,17 @@ from hypothesis import strategies as st
 
 from kafkaio import rangereader
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
+from kafkaio.errors import ConfigError, KafkaUnavailable, OffsetOutOfRange, TopicMissing
+from kafkaio.messagefetch import MessageFetch
 from kafkaio.messages import HEADERS, SCHEMA
+from kafkaio.native import library, rdkafka
+from kafkaio.native.recordfetch import RecordFetch
 from kafkaio.rangereader import RangeReader
 from kafkaio.writer import TopicWriter
 from tests.conftest import TopicFactory
 from tests.support.transactions import BASE_MS, Transactions
+
+pytestmark = pytest.mark.usefixtures("path")
 
 
 def fill(kafka: dict[str, str], topic: str, count: int, partition: int = 0) -> None:
@@ -293,3 +304,94 @@ def test_records_that_are_given_back_come_again_in_the_same_batches(
         held = [batch.slice(max(position - batch["offset"][0].as_py(), 0)) for batch in batches]
         reader.give_back(0, [batch for batch in held if batch.num_rows])
     reader.close()
+
+
+def test_the_path_in_use_is_the_one_that_was_chosen(path: str, kafka: dict[str, str], filled: str) -> None:
+    """And properties that only confluent-kafka understands take its path."""
+    assert isinstance(rangereader._open_fetch(filled, kafka, 10), {"native": RecordFetch, "python": MessageFetch}[path])
+    assert not rdkafka.takes({**kafka, "sasl.oauthbearer.metadata.authentication.type": "aws_iam"})
+
+
+def on_both_paths(
+    monkeypatch: pytest.MonkeyPatch,
+    native: ctypes.CDLL,
+    topic: str,
+    kafka: dict[str, str],
+    start: int,
+    end: int,
+    chunk: int,
+) -> list[Any]:
+    """The batches of a range, or the error, of either path."""
+    found: list[Any] = []
+    for library_or_none in (native, None):
+        monkeypatch.setattr(library, "loaded", lambda one=library_or_none: one)
+        reader = RangeReader(topic, kafka, timeout_s=20)
+        try:
+            found.append(list(reader.read(0, start, end, chunk)))
+        except Exception as error:
+            found.append((type(error), str(error)))
+        reader.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def mixed(kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions) -> str:
+    """A topic with nulls, empty and large values, headers of all kinds, markers and aborted records: 1,000 offsets."""
+    topic, chance, writer = topic_factory(), random.Random(3), TopicWriter({**kafka, "compression.type": "lz4"})
+    some = [None, b"", b"a", b"\x00\xff", b"b" * 300]
+    for _ in range(9):
+        count = 100
+        headers = [
+            chance.choice([None, [], [("h", b"1")], [("é", None), ("", b""), ("a", b"x" * 400), ("a", b"y")]])
+            for _ in range(count)
+        ]
+        keys, values = chance.choices(some, k=count), chance.choices(some, k=count)
+        writer.write(topic, keys, values, headers, [chance.randint(1, BASE_MS) for _ in range(count)])
+        writer.flush()
+        with transactions.open(topic, commit=chance.random() < 0.5) as send:
+            for _ in range(chance.randint(1, 9)):
+                send(b"sent", BASE_MS)
+    writer.close()
+    return topic
+
+
+def test_both_paths_give_the_same_batches(
+    mixed: str, kafka: dict[str, str], native_library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the range is cut, by records or bytes; and Arrow finds nothing wrong with them."""
+    end = BrokerLog(mixed, kafka).ends()[0].stable
+    for start, stop, chunk, size in [(0, end, 100_000, 32 << 20), (0, end, 37, 32 << 20), (5, end - 3, 100, 5_000)]:
+        monkeypatch.setattr(rangereader, "BATCH_BYTES", size)
+        native, python = on_both_paths(monkeypatch, native_library, mixed, kafka, start, stop, chunk)
+
+        assert [batch.num_rows for batch in native] == [batch.num_rows for batch in python]
+        assert all(one.equals(other) for one, other in zip(native, python, strict=True))
+        for batch in native:
+            batch.validate(full=True)
+
+
+def test_both_paths_raise_the_same_errors(
+    mixed: str,
+    kafka: dict[str, str],
+    admin: AdminClient,
+    topic_factory: TopicFactory,
+    native_library: ctypes.CDLL,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Deleted and future offsets, no such topic, no such partition, properties that librdkafka refuses."""
+    short = topic_factory()
+    fill(kafka, short, 10)
+    for future in admin.delete_records([TopicPartition(short, 0, 6)]).values():
+        future.result(30)
+    for topic, properties, start, kind in [
+        (short, {}, 2, OffsetOutOfRange),
+        (short, {}, 5_000, OffsetOutOfRange),
+        ("nowhere", {}, 0, TopicMissing),
+        (short, {"no.such.property": "1"}, 6, ConfigError),
+    ]:
+        native, python = on_both_paths(
+            monkeypatch, native_library, topic, {**kafka, **properties}, start, start + 1, 10
+        )
+
+        assert native == python
+        assert native[0] is kind

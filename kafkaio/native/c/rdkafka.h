@@ -32,7 +32,6 @@ typedef struct {
         F(void, message_destroy, (rd_kafka_message_t *))                                                               \
         F(int64_t, message_timestamp, (const rd_kafka_message_t *, int *type))                                         \
         F(int, message_headers, (const rd_kafka_message_t *, rd_kafka_headers_t **))                                   \
-        F(size_t, header_cnt, (const rd_kafka_headers_t *))                                                            \
         F(int, header_get_all, (const rd_kafka_headers_t *, size_t, const char **, const void **, size_t *))           \
         F(const char *, message_errstr, (const rd_kafka_message_t *))
 

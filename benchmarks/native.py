@@ -1,0 +1,90 @@
+"""What the C library saves: CPU time per record (all threads of the process), both paths in turns, and their ratio.
+
+    fetch     a range of a topic to Arrow: 150-byte values, 16-byte keys, no headers
+    headers   the same with two headers per record
+    json      whether a text of 170 bytes is JSON
+
+Prints the median of the rounds. CPU time depends little on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from deploy.dev.broker import Broker
+from kafkaio.native import library
+from kafkaio.rangereader import RangeReader
+from kafkaio.strictjson import valid_json
+from kafkaio.writer import TopicWriter
+
+TEXT = '{"id":%d,"user":"u%d","price":1.25,"tags":["a","b"],"inner":{"x":true,"y":null},"text":"%s"}'
+
+
+def _filled(kafka: Mapping[str, str], topic: str, count: int, headers: bool) -> str:
+    AdminClient(dict(kafka)).create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+    writer = TopicWriter(kafka)
+    for start in range(0, count, 50_000):
+        numbers = range(start, min(start + 50_000, count))
+        positions = [[("teacup.left", b"0:%d" % at), ("teacup.right", b"1:%d" % at)] for at in numbers]
+        writer.write(
+            topic, [b"%016d" % at for at in numbers], [b"v" * 150] * len(numbers), positions if headers else None
+        )
+        writer.flush()
+    writer.close()
+    return topic
+
+
+def _fetched(kafka: Mapping[str, str], topic: str, count: int) -> None:
+    reader = RangeReader(topic, kafka)
+    rows = sum(batch.num_rows for batch in reader.read(0, 0, count))
+    reader.close()
+    if rows != count:
+        raise AssertionError(f"{rows} records of {count}")
+
+
+def _measured(work: Callable[[], object], count: int) -> float:
+    """Microseconds of CPU per record."""
+    started = time.process_time()
+    work()
+    return (time.process_time() - started) / count * 1e6
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.native", description="What the C library saves.")
+    parser.add_argument("--records", type=int, default=400_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    native = library.loaded()
+    if native is None:
+        raise SystemExit(f"nothing to compare: {library.missing()}")
+    count = asked.records
+    texts = pa.array([TEXT % (at, at, "the quick brown fox jumps over the lazy dog, " * 2) for at in range(count)])
+    with Broker() as broker:
+        kafka = {"bootstrap.servers": broker.bootstrap}
+        plain, headed = (_filled(kafka, name, count, name == "headers") for name in ("plain", "headers"))
+        parts: dict[str, Callable[[], object]] = {
+            "fetch": lambda: _fetched(kafka, plain, count),
+            "headers": lambda: _fetched(kafka, headed, count),
+            "json": lambda: valid_json(texts),
+        }
+        found: dict[tuple[str, str], list[float]] = {}
+        for number in range(asked.rounds + 1):  # the first one warms up
+            for path, loaded in (("C", native), ("Python", None)):
+                library.loaded = lambda one=loaded: one
+                for name, work in parts.items():
+                    cost = _measured(work, count)
+                    if number:
+                        found.setdefault((name, path), []).append(cost)
+    for name in parts:
+        in_c, in_python = (statistics.median(found[name, path]) for path in ("C", "Python"))
+        print(f"{name:8} C {in_c:5.2f}   Python {in_python:5.2f} µs/record   ratio {in_c / in_python:.2f}")
+
+
+if __name__ == "__main__":
+    _main()

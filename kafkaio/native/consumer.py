@@ -1,0 +1,130 @@
+"""A consumer of our own, on the librdkafka that confluent-kafka has loaded.
+
+One of confluent-kafka's must not be polled from C: its callbacks, such as that for a missing topic, expect to be within
+a call of confluent-kafka, and abort the process otherwise.
+
+librdkafka calls nothing back from its own threads: errors and log lines wait in the consumer's queue (`log.queue`), and
+are handed over on the thread that takes records. The callbacks live as long as the consumer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from kafkaio import client
+from kafkaio.native.rdkafka import INT, INT64, POINTER, TEXT, Functions
+
+_CONSUMER_KIND = 1  # RD_KAFKA_CONSUMER
+_REASON_BYTES = 512
+_LEVELS = [logging.CRITICAL] * 3 + [logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG]
+"""Of syslog's levels 0 to 7, as confluent-kafka translates them."""
+
+_ErrorCallback = ctypes.CFUNCTYPE(None, POINTER, INT, TEXT, POINTER)
+_LogCallback = ctypes.CFUNCTYPE(None, POINTER, INT, TEXT, TEXT)
+
+
+class OwnConsumer:
+    """Assigned to one partition at a time; joins no group. `queue` is where its records arrive.
+
+    handle, queue   pointers to librdkafka's objects, valid until `close`
+    """
+
+    def __init__(
+        self,
+        functions: Functions,
+        kafka: Mapping[str, str],
+        tuning: Mapping[str, Any],
+        on_error: Callable[[KafkaError], None],
+    ) -> None:
+        """Raises `ConfigError` where librdkafka refuses a property."""
+        self._kafka = functions.kafka
+        self._process = os.getpid()
+        self._closed = True
+        self._callbacks = (
+            _ErrorCallback(lambda _handle, code, reason, _: on_error(KafkaError(code, _text(reason)))),
+            _LogCallback(self._log),
+        )
+        reason = ctypes.create_string_buffer(_REASON_BYTES)
+        conf = self._kafka.rd_kafka_conf_new()
+        properties = {**client.consumer_properties(kafka, tuning), "log.queue": True}
+        for name, value in properties.items():
+            written = str(value).lower() if isinstance(value, bool) else str(value)
+            if self._kafka.rd_kafka_conf_set(conf, name.encode(), written.encode(), reason, _REASON_BYTES):
+                self._kafka.rd_kafka_conf_destroy(conf)
+                raise client.refused(kafka, _text(reason.value))
+        self._kafka.rd_kafka_conf_set_error_cb(conf, self._callbacks[0])
+        self._kafka.rd_kafka_conf_set_log_cb(conf, self._callbacks[1])
+        self.handle = self._kafka.rd_kafka_new(_CONSUMER_KIND, conf, reason, _REASON_BYTES)
+        if not self.handle:
+            self._kafka.rd_kafka_conf_destroy(conf)
+            raise client.refused(kafka, _text(reason.value))
+        self._closed = False
+        self._kafka.rd_kafka_poll_set_consumer(self.handle)
+        self._kafka.rd_kafka_set_log_queue(self.handle, None)
+        self.queue = self._kafka.rd_kafka_queue_get_consumer(self.handle)
+
+    def learn(self, topic: str, timeout_s: float) -> None:
+        """As `client.learn`."""
+        found = POINTER()
+        name = self._kafka.rd_kafka_topic_new(self.handle, topic.encode(), None)
+        if not name:
+            return  # not a name that a topic can have; assigning it will say so
+        error = self._kafka.rd_kafka_metadata(self.handle, 0, name, ctypes.byref(found), int(1_000 * timeout_s))
+        if found:
+            self._kafka.rd_kafka_metadata_destroy(found)
+        self._kafka.rd_kafka_topic_destroy(name)
+        if error:
+            client.log.debug("the leaders of %s are not known yet: %s", topic, KafkaError(error).str())
+
+    def assign(self, topic: str, partition: int, offset: int) -> None:
+        """Fetch from an offset on, in place of what was assigned before. Raises `KafkaException`."""
+        wanted = self._kafka.rd_kafka_topic_partition_list_new(1)
+        self._kafka.rd_kafka_topic_partition_list_add(wanted, topic.encode(), partition)
+        self._kafka.rd_kafka_topic_partition_list_set_offset(wanted, topic.encode(), partition, offset)
+        error = self._kafka.rd_kafka_assign(self.handle, wanted)
+        self._kafka.rd_kafka_topic_partition_list_destroy(wanted)
+        _check(error)
+
+    def ends(self, topic: str, partition: int, timeout_s: float) -> tuple[int, int]:
+        """The partition's first offset and its high watermark, asked now. Raises `KafkaException`."""
+        low, high = INT64(), INT64()
+        _check(
+            self._kafka.rd_kafka_query_watermark_offsets(
+                self.handle, topic.encode(), partition, ctypes.byref(low), ctypes.byref(high), int(1_000 * timeout_s)
+            )
+        )
+        return low.value, high.value
+
+    def close(self) -> None:
+        """Everything taken from the queue must have been destroyed before."""
+        if self._closed:
+            return
+        self._closed = True
+        self._kafka.rd_kafka_consumer_close(self.handle)
+        self._kafka.rd_kafka_queue_destroy(self.queue)
+        self._kafka.rd_kafka_destroy(self.handle)
+
+    @property
+    def mine(self) -> bool:
+        """Whether this process made it: a child of a fork has none of its threads, and must leave it alone."""
+        return self._process == os.getpid() and not sys.is_finalizing()
+
+    def _log(self, handle: int, level: int, facility: bytes, line: bytes) -> None:
+        name = _text(self._kafka.rd_kafka_name(handle)) if handle else ""
+        client.log.log(_LEVELS[min(max(level, 0), 7)], "%s [%s] %s", _text(facility), name, _text(line))
+
+
+def _check(code: int) -> None:
+    if code:
+        raise KafkaException(KafkaError(code))
+
+
+def _text(from_librdkafka: bytes | None) -> str:
+    return (from_librdkafka or b"").decode(errors="replace")

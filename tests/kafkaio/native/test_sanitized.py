@@ -1,0 +1,41 @@
+"""The same tests with a library that stops at an access out of bounds, use after free, or undefined behaviour."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from kafkaio.native.build import SANITIZED, build
+
+HERE = Path(__file__).parent
+TESTS = [HERE / "test_records.py", HERE.parent / "test_strictjson.py"]
+
+
+def printed(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_sanitizers_find_nothing(tmp_path: Path) -> None:
+    """Records, columns and JSON texts, in a process of its own: the sanitizer has to be loaded before Python."""
+    library = build(to=tmp_path / "sanitized.so", flags=SANITIZED)
+    # C++'s as well, or the sanitizer stops at the first exception in DuckDB
+    first = [printed("cc", f"-print-file-name={name}") for name in ("libasan.so", "libstdc++.so")]
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": " ".join(first),
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own
+        "TEACUP_TEST_LIBRARY": str(library),
+    }
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", "not python", *map(str, TESTS)],
+        cwd=HERE.parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
