@@ -9,6 +9,7 @@ testing/     property-test a join of two topics without a broker
 unjoined/    right records that no left record has matched, found from the output of a lookup join
 window/      the in-memory join (JoinBolt)
 clients.py   the clients of the two APIs that feeders and lookup joins call, as their specs say
+decoded.py   the records of a side as a join reads them
 errors.py    what a join refuses, or gives up (pure)
 flavour.py   the flavours of the join as values
 itemrows.py  items as rows of a Spark DataFrame, and back (pure)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.util import find_spec
 from typing import Annotated, Literal
 
 from datadelay.progress import Idle
@@ -18,6 +19,7 @@ from joins.sides import BothSides
 from kafkaio.errors import ConfigError
 from kafkaio.eventtime import OUTLIERS, TimeOf
 from kafkaio.fieldtypes import Allowed, Count, coerce_fields
+from kafkaio.jsonfields import TimeUnit
 from kafkaio.kept import KeptOf
 from kafkaio.recordkey import KAFKA, KeyOf
 
@@ -79,6 +81,18 @@ class Format(StrEnum):
     JSON = "json"
     TEXT = "text"
     BYTES = "bytes"
+    AVRO = "avro"  # with the frame of a schema registry; JSON from when it is read
+    PROTOBUF = "protobuf"  # the same
+
+    @property
+    def framed(self) -> bool:
+        """Values name their schema in a registry."""
+        return self in (Format.AVRO, Format.PROTOBUF)
+
+    @property
+    def is_json(self) -> bool:
+        """Values are JSON when a join sees them."""
+        return self is Format.JSON or self.framed
 
 
 class JoinPath(StrEnum):
@@ -96,40 +110,48 @@ class Side:
                  or several of these; `kafkaio.recordkey` says when two keys are equal
     keep         of a right record, what is kept until it is joined: JSON paths, "header:NAME", "$" (the whole value),
                  "kafka" (Kafka's key, where the join key is another); None: everything (`kafkaio.kept`)
-    time         "kafka": the record's timestamp; otherwise a JSON path into the value (`$.event.time`) that holds
-                 milliseconds since the epoch, or an ISO-8601 text with a zone
+    time         "kafka": the record's timestamp; otherwise a JSON path into the value (`$.event.time`) that holds a
+                 number since the epoch, or an ISO-8601 text with a zone
+    time_unit    what that number counts: "ms" (whole ones), "s" (also fractions) or "us" (whole ones)
     disorder_ms  how far below the largest time seen before it in its partition a record's time may lie
-    format       how the value is embedded in the output; a JSON path needs "json"
+    format       what the value is, and so how it is embedded in the output; a JSON path needs "json", "avro" or
+                 "protobuf"
     """
 
     topic: TopicName
     key: str | tuple[str, ...] = KAFKA
     keep: tuple[str, ...] | None = None
     time: str = "kafka"
+    time_unit: TimeUnit = TimeUnit.MS
     disorder_ms: Millis = 1_000
     format: Format = Format.BYTES
 
     def __post_init__(self) -> None:
         coerce_fields(self, SpecError, f"{{}} of {self.topic!r}" if isinstance(self.topic, str) else "{}")
         try:
-            TimeOf(self.time)
+            _ = self.time_of
         except ConfigError as error:
             raise SpecError(f"{error} (of topic {self.topic!r})") from None
-        if self.payload_time and self.format is not Format.JSON:
-            raise SpecError(f"format of {self.topic!r}: a time in the payload ({self.time!r}) needs format 'json'")
+        if self.payload_time and not self.has_json:
+            raise self._needs_json("a time in the payload", self.time)
         try:
             key_of = self.key_of
         except ConfigError as error:
             raise SpecError(f"key of {self.topic!r}: {error}") from None
         self._check_kept()
         object.__setattr__(self, "key", key_of.parts[0] if len(key_of.parts) == 1 else key_of.parts)
-        if key_of.paths and self.format is not Format.JSON:
-            raise SpecError(f"format of {self.topic!r}: a key in the payload ({key_of.paths[0]!r}) needs format 'json'")
+        if key_of.paths and not self.has_json:
+            raise self._needs_json("a key in the payload", key_of.paths[0])
 
     @property
     def key_of(self) -> KeyOf:
         """Where the join key is."""
         return KeyOf.of(self.key)
+
+    @property
+    def time_of(self) -> TimeOf:
+        """Where the event time is."""
+        return TimeOf(self.time, self.time_unit)
 
     @property
     def kept(self) -> KeptOf | None:
@@ -141,8 +163,16 @@ class Side:
             kept = self.kept
         except ConfigError as error:
             raise SpecError(f"keep of {self.topic!r}: {error}") from None
-        if kept is not None and kept.paths and self.format is not Format.JSON:
-            raise SpecError(f"format of {self.topic!r}: to keep a field ({kept.paths[0]!r}) needs format 'json'")
+        if kept is not None and kept.paths and not self.has_json:
+            raise self._needs_json("a kept field", kept.paths[0])
+
+    def _needs_json(self, what: str, path: str) -> SpecError:
+        return SpecError(f"format of {self.topic!r}: {what} ({path!r}) needs format 'json', 'avro' or 'protobuf'")
+
+    @property
+    def has_json(self) -> bool:
+        """Values are JSON when a join sees them."""
+        return self.format.is_json
 
     @property
     def payload_time(self) -> bool:
@@ -150,9 +180,28 @@ class Side:
         return self.time != "kafka"
 
 
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
+
+
+def check_registry(registry: Mapping[str, str], *sides: Side) -> None:
+    """Raise `SpecError` if a side's schemas cannot be found, or what reads them is not installed."""
+    for side in sides:
+        if side.format.framed and not all(map(_installed, ("fastavro", "google.protobuf", "httpx2"))):
+            raise SpecError(f"format '{side.format}' of {side.topic!r} needs pip install 'teacup-joins[registry]'")
+        if side.format.framed and not registry.get("url", "").startswith(("http://", "https://")):
+            raise SpecError(
+                f"registry: format '{side.format}' of {side.topic!r} needs a registry; give its url, http(s)://…"
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class JoinSpec(BothSides[Side]):
-    """One join. `kafka` holds librdkafka properties for both topics; it is never written to a checkpoint or a log.
+    """One join. `kafka` holds librdkafka properties for both topics, `registry` those of the schema registry (`url`,
+    `basic.auth.user.info`); neither is ever written to a checkpoint or a log.
 
     start            where left starts in a new checkpoint: "earliest", "latest", epoch milliseconds, or the offset of
                      each partition (one that is not named starts with its first record)
@@ -189,6 +238,7 @@ class JoinSpec(BothSides[Side]):
     frontier_every_ms: Millis = 1_000
     outliers: Outliers = OUTLIERS
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         coerce_fields(self, SpecError)
@@ -196,6 +246,7 @@ class JoinSpec(BothSides[Side]):
             raise SpecError(f"right.topic: {self.right.topic!r} is left's topic as well; a join needs two topics")
         if self.left.keep is not None:
             raise SpecError("left.keep is not allowed: left records are never stored; give right.keep")
+        check_registry(self.registry, self.left, self.right)
         parts = [len(side.key_of.parts) for side in (self.left, self.right)]
         if parts[0] != parts[1]:
             raise SpecError(
@@ -214,11 +265,13 @@ class JoinSpec(BothSides[Side]):
             "left.topic": self.left.topic,
             "left.key": list(self.left.key_of.parts),
             "left.time": self.left.time,
+            "left.time_unit": str(self.left.time_unit),
             "left.disorder_ms": self.left.disorder_ms,
             "right.topic": self.right.topic,
             "right.key": list(self.right.key_of.parts),
             "right.keep": None if self.right.keep is None else list(self.right.keep),
             "right.time": self.right.time,
+            "right.time_unit": str(self.right.time_unit),
             "right.disorder_ms": self.right.disorder_ms,
             "before_ms": self.before_ms,
             "after_ms": self.after_ms,

@@ -2,6 +2,8 @@
 
 delivery/           batches of rows in Kafka transactions
 native/             a C library that makes no Python object for each record
+avrojson.py         Avro records as JSON text, whole columns at a time
+avroschemas.py      what can be known of an Avro schema before a record is read (pure)
 blocksearch.py      finds where a time begins among records that are not sorted by time, some of them wrong (pure)
 bounded.py          waits a bounded time for a call, for librdkafka calls that have no time-out or do not keep to it
 brokerlog.py        one topic of a real broker, as a planner sees it
@@ -16,6 +18,7 @@ exitcode.py         how a command ends (pure)
 fairshare.py        how many records of each partition, or bucket, a batch reads when not all of them fit (pure)
 fetch.py            what a range reader needs of a consumer, whichever makes the records into columns
 fieldtypes.py       the fields of a description, coerced or refused by their declared types (pure)
+framed.py           values that name their schema, as JSON text
 gcpause.py          pauses Python's garbage collector while many short-lived objects exist
 groupaccess.py      finds out whether the broker refuses us access to the receipt groups, when they cannot be read and
                     no error says why
@@ -31,9 +34,11 @@ opentransaction.py  waiting for open transactions
 perprocess.py       a few clients, kept open in each process
 pointreader.py      reads single records at given offsets, of many partitions at once, for searches and collectors
 producible.py       what a topic accepts, and what happens to a record that it would refuse (pure)
+protojson.py        Protobuf messages as JSON text
 rangereader.py      reads ranges of a partition as Arrow batches
 reachable.py        whether the brokers answer at all, asked before anything else
 recordkey.py        the join key of records (pure)
+registry.py         schemas by their ids, from a schema registry
 secrets.py          names whose values are never shown (pure)
 sparselog.py        logs the same line at most once a minute in each process; the next one says how many were
                     suppressed

@@ -54,6 +54,7 @@ class BrokerLog:
 
     outliers            how many records of a block may have a wrong time (`kafkaio.blocksearch`)
     max_future_skew_ms  how far a record's time may lie above its append time, if the broker set that, and be valid
+    as_json             makes JSON of values (binary) in which the time is looked for; None: they are JSON
     """
 
     def __init__(
@@ -64,11 +65,13 @@ class BrokerLog:
         *,
         outliers: int = OUTLIERS,
         max_future_skew_ms: int = UNLIMITED_MS,
+        as_json: Callable[[pa.Array], pa.Array] | None = None,
     ) -> None:
         self._outliers = outliers
         self._skew_ms = max_future_skew_ms
         self._topic = topic
         self._time_of = time_of or TimeOf()
+        self._as_json = as_json
         self._kafka = dict(kafka)
         self._trouble: KafkaError | None = None
         self._admin = client.admin(kafka, self._on_error)
@@ -216,7 +219,7 @@ class BrokerLog:
         stamps = pa.array([record.timestamp_ms for record in records], pa.int64())
         types = pa.array([record.timestamp_type for record in records], pa.int8())
         values = pa.array([record.value for record in records], pa.binary())
-        times = event_times(self._time_of, stamps, values)
+        times = event_times(self._time_of, stamps, values if self._as_json is None else self._as_json(values))
         counts = valid(times, ceilings(stamps, types, ceiling_ms, self._skew_ms))
         both = zip(records, times.to_pylist(), counts.to_pylist(), strict=True)
         return [(record, at) for record, at, counts_ in both if counts_]

@@ -1,7 +1,7 @@
 """The event time of records: Kafka's timestamp, or a field of the JSON value. Pure.
 
-A payload time is an integer (milliseconds since the epoch), or an ISO 8601 text with a zone; anything else is null: no
-JSON, no such field, a fraction, a text without a zone (`kafkaio.jsonfields`).
+A payload time is a number since the epoch (milliseconds, if nothing else is said), or an ISO 8601 text with a zone;
+anything else is null: no JSON, no such field, a fraction, a text without a zone (`kafkaio.jsonfields`).
 
 A single record is read as a batch of one, so that the two ways cannot disagree.
 
@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkaio.errors import ConfigError
-from kafkaio.jsonfields import PATH, json_fields
+from kafkaio.jsonfields import PATH, TimeUnit, json_fields
 from kafkaio.times import UNLIMITED_MS
 
 KAFKA = "kafka"
@@ -40,9 +40,11 @@ OUTLIERS = 16
 
 @dataclass(frozen=True, slots=True)
 class TimeOf:
-    """Where a record's event time is: "kafka" (its timestamp), or a JSON path into its value (`$.event.time`)."""
+    """Where a record's event time is: "kafka" (its timestamp), or a JSON path into its value (`$.event.time`), and what
+    a number there counts."""
 
     path: str = KAFKA
+    unit: TimeUnit = TimeUnit.MS
 
     def __post_init__(self) -> None:
         if self.path != KAFKA and not PATH.fullmatch(self.path):
@@ -63,7 +65,7 @@ def event_times(time_of: TimeOf, timestamps: pa.Array, values: pa.Array) -> pa.A
     """
     if not time_of.in_payload:
         return valid_or_null(timestamps)
-    found = json_fields(values, time_of.path).time
+    found = json_fields(values, time_of.path, unit=time_of.unit).time
     assert found is not None  # it was asked for
     return valid_or_null(found)
 

@@ -1,7 +1,8 @@
 """Fields of JSON values, a whole batch in one query: event time, parts of the join key, and whether it is JSON. Pure.
 
-    time   an integer (milliseconds since the epoch), or an ISO 8601 text with a zone (`2026-01-31T12:00:00.250Z`,
-           `…+01:00`; digits beyond milliseconds are cut off); anything else is null
+    time   a number since the epoch: an integer of milliseconds or microseconds, or any number of seconds; or an ISO
+           8601 text with a zone (`2026-01-31T12:00:00.250Z`, `…+01:00`). Digits beyond milliseconds are cut off;
+           anything else is null
     key    the text that the field holds, so that a JSON field, a header and Kafka's key can be compared:
 
            "7"                          7         a string is its text
@@ -25,6 +26,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +39,14 @@ PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"(?!\*")[^"]+")|\[\d+\])+')
 
 _ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 _EXACT_BELOW = 2**53
+
+
+class TimeUnit(StrEnum):
+    """What a number since the epoch counts."""
+
+    MS = "ms"
+    S = "s"
+    US = "us"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,11 @@ class JsonFields:
 
 
 def json_fields(
-    values: pa.Array, time: str | None, keys: Sequence[str] = (), keep: Sequence[str] | None = None
+    values: pa.Array,
+    time: str | None,
+    keys: Sequence[str] = (),
+    keep: Sequence[str] | None = None,
+    unit: TimeUnit = TimeUnit.MS,
 ) -> JsonFields:
     """The fields at these JSON paths in each value (binary); those of `keep` lead through no array."""
     text = text_of(values)
@@ -68,7 +82,7 @@ def json_fields(
         return JsonFields(None, (), pa.repeat(False, len(values)), json)
     if pc.all(json).as_py() is False:
         text = pc.if_else(json, text, None)
-    query = _query(time, keys, keep or ())
+    query = _query(time, keys, keep or (), unit)
     found = _answer(query, text)
     unread = pc.and_(pc.invert(found.pop("read")), text.is_valid())
     if pc.any(unread).as_py():
@@ -114,12 +128,12 @@ def _decoded(value: bytes | None) -> str | None:
         return None
 
 
-def _query(time: str | None, keys: Sequence[str], keep: Sequence[str]) -> str:
+def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: TimeUnit) -> str:
     paths = [path for path in (time, *keys, *keep) if path is not None]
     first_key = 1 if time is None else 2  # DuckDB counts from 1
     first_kept = first_key + len(keys)
     of_keys = range(first_key, first_kept)
-    selected = [f"{_time('fields[1]')} as time"] if time is not None else []
+    selected = [f"{_time('fields[1]', unit)} as time"] if time is not None else []
     selected += [f"{_key(f'fields[{at}]')} as key{i}" for i, at in enumerate(of_keys)]
     if keep:
         selected.append(f"case when fields is not null then {_members(_tree_of(keep), first_kept)} end as kept")
@@ -143,10 +157,18 @@ def _members(tree: dict[str, object], first: int) -> str:
     return f"'{{' || concat_ws(',', {', '.join(members)}) || '}}'"
 
 
-def _time(field: str) -> str:
+_INTEGER_MS = {TimeUnit.MS: "{}", TimeUnit.S: "try({} * 1000)", TimeUnit.US: "{} // 1000"}
+
+
+def _time(field: str, unit: TimeUnit) -> str:
+    whole = _INTEGER_MS[unit].format(f"try_cast({field} as bigint)")
+    # A double has its microseconds exactly, and not its milliseconds: 0.001 s is a little less than 1 ms.
+    seconds = f"try_cast(floor(round(try_cast({field} as double) * 1e6) / 1000) as bigint)"
+    fraction = f"when 'DOUBLE' then {seconds}" if unit is TimeUnit.S else ""
     return f"""case json_type({field})
-        when 'UBIGINT' then try_cast({field} as bigint)
-        when 'BIGINT' then try_cast({field} as bigint)
+        when 'UBIGINT' then {whole}
+        when 'BIGINT' then {whole}
+        {fraction}
         when 'VARCHAR' then case when regexp_full_match({field}->>'$', '{_ISO}')
                                  then epoch_us(try_cast({field}->>'$' as timestamptz)) // 1000 end
         end"""
@@ -178,6 +200,11 @@ def _odd(field: str) -> str:
 
 def _quoted(path: str) -> str:
     return "'" + path.replace("'", "''") + "'"
+
+
+def first_name(path: str) -> str:
+    """The top-level field that a JSON path leads through."""
+    return _names_of(path)[0]
 
 
 def _names_of(path: str) -> list[str]:

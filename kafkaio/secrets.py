@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 MASK = "***"
-_SECRET = re.compile(r"password|secret|token|credential|sasl\.oauthbearer|key\.pem|access.?key|private", re.IGNORECASE)
+_SECRET = re.compile(
+    r"password|secret|token|credential|sasl\.oauthbearer|key\.pem|access.?key|private|user\.info", re.IGNORECASE
+)
 
 
 def is_secret(name: str) -> bool:

@@ -23,6 +23,7 @@ from datadelay.progress import Idle
 from kafkaio import client
 from kafkaio.errors import ConfigError
 from kafkaio.eventtime import KAFKA, TimeOf
+from kafkaio.jsonfields import TimeUnit
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 Ms = Annotated[int, Field(ge=0, le=3_650 * 86_400_000)]  # ten years: more is a mistake
@@ -36,6 +37,7 @@ class TopicSettings(Keys):
 
     topic: Name
     time: str = Field(default=KAFKA, description="'kafka', or a JSON path into the value such as '$.event.time'")
+    time_unit: TimeUnit = Field(default=TimeUnit.MS, description="what a number in the value counts: ms, s or us")
     disorder_ms: Ms = 1_000
     producer_delay_ms: Ms = 10_000
     max_future_skew_ms: Ms = 60_000
@@ -49,6 +51,10 @@ class TopicSettings(Keys):
         except ConfigError as error:
             raise ValueError(str(error)) from error
         return time
+
+    @property
+    def time_of(self) -> TimeOf:
+        return TimeOf(self.time, self.time_unit)
 
     @property
     def rules(self) -> Rules:

@@ -53,7 +53,6 @@ from datadelay.positions.checkpoint import SparkCheckpoint
 from datadelay.positions.group import ConsumerGroup
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError
-from kafkaio.eventtime import TimeOf
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.times import iso
@@ -212,7 +211,7 @@ def _look(task: Task, config: CollectorConfig) -> TaskOutcome:
 
 
 def _observe(task: Task, config: CollectorConfig) -> Observation:
-    kafka, time_of, rules = config.kafka_of(task.consumer), TimeOf(task.topic.time), task.topic.rules
+    kafka, time_of, rules = config.kafka_of(task.consumer), task.topic.time_of, task.topic.rules
     name, skew_ms = task.topic.topic, rules.max_future_skew_ms
     with (
         closing(BrokerLog(name, kafka, time_of, outliers=rules.outliers, max_future_skew_ms=skew_ms)) as log,

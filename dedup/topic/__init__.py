@@ -6,5 +6,6 @@ partitions.py  whether a record can keep its partition: both topics have as many
 readback.py    the ids in one partition of the output, read back from it
 source.py      Spark
 stage.py       what a task does with a range of records
+values.py      whether ids can be found in the values of a topic
 window.py      ids seen within a window of record times, in buckets of a quarter of it (pure)
 """

@@ -33,15 +33,15 @@ from deploy.jobs.topics import named_by
 from joins.admission.firstlook import sample_both, sample_newest
 from joins.admission.folders import own_folder
 from joins.admission.keysample import Sample
+from joins.decoded import times_as_json, wait_for_registry
 from joins.errors import JoinError
-from joins.feed.feed import Fed
+from joins.feed.feed import Fed, FeedSpec
 from joins.flavour import flavour_of
 from joins.lookup.spec import LookupSpec
 from joins.spec import JoinSpec, Side
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.errors import KafkaIOError
-from kafkaio.eventtime import TimeOf
 from kafkaio.now import wall_ms
 from kafkaio.reachable import wait_for_brokers
 from sparkio.checkpoint import SparkLogs
@@ -49,6 +49,7 @@ from sparkio.checkpoint import SparkLogs
 Job = JoinJob | FeederJob | DedupJob
 
 BROKERS_ANSWER_WITHIN_S = 10.0
+REGISTRY_ANSWERS_WITHIN_S = 5.0
 
 
 def look_at(job: Job) -> list[Finding]:
@@ -117,6 +118,11 @@ def _of_records(job: Job, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]
                 yield from_error("partitions", differ)
         return
     spec = job.spec
+    try:
+        wait_for_registry(spec.registry, _read_by(spec), give_up_after_s=REGISTRY_ANSWERS_WITHIN_S)
+    except KafkaIOError as failed:  # without it no key and no time can be looked at
+        yield from_error("registry.url", failed)
+        return
     if isinstance(spec, JoinSpec) and "left.topic" in topics and "right.topic" in topics:
         yield from _of_both(spec)
         return
@@ -124,16 +130,20 @@ def _of_records(job: Job, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]
         if f"{name}.topic" in topics:
             side: Side = getattr(spec, name)
             now_ms = wall_ms()
-            with closing(_log(side, spec.kafka)) as log:
-                sample = sample_newest(side, log, spec.kafka, now_ms + spec.max_future_skew_ms)
+            with closing(_log(side, spec)) as log:
+                sample = sample_newest(side, log, spec.kafka, spec.registry, now_ms + spec.max_future_skew_ms)
             yield from _of_side(
                 side, SideFacts(name=name, sample=sample, now_ms=now_ms), spec if isinstance(spec, JoinSpec) else None
             )
 
 
+def _read_by(spec: JoinSpec | FeedSpec) -> list[Side]:
+    return [spec.right] if isinstance(spec, FeedSpec) else [spec.side(name) for name in flavour_of(spec).inputs]
+
+
 def _of_both(spec: JoinSpec) -> Iterator[Finding]:
     with ExitStack() as stack:
-        left, right = (stack.enter_context(closing(_log(side, spec.kafka))) for side in (spec.left, spec.right))
+        left, right = (stack.enter_context(closing(_log(side, spec))) for side in (spec.left, spec.right))
         now_ms = wall_ms()
         samples: tuple[Sample, Sample] = sample_both(spec, left, right)
         partitions = {"left": left.partition_count(), "right": right.partition_count()}
@@ -147,8 +157,8 @@ def _of_side(side: Side, facts: SideFacts, spec: JoinSpec | None) -> Iterator[Fi
     yield from of_disorder(side, facts)
 
 
-def _log(side: Side, kafka: Mapping[str, str]) -> BrokerLog:
-    return BrokerLog(side.topic, kafka, TimeOf(side.time))
+def _log(side: Side, spec: JoinSpec | FeedSpec) -> BrokerLog:
+    return BrokerLog(side.topic, spec.kafka, side.time_of, as_json=times_as_json(side, spec.registry))
 
 
 def _groups(job: JoinJob | FeederJob) -> dict[str, str]:

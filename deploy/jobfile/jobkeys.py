@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from configfile.keys import Keys, Where, as_written, at_keys
-from configfile.values import ApiUrl, Text
+from configfile.values import ApiUrl, Properties, Text
 from dedup.restart.replayrange import DedupConfig
 from dedup.restart.spark import location_problem
 from deploy.jobfile.values import (
@@ -36,6 +36,7 @@ from deploy.jobfile.values import (
 from deploy.jobs.job import CommonJob
 from deploy.spark.conf import DEFAULT_MASTER, speculation_problems
 from joins.spec import Format, Side
+from kafkaio.jsonfields import TimeUnit
 
 
 @runtime_checkable
@@ -160,6 +161,12 @@ class TimedJobKeys(JobKeys):
         "left does; right begins as far before it as matches need. A feeder: the store learns below which time nothing "
         "was fed",
     )
+    registry: Properties = Field(
+        default={},
+        description="of the schema registry, where a side has `format: avro` or `protobuf`: `url` (required), "
+        "`basic.auth.user.info` (`${NAME}:${PASSWORD}`), `ssl.ca.location` and other properties of confluent-kafka's "
+        "`SchemaRegistryClient`",
+    )
     max_future_skew_ms: Duration = Field(
         default=as_written("1m"),
         alias="max_future_skew",
@@ -184,7 +191,11 @@ class SideKeys(Keys):
     time: TimePath = Field(
         default="kafka",
         description="event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`) "
-        "to milliseconds since the epoch or ISO-8601 text with a zone",
+        "to a number since the epoch or ISO-8601 text with a zone",
+    )
+    time_unit: TimeUnit = Field(
+        default=TimeUnit.MS,
+        description="what a number under `time` counts since the epoch: `ms`, `s` (also fractions) or `us`",
     )
     disorder_ms: Duration = Field(
         default=as_written("1s"),
@@ -194,7 +205,8 @@ class SideKeys(Keys):
     )
     format: Format = Field(
         default=Format.BYTES,
-        description="how values appear in the envelope: `json` embedded, `text` as text, `bytes` as base64",
+        description="what values are: `json` is embedded in the envelope, `avro` and `protobuf` (with a schema "
+        "registry's frame) as JSON, `text` as text, `bytes` as base64",
     )
 
     def to_spec(self) -> Side:
@@ -205,8 +217,8 @@ class SideKeys(Keys):
     def _payload_is_json(self) -> SideKeys:
         fields = {"time": self.time, "key": next((part for part in self.key if part.startswith("$")), "")}
         for name, path in fields.items():
-            if path.startswith("$") and self.format is not Format.JSON:
-                raise at_keys([("format", f"give json: a {name} in the value ({path}) needs it")])
+            if path.startswith("$") and not self.format.is_json:
+                raise at_keys([("format", f"give json, avro or protobuf: a {name} in the value ({path}) needs it")])
         return self
 
 
@@ -222,8 +234,8 @@ class RightKeys(SideKeys):
     @model_validator(mode="after")
     def _kept_fields_are_json(self) -> RightKeys:
         field = next((part for part in self.keep or () if part.startswith("$.")), None)
-        if field is not None and self.format is not Format.JSON:
-            raise at_keys([("format", f"give json: to keep a field of the value ({field}) needs it")])
+        if field is not None and not self.format.is_json:
+            raise at_keys([("format", f"give json, avro or protobuf: to keep a field of the value ({field}) needs it")])
         return self
 
 

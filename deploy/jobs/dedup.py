@@ -13,6 +13,7 @@ from dedup.topic.job import TopicJob, TopicSummary
 from dedup.topic.partitions import check_partitions
 from dedup.topic.source import Ranges, range_source
 from dedup.topic.stage import topic_stage
+from dedup.topic.values import check_values
 from deploy.jobs.accounts import check_whole
 from deploy.jobs.job import DedupJob
 from deploy.jobs.runner import Kind
@@ -57,6 +58,7 @@ class DedupKind(Kind):
 
     def prepare(self) -> None:
         check_partitions(self._job.source, self._job.output, self._job.kafka)
+        check_values(self._job.source, self._job.identity, self._job.kafka)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         job = self._job

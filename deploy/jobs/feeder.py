@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from deploy.jobs.accounts import check_whole
 from deploy.jobs.job import FeederJob
 from deploy.jobs.runner import Kind
 from deploy.jobs.topics import check_topics
+from joins.decoded import wait_for_registry
 from joins.feed.feed import Fed
 from joins.feed.source import commit_fed, feed_source
 from joins.feed.stage import FeedSummary
@@ -38,6 +39,10 @@ class FeederKind(Kind):
 
     def opening(self) -> str:
         return f"{self.name}: feeds {self._spec.right.topic} into namespace {self._spec.storage.namespace}"
+
+    def wait(self, stopped: Callable[[], bool]) -> None:
+        super().wait(stopped)
+        wait_for_registry(self._spec.registry, [self._spec.right], stopped)
 
     def prepare(self) -> None:
         check_topics(self._job)

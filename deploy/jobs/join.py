@@ -7,7 +7,7 @@ with `select:` joined rows pass through Spark's expressions in between, in the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from joins.admission.committed import commit_positions, positions_of
 from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts, known_facts
 from joins.admission.state import Admission
+from joins.decoded import wait_for_registry
 from joins.errors import SpecError
 from joins.flavour import LOOKUP, flavour_of, stage_frame
 from joins.itemrows import ITEM_SCHEMA, Batches, item_rows, items_in
@@ -70,6 +71,11 @@ class JoinKind(Kind):
 
     def read_checkpoint(self) -> None:
         self._deduplication = deduplication(self._job)
+
+    def wait(self, stopped: Callable[[], bool]) -> None:
+        super().wait(stopped)
+        spec = self._job.spec
+        wait_for_registry(spec.registry, [spec.side(name) for name in flavour_of(spec).inputs], stopped)
 
     def prepare(self) -> None:
         check_topics(self._job)

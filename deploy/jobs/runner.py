@@ -1,6 +1,7 @@
 """Run a job until it is done, or asked to stop: one loop for all kinds of jobs.
 
     checkpoint  locked, and read
+    wait        until the brokers answer
     prepare     what must hold before Spark starts; a job that must not run ends here
     rows        the streaming DataFrame, which carries a batch out and gives one summary per task
     report      the summaries of a batch, put together; raises if one is missing, and the batch is not committed
@@ -16,7 +17,7 @@ import json
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,10 @@ class Kind(ABC):
     def read_checkpoint(self) -> None:  # noqa: B027 - not every kind needs more of it than Spark reads
         """Take from the checkpoint what the job needs, before any broker is contacted."""
 
+    def wait(self, stopped: Callable[[], bool]) -> None:
+        """Return once what the job reads from answers, or `stopped()`. Raises `KafkaUnavailable`, `ConfigError`."""
+        wait_for_brokers(self.kafka, stopped)
+
     def prepare(self) -> None:  # noqa: B027 - nor has anything to check
         """Check what can be checked before Spark starts, and claim the output."""
 
@@ -104,7 +109,7 @@ def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     lines.opening(kind.opening())
     check_java()
     kind.read_checkpoint()
-    wait_for_brokers(kind.kafka, lambda: stop.asked)
+    kind.wait(lambda: stop.asked)
     if not stop.asked:
         kind.prepare()
     if stop.asked:

@@ -33,6 +33,7 @@ from deploy.spark.session import Session
 from joins.admission.committed import state_after
 from joins.admission.guard import check_compaction
 from joins.admission.state import Admission
+from joins.decoded import times_as_json, wait_for_registry
 from joins.errors import DataLoss, JoinError, SpecChanged
 from joins.unjoined.slices import Seen, Verdicts, after_slice, begin, begin_ms_of, over_until, plan
 from joins.unjoined.verdicts import SliceSummary
@@ -40,7 +41,6 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.delivery import settling
 from kafkaio.delivery.fencing import OutputBucket
-from kafkaio.eventtime import TimeOf
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.opentransaction import wait_until_readable
@@ -68,7 +68,13 @@ class Logs:
     @classmethod
     def of(cls, job: JoinJob) -> Logs:
         kafka, side = committed_only(job.spec.kafka), job.spec.right
-        right = BrokerLog(side.topic, kafka, TimeOf(side.time), max_future_skew_ms=job.spec.max_future_skew_ms)
+        right = BrokerLog(
+            side.topic,
+            kafka,
+            side.time_of,
+            max_future_skew_ms=job.spec.max_future_skew_ms,
+            as_json=times_as_json(side, job.spec.registry),
+        )
         return cls(right, BrokerLog(job.output.topic, kafka))
 
     def close(self) -> None:
@@ -93,6 +99,7 @@ def run_unjoined(
         with checkpoint_lock(folder_of(job.checkpoint)):
             check_java()
             wait_for_brokers(job.spec.kafka, lambda: stop.asked)
+            wait_for_registry(job.spec.registry, [job.spec.right], lambda: stop.asked)
             if stop.asked:
                 return ExitCode.DONE
             with closing(Logs.of(job)) as logs:

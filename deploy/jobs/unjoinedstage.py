@@ -25,6 +25,7 @@ from deploy.jobs.job import JoinJob
 from deploy.jobs.query import summaries_of
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.stage import NO_RETRY_HELPS, deliver_stage
+from joins.decoded import SideReader
 from joins.itemrows import Batches
 from joins.items import Begin, End, Item, Rows
 from joins.spec import JoinSpec
@@ -144,7 +145,7 @@ def _items(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Item[S
     digest = digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": asdict(work.one)})
     yield Begin(partition, share.number, work.generation, digest)
     verdicts = PartitionVerdicts(work.spec, work.one, partition, work.begin_ms, joined)
-    reader = open_reader(work.spec.right.topic, work.spec.kafka)
+    reader = SideReader(work.spec.right, work.spec.kafka, work.spec.registry)
     yield from map(Rows, verdicts.rows(reader.read(partition, share.start, share.end)))
     yield End(verdicts.summary)
 

@@ -4,7 +4,8 @@
      "right": … or null, "outcome": "matched" | "unmatched", "reason": … or null}
 
 The first key is the join key; those of `left` and `right` are the records' own. A value is embedded according to its
-topic's declared format: `json` unchanged (it was checked when read), `text` as a string, `bytes` as base64. A key is a
+topic's declared format: `json` unchanged (it was checked when read), `avro`
+and `protobuf` as JSON (`kafkaio.avrojson`, `kafkaio.protojson`), `text` as a string, `bytes` as base64. A key is a
 string; one that is not UTF-8 is {"base64": …}. Times are milliseconds UTC.
 """
 
@@ -78,7 +79,7 @@ def _side(side: str, topic: str) -> pl.Expr:
 
 def _json_of_value(values: pl.Series, form: Format) -> pl.Series:
     match form:
-        case Format.JSON:
+        case Format.JSON | Format.AVRO | Format.PROTOBUF:
             found = values.cast(pl.String)
         case Format.TEXT:
             found = _quoted(values.cast(pl.String))

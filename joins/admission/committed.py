@@ -14,12 +14,12 @@ from joins.admission.folders import own_folder
 from joins.admission.guard import REMEDY
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
+from joins.decoded import SideReader
 from joins.errors import DataLoss
 from joins.spec import JoinSpec
 from joins.window.batch import find_facts
 from kafkaio.errors import OffsetOutOfRange
 from kafkaio.groups import GroupOffsets, Spot
-from kafkaio.rangereader import open_reader
 
 log = logging.getLogger("teacup.joins.admission.committed")
 
@@ -38,7 +38,7 @@ def state_after(spec: JoinSpec, admission: Admission, folders: Iterable[Path | N
         log.info("%s reads batch %d again for its facts: %d buckets", spec.name, admission.number, len(missing))
 
     def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-        return open_reader(spec.side(side).topic, spec.kafka).read(partition, start, end)
+        return SideReader(spec.side(side), spec.kafka, spec.registry).read(partition, start, end)
 
     try:
         found = {ticket.bucket.number: find_facts(spec, ticket, read) for ticket in missing}

@@ -22,6 +22,7 @@ from kafkaio.times import LATEST_MS
 from kafkaio.topiclog import TopicLog
 
 SAMPLE = 100
+NO_REGISTRY: Mapping[str, str] = {}
 BY_CHANCE = 1e-6  # a partitioner counts as proven if chance would place the keys so with less than this probability
 
 Keys = Mapping[int, Iterable[bytes]]
@@ -33,7 +34,7 @@ def check(spec: JoinSpec, left: TopicLog, right: TopicLog) -> None:
     partitions = left.partition_count()
     check_counts(spec, partitions, right.partition_count())
     logs = {"left": left, "right": right}
-    keys = {side: _sample(one, spec.side(side), spec.kafka) for side, one in logs.items()}
+    keys = {side: _sample(one, spec.side(side), spec.kafka, spec.registry) for side, one in logs.items()}
     reason = disagreement(keys["left"], keys["right"], partitions)
     if reason is not None:
         raise NotCoPartitioned(f"{_not_kept(spec)}: {reason}. {_remedy(spec)}")
@@ -101,7 +102,9 @@ def murmur2(key: bytes) -> int:
 PARTITIONERS: Mapping[str, Callable[[bytes], int]] = {"murmur2 (Java)": murmur2, "CRC-32 (librdkafka)": zlib.crc32}
 
 
-def _sample(topic: TopicLog, side: Side, kafka: Mapping[str, str]) -> dict[int, list[bytes]]:
+def _sample(
+    topic: TopicLog, side: Side, kafka: Mapping[str, str], registry: Mapping[str, str]
+) -> dict[int, list[bytes]]:
     """The join keys of the newest records of each partition."""
     reader = PointReader(topic.topic, kafka)
     try:
@@ -109,10 +112,10 @@ def _sample(topic: TopicLog, side: Side, kafka: Mapping[str, str]) -> dict[int, 
         records = reader.take(spans, SAMPLE)
     finally:
         reader.close()
-    return {p: keys_of(side, some) for p, some in records.items()}
+    return {p: keys_of(side, some, registry) for p, some in records.items()}
 
 
-def keys_of(side: Side, records: Sequence[Record]) -> list[bytes]:
+def keys_of(side: Side, records: Sequence[Record], registry: Mapping[str, str] = NO_REGISTRY) -> list[bytes]:
     """The join keys that these records have."""
-    keys = sample_of(side, {0: records}, len(records), LATEST_MS).keys[0]
+    keys = sample_of(side, registry, {0: records}, len(records), LATEST_MS).keys[0]
     return [key for key in keys if key is not None]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from joins.admission.keysample import Sample, example, nothing_in_common
+from joins.decoded import decoder
 from joins.rows.reading import find
 from joins.spec import JoinSpec, Side
 from kafkaio.messages import SCHEMA
@@ -38,16 +39,18 @@ def compare(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[bytes, byt
 def sample_both(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[Sample, Sample]:
     """Left's newest records, and right's of the same time; right's newest if there are none."""
     ceiling_ms = wall_ms() + spec.max_future_skew_ms
-    ours = sample_newest(spec.left, left, spec.kafka, ceiling_ms)
+    ours = sample_newest(spec.left, left, spec.kafka, spec.registry, ceiling_ms)
     ends = {p: (one.start, one.stable) for p, one in right.ends().items()}
     spans = _of_their_time(spec, ours.valid_times, right, ends) or ends
-    return ours, _taken(spec.right, right, spec.kafka, spans, AROUND, ceiling_ms)
+    return ours, _taken(spec.right, right, spec.kafka, spec.registry, spans, AROUND, ceiling_ms)
 
 
-def sample_newest(side: Side, topic: TopicLog, kafka: Mapping[str, str], ceiling_ms: int) -> Sample:
+def sample_newest(
+    side: Side, topic: TopicLog, kafka: Mapping[str, str], registry: Mapping[str, str], ceiling_ms: int
+) -> Sample:
     """The newest records of each partition. ceiling_ms: no valid time is above it."""
     spans = {p: (ends.start, ends.stable) for p, ends in topic.ends().items()}
-    return _taken(side, topic, kafka, spans, NEWEST, ceiling_ms)
+    return _taken(side, topic, kafka, registry, spans, NEWEST, ceiling_ms)
 
 
 def _of_their_time(
@@ -68,6 +71,7 @@ def _taken(
     side: Side,
     topic: TopicLog,
     kafka: Mapping[str, str],
+    registry: Mapping[str, str],
     spans: Mapping[int, tuple[int, int]],
     count: int,
     ceiling_ms: int,
@@ -80,15 +84,18 @@ def _taken(
     finally:
         reader.close()
     out_of = sum(max(end - start, 0) for start, end in spans.values())
-    return sample_of(side, records, out_of, ceiling_ms)
+    return sample_of(side, registry, records, out_of, ceiling_ms)
 
 
-def sample_of(side: Side, records: Mapping[int, Sequence[Record]], out_of: int, ceiling_ms: int) -> Sample:
+def sample_of(
+    side: Side, registry: Mapping[str, str], records: Mapping[int, Sequence[Record]], out_of: int, ceiling_ms: int
+) -> Sample:
     """The join keys and event times of records, by partition."""
     keys: dict[int, list[bytes | None]] = {}
     times: dict[int, list[int | None]] = {}
+    decode = decoder(side, registry)
     for p, some in records.items():
-        batch = _batch(some)
+        batch = _batch(some) if decode is None else decode(_batch(some))
         found = find(side, batch)
         keys[p] = (batch.column("key") if found.keys is None else found.keys).to_pylist()
         times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.times.to_pylist()]

@@ -31,10 +31,10 @@ from joins.admission.onerun import OneRun, of_one_run
 from joins.admission.planclock import PlanClock
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
+from joins.decoded import times_as_json
 from joins.errors import ClockBehind
 from joins.spec import JoinSpec, Side
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.eventtime import TimeOf
 from kafkaio.groups import LatestOffsets
 from kafkaio.topiclog import TopicLog
 from sparkio.reader import StreamReader
@@ -152,9 +152,10 @@ def open_log(spec: JoinSpec, side: Side) -> BrokerLog:
     log_ = BrokerLog(
         side.topic,
         spec.kafka,
-        TimeOf(side.time),
+        side.time_of,
         outliers=spec.outliers,
         max_future_skew_ms=spec.max_future_skew_ms,
+        as_json=times_as_json(side, spec.registry),
     )
     check_compaction(spec, side.topic, log_.config())
     return log_

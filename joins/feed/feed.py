@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
-from joins.spec import JobName, Millis, OnDataLoss, Side, Start, Timeout, TopicName
+from joins.spec import JobName, Millis, OnDataLoss, Side, Start, Timeout, TopicName, check_registry
 from joins.storeaddress import StoreAddress
 from kafkaio.eventtime import typical
 from kafkaio.fairshare import fair_shares
@@ -60,9 +60,11 @@ class FeedSpec:
     on_data_loss: OnDataLoss = "stop"
     dead_letter: TopicName | None = None
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         coerce_fields(self, SpecError)
+        check_registry(self.registry, self.right)
         if self.dead_letter == self.right.topic:
             raise SpecError(f"dead_letter: {self.dead_letter!r} is right's topic; dead letters would be read again")
 
@@ -72,6 +74,7 @@ class FeedSpec:
             "right.topic": self.right.topic,
             "right.key": list(self.right.key_of.parts),
             "right.time": self.right.time,
+            "right.time_unit": str(self.right.time_unit),
             "storage.namespace": self.storage.namespace,
         }
 

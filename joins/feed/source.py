@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSource
 from datadelay.positions.group import note_of_store
 from joins.admission.clockcheck import look_at_clock
 from joins.admission.guard import LONGEST_DOWNTIME_MS, refuse_compaction
+from joins.decoded import times_as_json
 from joins.errors import ClockBehind, NoRetention, StoreUnreachable
 from joins.feed.feed import Fed, FedRange, FeedSpec, never_fed_below, proven_by
 from joins.feed.stage import UNREACHABLE, FeedTicket, feed, feed_client
@@ -32,7 +33,6 @@ from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.clock import not_before
 from kafkaio.errors import KafkaIOError
-from kafkaio.eventtime import TimeOf
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
@@ -121,7 +121,12 @@ class FeedReader(StreamReader):
     def _connected(self) -> BrokerLog:
         spec = self._spec
         if self._log is None:
-            self._log = BrokerLog(spec.right.topic, spec.kafka, TimeOf(spec.right.time))
+            self._log = BrokerLog(
+                spec.right.topic,
+                spec.kafka,
+                spec.right.time_of,
+                as_json=times_as_json(spec.right, spec.registry),
+            )
             if spec.on_data_loss == "stop":  # records that compaction removes unread would never be stored
                 config, what = self._log.config(), "a day of downtime"
                 refuse_compaction(spec.right.topic, config, LONGEST_DOWNTIME_MS, "the feeder", what)

@@ -21,6 +21,7 @@ import pyarrow as pa
 from datadelay.progress import UNKNOWN
 from joins.admission.passage import lags_of
 from joins.clients import storage_client
+from joins.decoded import SideReader
 from joins.errors import NoDeadLetterTopic, StoreUnreachable, StoreWiped
 from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.rightrow import to_items
@@ -32,7 +33,6 @@ from kafkaio.delivery import failpoint
 from kafkaio.errors import KafkaIOError, RecordTooLarge
 from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
-from kafkaio.rangereader import open_reader
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.writer import discard_writer, open_writer
 from sparkio.summaries import summary_rows
@@ -91,7 +91,7 @@ class FeedTask:
     def run(self) -> FeedSummary:
         """Feed the range. Raises `StoreUnreachable`, `StoreWiped`, `NoDeadLetterTopic`."""
         spec, ticket, summary = self._spec, self._ticket, self._summary
-        reader = open_reader(spec.right.topic, spec.kafka)
+        reader = SideReader(spec.right, spec.kafka, spec.registry)
         under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []
         failpoint.reach("before_produce")
         try:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from joins.admission.factsfolder import FactsFolder
 from joins.admission.folders import bucket_folder
 from joins.admission.ticket import Ticket
+from joins.decoded import SideReader
 from joins.items import Begin, End, Item, Rows, Stage
 from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, StoredRight
 from joins.lookup.source import lookup_client
@@ -22,7 +23,6 @@ from joins.lookup.stored import RightStore
 from joins.rows.chunks import in_chunks
 from joins.summary import BucketSummary, Newest
 from kafkaio.perprocess import PerProcess
-from kafkaio.rangereader import open_reader
 
 _stores: PerProcess[Any, RightStore] = PerProcess(4, lambda store: store.close())
 _newest: PerProcess[tuple[str, str], Newest] = PerProcess(8, lambda newest: None)
@@ -47,7 +47,7 @@ def store_of(spec: LookupSpec) -> RightStore:
 
 def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Iterator[Item[BucketSummary]]:
     ticket = Ticket.from_json(given)
-    reader = open_reader(spec.left.topic, spec.kafka)
+    reader = SideReader(spec.left, spec.kafka, spec.registry)
     for p, reading in ticket.bucket.left.items():
         if reading.records:
             reader.prepare(p, reading.start)

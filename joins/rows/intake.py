@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from joins.rows.reading import find
+from joins.rows.reading import RAW, find
 from joins.rows.records import OWN_KEY, RECORD, rows_about
 from joins.spec import Side
 from kafkaio.eventtime import LOG_APPEND_TIME, ceilings, valid
@@ -85,7 +85,7 @@ def take_in(
     )
     if found.keys is not None:
         frame = frame.with_columns(pl.Series("key", found.keys), frame["key"].alias(OWN_KEY))
-    whole = frame
+    as_read = frame
     if side.kept is not None:
         frame = frame.with_columns(
             pl.Series("value", side.kept.values(batch.column("value"), found.kept)), side.kept.headers(frame["headers"])
@@ -97,7 +97,9 @@ def take_in(
     proves = _proves(side, times_read, timestamps, kinds, listed_ms)
     if reason is not None:
         bad = reason.is_not_null()
-        dead = rows_about(name, whole.filter(bad), "dead_letter", reason.filter(bad), late=False)
+        if RAW in batch.schema.names:
+            as_read = as_read.with_columns(pl.Series("value", batch.column(RAW)))
+        dead = rows_about(name, as_read.filter(bad), "dead_letter", reason.filter(bad), late=False)
         frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
     late = pl.Series(frame["time"].to_numpy() < progress_before_ms)
     return Intake(name, frame.cast(RECORD), late, proves, dead, listed_ms + skew_ms)
@@ -126,7 +128,7 @@ def _reasons(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array)
         {"time": time, "valid": pl.Series(pl.from_arrow(valid_times)), "why": none if unusable is None else unusable}
     )
     # Where there is no time because the value cannot be read, the value is the reason.
-    unread = pl.col("why").is_in(["invalid_json", "invalid_text"]).fill_null(value=False)
+    unread = (pl.col("why") != "invalid_key").fill_null(value=False)
     return frame.select(
         reason=pl.when(pl.col("time").is_null() & ~unread)
         .then(pl.lit("no_time"))

@@ -2,6 +2,7 @@
 
 invalid_json  the topic is declared `json`, and the value is not JSON
 invalid_text  the topic is declared `text` (or `json`), and the value is not UTF-8
+invalid_avro, invalid_protobuf, unknown_schema   the value could not be decoded when it was read (`kafkaio.framed`)
 invalid_key   the field of the join key holds something that cannot be a key, such as an object or a fraction
 """
 
@@ -16,6 +17,9 @@ import pyarrow.compute as pc
 from joins.spec import Format, Side
 from kafkaio.eventtime import valid_or_null
 from kafkaio.jsonfields import JsonFields, json_fields, text_of
+
+RAW, UNREADABLE = "raw", "unreadable"
+"""Columns of a batch whose values became JSON when they were read: the bytes as they were, and why there is no JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +42,17 @@ def find(side: Side, batch: pa.RecordBatch) -> Found:
     """Read a batch in the schema of `kafkaio.rangereader`, of which partition and offset are not needed."""
     key_of, values = side.key_of, batch.column("value")
     fields = None
-    if side.format is Format.JSON:
+    if side.has_json:
         keep = None if side.kept is None else side.kept.paths
-        fields = json_fields(values, side.time if side.payload_time else None, key_of.paths, keep)
+        fields = json_fields(values, side.time if side.payload_time else None, key_of.paths, keep, side.time_unit)
     times = batch.column("timestamp") if fields is None or fields.time is None else fields.time
     keys = None
     if not key_of.is_kafkas:
         keys = key_of.keys(batch.column("key"), batch.column("headers"), () if fields is None else fields.keys)
     reasons = _reasons(values, fields) if fields is not None else None
+    if UNREADABLE in batch.schema.names and (unread := batch.column(UNREADABLE)).null_count < len(batch):
+        undecoded = pl.Series(pl.from_arrow(unread))
+        reasons = undecoded if reasons is None else pl.select(pl.coalesce(undecoded, reasons)).to_series()
     if side.format is Format.TEXT:
         reasons = _worded(invalid_text=_not_text(values))
     return Found(valid_or_null(times), keys, reasons, None if fields is None else fields.kept)

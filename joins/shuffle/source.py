@@ -14,10 +14,10 @@ from joins.admission.control import JoinControl
 from joins.admission.source import TicketReader, ticket_source
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
+from joins.decoded import SideReader
 from joins.shuffle.fetch import Fetch
 from joins.shuffle.pieces import Piece, ticket_pieces
 from joins.spec import JoinSpec
-from kafkaio.rangereader import open_reader
 from sparkio.source import rows_of
 
 PIECE = pa.schema(
@@ -56,8 +56,10 @@ def shuffled(
 def fetch_stage(spec: JoinSpec) -> Callable[[str], Iterator[pa.RecordBatch]]:
     """A task of `FetchReader` -> its pieces, in batches of `PIECE`."""
 
+    readers = {side: SideReader(spec.side(side), spec.kafka, spec.registry) for side in ("left", "right")}
+
     def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-        return open_reader(spec.side(side).topic, spec.kafka).read(partition, start, end)
+        return readers[side].read(partition, start, end)
 
     def pieces(task: Mapping[str, Any]) -> Iterator[Piece]:
         if "ticket" in task:

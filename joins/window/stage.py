@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from joins.admission.folders import bucket_folder, own_folder
 from joins.admission.ticket import Ticket
+from joins.decoded import SideReader
 from joins.items import Begin, End, Item, Rows, Stage
 from joins.rows.chunks import in_chunks
 from joins.spec import JoinSpec
@@ -54,16 +55,16 @@ def _bolt_of(spec: JoinSpec, windows: Path, generation: str) -> JoinBolt:
 
 def _bolt(spec: JoinSpec, generation: str, windows: Path) -> JoinBolt:
     forget_other_generations(windows, spec.name, generation)
+    readers = {side: SideReader(spec.side(side), spec.kafka, spec.registry) for side in ("left", "right")}
 
     def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-        topic = spec.side(side).topic
-        return open_reader(topic, spec.kafka).read(partition, start, end)
+        return readers[side].read(partition, start, end)
 
     def store_of(generation: str, bucket: str) -> FileStore:
         return FileStore(bucket_folder(windows, spec.name, generation, bucket))
 
     def give_back(partition: int, records: list[pa.RecordBatch]) -> None:
-        open_reader(spec.left.topic, spec.kafka).give_back(partition, records)
+        readers["left"].give_back(partition, records)
 
     return JoinBolt(spec, read, store_of, give_back=give_back)
 

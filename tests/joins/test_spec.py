@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields, replace
 from typing import Any
 
@@ -190,5 +191,22 @@ def test_only_right_is_kept() -> None:
         JoinSpec(name="j", left=Side(topic="l", keep=("$",)), right=Side(topic="r"), before_ms=1, after_ms=1)
     with pytest.raises(SpecError, match=r"keep of 'r': 'price' cannot be kept; give"):
         Side(topic="r", keep=("price",))
-    with pytest.raises(SpecError, match=r"format of 'r': to keep a field \('\$\.price'\) needs format 'json'"):
+    with pytest.raises(SpecError, match=r"format of 'r': a kept field \('\$\.price'\) needs format 'json'"):
         Side(topic="r", keep=("$.price",))
+
+
+def test_avro_needs_a_registry_and_what_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are said before anything is read."""
+    clicks, impressions = Side(topic="l", format=Format.AVRO, key="$.id"), Side(topic="r")
+
+    def joined(**more: object) -> JoinSpec:
+        return JoinSpec(name="j", left=clicks, right=impressions, before_ms=1, after_ms=1, **more)  # type: ignore[arg-type]
+
+    with pytest.raises(SpecError, match=r"registry: format 'avro' of 'l' needs a registry; give its url"):
+        joined()
+    spec = joined(registry={"url": "http://r:8081", "basic.auth.user.info": "me:hidden"})
+    assert "hidden" not in repr(spec)
+    assert "hidden" not in str(spec.identity())
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(SpecError, match=r"pip install 'teacup-joins\[registry\]'"):
+        joined(registry={"url": "http://r:8081"})

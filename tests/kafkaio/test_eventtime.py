@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kafkaio.errors import ConfigError
 from kafkaio.eventtime import TimeOf, ceilings, event_time, event_times, typical, valid
+from kafkaio.jsonfields import TimeUnit
 from kafkaio.times import UNLIMITED_MS
 
 PAYLOAD = TimeOf("$.event.time")
@@ -66,6 +67,28 @@ def test_what_is_not_json_has_no_time_and_does_not_disturb_its_neighbours() -> N
     column = pa.array([b'{"event"', good, b"\xff\xfe", b"{}", None, b"", good], pa.binary())
 
     assert payload_times(column) == [None, 7, None, None, None, None, 7]
+
+
+@pytest.mark.parametrize(
+    ("unit", "given", "meant"),
+    [
+        ("s", 1_700_000_000, 1_700_000_000_000),
+        ("s", 1_700_000_000.123, 1_700_000_000_123),
+        ("s", 1_700_000_000.1239, 1_700_000_000_123),
+        ("s", 0.001, 1),
+        ("s", 1e300, None),
+        ("s", 10**17, None),
+        ("s", "2026-01-31T12:00:00Z", 1_769_860_800_000),
+        ("us", 1_700_000_000_123_999, 1_700_000_000_123),
+        ("us", 1.5, None),
+        ("us", "2026-01-31T12:00:00.1239Z", 1_769_860_800_123),
+    ],
+)
+def test_a_number_counts_its_unit(unit: str, given: object, meant: int | None) -> None:
+    """A text says itself what it means."""
+    found = event_times(TimeOf("$.event.time", TimeUnit(unit)), pa.nulls(1, pa.int64()), values(given))
+
+    assert found.to_pylist() == [meant]
 
 
 @settings(max_examples=60, deadline=None)

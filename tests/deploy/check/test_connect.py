@@ -105,3 +105,20 @@ def test_brokers_that_do_not_answer_are_one_error(check: Check, monkeypatch: pyt
 
     assert code == ExitCode.UNREACHABLE
     assert set(found) == {"error kafka", "ok checkpoint", "ok window_folder"}
+
+
+def test_a_registry_that_is_unreachable_is_a_finding(
+    check: Check, kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """With its key and address; the rest is looked at as well."""
+    left, right, out = (topic_factory(1, prefix=name) for name in ("left", "right", "out"))
+    job = join(left, right, out, registry={"url": "http://user:hidden@127.0.0.1:9"})
+    job["left"] |= {"format": "avro", "key": "$.id"}
+
+    code, found = check(job)
+
+    assert code == ExitCode.UNREACHABLE
+    (text,) = found["error registry.url"]
+    assert text.startswith("schema registry http://127.0.0.1:9 is unreachable")
+    assert "hidden" not in str(found)
+    assert {"ok left.topic", "ok right.retention", "ok checkpoint"} <= set(found)

@@ -80,12 +80,15 @@ def test_the_kind_may_be_given_too(tmp_path: Path) -> None:
     [
         (
             "left.topik=x",
-            "--set left.topik: unknown key; did you mean topic? allowed: topic, key, time, disorder",
+            "--set left.topik: unknown key; did you mean topic? allowed: topic, key, time, time_unit, disorder, format",
         ),
         ("lefft.topic=x", "--set lefft: unknown key; did you mean left? allowed: name, kind"),
         ("left.disorder=much", "--set left.disorder: 'much' is not allowed: give a duration with its unit"),
         ("left.disorder=", "--set left.disorder: null is not allowed: give a duration with its unit"),
-        ("left=clicks", "--set left: give a mapping with topic, key, time, disorder, format; this is a text"),
+        (
+            "left=clicks",
+            "--set left: give a mapping with topic, key, time, time_unit, disorder, format",
+        ),
         ("name.x=1", "--set name: give a text"),
         ("kafka.securty.protocol=ssl", "--set kafka.securty.protocol: 'ssl' is not allowed: librdkafka knows no such"),
         ("kafka.acks=1", "--set kafka.acks: 1 is not allowed: records acknowledged by one broker"),

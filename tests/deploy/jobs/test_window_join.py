@@ -17,7 +17,9 @@ from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
+from tests.support.framed import avro
 from tests.support.jobprocess import JobProcess, records, uncommitted
+from tests.support.registry import registry_server
 from tests.support.sparkjoin import Put, produce
 
 START_MS = 1_700_000_000_000
@@ -103,6 +105,38 @@ def test_a_join_by_a_field_of_the_value(kafka, job, tmp_path):
     assert [one["reason"] for one in envelopes] == [None, None, "null_key", "null_key"]
     (dead,) = records(kafka, content["topics"]["dead_letter"])
     assert (dead["key"], dead["headers"]["teacup.reason"]) == (b"user", "invalid_key")
+
+
+def test_avro_topics_are_joined_by_their_fields(kafka, job, tmp_path):
+    """With a registry, schemas that change within the topic, and records that nobody can decode."""
+    shown = {"type": "record", "name": "Shown", "fields": [{"name": "id", "type": "string"}]}
+    more = {**shown, "fields": [*shown["fields"], {"name": "price", "type": "int"}]}
+    at = {"type": "long", "logicalType": "timestamp-millis"}
+    fields = [{"name": "seen", "type": "string"}, {"name": "at", "type": at}]
+    click = {"type": "record", "name": "Click", "fields": fields}
+
+    with registry_server("reader:secret") as registry:
+        clicks, old, new = (registry.register(name, one) for name, one in (("c", click), ("s", shown), ("s", more)))
+        content = job(1, registry={"url": registry.url, "basic.auth.user.info": "reader:secret"})
+        content["left"] |= {"key": "$.seen", "time": "$.at", "format": "avro"}
+        content["right"] |= {"key": "$.id", "format": "avro", "keep": ["$.price"]}
+        left = [avro(clicks, click, {"seen": f"i{i}", "at": START_MS + i}) for i in range(3)]
+        priced = avro(new, more, {"id": "i1", "price": 5})
+        right = [avro(old, shown, {"id": "i0"}), priced, b"\x00\x00\x00\x00\x63x"]
+        produce(kafka, content["left"]["topic"], [Put(0, b"user", START_MS, value) for value in left])
+        produce(kafka, content["right"]["topic"], [Put(0, b"any", START_MS, value) for value in right])
+        running = JobProcess(tmp_path, content)
+
+        code = running.ended()
+
+    assert code == ExitCode.DONE, running.logged()
+    assert "secret" not in running.logged()
+    envelopes = [json.loads(r["value"]) for r in records(kafka, content["output"]["topic"])]
+    assert [one["left"]["value"]["seen"] for one in envelopes] == ["i0", "i1", "i2"]
+    assert [one["left"]["time"] for one in envelopes] == [START_MS, START_MS + 1, START_MS + 2]
+    assert [one["right"] and one["right"]["value"] for one in envelopes] == [{}, {"price": 5}, None]
+    (dead,) = records(kafka, content["topics"]["dead_letter"])
+    assert (dead["value"], dead["headers"]["teacup.reason"]) == (right[2], "unknown_schema")
 
 
 def test_select_writes_what_its_expressions_say(kafka, job, tmp_path):

@@ -57,6 +57,6 @@ def test_a_sample_says_which_times_are_not_valid():
         Record(0, i, 5, 1, b"k", value) for i, value in enumerate([b'{"at": 7}', b"{torn", b'{"at": 9000}', b"{}"])
     ]
 
-    found = sample_of(Side(topic="t", time="$.at", format="json"), {0: records}, 4, 5_000)
+    found = sample_of(Side(topic="t", time="$.at", format="json"), {}, {0: records}, 4, 5_000)
 
     assert found.times == {0: [7, None, None, None]}

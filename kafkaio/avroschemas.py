@@ -1,0 +1,127 @@
+"""What can be known of an Avro schema before a record is read. Pure.
+
+Schemas are those that `fastavro.parse_schema` returns: each name is complete, and stands for a type of `named`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+NAMED = {"record", "error", "enum", "fixed"}
+LARGEST = 5_000
+"""Types in a schema, each counted where it is used; a short text can name more than memory holds."""
+LONGEST_DECIMAL = 38
+
+_AT_ONCE = (None, "timestamp-millis", "timestamp-micros", "date", "decimal")
+_OF_TEXT = "uuid"
+
+
+@dataclass(slots=True)
+class _Inlining:
+    """Writes types in place of their names."""
+
+    named: Mapping[str, Any]
+    left: int = LARGEST
+    recursive: bool = False
+
+    def of(self, schema: Any, within: tuple[str, ...] = ()) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            return "null"
+        if isinstance(schema, list):
+            return [self.of(branch, within) for branch in schema]
+        if isinstance(schema, str):
+            return self._by_name(schema, within)
+        kind = schema["type"]
+        if isinstance(kind, dict | list):
+            return self.of(kind, within)
+        shown = {name: schema[name] for name in ("type", "symbols", "size") if name in schema}
+        if kind in NAMED:
+            shown["name"] = f"type{self.left}"  # no name may occur twice
+        if kind == "array":
+            return {**shown, "items": self.of(schema["items"], within)}
+        if kind == "map":
+            return {**shown, "values": self.of(schema["values"], within)}
+        if kind in ("record", "error"):
+            inside = (*within, schema["name"])
+            fields = [{"name": one["name"], "type": self.of(one["type"], inside)} for one in schema["fields"]]
+            return {**shown, "type": "record", "fields": fields}
+        logical = {name: schema[name] for name in ("logicalType", "precision", "scale") if name in schema}
+        return shown if kind == "string" and logical.get("logicalType") == _OF_TEXT else {**shown, **logical}
+
+    def _by_name(self, name: str, within: tuple[str, ...]) -> Any:
+        if name in PRIMITIVES:
+            return name
+        if name in within:
+            self.recursive = True
+            return "null"
+        return self.of(self.named[name], within)
+
+
+def inlined(schema: Any, named: Mapping[str, Any]) -> Any | None:
+    """The schema with each type in place of its name; a UUID in text is text. None for one that contains itself, or
+    has more than `LARGEST` types."""
+    inlining = _Inlining(named)
+    found = inlining.of(schema)
+    return None if inlining.recursive or inlining.left < 0 else found
+
+
+def read_at_once(schema: Any) -> bool:
+    """Whether polars reads it: records of primitive types, of arrays, and of unions of null and one of these."""
+    if isinstance(schema, str):
+        return schema != "null"
+    if isinstance(schema, list):
+        return len(schema) == 2 and schema[0] == "null" and not isinstance(schema[1], list) and read_at_once(schema[1])
+    kind, logical = schema["type"], schema.get("logicalType")
+    if kind == "record":
+        return bool(schema["fields"]) and all(read_at_once(one["type"]) for one in schema["fields"])
+    if kind == "array":
+        return read_at_once(schema["items"])
+    if logical not in _AT_ONCE or (logical == "decimal" and schema.get("precision", 0) > LONGEST_DECIMAL):
+        return False
+    return kind in ("enum", "fixed") or kind in PRIMITIVES - {"null"}
+
+
+def has_endless_arrays(schema: Any, named: Mapping[str, Any]) -> bool:
+    """Whether some array has items without bytes, such as nulls: a few bytes would be read as any number of them."""
+    search = _Search(named)
+    search.needs_bytes(schema)
+    return search.endless
+
+
+@dataclass(slots=True)
+class _Search:
+    """Looks at each type once."""
+
+    named: Mapping[str, Any]
+    known: dict[str, bool] = field(default_factory=dict)
+    endless: bool = False
+
+    def needs_bytes(self, schema: Any) -> bool:
+        """Whether a value has at least one byte."""
+        if isinstance(schema, list):
+            for branch in schema:
+                self.needs_bytes(branch)
+            return True  # the number of the branch
+        if isinstance(schema, str):
+            return schema != "null" if schema in PRIMITIVES else self._record(self.named[schema])
+        kind = schema["type"]
+        if isinstance(kind, dict | list):
+            return self.needs_bytes(kind)
+        if kind in ("array", "map"):
+            items = self.needs_bytes(schema["items" if kind == "array" else "values"])
+            self.endless |= kind == "array" and not items
+            return True  # the number of items
+        return self._record(schema) if kind in NAMED else bool(kind != "null")
+
+    def _record(self, schema: Any) -> bool:
+        if "fields" not in schema:
+            return bool(schema.get("size") != 0)
+        if schema["name"] not in self.known:
+            types = [one["type"] for one in schema["fields"]]
+            self.known[schema["name"]] = True  # where it contains itself
+            self.known[schema["name"]] = max(list(map(self.needs_bytes, types)), default=False)
+        return self.known[schema["name"]]

@@ -1,0 +1,82 @@
+"""Values that name their schema (magic byte 0, the schema's id in 4 bytes, big-endian, a record) as JSON text.
+
+A batch may hold records of several schemas; those of one schema are decoded together.
+
+invalid_avro, invalid_protobuf   no such frame, a schema of another kind, or a value that is not of its schema
+unknown_schema                   the registry has no schema of this id
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+HEAD = 5
+
+
+@runtime_checkable
+class Schema(Protocol):
+    """What reads the values of one id."""
+
+    def json_of(self, values: pa.Array, columns: Sequence[str] | None = None) -> pa.Array:
+        """Each value (binary, without the frame) as JSON text; null where it is not of the schema."""
+
+
+SchemaOf = Callable[[int], Schema | str | None]
+"""An id -> its schema; None: there is none; a text: why it cannot be used."""
+
+
+def json_of(
+    values: pa.Array, schema_of: SchemaOf, invalid: str, columns: Sequence[str] | None = None
+) -> tuple[pa.Array, pa.Array]:
+    """JSON text (binary) of each value (binary), and the reason where there is none; null values stay null.
+
+    invalid   the reason of a value that cannot be read
+    columns   the top-level fields that are needed; None: all
+    """
+    ids = _ids(values)
+    found: list[pa.Array] = []
+    reasons: list[pa.Array] = []
+    rows: list[np.typing.NDArray[np.int64]] = []
+    for number in np.unique(ids).tolist():
+        at = np.flatnonzero(ids == number)
+        texts, why = _of_schema(values.take(pa.array(at)), number, schema_of, invalid, columns)
+        rows.append(at)
+        found.append(texts)
+        reasons.append(why)
+    if not rows:
+        return pa.nulls(0, pa.binary()), pa.nulls(0, pa.string())
+    back = pa.array(np.argsort(np.concatenate(rows), kind="stable"))
+    return pa.concat_arrays(found).cast(pa.binary()).take(back), pa.concat_arrays(reasons).take(back)
+
+
+def _of_schema(
+    values: pa.Array, number: int, schema_of: SchemaOf, invalid: str, columns: Sequence[str] | None
+) -> tuple[pa.Array, pa.Array]:
+    schema = schema_of(number) if number >= 0 else "no frame"
+    if not isinstance(schema, Schema):
+        why = pa.scalar("unknown_schema" if schema is None else invalid, pa.string())
+        return pa.nulls(len(values), pa.string()), pc.if_else(values.is_valid(), why, pa.scalar(None, pa.string()))
+    texts = schema.json_of(_sliced(values, HEAD), columns)
+    return texts, pc.if_else(texts.is_null(), pa.scalar(invalid), pa.scalar(None, pa.string()))
+
+
+def _sliced(values: pa.Array, start: int, length: int | None = None) -> pa.Array:
+    """A part of each value. (`pyarrow.compute.binary_slice` fails on some arrays: negative buffer resize.)"""
+    return pl.Series(pl.from_arrow(values)).bin.slice(start, length).to_arrow().cast(pa.binary())
+
+
+def _ids(values: pa.Array) -> np.typing.NDArray[np.int64]:
+    """The id of each value's schema; -1 where it has no frame, or is null."""
+    heads = pc.fill_null(_sliced(values, 0, HEAD), b"")
+    framed = pc.equal(pc.binary_length(heads), HEAD)
+    fixed = pc.if_else(framed, heads, pa.scalar(b"\xff" * HEAD)).cast(pa.binary(HEAD))
+    data = np.frombuffer(fixed.buffers()[1], np.uint8)[fixed.offset * HEAD : (fixed.offset + len(fixed)) * HEAD]
+    heads_ = data.reshape(len(fixed), HEAD)
+    numbers = np.ascontiguousarray(heads_[:, 1:]).view(">u4").ravel().astype(np.int64)
+    return np.where(heads_[:, 0] == 0, numbers, -1)

@@ -1,0 +1,174 @@
+"""Protobuf messages as JSON text, by the names in their `.proto` files.
+
+    int32, int64, ... bool, string     a number, true or false, text
+    float, double                      a number, null where it is not finite
+    bytes                              base64
+    enum                               the value's name; its number if the name is unknown
+    google.protobuf.Timestamp          ISO 8601 with microseconds: "2026-01-31T12:00:00.250000Z"; null outside of the
+                                       years 1 to 9999
+    message, repeated, map             an object, an array, an object
+    optional, oneof, message, not set  null; a field without presence has its default
+
+Each value begins with the path to its message in the schema's file, as indexes. Messages are read one by one, at some
+20 us each.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+TIMESTAMP = "google.protobuf.Timestamp"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class NotProtobuf(ValueError):
+    """A schema that is no Protobuf schema."""
+
+
+@dataclass(frozen=True)
+class ProtoSchema:
+    """A `.proto` file, with those that it imports. Raises `NotProtobuf`.
+
+    text        the serialized `FileDescriptorProto` in base64, as the registry has it
+    references  name and text of the files that it imports, each after those that it imports itself
+    """
+
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+    _messages: dict[tuple[int, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _ = self._file
+
+    @cached_property
+    def _file(self) -> Any:
+        pool = descriptor_pool.DescriptorPool()
+        try:
+            files = [*((name, text) for name, text in self.references), ("teacup.proto", self.text)]
+            for name, text in files:
+                one = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+                one.name = name
+                for known in one.dependency:
+                    if known.startswith("google/protobuf/") and not _holds(pool, known):
+                        pool.AddSerializedFile(_well_known(known))
+                pool.AddSerializedFile(one.SerializeToString())
+            return pool.FindFileByName("teacup.proto")
+        except (ValueError, TypeError, KeyError, DecodeError) as error:
+            raise NotProtobuf(f"{type(error).__name__}: {error}") from error
+
+    def json_of(self, values: pa.Array, columns: Sequence[str] | None = None) -> pa.Array:
+        """Each value (indexes and message) as JSON text; null where it is not of this schema.
+
+        columns   the top-level fields that are needed; None: all
+        """
+        return pa.array([self._one(value, columns) for value in values.to_pylist()], pa.string())
+
+    def _one(self, value: bytes, columns: Sequence[str] | None) -> str | None:
+        try:
+            path, at = _indexes(value)
+            message = self._message(path).FromString(value[at:])
+            return json.dumps(_plain(message, columns), ensure_ascii=False)
+        except (DecodeError, IndexError, ValueError, OverflowError):
+            return None
+
+    def _message(self, path: tuple[int, ...]) -> Any:
+        if path not in self._messages:
+            first, *inner = path
+            found = list(self._file.message_types_by_name.values())[first]
+            for index in inner:
+                found = found.nested_types[index]
+            self._messages[path] = message_factory.GetMessageClass(found)
+        return self._messages[path]
+
+
+def _indexes(value: bytes) -> tuple[tuple[int, ...], int]:
+    """The path to the message, and where the message begins. A count of 0 means the first message."""
+    count, at = _zigzag(value, 0)
+    if count < 0:
+        raise ValueError(f"{count} indexes")
+    path = []
+    for _ in range(count):
+        index, at = _zigzag(value, at)
+        path.append(index)
+    if min(path, default=0) < 0:
+        raise ValueError(f"index {min(path)} of a message")
+    return tuple(path) or (0,), at
+
+
+def _zigzag(value: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = value[at]
+        number |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return (number >> 1) ^ -(number & 1), at
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
+def _holds(pool: Any, name: str) -> bool:
+    try:
+        pool.FindFileByName(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _well_known(name: str) -> bytes:
+    """A file that comes with Protobuf itself."""
+    from importlib import import_module
+
+    module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
+    serialized: bytes = module.DESCRIPTOR.serialized_pb
+    return serialized
+
+
+def _plain(message: Any, columns: Sequence[str] | None = None) -> Any:
+    if message.DESCRIPTOR.full_name == TIMESTAMP:
+        try:
+            at = _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1_000)
+        except OverflowError:
+            return None
+        return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return {
+        one.name: _field(one, message) for one in message.DESCRIPTOR.fields if columns is None or one.name in columns
+    }
+
+
+def _field(one: Any, message: Any) -> Any:
+    if one.has_presence and not message.HasField(one.name):
+        return None
+    value = getattr(message, one.name)
+    if not one.is_repeated:
+        return _value(one, value)
+    if one.message_type is not None and one.message_type.GetOptions().map_entry:
+        inner = one.message_type.fields_by_name["value"]
+        return {_name(key): _value(inner, value[key]) for key in value}
+    return [_value(one, each) for each in value]
+
+
+def _name(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _value(one: Any, value: Any) -> Any:
+    if one.message_type is not None:
+        return _plain(value)
+    if one.enum_type is not None:
+        named = one.enum_type.values_by_number.get(value)
+        return value if named is None else named.name
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
