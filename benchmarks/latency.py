@@ -109,6 +109,7 @@ def live_job(bootstrap: str, checkpoint: Path, delivery: str) -> JoinJob:
         kafka={"bootstrap.servers": bootstrap},
     )
     return JoinJob(
+        kind="window-join",
         spec=spec,
         output=Output(topic=JOINED, exactly_once=delivery == "exactly-once"),
         checkpoint=str(checkpoint),

@@ -111,6 +111,7 @@ DELIVERIES = ("exactly-once", "at-least-once", "deduplicated")
 def run_to_kafka(spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
     """The job as users run it; returns one report per batch."""
     job = JoinJob(
+        kind="window-join",
         spec=spec,
         output=Output(
             topic=topic,

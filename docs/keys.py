@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deploy.jobfile.load import KINDS
 from deploy.jobfile.reference import markdown_table
+from deploy.jobs.kinds import KINDS
 from docs.blocks import with_blocks
 
 PAGE = Path(__file__).with_name("reference.md")
@@ -13,9 +13,9 @@ PAGE = Path(__file__).with_name("reference.md")
 
 def table(kind: str) -> str:
     """The keys of a kind of job; of a lookup join only those that differ from an in-memory join's."""
-    rows = markdown_table(KINDS[kind]).splitlines()
+    rows = markdown_table(KINDS[kind].keys).splitlines()
     if kind == "lookup-join":
-        known = set(markdown_table(KINDS["window-join"]).splitlines()[2:])
+        known = set(markdown_table(KINDS["window-join"].keys).splitlines()[2:])
         rows = [row for row in rows if row not in known]
     return "\n".join(rows)
 

@@ -20,7 +20,7 @@ from deploy.jobs.stopping import Stop
 from kafkaio.exitcode import ExitCode, listed
 
 if TYPE_CHECKING:
-    from deploy.jobfile.load import Job
+    from deploy.jobs.job import CommonJob
 
 app = typer.Typer(
     cls=Commands,
@@ -133,8 +133,9 @@ def check(
         logging.basicConfig(level=logging.ERROR)  # a warning on the way to a finding would be said twice
         from deploy.check.connect import look_at
         from deploy.check.findings import exit_code, lines
+        from deploy.jobs.kinds import kind_of
 
-        findings = look_at(job)
+        findings = look_at(kind_of(job))
         for line in lines(findings):
             typer.echo(line)
         raise typer.Exit(exit_code(findings))
@@ -148,12 +149,12 @@ def schema(
     ] = "window-join",
 ) -> None:
     """Print the JSON schema of job files."""
-    from deploy.jobfile.load import KINDS
     from deploy.jobfile.reference import json_schema, markdown_table
+    from deploy.jobs.kinds import KINDS
 
     if kind not in KINDS:
         raise typer.BadParameter(f"{kind!r} is not a kind of job; give {' or '.join(KINDS)}", param_hint="--kind")
-    model = KINDS[kind]
+    model = KINDS[kind].keys
     typer.echo(markdown_table(model) if table else json.dumps(json_schema(model), indent=2), nl=not table)
 
 
@@ -264,7 +265,7 @@ def _offsets(left: Mapping[int, int]) -> str:
     return ", ".join(f"{partition}:{offset}" for partition, offset in sorted(left.items()))
 
 
-def _load(job_file: Path, assignments: Sequence[str] = ()) -> Job | None:
+def _load(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
     from configfile.errors import SettingsInvalid
     from deploy.jobfile.load import load_job
 

@@ -1,6 +1,6 @@
 """Job files: which keys they may have, and the job that they become.
 
-load.py         a file -> a job; which kinds there are
+load.py         a file -> a job
 jobkeys.py      the keys that all jobs have, and how keys become data
 joinkeys.py     the keys of the two joins
 dedupkeys.py    the keys of a deduplication

@@ -134,6 +134,7 @@ class JobKeys(Keys):
     def common(self) -> dict[str, Any]:
         """The fields that every job has."""
         return {
+            "kind": self.kind,
             "checkpoint": self.checkpoint,
             "trigger_ms": self.trigger.every if isinstance(self.trigger, EveryKeys) else None,
             "spark": self.spark,

@@ -1,6 +1,6 @@
 """A job file (YAML) becomes a job: validated completely before anything connects, all errors reported at once.
 
-configfile.document.Document -> the keys of its kind -> JoinJob, DedupJob or FeederJob
+configfile.document.Document -> the keys of its kind (`deploy.jobs.kinds`) -> a job
 """
 
 from __future__ import annotations
@@ -14,25 +14,14 @@ from configfile.document import Document
 from configfile.keys import Where
 from configfile.problems import Problems, shown
 from configfile.values import texts
-from deploy.jobfile.dedupkeys import DedupKeys
-from deploy.jobfile.feederkeys import FeederKeys
-from deploy.jobfile.joinkeys import LookupJoinKeys, WindowJoinKeys
+from deploy.jobfile.jobkeys import JobKeys
 from deploy.jobfile.librdkafka import problems
-from deploy.jobs.job import DedupJob, FeederJob, JoinJob
+from deploy.jobs.job import CommonJob
+from deploy.jobs.kinds import KINDS
 from joins.errors import SpecError
 
-Job = JoinJob | DedupJob | FeederJob
-Keys = WindowJoinKeys | LookupJoinKeys | DedupKeys | FeederKeys
 
-KINDS: Mapping[str, type[Keys]] = {
-    "window-join": WindowJoinKeys,
-    "lookup-join": LookupJoinKeys,
-    "dedup": DedupKeys,
-    "feeder": FeederKeys,
-}
-
-
-def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: Sequence[str] = ()) -> Job:
+def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: Sequence[str] = ()) -> CommonJob:
     """The job in a file. Raises `SettingsInvalid` with every problem. Connects to nothing.
 
     assignments   `key=value` from the command line, which override the file
@@ -51,10 +40,10 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: S
         raise document.refused([((), str(error))]) from error
 
 
-def _model_of(document: Mapping[str, Any]) -> type[Keys] | None:
+def _model_of(document: Mapping[str, Any]) -> type[JobKeys] | None:
     """The keys that a job of this kind may have."""
     kind = document.get("kind")
-    return KINDS.get(kind) if isinstance(kind, str) else None
+    return KINDS[kind].keys if isinstance(kind, str) and kind in KINDS else None
 
 
 def _topic_clashes(document: Mapping[str, Any]) -> Problems:

@@ -11,7 +11,7 @@ feeder.py         a feeder as a kind of job
 firstlook.py      what Kafka alone can tell against a join, asked before Spark starts
 job.py            a join job as plain, validated data (pure)
 join.py           the two joins as a kind of job
-kinds.py          which kind of job carries out what a job file says
+kinds.py          the kinds of jobs, one line each
 lines.py          what a job prints on standard output
 localfolder.py    whether a checkpoint is a folder of this machine (pure)
 lock.py           one process per checkpoint
@@ -21,11 +21,11 @@ query.py          the summaries of a batch, and an exit code for what failed
 report.py         what a join reports of a batch, over all its buckets (pure)
 runner.py         run a job until it is done, or asked to stop
 stopping.py       how a job is asked to stop
-topics.py         checks that the topics of a job exist, before Spark starts
+topics.py         the topics of a job: how they are named, and a check that they exist
 unjoined.py       `teacup unjoined`, made for cron
 unjoinedreport.py  what `teacup unjoined` reports of a slice (pure)
 unjoinedstage.py  one slice of unjoined right records as a Spark batch job
 unjoinedstate.py  where `teacup unjoined` keeps its verdicts
 
-A new kind of job is a subclass of `deploy.jobs.runner.Kind`, added to `kinds.py` and to `deploy.jobfile`.
+A new kind of job is a subclass of `deploy.jobs.runner.Kind`, and a line in `kinds.py`.
 """

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dedup.errors import PartitionsDiffer
 from dedup.identity import Within
 from dedup.restart.spark import replay_of
 from dedup.topic.job import TopicJob, TopicSummary
-from dedup.topic.partitions import check_partitions
+from dedup.topic.partitions import check_partitions, compare_partitions
 from dedup.topic.source import Ranges, range_source
 from dedup.topic.stage import topic_stage
 from dedup.topic.values import check_values
+from deploy.check.checks import Checks
+from deploy.check.facts import TopicFacts
+from deploy.check.findings import Finding, from_error
 from deploy.jobs.accounts import check_whole
 from deploy.jobs.job import DedupJob
 from deploy.jobs.runner import Kind
+from deploy.jobs.topics import Named
 from kafkaio.headers import BATCH
 from sparkio.control import ReaderControl
 from sparkio.source import rows_of
@@ -34,13 +39,33 @@ class DedupKind(Kind):
 
     summary = TopicSummary
 
-    def __init__(self, job: DedupJob) -> None:
-        super().__init__(job, job.name, job.kafka)
+    def __init__(self, job: DedupJob, *, take_over: bool = False) -> None:
+        super().__init__(job, job.name, job.kafka, take_over=take_over)
         self._job = job
         self._topics: TopicJob | None = None
 
     def opening(self) -> str:
         return f"{self.name}: deduplicates {self._job.source} into {self._job.output}"
+
+    def topics(self) -> list[Named]:
+        job = self._job
+        output = Named("output.topic", job.output, {**job.kafka, **job.producer}, written=True)
+        return [Named("source.topic", job.source, job.kafka), output]
+
+    def checks(self) -> Checks:
+        return Checks(content=self._content, records=self._of_partitions)
+
+    def _content(self) -> str:
+        replay = replay_of(self._job.checkpoint)
+        return "has no unfinished batch" if replay.last_batch is None else f"has batch {replay.last_batch} to redo"
+
+    def _of_partitions(self, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
+        source, output = topics.get("source.topic"), topics.get("output.topic")
+        if source is not None and output is not None:
+            try:
+                compare_partitions(source.topic, source.partitions or 0, output.topic, output.partitions or 0)
+            except PartitionsDiffer as differ:
+                yield from_error("partitions", differ)
 
     def read_checkpoint(self) -> None:
         job = self._job

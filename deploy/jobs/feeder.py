@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deploy.check.checks import POSITIONS, Checks, Retention
+from deploy.check.records import of_feeder as of_feeder_records
+from deploy.check.services import of_feeder
 from deploy.jobs.accounts import check_whole
 from deploy.jobs.job import FeederJob
 from deploy.jobs.runner import Kind
-from deploy.jobs.topics import check_topics
+from deploy.jobs.topics import Named, side_outputs
 from joins.decoded import wait_for_registry
 from joins.feed.feed import Fed
 from joins.feed.source import commit_fed, feed_source
 from joins.feed.stage import FeedSummary
 from kafkaio.times import iso
+from sparkio.checkpoint import SparkLogs
 from sparkio.control import ReaderControl
 from sparkio.source import rows_of
 
@@ -33,9 +39,9 @@ class FeederKind(Kind):
 
     summary = FeedSummary
 
-    def __init__(self, job: FeederJob) -> None:
-        super().__init__(job, job.spec.name, job.spec.kafka)
-        self._job, self._spec = job, job.spec
+    def __init__(self, job: FeederJob, *, take_over: bool = False) -> None:
+        super().__init__(job, job.spec.name, job.spec.kafka, take_over=take_over)
+        self._spec = job.spec
 
     def opening(self) -> str:
         return f"{self.name}: feeds {self._spec.right.topic} into namespace {self._spec.storage.namespace}"
@@ -44,8 +50,31 @@ class FeederKind(Kind):
         super().wait(stopped)
         wait_for_registry(self._spec.registry, [self._spec.right], stopped)
 
-    def prepare(self) -> None:
-        check_topics(self._job)
+    def topics(self) -> list[Named]:
+        right = Named("right.topic", self._spec.right.topic, self.kafka)
+        return [right, *side_outputs({"dead_letter": self._spec.dead_letter}, self.kafka)]
+
+    def checks(self) -> Checks:
+        spec = self._spec
+        stops = spec.on_data_loss == "stop"
+        return Checks(
+            content=self._content,
+            retention={"right.topic": Retention(needed_ms=0, why="the feeder reads it at once", must_keep=stops)},
+            records=partial(of_feeder_records, spec),
+            groups={self.name: POSITIONS},
+            services=partial(of_feeder, spec),
+        )
+
+    def _content(self) -> str:
+        checkpoint = self.common.checkpoint
+        logs = SparkLogs.at(str(Path(checkpoint)) if "://" not in checkpoint else checkpoint)
+        planned = logs.planned()
+        end = logs.ends(planned[-1])[0] if planned else None
+        data = json.loads(end) if end else None
+        if not data:
+            return "is new"
+        Fed.from_json(data).check_belongs_to(self._spec)
+        return f"has batch {planned[-1]} of this feeder"
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         source = feed_source(self._spec, ReaderControl(stop_file=stop_file, commit_group=self.name))

@@ -60,6 +60,7 @@ class Output:
 class CommonJob:
     """What jobs of every kind have.
 
+    kind        what a job file calls it (`deploy.jobs.kinds`)
     checkpoint  folder or URL, used by this job only
     trigger_ms  how often a batch is tried; 0: as soon as the last one is done; None: until the topic (of a join: left)
                 is read to its present end, then stop
@@ -67,6 +68,7 @@ class CommonJob:
     json_log    JSON lines instead of lines for people
     """
 
+    kind: str
     checkpoint: str
     trigger_ms: int | None = 0
     spark: Mapping[str, str] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,12 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
+from deploy.check.checks import POSITIONS, Checks, Retention
+from deploy.check.records import of_join
+from deploy.check.services import of_lookup
 from deploy.errors import SessionRefused
 from deploy.jobs.beginning import take_output
+from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.deduplication import deduplication
 from deploy.jobs.firstlook import first_look, planned_of
 from deploy.jobs.job import JoinJob
@@ -25,7 +30,7 @@ from deploy.jobs.matching import NothingMatched
 from deploy.jobs.moving import started
 from deploy.jobs.report import BatchReport, gather
 from deploy.jobs.runner import Kind
-from deploy.jobs.topics import check_topics
+from deploy.jobs.topics import Named, side_outputs
 from deploy.output.deduplicated import Deduplication
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.selectsql import selected, with_selected
@@ -33,13 +38,16 @@ from deploy.output.stage import NO_RETRY_HELPS, deliver_stage
 from joins.admission.committed import commit_positions, positions_of
 from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts, known_facts
+from joins.admission.folders import own_folder
 from joins.admission.state import Admission
 from joins.decoded import wait_for_registry
 from joins.errors import SpecError
 from joins.flavour import LOOKUP, flavour_of, stage_frame
 from joins.itemrows import ITEM_SCHEMA, Batches, item_rows, items_in
+from joins.lookup.spec import LookupSpec
 from joins.shuffle.choice import with_path
 from joins.summary import BucketSummary
+from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.headers import ID
 from sparkio.crossing import crossing_rows
 from sparkio.summaries import SUMMARY_SCHEMA, summary_rows
@@ -56,11 +64,10 @@ class JoinKind(Kind):
     summary = DeliveredBatch[BucketSummary]
 
     def __init__(self, job: JoinJob, *, take_over: bool = False) -> None:
-        """`take_over`: a new checkpoint may claim an output that a job of this name has written to from another one."""
         spec = job.spec
-        super().__init__(job, spec.name, spec.kafka)
+        super().__init__(job, spec.name, spec.kafka, take_over=take_over)
         self.rows_in_jvm, self.exactly_once = job.output.select is not None, job.output.exactly_once
-        self._job, self._take_over = job, take_over
+        self._job = job
         self._deduplication: Deduplication | None = None
         self._generation: str | None = None
         self._nothing_matched = NothingMatched(spec)
@@ -68,6 +75,43 @@ class JoinKind(Kind):
     def opening(self) -> str:
         spec = self._job.spec
         return f"{self.name}: joins {spec.left.topic} with {spec.right.topic} into {self._job.output.topic}"
+
+    def topics(self) -> list[Named]:
+        spec, output = self._job.spec, self._job.output
+        written = {**spec.kafka, **output.kafka}
+        read = [Named(f"{side}.topic", spec.side(side).topic, spec.kafka) for side in flavour_of(spec).inputs]
+        side_topics = {name: getattr(output, name) for name in ("dead_letter", "late", "unmatched", "unjoined")}
+        return [
+            *read,
+            Named("output.topic", output.topic, written, written=True),
+            *side_outputs(side_topics, written),
+        ]
+
+    def checks(self) -> Checks:
+        job, spec = self._job, self._job.spec
+        keep = partial(Retention, must_keep=spec.on_data_loss == "stop")
+        waits_ms = spec.after_ms + spec.right.disorder_ms + spec.producer_delay_ms
+        span_ms = spec.span_ms + spec.producer_delay_ms
+        receipts = {OutputBucket(self.name, 0, job.output.topic).group: "receipts"} if self.exactly_once else {}
+        checks = Checks(
+            content=self._content,
+            retention={
+                "left.topic": keep(needed_ms=waits_ms, why="left waits for right"),
+                "right.topic": keep(needed_ms=span_ms, why="before, after and the disorder of both"),
+            },
+            records=partial(of_join, spec),
+            groups={self.name: POSITIONS, **receipts},
+        )
+        if isinstance(spec, LookupSpec):
+            return replace(checks, services=partial(of_lookup, spec))
+        return replace(checks, folders={"window_folder": job.window_folder or own_folder()})
+
+    def _content(self) -> str:
+        checkpoint = Checkpoint(self._job.checkpoint)
+        if (planned := checkpoint.planned(self._job.spec)) is not None:
+            return f"has batch {planned.number} of this join"
+        moved = checkpoint.moved()
+        return "is new" if moved is None else f"goes on after batch {moved.number} of the one before"
 
     def read_checkpoint(self) -> None:
         self._deduplication = deduplication(self._job)
@@ -78,7 +122,6 @@ class JoinKind(Kind):
         wait_for_registry(spec.registry, [spec.side(name) for name in flavour_of(spec).inputs], stopped)
 
     def prepare(self) -> None:
-        check_topics(self._job)
         planned, moved = planned_of(self._job), None
         if planned is None:
             spec, moved = started(self._job)
@@ -88,7 +131,7 @@ class JoinKind(Kind):
             check_deduplicates(self._job)
         self._nothing_matched = NothingMatched(self._job.spec, first_look(self._job, planned))
         if self.exactly_once:
-            self._generation = take_output(self._job, take_over=self._take_over, moved=moved)
+            self._generation = take_output(self._job, take_over=self.take_over, moved=moved)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)

@@ -2,7 +2,8 @@
 
     checkpoint  locked, and read
     wait        until the brokers answer
-    prepare     what must hold before Spark starts; a job that must not run ends here
+    topics      must exist
+    prepare     what else must hold before Spark starts; a job that must not run ends here
     rows        the streaming DataFrame, which carries a batch out and gives one summary per task
     report      the summaries of a batch, put together; raises if one is missing, and the batch is not committed
     keep        what the next plan needs, kept before the batch is committed
@@ -22,6 +23,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deploy.check.checks import Checks
 from deploy.jobs.backlog import Backlog, Positions
 from deploy.jobs.durable import sync_plan
 from deploy.jobs.job import CommonJob
@@ -29,6 +31,7 @@ from deploy.jobs.lines import Lines, Report
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.stopping import Stop
+from deploy.jobs.topics import Named, check_topics
 from deploy.spark.java import check_java
 from deploy.spark.session import Session
 from kafkaio.errors import KafkaIOError
@@ -47,23 +50,34 @@ POLL_S = 0.2
 
 
 class Kind(ABC):
-    """What a kind of job gives to the runner. Every call may raise; an error of ours ends the job with its exit code.
+    """What a kind of job gives to the runner, and to `teacup check --connect`.
 
     summary       the class of what each task reports
     rows_in_jvm   whether rows pass through the JVM, and not only summaries
     exactly_once  whether rows are written in transactions
+
+    Every call may raise; an error of ours ends the job with its exit code.
     """
 
     summary: type[Any]
     rows_in_jvm = False
     exactly_once = False
 
-    def __init__(self, common: CommonJob, name: str, kafka: Mapping[str, str]) -> None:
-        self.common, self.name, self.kafka = common, name, kafka
+    def __init__(self, common: CommonJob, name: str, kafka: Mapping[str, str], *, take_over: bool = False) -> None:
+        """Subclasses take the job and `take_over`: a new checkpoint may claim an output that another has written to."""
+        self.common, self.name, self.kafka, self.take_over = common, name, kafka, take_over
 
     @abstractmethod
     def opening(self) -> str:
         """What the job does, in one line."""
+
+    @abstractmethod
+    def topics(self) -> list[Named]:
+        """The topics that it reads or writes; each must exist."""
+
+    @abstractmethod
+    def checks(self) -> Checks:
+        """What `teacup check --connect` looks at, beside the topics."""
 
     def read_checkpoint(self) -> None:  # noqa: B027 - not every kind needs more of it than Spark reads
         """Take from the checkpoint what the job needs, before any broker is contacted."""
@@ -72,8 +86,8 @@ class Kind(ABC):
         """Return once what the job reads from answers, or `stopped()`. Raises `KafkaUnavailable`, `ConfigError`."""
         wait_for_brokers(self.kafka, stopped)
 
-    def prepare(self) -> None:  # noqa: B027 - nor has anything to check
-        """Check what can be checked before Spark starts, and claim the output."""
+    def prepare(self) -> None:  # noqa: B027 - nor has more to check
+        """Check what else can be checked before Spark starts, and claim the output."""
 
     @abstractmethod
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
@@ -111,6 +125,7 @@ def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     kind.read_checkpoint()
     kind.wait(lambda: stop.asked)
     if not stop.asked:
+        check_topics(kind.topics())
         kind.prepare()
     if stop.asked:
         return ExitCode.DONE

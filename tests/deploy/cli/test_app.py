@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from deploy import submit
 from deploy.cli.app import app
-from deploy.jobfile.load import KINDS
 from deploy.jobfile.reference import markdown_table
+from deploy.jobs.kinds import KINDS
 from kafkaio.exitcode import ExitCode
 
 ROOT = Path(__file__).parents[3]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.jobfile.load import KINDS, load_job
+from deploy.jobfile.load import load_job
 from deploy.jobfile.reference import markdown_table
+from deploy.jobs.kinds import KINDS
 
 COMMON: dict[str, Any] = {"name": "clicks", "kafka": {"bootstrap.servers": "one:9092"}, "checkpoint": "/state/clicks"}
 JOIN = {
@@ -87,7 +88,7 @@ ELSEWHERE = {
 
 
 def _keys(kind: str) -> list[str]:
-    return [line.split("`")[1] for line in markdown_table(KINDS[kind]).splitlines()[2:]]
+    return [line.split("`")[1] for line in markdown_table(KINDS[kind].keys).splitlines()[2:]]
 
 
 @pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind in GOOD for key in _keys(kind)])

@@ -47,7 +47,9 @@ def job(kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path) -> M
             for name, made in (("left", left), ("right", right))
         }
         spec = JoinSpec(**{"name": "first-look", **topics, "before_ms": 3_600_000, "kafka": kafka, **values})
-        return JoinJob(checkpoint=str(tmp_path / "checkpoint"), spec=spec, output=Output(topic="out"))
+        return JoinJob(
+            kind="window-join", checkpoint=str(tmp_path / "checkpoint"), spec=spec, output=Output(topic="out")
+        )
 
     return make
 

@@ -13,7 +13,7 @@ from joins import JoinSpec, Side, SpecError
 def test_a_deduplicator_must_see_every_retry(path: str) -> None:
     spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, path=path)
     output = Output(topic="o", exactly_once=False, deduplicate=Deduplicate())
-    job = JoinJob(spec=spec, output=output, checkpoint="c")
+    job = JoinJob(kind="window-join", spec=spec, output=output, checkpoint="c")
 
     if path == "direct":
         check_deduplicates(job)

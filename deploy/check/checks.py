@@ -1,0 +1,42 @@
+"""What a kind of job gives `teacup check --connect` to look at, beside its topics and its brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deploy.check.facts import TopicFacts
+from deploy.check.findings import Finding
+
+POSITIONS = "positions for lag tools"
+"""What the consumer group of a job's name is for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """For how long a topic must keep records, and for what; must_keep: `on_data_loss: stop`."""
+
+    needed_ms: int
+    why: str
+    must_keep: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """Each part is looked at even if another one has failed.
+
+    content    says what is in the checkpoint; raises if it is another job's, or cannot be read
+    retention  by the key of a topic
+    records    looks at records of the topics that exist, by their keys; may raise `KafkaIOError` and `JoinError`
+    groups     consumer groups: what for, by name
+    services   looks at APIs
+    folders    of this machine, by key
+    """
+
+    content: Callable[[], str]
+    retention: Mapping[str, Retention] = field(default_factory=dict)
+    records: Callable[[Mapping[str, TopicFacts]], Iterable[Finding]] = lambda topics: ()
+    groups: Mapping[str, str] = field(default_factory=dict)
+    services: Callable[[], Iterable[Finding]] = tuple
+    folders: Mapping[str, Path] = field(default_factory=dict)

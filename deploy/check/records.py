@@ -1,0 +1,77 @@
+"""Records of the topics that a job reads: a sample of their keys and event times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+
+from datadelay.progress import Idle
+from deploy.check.facts import SideFacts, TopicFacts
+from deploy.check.findings import Finding, from_error, of_disorder, of_keys, of_times
+from joins.admission.firstlook import sample_both, sample_newest
+from joins.decoded import times_as_json, wait_for_registry
+from joins.feed.feed import FeedSpec
+from joins.flavour import flavour_of
+from joins.spec import JoinSpec, Side
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.errors import KafkaIOError
+from kafkaio.now import wall_ms
+
+REGISTRY_ANSWERS_WITHIN_S = 5.0
+
+
+def of_join(spec: JoinSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
+    """Both sides, and whether their keys fit; a side whose topic does not exist is left out. Raises `KafkaIOError`."""
+    if (found := _of_registry(spec, [spec.side(name) for name in flavour_of(spec).inputs])) is not None:
+        yield found
+        return
+    sides = [name for name in ("left", "right") if f"{name}.topic" in topics]
+    if len(sides) == 2:
+        yield from _of_both(spec)
+        return
+    for name in sides:
+        yield from _of_one(name, spec.side(name), spec, spec.idle)
+
+
+def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
+    """The topic that is fed. Raises `KafkaIOError`."""
+    if (found := _of_registry(spec, [spec.right])) is not None:
+        yield found
+    elif "right.topic" in topics:
+        yield from _of_one("right", spec.right, spec, None)
+
+
+def _of_registry(spec: JoinSpec | FeedSpec, sides: Sequence[Side]) -> Finding | None:
+    """Why no key and no time can be looked at; None if they can."""
+    try:
+        wait_for_registry(spec.registry, sides, give_up_after_s=REGISTRY_ANSWERS_WITHIN_S)
+    except KafkaIOError as failed:
+        return from_error("registry.url", failed)
+    return None
+
+
+def _of_both(spec: JoinSpec) -> Iterator[Finding]:
+    with ExitStack() as stack:
+        left, right = (stack.enter_context(closing(_log(side, spec))) for side in (spec.left, spec.right))
+        now_ms = wall_ms()
+        samples = sample_both(spec, left, right)
+        partitions = {"left": left.partition_count(), "right": right.partition_count()}
+    for name, sample in zip(("left", "right"), samples, strict=True):
+        yield from _of_side(spec.side(name), SideFacts(name=name, sample=sample, now_ms=now_ms), spec.idle)
+    yield from of_keys(spec, *samples, partitions if "right" in flavour_of(spec).inputs else {})
+
+
+def _of_one(name: str, side: Side, spec: JoinSpec | FeedSpec, idle: Idle | None) -> Iterator[Finding]:
+    now_ms = wall_ms()
+    with closing(_log(side, spec)) as log:
+        sample = sample_newest(side, log, spec.kafka, spec.registry, now_ms + spec.max_future_skew_ms)
+    yield from _of_side(side, SideFacts(name=name, sample=sample, now_ms=now_ms), idle)
+
+
+def _of_side(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Finding]:
+    yield from of_times(side, facts, idle)
+    yield from of_disorder(side, facts)
+
+
+def _log(side: Side, spec: JoinSpec | FeedSpec) -> BrokerLog:
+    return BrokerLog(side.topic, spec.kafka, side.time_of, as_json=times_as_json(side, spec.registry))
