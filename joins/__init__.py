@@ -8,6 +8,7 @@ shuffle/     the shuffled path of the in-memory join: any two topics
 testing/     property-test a join of two topics without a broker
 unjoined/    right records that no left record has matched, found from the output of a lookup join
 window/      the in-memory join (JoinBolt)
+belonging.py  whether a checkpoint belongs to a job (pure)
 clients.py   the clients of the two APIs that feeders and lookup joins call, as their specs say
 decoded.py   the records of a side as a join reads them
 errors.py    what a join refuses, or gives up (pure)

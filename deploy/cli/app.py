@@ -238,7 +238,6 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
     if job is None:
         return ExitCode.BAD_JOB_FILE
     _log(as_json=job.json_log)
-    from deploy.errors import DeployError
     from deploy.jobs.job import JoinJob
     from joins.errors import JoinError
     from kafkaio.errors import KafkaIOError

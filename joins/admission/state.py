@@ -18,6 +18,7 @@ from typing import Any
 from datadelay.progress import UNKNOWN, frontier
 from joins.admission.bounds import Bound, Bounds, thinned
 from joins.admission.facts import BucketFacts, PartitionFacts
+from joins.belonging import check_identity
 from joins.errors import SpecChanged
 from joins.sides import BothSides
 from joins.spec import JoinPath, JoinSpec
@@ -231,13 +232,8 @@ class Admission:
                 f"the checkpoint of {spec.name!r} was written on the {was_path} path, and `join.path` is {spec.path}: "
                 f"set it to {was_path}, or let a new checkpoint go on where this one is (`teacup move`)"
             )
-        now = spec.identity()
-        changed = [f"{k}: {self.identity.get(k)!r} -> {v!r}" for k, v in now.items() if self.identity.get(k) != v]
-        if changed:
-            raise SpecChanged(
-                f"the checkpoint of {spec.name!r} belongs to another join ({'; '.join(changed)}): "
-                "put the old values back; or let a new checkpoint go on where this one is (`teacup move`)"
-            )
+        remedy = "let a new checkpoint go on where this one is (`teacup move`)"
+        check_identity("join", spec.name, self.identity, spec.identity(), remedy)
 
 
 def readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from joins.belonging import check_identity
 from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
 from joins.spec import JobName, Millis, OnDataLoss, Side, Start, Timeout, TopicName, check_registry
 from joins.storeaddress import StoreAddress
@@ -142,13 +143,7 @@ class Fed:
 
     def check_belongs_to(self, spec: FeedSpec) -> None:
         """Raise `SpecChanged`, naming every value that differs from the feeder that wrote this."""
-        now = spec.identity()
-        changed = [f"{k}: {self.identity.get(k)!r} -> {v!r}" for k, v in now.items() if self.identity.get(k) != v]
-        if changed:
-            raise SpecChanged(
-                f"the checkpoint of {spec.name!r} belongs to another feeder ({'; '.join(changed)}): put the old values "
-                f"back, or {REMEDY}"
-            )
+        check_identity("feeder", spec.name, self.identity, spec.identity(), REMEDY)
 
     def check_store(self, namespace: str, generation: str) -> None:
         """Raise `StoreWiped` if the store that answers is not the one that was fed."""
