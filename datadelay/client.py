@@ -70,7 +70,7 @@ class DelayClient(ApiClient):
     connect_timeout_s   for a connection
     read_timeout_s      between two pieces of an answer
     retries             attempts after the first one
-    verify              False or the path of a CA bundle, as in `requests`
+    verify              False or the path of a CA bundle; True: the system's, or that of REQUESTS_CA_BUNDLE
     """
 
     def __init__(

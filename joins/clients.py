@@ -19,6 +19,7 @@ def storage_client(at: StoreAddress, *, attempts: int, give_up_after_s: float, *
         read_timeout_s=at.read_timeout_s,
         attempts=attempts,
         give_up_after_s=give_up_after_s,
+        verify=at.ca_bundle or True,
         **more,
     )
 
@@ -26,5 +27,10 @@ def storage_client(at: StoreAddress, *, attempts: int, give_up_after_s: float, *
 def delay_client(at: DelayAt) -> DelayClient:
     """With one retry: whoever waits for the delay asks again anyway."""
     return DelayClient(
-        at.url, at.token, connect_timeout_s=at.connect_timeout_s, read_timeout_s=at.read_timeout_s, retries=1
+        at.url,
+        at.token,
+        connect_timeout_s=at.connect_timeout_s,
+        read_timeout_s=at.read_timeout_s,
+        retries=1,
+        verify=at.ca_bundle or True,
     )

@@ -13,12 +13,14 @@ from kafkaio.fieldtypes import Count, Text, coerce_fields
 class StoreAddress:
     """The storage API and a namespace there. The token does not appear in its repr.
 
+    ca_bundle          file of the certificates that the server's is signed by; None: those of the system
     requests_at_once   of each task
     """
 
     url: Url
     namespace: Text
     token: Text | None = field(default=None, repr=False)
+    ca_bundle: Text | None = None
     connect_timeout_s: Timeout = 2.0
     read_timeout_s: Timeout = 10.0
     requests_at_once: Count = 4

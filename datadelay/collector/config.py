@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from configfile.certificates import CaBundle
 from configfile.document import Document
 from configfile.keys import Keys
 from configfile.values import ApiUrl, Properties, Text
@@ -98,6 +99,7 @@ class StoreSettings(Keys):
     url: HttpUrl
     key: str = "generation"
     token: Text | None = None
+    ca_bundle: CaBundle | None = None
 
 
 class ConsumerSettings(Keys):
@@ -115,7 +117,7 @@ class ApiSettings(Keys):
 
     url: ApiUrl
     token: Text | None = None
-    ca_bundle: Path | None = None
+    ca_bundle: CaBundle | None = None
 
 
 class CollectorConfig(Keys):

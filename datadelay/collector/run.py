@@ -103,9 +103,10 @@ def run(config: CollectorConfig) -> ExitCode:
     """Collect and submit. Raises `ConfigInvalid` before anything is read."""
     started, begun_ms = time.monotonic(), wall_ms()
     look_until = started + config.deadline_s - min(SUBMIT_RESERVE_S, config.deadline_s / 2)
-    verify = True if config.api.ca_bundle is None else str(config.api.ca_bundle)
     tasks = _tasks(config)
-    with DelayClient(config.api.url, config.api.token, retries=1, read_timeout_s=3.0, verify=verify) as api:
+    with DelayClient(
+        config.api.url, config.api.token, retries=1, read_timeout_s=3.0, verify=config.api.ca_bundle or True
+    ) as api:
         outcomes = _start(config, tasks)
         codes = {ExitCode.DONE}
         waiting = {task.name: task for task in tasks}
@@ -226,7 +227,7 @@ def _store_generation(store: StoreSettings | None) -> str | None:
         return None
     headers = {} if store.token is None else {"Authorization": f"Bearer {store.token}"}
     try:
-        answer = requests.get(str(store.url), headers=headers, timeout=_STORE_TIMEOUT_S)
+        answer = requests.get(str(store.url), headers=headers, timeout=_STORE_TIMEOUT_S, verify=store.ca_bundle or True)
         answer.raise_for_status()
         return str(answer.json()[store.key])
     except (requests.RequestException, KeyError, TypeError) as error:

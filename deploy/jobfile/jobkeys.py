@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from configfile.certificates import CaBundle
 from configfile.keys import Keys, Where, as_written, at_keys
 from configfile.values import ApiUrl, Properties, Text
 from dedup.restart.replayrange import DedupConfig
@@ -245,6 +246,11 @@ class ApiKeys(Keys):
 
     url: ApiUrl = Field(description="`http(s)://host:port` of the API")
     token: Text | None = Field(default=None, description="bearer token; write `${NAME}`, never the token itself")
+    ca_bundle: CaBundle | None = Field(
+        default=None,
+        description="file of the certificates, in PEM, that the API's is signed by, on every machine; "
+        "null: those of the system",
+    )
     connect_timeout_s: Annotated[Seconds, Field(gt=0)] = Field(
         default=as_written("2s"), alias="connect_timeout", description="time-out of a connection attempt"
     )

@@ -5,11 +5,15 @@ which the caller may retry:
 
     no connection, 429, 503                  nothing was done
     a lost or incomplete answer, other 5xx   it may have been done: only what is `repeatable`
+
+A certificate that is not trusted, or a request that cannot be made, is the same at every attempt.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,7 +51,7 @@ class Transport:
     errors              what to raise
     connect_timeout_s   for a connection
     read_timeout_s      between two pieces of an answer
-    verify              False or the path of a CA bundle, as in `requests`
+    verify              False or the path of a CA bundle; True: the system's, or that of REQUESTS_CA_BUNDLE
     """
 
     def __init__(
@@ -63,6 +67,8 @@ class Transport:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise errors.misconfigured(f"url {url!r} of the {errors.api}: expected http(s)://host:port")
+        if isinstance(verify, str) and not os.path.exists(verify):
+            raise errors.misconfigured(f"verify {verify!r} of the {errors.api}: there is no such file of certificates")
         self._url = url.rstrip("/")
         self._token = token
         self._errors = errors
@@ -100,7 +106,14 @@ class Transport:
         where = f"{method} {self._url}{path}"
         try:
             response, content = self._exchange(method, path, query, body, headers)
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            if isinstance(error, ValueError):
+                raise self._errors.misconfigured(f"{where}: this request cannot be sent: {error}") from error
+            if (untrusted := _untrusted(error)) is not None:
+                how = "name the certificates that it is signed by (ca_bundle, or verify)"
+                raise self._errors.not_understood(
+                    f"{where}: the certificate is not trusted: {untrusted}; {how}"
+                ) from error
             failed = self._errors.unreachable(f"{where}: no answer, or half of one: {error}")
             failed.__cause__ = error
             if repeatable or _never_sent(error):
@@ -133,6 +146,7 @@ class Transport:
                 timeout=self._timeout_s,
                 allow_redirects=False,  # a token must not be sent elsewhere
                 stream=True,
+                verify=self._verify,  # of the session it would yield to REQUESTS_CA_BUNDLE
             )
             try:
                 return response, response.raw.read(decode_content=False)
@@ -153,7 +167,6 @@ class Transport:
 
     def _new_session(self) -> requests.Session:
         session = requests.Session()
-        session.verify = self._verify
         session.auth = _Bearer(self._token)
         for scheme in ("http://", "https://"):
             session.mount(scheme, HTTPAdapter(max_retries=0, pool_connections=1, pool_maxsize=1))
@@ -170,6 +183,17 @@ class _Bearer(AuthBase):
         if self._token is not None:
             request.headers["Authorization"] = f"Bearer {self._token}"
         return request
+
+
+def _untrusted(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    """What is wrong with the server's certificate; requests and urllib3 wrap it as contexts and arguments."""
+    inner = [error]
+    for one in inner:
+        if isinstance(one, ssl.SSLCertVerificationError):
+            return one
+        wrapped = (one.__context__, *one.args)
+        inner += [each for each in wrapped if isinstance(each, BaseException) and each not in inner]
+    return None
 
 
 def _never_sent(error: Exception) -> bool:

@@ -5,6 +5,7 @@ connections.py   how many connections there may be, and how long a peer may take
 access.py        refuses callers without a scope, and large bodies, before a body is read
 limits.py        requests per second, and bytes of bodies held, by caller                          (pure)
 gate.py          what every request passes: identification, rate limit, held bytes, counting
+sending.py       an answer in pieces, held until it is taken
 problems.py      every error as a problem, also in the OpenAPI description
 application.py   what is around the routes: the framework, routes for operators, the gate
 keys.py          keys that the configuration of every server has

@@ -36,7 +36,8 @@ def gated(app: FastAPI, keys: ServerKeys, tokens: Tokens, requests: Counter) -> 
         app,
         tokens=tokens,
         limiter=RateLimiter(keys.requests_per_s, keys.burst),
-        held=HeldBytes(keys.max_held_bytes),
+        bodies=HeldBytes(keys.max_held_bytes),
+        answers=HeldBytes(keys.max_held_bytes),
         requests=requests,
     )
 

@@ -2,7 +2,7 @@
 
     a new connection, or one that was idle    `header_within_s` from its first moment, or byte, to a complete header
     a header                                  `body_within_s` until the body is complete; then 408
-    an answer                                 a peer takes 1 MiB of it in `answer_within_s`, or all of it
+    an answer                                 a peer takes each piece (sending.py) in `answer_within_s`
     an answered request                       up to 64 MiB of its body are still read, and dropped, so that a peer that
                                               is still sending finds the answer
     between two requests                      uvicorn's keep-alive
@@ -28,7 +28,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from httpapi.server.problems import problem
 
-_TAKEN_AT_LEAST_BYTES = 1 << 20
 _DROPPED_MAX_BYTES = 64 << 20
 _LINGER_S = 1.0
 
@@ -112,7 +111,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """The peer takes the answer more slowly than it is written."""
         super().pause_writing()
         self._stop_taking()
-        self._taking = self._look_at_answer_again()
+        self._taking = self.loop.call_later(self._limits.answer_within_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         """It has taken nearly all."""
@@ -140,16 +139,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.write(b"\r\n".join([*lines, b"connection: close", b"", bytes(answer.body)]))
         self.transport.close()
         self.loop.call_later(_LINGER_S, self.transport.abort)
-
-    def _look_at_answer_again(self) -> asyncio.TimerHandle:
-        left = self.transport.get_write_buffer_size()
-        return self.loop.call_later(self._limits.answer_within_s, self._check_taken, left)
-
-    def _check_taken(self, before: int) -> None:
-        if self.transport.get_write_buffer_size() > before - _TAKEN_AT_LEAST_BYTES:
-            self.transport.abort()
-        else:
-            self._taking = self._look_at_answer_again()
 
     def _stop_taking(self) -> None:
         if self._taking is not None:

@@ -16,11 +16,10 @@ from starlette.exceptions import HTTPException
 from httpapi.server.auth import Tokens
 from httpapi.server.limits import HeldBytes, RateLimiter
 from httpapi.server.problems import problem
+from httpapi.server.sending import Message, Send, Sending
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -30,11 +29,21 @@ _UNLIMITED = frozenset({"/livez", "/readyz"})
 class Gate:
     """Identifies, limits and counts. Puts the principal (None: unknown token) into the request's state."""
 
-    def __init__(self, app: App, *, tokens: Tokens, limiter: RateLimiter, held: HeldBytes, requests: Counter) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        tokens: Tokens,
+        limiter: RateLimiter,
+        bodies: HeldBytes,
+        answers: HeldBytes,
+        requests: Counter,
+    ) -> None:
         self._app = app
         self._tokens = tokens
         self._limiter = limiter
-        self._held = held
+        self._bodies = bodies
+        self._answers = answers
         self._requests = requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,34 +51,30 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = held = 0
-
-        async def counted_send(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
+        held = 0
+        caller = self._identified(scope)
+        sending = Sending(send, self._answers, caller, scope["path"])
 
         async def held_receive() -> Message:
             nonlocal held
             message = await receive()
             size = len(message.get("body", b""))
-            if not self._held.take(caller, size):
-                detail = f"the bodies of {caller}, or of all callers, that are held now are too large: wait 1 s"
+            if not self._bodies.take(caller, size):
+                detail = f"too many bytes of bodies by {caller}, or by all callers (max_held_bytes): wait 1 s"
                 raise HTTPException(429, detail, {"Retry-After": "1"})
             held += size
             return message
 
-        caller = self._identified(scope)
         refusal = self._refusal(scope, caller)
         try:
             if refusal is not None:
-                await refusal(scope, receive, counted_send)
+                await refusal(scope, receive, sending)
             else:
-                await self._app(scope, held_receive, counted_send)
+                await self._app(scope, held_receive, sending)
         finally:
-            self._held.give_back(caller, held)
-            self._count(scope, status)
+            self._bodies.give_back(caller, held)
+            sending.over()
+            self._count(scope, sending.status)
 
     def _identified(self, scope: Scope) -> str:
         """The caller, in words: limits are by token, or by address without one that is known."""

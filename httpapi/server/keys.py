@@ -31,7 +31,7 @@ class ServerKeys(Keys):
     anonymous: frozenset[str] = Field(default=frozenset(), description="scopes that nobody needs a token for")
 
     max_body_bytes: PositiveInt = Field(description="of a body, also when it is decompressed")
-    max_held_bytes: PositiveInt = Field(description="of the bodies of all requests at a time; half of it by one caller")
+    max_held_bytes: PositiveInt = Field(description="of all bodies at a time, and of all answers; half by one caller")
     requests_per_s: PositiveFloat = Field(description="by token, or by address without one")
     burst: PositiveInt
 

@@ -3,8 +3,9 @@
 A bucket holds up to `burst` requests and gains `rate_per_s` requests per second. If there are too many callers, those
 whose last request is oldest are dropped, so that made-up addresses cannot fill the memory.
 
-A body is held from its first byte until its request is answered. One caller may hold half of what all may hold
-together, so that slow or many bodies of one caller leave room for those of others.
+A body is held from its first byte until its request is answered, and a large answer until it is taken. One caller may
+hold half of what all may hold together, so that one that is slow, or has many, leaves room for others. A caller that
+holds nothing may always hold something: otherwise a large answer could never be sent.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class RateLimiter:
 
 
 class HeldBytes:
-    """Bytes of bodies that are held now, of all callers up to `most`."""
+    """Bytes that are held now, of all callers up to `most`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -65,7 +66,8 @@ class HeldBytes:
 
     def take(self, caller: str, size: int) -> bool:
         """Hold `size` more bytes of `caller`; False, and nothing is held, if that is beyond a limit."""
-        if self._all + size > self._most or self._of[caller] + size > self._most // 2:
+        mine = self._of.get(caller, 0)
+        if mine and (self._all + size > self._most or mine + size > self._most // 2):
             return False
         self._all += size
         self._of[caller] += size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 from typing import Any
 
 from configfile.errors import SettingsInvalid
@@ -19,7 +20,8 @@ def log_to_standard_error() -> None:
 
 
 def listen(keys: ServerKeys) -> socket.socket:
-    """A listening socket; port 0: any free one. Raises `SettingsInvalid`."""
+    """A listening socket; port 0: any free one. Raises `SettingsInvalid`, also for a certificate that is none."""
+    _check_certificate(keys)
     host, port = keys.host, keys.port
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -28,6 +30,19 @@ def listen(keys: ServerKeys) -> socket.socket:
         raise SettingsInvalid("host, port", [f"cannot listen on host {host!r}, port {port}: {error}"]) from error
     listener.setblocking(False)
     return listener
+
+
+def _check_certificate(keys: ServerKeys) -> None:
+    """Raises `SettingsInvalid` if the files for https cannot be used; uvicorn's error would name no key."""
+    if keys.tls_certificate is None and keys.tls_key is None:
+        return
+    if keys.tls_certificate is None:
+        raise SettingsInvalid("tls_key", [f"{keys.tls_key} is given without tls_certificate"])
+    where = f"tls_certificate {keys.tls_certificate}, tls_key {keys.tls_key}"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(keys.tls_certificate, keys.tls_key)
+    except OSError as error:
+        raise SettingsInvalid("tls_certificate, tls_key", [f"{where}: {error.strerror or error}"]) from error
 
 
 def url(keys: ServerKeys, listener: socket.socket) -> str:

@@ -32,6 +32,7 @@ class DelayAt:
     url: Url
     consumer: Text
     token: Text | None = field(default=None, repr=False)
+    ca_bundle: Text | None = None
     connect_timeout_s: Timeout = 2.0
     read_timeout_s: Timeout = 5.0
 

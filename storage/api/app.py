@@ -129,8 +129,7 @@ class Storage:
         """The routes below /v1."""
         router = APIRouter(prefix="/v1/namespaces", tags=["storage"], route_class=GuardedRoute)
         read, write = [_needs(Scope.READ)], [_needs(Scope.WRITE)]
-        large, small = self._config.max_body_bytes, SMALL_BODY_BYTES
-        keys = min(large, small + 2 * MAX_KEY_BYTES * self._config.max_items)  # in base64
+        large, keys, small = self._config.max_body_bytes, self._most_bytes("read"), SMALL_BODY_BYTES
         one = min(large, small + 2 * max(each.max_value_bytes for each in self._config.namespaces))  # in base64
         reads, writes, deletes = [_needs(Scope.READ, keys)], [_needs(Scope.WRITE, large)], [_needs(Scope.WRITE, keys)]
         writes_one, writes_number = [_needs(Scope.WRITE, one)], [_needs(Scope.WRITE, small)]
@@ -160,6 +159,12 @@ class Storage:
         route("DELETE", "/{namespace}/items/{key}", self.delete_item, dependencies=write, status_code=204,
               responses=single)  # fmt: skip
         return router
+
+    def _most_bytes(self, operation: str) -> int:
+        """Of a batch's body, plain: for keys less than for items, which have values."""
+        large = self._config.max_body_bytes
+        keys = SMALL_BODY_BYTES + 2 * MAX_KEY_BYTES * self._config.max_items  # in base64
+        return large if operation == "write" else min(large, keys)
 
     async def write_items(self, namespace: PathName, request: Request) -> Response:
         """Write many items; each has its own status, in the order of the request."""
@@ -249,7 +254,7 @@ class Storage:
         headers_out = {**_NO_STORE, "Vary": "Accept, Accept-Encoding"}
 
         def work(body: bytes) -> Response:
-            plain = body if packed is None else decompress(body, packed, self._config.max_body_bytes)
+            plain = body if packed is None else decompress(body, packed, self._most_bytes(operation))
             results, encoded = operate(settings, plain, sent, answer)
             self.metrics.count(namespace, operation, results)
             if wanted is not None and len(encoded) >= content.SMALLEST_COMPRESSED:

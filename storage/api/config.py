@@ -55,10 +55,10 @@ class StorageServeConfig(ServerKeys):
     max_items: PositiveInt = Field(default=10_000, description="items or keys in one request")
     max_body_bytes: PositiveInt = Field(default=32 << 20, description="of a body, also after decompression")
     max_held_bytes: PositiveInt = Field(
-        default=96 << 20, description="of the bodies of all requests in one worker at a time; half of it by one caller"
+        default=96 << 20, description="of all bodies in one worker at a time, and of all answers; half by one caller"
     )
     max_answer_bytes: PositiveInt = Field(
-        default=64 << 20, description="of values in one answer; the keys beyond are `retryable`"
+        default=16 << 20, description="of values in one answer; the keys beyond are `retryable`"
     )
     max_under_way: PositiveInt = Field(default=32, description="requests under way in one worker; more get 429")
     threads: PositiveInt = Field(default=2, description="requests that one worker carries out at a time")

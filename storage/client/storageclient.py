@@ -102,7 +102,7 @@ class StorageClient(ApiClient):
     items_per_request, bytes_per_request   larger calls are split; the server's limits are 10,000 and 32 MiB
     compression         `zstd` or `gzip`, in both directions. None: on a fast network compression costs more time than
                         it saves; on a slow one, with values that are not already compressed, use `zstd`
-    verify              False or the path of a CA bundle, as in `requests`
+    verify              False or the path of a CA bundle; True: the system's, or that of REQUESTS_CA_BUNDLE
     codec               JSON instead of Arrow, to inspect what is sent; columns always use Arrow
     """
 

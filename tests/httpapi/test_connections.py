@@ -9,15 +9,18 @@ from contextlib import ExitStack
 from typing import ClassVar
 
 import pytest
+from prometheus_client import Counter
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from httpapi.server.application import gated
+from httpapi.server.auth import Tokens
 from httpapi.server.keys import ServerKeys
 from tests.support.api import served
 
-SOON_S = 0.4
+SOON_S, LATER_S = 0.4, 2.0
 ANSWER_BYTES = 32 << 20
 
 
@@ -33,8 +36,8 @@ class Limited(ServerKeys):
     burst: int = 1_000
     max_connections_per_client: int = 8
     header_within_s: float = SOON_S
-    body_within_s: float = SOON_S
-    answer_within_s: float = SOON_S
+    body_within_s: float = LATER_S
+    answer_within_s: float = LATER_S
 
 
 async def _size(request: Request) -> Response:
@@ -57,7 +60,12 @@ def address() -> Iterator[tuple[str, int]]:
         Route("/refuse", _refuse, methods=["POST"]),
         Route("/large", _large),
     ]
-    with served(Starlette(routes=routes), Limited()) as url:
+    keys = Limited()
+    tokens = Tokens((), frozenset({"read"}))
+    app = gated(
+        Starlette(routes=routes), keys, tokens, Counter("requests", "", ["method", "route", "status"], registry=None)
+    )
+    with served(app, keys) as url:
         host, port = url.removeprefix("http://").split(":")
         yield host, int(port)
 
@@ -164,20 +172,33 @@ def test_more_than_a_bound_is_not_dropped(connection: socket.socket) -> None:
 def test_an_answer_must_be_taken(connection: socket.socket) -> None:
     """It would stay in memory for as long as the peer likes."""
     connection.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
-    time.sleep(4 * SOON_S)
+    time.sleep(2 * LATER_S)
 
     assert len(everything(connection)) < ANSWER_BYTES
 
 
 def test_an_answer_that_is_taken_slowly_is_completed(connection: socket.socket) -> None:
-    """Slower than the time for a MiB, but not than a MiB in each."""
+    """Longer than `answer_within_s` altogether, but not for a piece of it."""
     connection.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
     received = 0
-    while received < ANSWER_BYTES:
-        received += len(connection.recv(4 << 20))
-        time.sleep(SOON_S / 10)
+    while received < ANSWER_BYTES and (piece := connection.recv(1 << 20)):
+        received += len(piece)
+        time.sleep(2 * LATER_S * len(piece) / ANSWER_BYTES)
 
     assert received > ANSWER_BYTES
+
+
+def test_answers_that_are_not_taken_are_bounded(address: tuple[str, int]) -> None:
+    """429 for a caller whose earlier answers wait; another one is answered."""
+    with ExitStack() as stack:
+        waiting, refused, other = [
+            stack.enter_context(socket.create_connection(address, timeout=20, source_address=(host, 0)))
+            for host in ("127.0.0.1", "127.0.0.1", "127.0.0.2")
+        ]
+        for each in (waiting, refused, other):
+            each.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+            begin = each.recv(12)
+            assert begin == (b"HTTP/1.1 429" if each is refused else b"HTTP/1.1 200")
 
 
 def test_connections_of_one_client_are_bounded(address: tuple[str, int]) -> None:

@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 import yaml
 
@@ -60,6 +61,7 @@ OTHER: dict[str, Any] = {
     "headers": {"id": "value"},
     "url": "http://two:3",
     "namespace": "other",
+    "ca_bundle": certifi.where(),
     "token": "secret",
     "consumer": "other",
     "keys_per_request": 9,

@@ -1,0 +1,107 @@
+"""https with certificates of one's own: what is trusted, and what is said if it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trustme
+
+from configfile.errors import SettingsInvalid
+from datadelay.api.config import DelayServeConfig
+from datadelay.client import DelayClient
+from datadelay.errors import ConfigInvalid, DelayAnswerNotUnderstood
+from httpapi.server.serving import listen
+from tests.support.delay_server import RunningServer, running_server
+
+
+@dataclass
+class Files:
+    """Certificates, in PEM."""
+
+    ours: str
+    other: str
+    server: Path
+    key: Path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """A CA of our own with a certificate for this machine, and another CA."""
+    folder = tmp_path_factory.mktemp("tls")
+    ours, other = trustme.CA(), trustme.CA()
+    ours.cert_pem.write_to_path(folder / "ours.pem")
+    other.cert_pem.write_to_path(folder / "other.pem")
+    certificate = ours.issue_cert("127.0.0.1")
+    certificate.cert_chain_pems[0].write_to_path(folder / "server.pem")
+    certificate.private_key_pem.write_to_path(folder / "server.key")
+    return Files(str(folder / "ours.pem"), str(folder / "other.pem"), folder / "server.pem", folder / "server.key")
+
+
+@pytest.fixture(scope="module")
+def server(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """Served by https."""
+    folder = tmp_path_factory.mktemp("served")
+    with running_server(folder, tls_certificate=files.server, tls_key=files.key) as running:
+        yield running
+
+
+def listed(server: RunningServer, verify: bool | str) -> int:
+    """How many delays a client with these certificates finds."""
+    url = server.url.replace("http:", "https:")
+    with DelayClient(url, server.secrets["reader"], verify=verify, retries=2) as client:
+        return len(client.list())
+
+
+def test_a_ca_of_ones_own_counts_whatever_the_environment_says(
+    server: RunningServer, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment's is for clients that name none."""
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", files.other)
+    assert listed(server, files.ours) == 0
+
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", files.ours)
+    assert listed(server, True) == 0
+
+
+def test_a_certificate_that_is_not_trusted_is_reported_once(
+    server: RunningServer, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be the same at every attempt."""
+    with pytest.raises(DelayAnswerNotUnderstood, match=r"the certificate is not trusted: .*ca_bundle"):
+        listed(server, files.other)
+
+    assert not caplog.messages
+
+
+def test_missing_certificates_are_named_before_anything_is_sent() -> None:
+    """By the argument."""
+    with pytest.raises(ConfigInvalid, match=r"verify '/missing\.pem'"):
+        DelayClient("https://127.0.0.1:1", verify="/missing.pem")
+
+
+def test_a_request_that_cannot_be_sent_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A token with a line break, as from a file."""
+    client = DelayClient("http://127.0.0.1:1", "a-token\n", retries=2)
+
+    with client, pytest.raises(ConfigInvalid, match="cannot be sent"):
+        client.list()
+
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("wrong", ["certificate", "key", "only a key"])
+def test_a_server_names_the_keys_of_wrong_files(files: Files, tmp_path: Path, wrong: str) -> None:
+    """Before it serves anything."""
+    missing = Path("/missing.pem")
+    given = {
+        "certificate": {"tls_certificate": missing, "tls_key": files.key},
+        "key": {"tls_certificate": files.server, "tls_key": Path(files.other)},
+        "only a key": {"tls_key": files.key},
+    }[wrong]
+    config = DelayServeConfig(database=f"sqlite:///{tmp_path}/delay.db", port=0, **given)
+
+    with pytest.raises(SettingsInvalid, match=r"tls_key: 1 error"):
+        listen(config)
