@@ -27,7 +27,8 @@ TEXT = '{"id":%d,"user":"u%d","price":1.25,"tags":["a","b"],"inner":{"x":true,"y
 
 
 def _filled(kafka: Mapping[str, str], topic: str, count: int, headers: bool) -> str:
-    AdminClient(dict(kafka)).create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+    admin = AdminClient(dict(kafka))  # held until the answer is there
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
     writer = TopicWriter(kafka)
     for start in range(0, count, 50_000):
         numbers = range(start, min(start + 50_000, count))
