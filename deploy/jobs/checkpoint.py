@@ -87,9 +87,12 @@ class Checkpoint:
 
     def _kept(self, name: str) -> str | None:
         """The content of a file of our own beside Spark's; None if there is none."""
-        path = f"{self._logs.root}/{name}"
         with self._errors_translated(name):
-            return self._logs.files.cat_file(path).decode().strip() if self._logs.files.exists(path) else None
+            try:  # asking first is no way: some drivers answer any error with "it does not exist"
+                content = self._logs.files.cat_file(f"{self._logs.root}/{name}")
+            except FileNotFoundError:
+                return None
+            return str(content.decode().strip())
 
     def _keep(self, name: str, text: str) -> None:
         with self._errors_translated(name):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -122,16 +123,15 @@ class JoinKind(Kind):
         wait_for_registry(spec.registry, [spec.side(name) for name in flavour_of(spec).inputs], stopped)
 
     def prepare(self) -> None:
-        planned, moved = planned_of(self._job), None
-        if planned is None:
-            spec, moved = started(self._job)
+        planned = planned_of(self._job)
+        with started(self._job) if planned is None else nullcontext((self._job.spec, None)) as (spec, moved):
+            if flavour_of(spec) is not LOOKUP:
+                spec = with_path(spec, planned)
             self._job = replace(self._job, spec=spec)
-        if flavour_of(self._job.spec) is not LOOKUP:
-            self._job = replace(self._job, spec=with_path(self._job.spec, planned))
             check_deduplicates(self._job)
-        self._nothing_matched = NothingMatched(self._job.spec, first_look(self._job, planned))
-        if self.exactly_once:
-            self._generation = take_output(self._job, take_over=self.take_over, moved=moved)
+            self._nothing_matched = NothingMatched(spec, first_look(self._job, planned))
+            if self.exactly_once:
+                self._generation = take_output(self._job, take_over=self.take_over, moved=moved)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)

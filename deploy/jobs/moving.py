@@ -10,12 +10,14 @@ is in the output. Neither Spark nor the output is touched; the first run claims 
 from __future__ import annotations
 
 import logging
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
 from deploy.errors import CheckpointUnreadable, CheckpointUnusable
 from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.job import JoinJob
+from deploy.jobs.localfolder import local_folder
 from deploy.jobs.lock import checkpoint_lock
 from joins.admission.committed import state_after
 from joins.admission.moved import Moved, as_it_was
@@ -38,46 +40,75 @@ def move(job: JoinJob, other: str) -> Moved:
         raise CheckpointUnusable(
             f"checkpoint {other!r} is the one to leave: name a new one in the job file (`checkpoint`)"
         )
+    if Checkpoint(other).newest() is None:
+        raise CheckpointUnusable(f"checkpoint {other!r} has no batch of a join: there is nothing to go on after")
     with checkpoint_lock(other), checkpoint_lock(job.checkpoint):
         new = Checkpoint(job.checkpoint)
         if new.newest() is not None:
             raise CheckpointUnusable(
                 f"checkpoint {job.checkpoint!r} has batches of its own already: give the job a new one (`checkpoint`)"
             )
-        moved = Moved.of(_ended(job, other), job.spec)
+        moved = Moved.of(_ended(job, other), other, job.spec, job.output.topic)
         new.keep_moved(moved)
     return moved
 
 
-def started(job: JoinJob) -> tuple[JoinSpec, Moved | None]:
-    """The join as a new checkpoint starts it: where another one ended, if it was moved. Raises `DataLoss`."""
-    try:
-        moved = Checkpoint(job.checkpoint).moved()
-    except CheckpointUnreadable as error:  # with exactly once it is read again, and then it is an error
-        log.warning("%s: whether the job was moved here is not known, and it starts as its `start` says", error)
-        moved = None
+@contextmanager
+def started(job: JoinJob) -> Iterator[tuple[JoinSpec, Moved | None]]:
+    """The join as a new checkpoint starts it: where another one ended, if it was moved. That one is locked meanwhile.
+
+    Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
+    """
+    moved = _moved(job)
     if moved is None:
-        return job.spec, None
-    with closing(open_log(job.spec, job.spec.left)) as left:
-        topic_id = left.topic_id()
-    if topic_id != moved.topic_id:
-        raise DataLoss(
-            f"left topic {job.spec.left.topic!r} was deleted and recreated (id {moved.topic_id} -> {topic_id}) since "
-            "the other checkpoint read it: give a new checkpoint and a `start`"
+        yield job.spec, None
+        return
+    folder = local_folder(moved.checkpoint)
+    with checkpoint_lock(moved.checkpoint) if folder is None or folder.exists() else nullcontext():
+        _check_not_gone_on(moved)
+        with closing(open_log(job.spec, job.spec.left)) as left:
+            topic_id, partitions = left.topic_id(), left.partition_count()
+        spec = moved.apply(job.spec, job.output.topic, partitions)
+        if topic_id != moved.topic_id:
+            raise DataLoss(
+                f"left topic {job.spec.left.topic!r} was deleted and recreated (id {moved.topic_id} -> {topic_id}) "
+                "since the other checkpoint read it: give a new checkpoint and a `start`"
+            )
+        yield spec, moved
+
+
+def _moved(job: JoinJob) -> Moved | None:
+    try:
+        checkpoint = Checkpoint(job.checkpoint)
+        checkpoint.newest()
+    except CheckpointUnreadable as error:  # only Spark can read it; with exactly once this ends the job (`beginning`)
+        log.warning("%s. Whether `teacup move` has written to it is not known: the job starts at `start`", error)
+        return None
+    return checkpoint.moved()
+
+
+def _check_not_gone_on(moved: Moved) -> None:
+    """With exactly once receipts show it, too; with at least once nothing else does."""
+    try:
+        last = Checkpoint(moved.checkpoint).newest()
+    except CheckpointUnreadable as error:
+        log.warning("%s. Whether its job has gone on since `teacup move` is not known", error)
+        return
+    if last is not None and (last.generation, last.number) != (moved.generation, moved.number):
+        raise CheckpointUnusable(
+            f"this checkpoint goes on after batch {moved.number} of checkpoint {moved.checkpoint!r}, which is at batch "
+            f"{last.number} since: stop that job, and repeat `teacup move`"
         )
-    return moved.apply(job.spec), moved
 
 
 def _ended(job: JoinJob, other: str) -> Admission:
     """The state after the last batch of a checkpoint that no job runs on."""
     old = Checkpoint(other)
     last = old.newest()
-    if last is None:
-        raise CheckpointUnusable(f"checkpoint {other!r} has no batch of a join: there is nothing to go on after")
+    assert last is not None
     if not old.is_committed():
         raise CheckpointUnusable(
             f"the last batch of checkpoint {other!r}, {last.number}, was not carried out to its end: start the job "
             "once with the job file that it had, stop it with Ctrl-C, and repeat this"
         )
-    was = as_it_was(job.spec, last)
-    return state_after(was, last, replace(job, checkpoint=other).facts_folders)
+    return state_after(as_it_was(job.spec, last), last, replace(job, checkpoint=other).facts_folders)

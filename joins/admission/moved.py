@@ -11,73 +11,105 @@ differ: only left's topic must be the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from joins.admission.state import Admission
 from joins.errors import SpecChanged
-from joins.spec import JoinSpec
+from joins.spec import JoinPath, JoinSpec, Side
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Moved:
-    """After which batch of which generation it goes on; the offset of each left partition, and the topic's id."""
+    """What a new checkpoint knows of the one that it goes on after.
 
+    checkpoint   where the other one is
+    generation, number   of its last batch
+    name, output         of the job that wrote it, and the topic that it wrote to: those of the new one
+    topic, topic_id      of left
+    left                 the offset where each partition of left goes on
+    """
+
+    checkpoint: str
     generation: str
     number: int
+    name: str
+    output: str
+    topic: str
     topic_id: str
     left: Mapping[int, int]
 
     @classmethod
-    def of(cls, state: Admission, spec: JoinSpec) -> Moved:
+    def of(cls, state: Admission, checkpoint: str, spec: JoinSpec, output: str) -> Moved:
         """state: between the other checkpoint's last batch and the next. Raises `SpecChanged` for another left."""
-        if (was := state.identity.get("left.topic")) != spec.left.topic:
-            raise SpecChanged(
-                f"left.topic: the other checkpoint reads {was!r}, and this job {spec.left.topic!r}: a join moves with "
-                "its left topic. For another one, give a new checkpoint and a `start`"
-            )
+        topic = str(state.identity["left.topic"])
+        _check_same("left.topic", topic, spec.left.topic)
         left = {p: reading.start for bucket in state.buckets.values() for p, reading in bucket.left.items()}
-        return cls(state.generation, state.number, state.topics["left"][0], left)
+        return cls(
+            checkpoint=checkpoint,
+            generation=state.generation,
+            number=state.number,
+            name=spec.name,
+            output=output,
+            topic=topic,
+            topic_id=state.topics["left"][0],
+            left=left,
+        )
 
-    def apply(self, spec: JoinSpec) -> JoinSpec:
-        """The join, starting with the first left records that the other checkpoint has not delivered."""
-        return replace(spec, start=self.left)
+    def apply(self, spec: JoinSpec, output: str, partitions: int) -> JoinSpec:
+        """The join, starting with the first left records that the other checkpoint has not delivered.
+
+        partitions   of left now; those that were added are read from their first record. Raises `SpecChanged`
+        """
+        for key, was, now in (
+            ("left.topic", self.topic, spec.left.topic),
+            ("name", self.name, spec.name),
+            ("output.topic", self.output, output),
+        ):
+            _check_same(key, was, now)
+        return replace(spec, start={**dict.fromkeys(range(partitions), 0), **self.left})
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "generation": self.generation,
-            "left": [[p, offset] for p, offset in sorted(self.left.items())],
-            "number": self.number,
-            "topic_id": self.topic_id,
-        }
+        return {**asdict(self), "left": [[p, offset] for p, offset in sorted(self.left.items())]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Moved:
-        return cls(data["generation"], data["number"], data["topic_id"], dict(data["left"]))
+        return cls(**{**data, "left": dict(data["left"])})
+
+
+def _check_same(key: str, was: str, now: str) -> None:
+    if was != now:
+        raise SpecChanged(
+            f"{key}: the checkpoint to go on after is of {was!r}, and this job has {now!r}: a join moves with its "
+            "name, its left topic and its output topic. Put the old value back, or give a new checkpoint and a `start`"
+        )
 
 
 def as_it_was(spec: JoinSpec, state: Admission) -> JoinSpec:
-    """The join that wrote an admission; what an admission does not say is as in `spec`."""
+    """The join that wrote an admission. What decides rows and facts is in its identity; the rest is as in `spec`."""
     was = state.identity
-    sides = {
-        name: replace(
+
+    def side(name: str, **changes: Any) -> Side:
+        return replace(
             spec.side(name),
             topic=was[f"{name}.topic"],
             key=tuple(was[f"{name}.key"]),
             time=was[f"{name}.time"],
+            time_unit=was[f"{name}.time_unit"],
             disorder_ms=was[f"{name}.disorder_ms"],
+            format=was[f"{name}.format"],
+            **changes,
         )
-        for name in ("left", "right")
-    }
+
     keep = was["right.keep"]
     return replace(
         spec,
-        left=sides["left"],
-        right=replace(sides["right"], keep=None if keep is None else tuple(keep)),
+        left=side("left"),
+        right=side("right", keep=None if keep is None else tuple(keep)),
         before_ms=was["before_ms"],
         after_ms=was["after_ms"],
         policy=was["policy"],
         outliers=was["outliers"],
-        path=None,
-        buckets=None,
+        path=JoinPath.SHUFFLED if state.parts else JoinPath.DIRECT,
+        buckets=state.parts,
     )

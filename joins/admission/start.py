@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from datadelay.progress import UNKNOWN, Idle
 from joins.admission.guard import check_counts
@@ -44,7 +44,7 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> 
     right_from = _right_start(spec.right, listing.right, right, wanted, ceiling_ms)
     skipped = _never_readable(spec, listing, left, right, start, right_from, ceiling_ms)
     first = first_admission(spec, listing, {"left": left, "right": right}, start.offsets, right_from)
-    return replace(first, skipped=skipped)
+    return replace(first, skipped={**start.skipped, **skipped})
 
 
 def first_admission(
@@ -83,17 +83,18 @@ def first_admission(
 @dataclass(frozen=True, slots=True)
 class LeftStart:
     """Left's first offsets; a lower bound of the times from there on, and a typical time there, of the left records
-    that may match the right records of a partition.
+    that may match the right records of a partition; the offsets that are lost, if any, as in `Admission.skipped`.
     """
 
     offsets: Mapping[int, int]
     smallest_ms: Mapping[int, int]
     typical_ms: Mapping[int, int]
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
     def alike(self, right: Iterable[int]) -> LeftStart:
         """The same for every right partition: those of all left partitions together."""
         smallest_ms, typical_ms = min(self.smallest_ms.values()), min(self.typical_ms.values())
-        return LeftStart(self.offsets, dict.fromkeys(right, smallest_ms), dict.fromkeys(right, typical_ms))
+        return replace(self, smallest_ms=dict.fromkeys(right, smallest_ms), typical_ms=dict.fromkeys(right, typical_ms))
 
 
 def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int) -> LeftStart:
@@ -118,7 +119,8 @@ def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int
         if len(times) <= spec.outliers:
             known_ms.append(_still_to_come(spec, listing, ends, [t for _, t in lasts[p]]))
         smallest[p], usual[p] = min(known_ms), typical(known_ms)
-    return LeftStart(start, smallest, usual)
+    lost = sum(start[p] - offset for p, offset in spec.start.items()) if isinstance(spec.start, Mapping) else 0
+    return LeftStart(start, smallest, usual, {"left": lost} if lost else {})
 
 
 def _given(spec: JoinSpec, offsets: Mapping[int, int], left: Mapping[int, Ends]) -> dict[int, int]:

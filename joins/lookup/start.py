@@ -14,6 +14,6 @@ from kafkaio.topiclog import TopicLog
 
 def begin(spec: LookupSpec, listing: Listing, left: TopicLog, generations: Mapping[str, str]) -> Admission:
     """The admission before the first batch; its identity holds the generations that it is pinned to."""
-    start = left_start(spec, listing, left, listing.listed_ms + spec.max_future_skew_ms).offsets
-    first = first_admission(spec, listing, {"left": left}, start, right_from={})
-    return replace(first, identity={**first.identity, **generations})
+    start = left_start(spec, listing, left, listing.listed_ms + spec.max_future_skew_ms)
+    first = first_admission(spec, listing, {"left": left}, start.offsets, right_from={})
+    return replace(first, identity={**first.identity, **generations}, skipped=start.skipped)

@@ -9,6 +9,7 @@ from collections import Counter
 import yaml
 
 from deploy.cli.app import move_of
+from deploy.jobs.checkpoint import MOVED
 from deploy.jobs.lock import checkpoint_lock
 from kafkaio.exitcode import ExitCode
 from tests.support.jobprocess import JobProcess, forget_last_commit, records
@@ -69,6 +70,14 @@ def test_a_changed_join_goes_on_where_it_was(kafka, window_job, tmp_path, capsys
     assert "was not carried out to its end: start the job once" in capsys.readouterr().err
     assert move_of(job_file, old) == ExitCode.DONE
     assert "with left at 0:50, 1:50" in capsys.readouterr().out
+
+    note = tmp_path / "new" / MOVED
+    noted = note.read_text()
+    note.write_text(json.dumps({**json.loads(noted), "number": 0}))
+    overtaken = JobProcess(tmp_path, changed)
+    assert overtaken.ended() == ExitCode.CHECKPOINT
+    assert "stop that job, and repeat `teacup move`" in overtaken.logged()
+    note.write_text(noted)
 
     second = JobProcess(tmp_path, changed)
     assert second.ended() == ExitCode.DONE, second.logged()

@@ -251,4 +251,6 @@ def test_records_before_given_offsets_that_retention_has_deleted_are_lost():
 
     with pytest.raises(DataLoss, match="deleted 1 offsets of left partition left-0, from 1 on"):
         starts(join_spec(start={0: 1}), left, right)
-    assert starts(join_spec(start={0: 1}, on_data_loss="continue"), left, right)[0] == {0: 2}
+    spec = join_spec(start={0: 1}, on_data_loss="continue")
+    assert starts(spec, left, right)[0] == {0: 2}
+    assert begin(spec, list_ends(left, right, left.clock.now_ms), left, right).skipped["left"] == 1

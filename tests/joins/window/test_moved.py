@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
+from joins.admission.moved import as_it_was
 from joins.spec import JoinPath, JoinSpec, Policy
 from joins.testing import oracle
 from joins.testing.simulation import Simulation
@@ -38,11 +39,17 @@ def moved_joins(draw):
 
 
 @settings(max_examples=80, deadline=None)
-@given(moved_joins(), cuts())
-def test_left_goes_on_where_it_was_and_is_joined_as_the_new_join_says(moved, steps):
-    """Every record once: those before the move as the old join has them, those after it as the new one."""
+@given(moved_joins(), cuts(), st.booleans())
+def test_left_goes_on_where_it_was_and_is_joined_as_the_new_join_says(moved, steps, lost):
+    """Every record once: those before the move as the old join has them, those after it as the new one.
+
+    Also if the facts of the last batch are lost: then they are found again by what the checkpoint says of the old join.
+    """
     was, becomes, history = moved
     old = Simulation(history, was).play(steps)
+    if lost:
+        old.restart(lose_files=True)
+        old.spec = as_it_was(becomes, old.state)
     reached = {p: r.start for bucket in old.between().buckets.values() for p, r in bucket.left.items()}
 
     new = Simulation(history, replace(becomes, start=reached), old.clock.now_ms)
