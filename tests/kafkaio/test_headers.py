@@ -9,8 +9,8 @@ from pathlib import Path
 from kafkaio import headers
 from tests.test_architecture import MODULES, ROOT
 
-NOT_HEADERS = {"teacup.lock", "teacup.generation"}
-"""Files in the folder of a checkpoint."""
+NOT_HEADERS = {"teacup.lock", "teacup.generation", "teacup.moved", "teacup.proto"}
+"""Files in the folder of a checkpoint, and the name of a Protobuf schema."""
 
 
 def documented() -> dict[str, str]:
