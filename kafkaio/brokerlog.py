@@ -150,6 +150,9 @@ class BrokerLog:
             at_once = min(at_once * 8, _TAKE_AT_MOST)
         return found
 
+    def readable(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, bool]:
+        return {p: bool(records) for p, records in self._points.take(spans).items()}
+
     def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[Timed]]:
         starts = {p: found.offset for p, found in self._all(ends, OffsetSpec.earliest()).items()}
         found: dict[int, list[Timed]] = {p: [] for p in ends}

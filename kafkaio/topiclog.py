@@ -108,6 +108,9 @@ class TopicLog(Protocol):
         Records without a valid time (`kafkaio.eventtime`), control records and aborted records are skipped.
         """
 
+    def readable(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, bool]:
+        """For each partition whether [start, end) holds a readable record, with a time or without."""
+
     def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[tuple[int, int]]]:
         """For each partition offset and event time of the last `count` valid records below the end, in offset order.
 

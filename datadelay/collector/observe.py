@@ -5,8 +5,8 @@ positions are read after the ends: a position may have advanced meanwhile, which
 necessary. Records are read of all partitions at once, and only if some are unread: a block from the position on, and
 one below it, so that no single record decides.
 
-If times are in the payload and no unread record has a time, that is a failure, not a caught-up consumer. Most often the
-path is wrong, and going by the clock would report to every reader that all is consumed. (A bad record before good ones
+If no unread record has a time, that is a failure, not a caught-up consumer. Most often the path is wrong, or producers
+set no timestamp; going by the clock would report to every reader that all is consumed. (A bad record before good ones
 is skipped, and so are records from the future.)
 """
 
@@ -45,12 +45,8 @@ def observe(
     positions: Positions,
     rules: Rules,
     clock_ms: Callable[[], int],
-    by_kafka_time: TopicLog | None = None,
 ) -> Observation:
-    """Look at every partition. Raises `KafkaIOError`, `PositionsUnreadable`; one partition's failure is noted in it.
-
-    by_kafka_time: the same topic with Kafka's own times, which every record has; needed if `log` reads payloads.
-    """
+    """Look at every partition. Raises `KafkaIOError`, `PositionsUnreadable`; one partition's failure is noted in it."""
     topic_id = log.topic_id()
     log.partition_count()
     listed_ms = clock_ms()
@@ -66,9 +62,8 @@ def observe(
     spans = {p: span for p, one in seen.items() if (span := unread_span(one.position, one.ends)) is not None}
     block = block_size(rules.outliers)
     unread, troubles = _asked(lambda wanted: log.valid_times(wanted, ceiling_ms, block), spans)
-    if by_kafka_time is not None:
-        silent = {p: span for p, span in spans.items() if not unread.get(p) and p not in troubles}
-        troubles = {**troubles, **_timeless(log, by_kafka_time, silent)}
+    silent = {p: span for p, span in spans.items() if not unread.get(p) and p not in troubles}
+    troubles = {**troubles, **_timeless(log, silent)}
     seen = {p: replace(one, unread_ms=_times(unread.get(p)), trouble=troubles.get(p)) for p, one in seen.items()}
 
     below = {p: at for p, one in seen.items() if (at := read_below(one, rules)) is not None}
@@ -80,12 +75,12 @@ def observe(
     return Observation(listed_ms, generation, tuple(seen.values()), committed.store_generation)
 
 
-def _timeless(log: TopicLog, by_kafka_time: TopicLog, spans: Mapping[int, tuple[int, int]]) -> Mapping[int, str]:
+def _timeless(log: TopicLog, spans: Mapping[int, tuple[int, int]]) -> Mapping[int, str]:
     """The partitions that have readable records in the span, but none with any time, however far ahead."""
     late, late_troubles = _asked(lambda wanted: log.valid_times(wanted, LATEST_MS, 1), spans)
     rest = {p: span for p, span in spans.items() if not late.get(p) and p not in late_troubles}
-    there, troubles = _asked(lambda wanted: by_kafka_time.valid_times(wanted, LATEST_MS, 1), rest)
-    why = "no record from position {} on has an event time: is the path in `time` right?"
+    there, troubles = _asked(log.readable, rest)
+    why = "no record from position {} on has an event time: is `time` right, and do the producers set it?"
     found = {p: why.format(span[0]) for p, span in rest.items() if there.get(p)}
     return {**late_troubles, **troubles, **found}
 

@@ -20,7 +20,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -214,11 +214,8 @@ def _look(task: Task, config: CollectorConfig) -> TaskOutcome:
 def _observe(task: Task, config: CollectorConfig) -> Observation:
     kafka, time_of, rules = config.kafka_of(task.consumer), task.topic.time_of, task.topic.rules
     name, skew_ms = task.topic.topic, rules.max_future_skew_ms
-    with (
-        closing(BrokerLog(name, kafka, time_of, outliers=rules.outliers, max_future_skew_ms=skew_ms)) as log,
-        closing(BrokerLog(name, kafka)) if time_of.in_payload else nullcontext() as by_kafka_time,
-    ):
-        return observe(log, task.positions, rules, wall_ms, by_kafka_time)
+    with closing(BrokerLog(name, kafka, time_of, outliers=rules.outliers, max_future_skew_ms=skew_ms)) as log:
+        return observe(log, task.positions, rules, wall_ms)
 
 
 def _store_generation(store: StoreSettings | None) -> str | None:

@@ -126,6 +126,10 @@ class SimulatedLog:
         self._answer()
         return {p: self._valid(p, range(start, end), ceiling_ms, count) for p, (start, end) in spans.items()}
 
+    def readable(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, bool]:
+        self._answer()
+        return {p: any(self._is_readable(p, offset) for offset in range(*span)) for p, span in spans.items()}
+
     def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[Timed]]:
         self._answer()
         return {p: self._last(p, end, ceiling_ms, count) for p, end in ends.items()}
@@ -198,13 +202,16 @@ class SimulatedLog:
 
     def _valid_time(self, partition: int, offset: int, ceiling_ms: int) -> int | None:
         """The time of the record at an offset, if it is readable now and its time is valid."""
-        ends = self._ends(partition)
-        if not ends.start <= offset < ends.stable:
+        if not self._is_readable(partition, offset):
             return None
         event = self.history.partitions[partition][offset]
         if not self.exact_index:
             ceiling_ms = min(ceiling_ms, event.appended_ms + self.max_future_skew_ms)
-        return event.time_ms if event.kind is EventKind.DATA and 0 <= event.time_ms <= ceiling_ms else None
+        return event.time_ms if 0 <= event.time_ms <= ceiling_ms else None
+
+    def _is_readable(self, partition: int, offset: int) -> bool:
+        ends = self._ends(partition)
+        return ends.start <= offset < ends.stable and self.history.partitions[partition][offset].kind is EventKind.DATA
 
     def _by_index(self, partition: int, query: TimeQuery, ceiling_ms: int) -> TimeAnswer | None:
         """What the index says; None if it cannot be trusted."""

@@ -14,7 +14,7 @@ from datadelay.collector.reports import Rules, submission
 from datadelay.model import Submission
 from datadelay.positions.group import ConsumerGroup
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.eventtime import KAFKA, TimeOf
+from kafkaio.eventtime import TimeOf
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 
@@ -76,11 +76,8 @@ class Stepped:
     def collected(self, rules: Rules, time_path: str = "kafka") -> Submission:
         """What a collector would submit now."""
         positions = ConsumerGroup(self.group, self.kafka)
-        with (
-            closing(BrokerLog(self.topic, self.kafka, TimeOf(time_path))) as log,
-            closing(BrokerLog(self.topic, self.kafka)) as by_kafka_time,
-        ):
-            seen = observe(log, positions, rules, wall_ms, None if time_path == KAFKA else by_kafka_time)
+        with closing(BrokerLog(self.topic, self.kafka, TimeOf(time_path))) as log:
+            seen = observe(log, positions, rules, wall_ms)
         return submission(
             consumer="feeder",
             topic=self.topic,

@@ -308,7 +308,8 @@ def test_unread_records_of_which_none_has_a_time_are_unknown(
     read = consumer.collected(RULES, "$.att")
 
     assert (slip.consumed_until_ms, slip.caught_up) == (None, False)
-    assert slip.reason == "partition 0: no record from position 0 on has an event time: is the path in `time` right?"
+    assert slip.reason is not None
+    assert slip.reason.startswith("partition 0: no record from position 0 on has an event time: is `time` right")
     assert read.consumed_until_ms == by_clock(read)
 
 

@@ -26,6 +26,7 @@ from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
 from kafkaio.blocksearch import block_size
 from kafkaio.eventtime import OUTLIERS, proven
+from kafkaio.times import LATEST_MS
 from tests.support.wrongtimes import DISORDER_MS, drawn_times, simulated
 
 
@@ -185,7 +186,7 @@ def test_no_wrong_time_moves_the_published_time(
     seed: int, length: int, outliers: int, payload: bool, idle: Idle, data: st.DataObject
 ) -> None:
     """Late, ahead, without a time, from the future and since reached by the clock: the published time is never beyond a
-    timely unread record, and never below what was read proves."""
+    timely unread record, and never below what was read proves. It is unknown if no unread record has a time."""
     one = drawn_times(random.Random(seed), length, outliers, from_the_start=True)
     now_ms = data.draw(st.sampled_from(one.appended_ms), label="now") + data.draw(st.sampled_from((0, 1, 500, 3_000)))
     log = simulated([one], outliers, payload=payload, now_ms=now_ms)
@@ -205,6 +206,12 @@ def test_no_wrong_time_moves_the_published_time(
         timely = [at for offset, at in enumerate(one.times_ms) if offset >= position and offset in one.timely]
         read = log.last_times({0: position}, now_ms + 1_000, block_size(outliers))[0]
         read_ms = proven([at for _, at in read], outliers)
+        unread = {0: (position, end)}
+        if log.readable(unread)[0] and not log.valid_times(unread, LATEST_MS, 1)[0]:
+            assert report.progress_ms is None
+            assert report.reason is not None
+            assert "has an event time" in report.reason
+            continue
         if report.progress_ms is not None:
             assert report.progress_ms <= min(timely, default=report.progress_ms)
         if read_ms is not None:
