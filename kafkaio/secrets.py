@@ -1,4 +1,4 @@
-"""Names whose values are never shown: in files, in properties of Kafka and Spark, in options of a store. Pure."""
+"""What is never shown: values of names in files, in properties of Kafka and Spark, passwords in URLs. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ MASK = "***"
 _SECRET = re.compile(
     r"password|secret|token|credential|sasl\.oauthbearer|key\.pem|access.?key|private|user\.info", re.IGNORECASE
 )
+
+
+_IN_URL = re.compile(r"(://[^/@:\s]*):[^/\s]*@")
+
+
+def without_password(url: str) -> str:
+    """A URL as it may appear in a message."""
+    return _IN_URL.sub(rf"\1:{MASK}@", url)
 
 
 def is_secret(name: str) -> bool:

@@ -48,9 +48,9 @@ class DelayServeConfig(ServerKeys):
         try:
             url = make_url(database)
         except ArgumentError as error:
-            raise ValueError(f"{database!r} is not a database URL: {error}") from error
+            raise ValueError("this is not a database URL: write sqlite:////var/lib/teacup/delay.db") from error
         if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
-            raise ValueError(f"{database!r} must name a SQLite file, as in sqlite:////var/lib/teacup/delay.db")
+            raise ValueError("it must name a SQLite file, as in sqlite:////var/lib/teacup/delay.db")
         return database
 
     @property

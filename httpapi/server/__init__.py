@@ -7,6 +7,7 @@ limits.py        requests per second, and bytes of bodies held, by caller       
 gate.py          what every request passes: identification, rate limit, held bytes, counting
 sending.py       an answer in pieces, held until it is taken
 problems.py      every error as a problem, also in the OpenAPI description
+readiness.py     whether the server can serve, asked once a second
 application.py   what is around the routes: the framework, routes for operators, the gate
 keys.py          keys that the configuration of every server has
 serving.py       the socket, and the process around the application

@@ -15,6 +15,7 @@ from httpapi.server.gate import Gate
 from httpapi.server.keys import ServerKeys
 from httpapi.server.limits import HeldBytes, RateLimiter
 from httpapi.server.problems import RouteProblems
+from httpapi.server.readiness import Readiness
 
 
 def framework(title: str, description: str, **more: Any) -> FastAPI:
@@ -47,6 +48,7 @@ def operations(
 ) -> APIRouter:
     """Routes for operators. `ready` raises if the server cannot serve; `metrics`: Prometheus' text format."""
     router = APIRouter(tags=["operations"], route_class=GuardedRoute)
+    readiness = Readiness(ready)
 
     @router.get("/livez", response_class=PlainTextResponse, responses=answers())
     async def livez() -> str:
@@ -55,8 +57,8 @@ def operations(
 
     @router.get("/readyz", response_class=PlainTextResponse, responses=answers(503))
     async def readyz() -> str:
-        """Whether its database or store answers as well."""
-        await ready()
+        """Whether its database or store can be written as well; asked once a second."""
+        await readiness()
         return "ok\n"
 
     @router.get(

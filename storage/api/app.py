@@ -71,7 +71,9 @@ _PURGED_AT_ONCE = 1_024  # keys: a few milliseconds of a thread
 _REALM = "storage"
 _NO_STORE = {"Cache-Control": "no-store"}
 _RETRY_AFTER_S = "1"
-_KEY_PATTERN = r"^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-][AQgw](==)?|[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]=?)?$"
+KEY_PATTERN = r"^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-][AQgw](==)?|[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]=?)?$"
+KEY_MAX_LENGTH = (8 * MAX_KEY_BYTES + 5) // 6
+"""Of a key of 1,024 bytes in base64url without padding; no shorter text stands for a longer key."""
 _ERRORS: dict[type[Exception], tuple[int, str | None]] = {
     RequestMalformed: (400, None),
     RequestTooLarge: (413, None),
@@ -88,7 +90,7 @@ _PROBLEM_OF: dict[Status, tuple[int, str]] = {
 }
 
 PathName = Annotated[str, Path(pattern=NAME_PATTERN)]
-PathKey = Annotated[str, Path(pattern=_KEY_PATTERN, min_length=1, max_length=1_368, description="base64url")]
+PathKey = Annotated[str, Path(pattern=KEY_PATTERN, min_length=2, max_length=KEY_MAX_LENGTH, description="base64url")]
 Done = tuple[Sequence[WriteResult] | Sequence[ReadResult], bytes]
 Result = TypeVar("Result")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from kafkaio.secrets import without_password
 from storage.backends.aerospikestore import AerospikeStore
 from storage.backends.lmdbstore import DEFAULT_MAP_BYTES, LmdbStore
 from storage.errors import StorageConfigInvalid
@@ -26,6 +27,7 @@ def open_backend(url: str, namespaces: Sequence[Namespace]) -> Backend:
     Raises `StorageConfigInvalid` (the URL, or a namespace that contradicts what is stored) and `StorageUnavailable`.
     """
     parts = urlsplit(url)
+    url = without_password(url)  # for messages
     if parts.scheme not in _OPENERS:
         known = ", ".join(f"{scheme}:" for scheme in _OPENERS)
         raise StorageConfigInvalid(f"store {url!r}: back ends are {known}; e.g. lmdb:///var/lib/teacup/storage")

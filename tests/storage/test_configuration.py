@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,14 @@ import yaml
 
 from configfile.errors import SettingsInvalid
 from httpapi.server.auth import new_token
-from storage.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, NamespaceSettings, StorageServeConfig
+from storage.api.app import KEY_MAX_LENGTH, KEY_PATTERN
+from storage.api.config import (
+    MAX_KEY_BYTES,
+    READ_TOKEN_VARIABLE,
+    WRITE_TOKEN_VARIABLE,
+    NamespaceSettings,
+    StorageServeConfig,
+)
 from storage.model import Keep, Namespace
 
 ROOT = Path(__file__).parents[2]
@@ -74,3 +83,12 @@ def test_scopes_of_tokens_are_those_of_the_namespaces(tmp_path: Path) -> None:
     with pytest.raises(SettingsInvalid, match=rf"no token is configured .*\(as {READ_TOKEN_VARIABLE}\)"):
         loaded(tmp_path).load_tokens({})
     assert loaded(tmp_path).load_tokens({WRITE_TOKEN_VARIABLE: "long-enough-to-be-one"}).tokens
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 510, 1021, 1022, 1023, 1024, 1025, 1026, 1027, 1028])
+def test_the_described_keys_of_paths_are_those_that_are_accepted(size: int) -> None:
+    """By length and pattern, in base64url without padding."""
+    text = base64.urlsafe_b64encode(bytes(size)).rstrip(b"=").decode()
+
+    described = len(text) <= KEY_MAX_LENGTH and re.match(KEY_PATTERN, text) is not None
+    assert described == (size <= MAX_KEY_BYTES)

@@ -230,6 +230,15 @@ def test_a_wrong_url_is_refused_before_anything_is_opened(url: str, words: str):
         open_backend(url, [])
 
 
+@pytest.mark.parametrize("url", ["redis://me:secret@host/x", "lmdb://me:secret@host/x", "aerospike://me:secret@h/n"])
+def test_no_message_shows_a_password(url: str):
+    """Though it names the URL."""
+    with pytest.raises(StorageConfigInvalid, match=r"me:\*\*\*@") as raised:
+        open_backend(url, [])
+
+    assert "secret" not in str(raised.value)
+
+
 @pytest.mark.parametrize("sync", ["yes", "no"])
 def test_a_store_that_was_open_when_the_machine_went_down_is_refused(url: str, tmp_path: Path, sync: str):
     """As a mark of another boot shows; with the remedy, and for either setting of sync."""

@@ -45,6 +45,18 @@ def test_the_documented_configuration_and_tokens_file_are_valid(tmp_path: Path) 
     }
 
 
+@pytest.mark.parametrize("url", ["postgresql://me:secret@x/y", "postgresql://me:secret@x:port/y"])
+def test_no_message_shows_the_password_of_a_database(tmp_path: Path, url: str) -> None:
+    """Neither of a database that is not supported, nor of a wrong URL."""
+    path = tmp_path / "serve.yaml"
+    path.write_text(f"database: {url}")
+
+    with pytest.raises(SettingsInvalid, match="database: ") as raised:
+        DelayServeConfig.load(path)
+
+    assert "secret" not in str(raised.value)
+
+
 def test_takes_tokens_from_the_environment() -> None:
     """One for reading, one for reading and writing."""
     tokens = DelayServeConfig(database=DATABASE).load_tokens(
