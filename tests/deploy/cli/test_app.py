@@ -6,34 +6,23 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from deploy import submit
 from deploy.cli.app import app
 from deploy.jobfile.reference import markdown_table
 from deploy.jobs.kinds import KINDS
+from docs.commands import COMMANDS
 from kafkaio.exitcode import ExitCode
 
 ROOT = Path(__file__).parents[3]
 BAD = "name: x\nkind: window-join\n"
 
 
-def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    inner = getattr(command, "commands", {})
-    for name, one in inner.items():
-        yield from _commands(one, f"{path} {name}")
-    if not inner:
-        yield path, command
-
-
-COMMANDS = dict(_commands(typer.main.get_command(app), "teacup"))
 DOCUMENTS = "\n".join(path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 
