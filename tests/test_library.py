@@ -21,9 +21,10 @@ from tests.support.standalone import standalone
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+CLUSTERS = [pytest.param(master, marks=pytest.mark.slow) for master in ("local-cluster[2,1,1024]", "standalone")]
 
 
-@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]", "standalone"])
+@pytest.mark.parametrize("master", ["local[2]", *CLUSTERS])
 def test_the_program_of_the_page(
     master: str, kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path
 ) -> None:
