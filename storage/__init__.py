@@ -5,7 +5,7 @@ errors.py   the tree of errors, on both sides of the API                        
 wire.py     what server and client exchange about namespaces
 client/     the client, for programs
 codecs/     items in requests and answers: JSON, Arrow, compressed or not
-backends/   where items are kept: LMDB, Aerospike; a new back end goes here
+backends/   where items are kept: LMDB, Aerospike, Redis; a new back end goes here
 api/        the server
 
 Public: `storage.client.StorageClient`, `storage.client.Answered`, `storage.client.keyvalue.StorageKeyValue`,

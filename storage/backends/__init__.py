@@ -4,6 +4,9 @@ opening.py           opens the back end that a URL names
 lmdbstore.py         LMDB: one environment in a folder of this machine
 aerospikestore.py    Aerospike: one record per key
 aerospikerecords.py  records of Aerospike sets, changed by compare-and-swap
+redisstore.py        Redis, or Valkey: one string per key
+redisserver.py       the connections to a Redis server, and its failures in words
+redisfacts.py        what a Redis server says about itself, and whether it still has what it acknowledged         (pure)
 entries.py           the items of one key as bytes, and the rules for them: for stores that know only bytes   (pure)
 stored.py            what a store records about a namespace                                                   (pure)
 expiryindex.py       which keys to check for expired items, in LMDB

@@ -2,6 +2,7 @@
 
 lmdb:///var/lib/teacup/storage?map_size=32GiB&sync=yes    the folder; map_size: how large it may grow
 aerospike://host:3000,other:3000/namespace                Aerospike's hosts, and its namespace
+redis://user:password@host:6379/0?sync=no                 Redis, or Valkey; rediss: with TLS. The database's number
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from kafkaio.secrets import without_password
 from storage.backends.aerospikestore import AerospikeStore
@@ -19,6 +20,7 @@ from storage.model import Backend, Namespace
 
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _YES_NO = {"yes": True, "no": False}
+_TLS_FILES = ("ca_bundle", "tls_certificate", "tls_key")
 
 
 def open_backend(url: str, namespaces: Sequence[Namespace]) -> Backend:
@@ -49,10 +51,7 @@ def _lmdb(url: str, parts: SplitResult) -> LmdbStore:
         )
     size = options.get("map_size")
     map_bytes = DEFAULT_MAP_BYTES if size is None else _bytes(url, size)
-    sync = options.get("sync", "no")
-    if sync not in _YES_NO:
-        raise StorageConfigInvalid(f"store {url!r}: sync is yes or no, not {sync!r}")
-    return LmdbStore(Path(parts.path), map_bytes=map_bytes, sync=_YES_NO[sync])
+    return LmdbStore(Path(parts.path), map_bytes=map_bytes, sync=_sync(url, options, "no"))
 
 
 def _aerospike(url: str, parts: SplitResult) -> AerospikeStore:
@@ -64,10 +63,47 @@ def _aerospike(url: str, parts: SplitResult) -> AerospikeStore:
     return AerospikeStore([(match[1].strip("[]"), int(match[2])) for match in hosts if match is not None], namespace)
 
 
-_OPENERS: Mapping[str, Callable[[str, SplitResult], LmdbStore | AerospikeStore]] = {
+def _redis(url: str, parts: SplitResult) -> Backend:
+    from storage.backends.redisserver import RedisAt
+    from storage.backends.redisstore import RedisStore  # an extra of its own
+
+    options = _options(url, parts, {"sync", "timeout_s", *_TLS_FILES})
+    database = parts.path.strip("/") or "0"
+    try:
+        host, port, timeout_s = parts.hostname, parts.port, float(options.get("timeout_s", 5))
+    except ValueError as error:
+        raise StorageConfigInvalid(f"store {url!r}: {error}") from error
+    if not host or not database.isdecimal() or not 0 < timeout_s < 3_600:
+        raise StorageConfigInvalid(f"store {url!r}: write redis://host:6379/0?timeout_s=5, 0 being the database")
+    files = {name: Path(options[name]) for name in _TLS_FILES if name in options}
+    if files and parts.scheme != "rediss":
+        raise StorageConfigInvalid(f"store {url!r}: {sorted(files)} are for TLS: write rediss:")
+    at = RedisAt(
+        host,
+        port or 6379,
+        int(database),
+        user=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
+        tls=parts.scheme == "rediss",
+        timeout_s=timeout_s,
+        **files,
+    )
+    return RedisStore(at, sync=_sync(url, options, "yes"))
+
+
+_OPENERS: Mapping[str, Callable[[str, SplitResult], Backend]] = {
     "lmdb": _lmdb,
     "aerospike": _aerospike,
+    "redis": _redis,
+    "rediss": _redis,
 }
+
+
+def _sync(url: str, options: Mapping[str, str], default: str) -> bool:
+    sync = options.get("sync", default)
+    if sync not in _YES_NO:
+        raise StorageConfigInvalid(f"store {url!r}: sync is yes or no, not {sync!r}")
+    return _YES_NO[sync]
 
 
 def _options(url: str, parts: SplitResult, known: set[str]) -> Mapping[str, str]:

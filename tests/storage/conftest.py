@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.dictbackend import DictBackend
+from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.storage_server import RunningServer, running_server
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
+    """One server for all tests that leave it as it is."""
+    with redis_process(tmp_path_factory.mktemp("redis")) as running:
+        yield running
 
 
 @pytest.fixture

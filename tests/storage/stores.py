@@ -1,4 +1,5 @@
-"""The back ends under test: LMDB in a folder; Aerospike where TEACUP_AEROSPIKE=host:port/namespace names a server."""
+"""The back ends under test: LMDB in a folder; Redis in a server of the session's own; Aerospike where
+TEACUP_AEROSPIKE=host:port/namespace names a server."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import pytest
 
 from storage.backends.opening import open_backend
 from storage.model import Backend, Item, Keep, Namespace
+from tests.support.redis_server import RedisProcess
 
 AEROSPIKE = "TEACUP_AEROSPIKE"
 SESSION = uuid4().hex[:8]
@@ -32,11 +34,13 @@ NEEDS_AEROSPIKE = pytest.mark.skipif(
 """The only skip of this suite."""
 
 
-def opener(kind: str, folder: Path) -> Open:
-    """Of the back end `lmdb` or `aerospike`."""
+def opener(kind: str, folder: Path, redis: RedisProcess) -> Open:
+    """Of the back end `lmdb`, `redis` or `aerospike`."""
     if kind == "lmdb":
-        return lambda *namespaces: open_backend(f"lmdb://{folder / 'store'}?map_size=64MiB", namespaces)
-    return lambda *namespaces: open_backend(f"aerospike://{os.environ[AEROSPIKE]}", namespaces)
+        url = f"lmdb://{folder / 'store'}?map_size=64MiB"
+    else:
+        url = redis.url() if kind == "redis" else f"aerospike://{os.environ[AEROSPIKE]}"
+    return lambda *namespaces: open_backend(url, namespaces)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from kafkaio.now import wall_ms
 from storage.errors import StorageConfigInvalid
 from storage.model import Backend, Item, Keep, Namespace, ReadResult, Status, WriteResult
 from tests.storage.stores import NEEDS_AEROSPIKE, Open, item_maker, namespace, opened, opener
+from tests.support.redis_server import RedisProcess
 
 LONG = b"long" * 200
 KINDS = [
@@ -71,10 +72,10 @@ class Model:
 class AgreesWithTheModel(RuleBasedStateMachine):
     """A back end and the model do the same; time passes, the store is closed and opened again in between."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, redis: RedisProcess) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
-        self._open = opener(kind, Path(self._folder.name))
+        self._open = opener(kind, Path(self._folder.name), redis)
         self._store: Backend | None = None
 
     @initialize(space=st.sampled_from(KINDS))
@@ -162,15 +163,15 @@ def statuses(results: list[WriteResult] | list[ReadResult]) -> list[Status]:
     return [one.status for one in results]
 
 
-@pytest.fixture(params=["lmdb", pytest.param("aerospike", marks=NEEDS_AEROSPIKE)])
+@pytest.fixture(params=["lmdb", "redis", pytest.param("aerospike", marks=NEEDS_AEROSPIKE)])
 def kind(request: pytest.FixtureRequest) -> str:
     """Each back end."""
     return str(request.param)
 
 
 @pytest.fixture
-def open_store(kind: str, tmp_path: Path) -> Open:
-    return opener(kind, tmp_path)
+def open_store(kind: str, tmp_path: Path, redis: RedisProcess) -> Open:
+    return opener(kind, tmp_path, redis)
 
 
 @pytest.fixture
@@ -193,10 +194,10 @@ NOW = wall_ms()
 item: Callable[..., Item] = item_maker(NOW)
 
 
-def test_a_back_end_agrees_with_the_model(kind: str):
+def test_a_back_end_agrees_with_the_model(kind: str, redis: RedisProcess):
     """Random operations, times and restarts give the same answers as a dict."""
     run_state_machine_as_test(
-        lambda: AgreesWithTheModel(kind),
+        lambda: AgreesWithTheModel(kind, redis),
         settings=settings(
             max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),

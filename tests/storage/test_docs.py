@@ -71,3 +71,11 @@ def test_the_line_for_a_tokens_file_is_one() -> None:
 
     (token,) = parse_tokens(line, "the page", ["impressions:write"])
     assert (token.name, token.scopes) == ("feeder", {"impressions:write"})
+
+
+def test_what_a_store_survives_is_shown_by_tests_that_exist() -> None:
+    """Each in the file that the table names."""
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", PAGE)
+
+    assert named
+    assert [test for file, test in named if f"def {test}(" not in (ROOT / "tests" / file).read_text("utf-8")] == []

@@ -211,7 +211,7 @@ def test_what_is_not_a_store_is_not_opened(tmp_path: Path):
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("redis://localhost", "lmdb:, aerospike:"),
+        ("mongodb://localhost", "lmdb:, aerospike:, redis:, rediss:"),
         ("/var/lib/store", "back ends are"),
         ("lmdb://var/lib/store", "three slashes"),
         ("lmdb:///", "three slashes"),
@@ -222,6 +222,14 @@ def test_what_is_not_a_store_is_not_opened(tmp_path: Path):
         ("aerospike://host/namespace", "host:3000"),
         ("aerospike://host:3000", "host:3000"),
         ("aerospike://host:3000/a?b=c", r"options \['b'\]"),
+        ("redis://host/name", "redis://host:6379/0"),
+        ("redis://:6379/0", "redis://host:6379/0"),
+        ("redis://host:port/0", "Port could not be cast"),
+        ("redis://host?timeout_s=soon", "could not convert"),
+        ("redis://host?timeout_s=0", "timeout_s=5"),
+        ("redis://host?sync=always", "yes or no"),
+        ("redis://host?ca_bundle=/x", r"\['ca_bundle'\] are for TLS: write rediss:"),
+        ("rediss://host?ca_bundle=/nowhere/ca.pem", "ca_bundle '/nowhere/ca.pem' is not a file"),
     ],
 )
 def test_a_wrong_url_is_refused_before_anything_is_opened(url: str, words: str):
@@ -230,7 +238,10 @@ def test_a_wrong_url_is_refused_before_anything_is_opened(url: str, words: str):
         open_backend(url, [])
 
 
-@pytest.mark.parametrize("url", ["redis://me:secret@host/x", "lmdb://me:secret@host/x", "aerospike://me:secret@h/n"])
+@pytest.mark.parametrize(
+    "url",
+    ["redis://me:secret@host/x", "mongodb://me:secret@host", "lmdb://me:secret@host/x", "aerospike://me:secret@h/n"],
+)
 def test_no_message_shows_a_password(url: str):
     """Though it names the URL."""
     with pytest.raises(StorageConfigInvalid, match=r"me:\*\*\*@") as raised:

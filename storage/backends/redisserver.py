@@ -1,0 +1,120 @@
+"""The connections to a Redis server: commands in pipelines, and its failures in words.
+
+Every command of a pipeline has its own answer, which may be an error; what fails as a whole raises. A pipeline may end
+with questions about the server itself (`redisfacts`): they are answered by the server that carried out the commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import OutOfMemoryError, RedisError
+from redis.retry import Retry
+
+from storage.backends.redisfacts import ASKED_SECTIONS, ASKED_SETTINGS, Facts
+from storage.errors import StorageConfigInvalid, StorageUnavailable
+
+Command = tuple[Any, ...]
+
+_QUESTIONS: tuple[Command, ...] = (("INFO", *ASKED_SECTIONS), ("CONFIG GET", *ASKED_SETTINGS), ("TIME",))
+
+
+@dataclass(frozen=True, slots=True)
+class RedisAt:
+    """How to reach a server. password, and the files of TLS: None where there is none."""
+
+    host: str
+    port: int = 6379
+    database: int = 0
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: bool = False
+    ca_bundle: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    timeout_s: float = 5.0
+
+    def __str__(self) -> str:
+        return f"Redis at {self.host}:{self.port}, database {self.database}"
+
+
+class RedisServer:
+    """Connections, as many as threads use at a time. Thread-safe. A lost one is opened again by the next call.
+
+    Raises `StorageConfigInvalid` for files of TLS that cannot be read.
+    """
+
+    def __init__(self, at: RedisAt) -> None:
+        self.where = str(at)
+        for name in ("ca_bundle", "tls_certificate", "tls_key"):
+            file: Path | None = getattr(at, name)
+            if file is not None and not file.is_file():
+                raise StorageConfigInvalid(f"{self.where}: {name} {str(file)!r} is not a file")
+        tls = {
+            "ssl": True,
+            "ssl_ca_certs": at.ca_bundle and str(at.ca_bundle),
+            "ssl_certfile": at.tls_certificate and str(at.tls_certificate),
+            "ssl_keyfile": at.tls_key and str(at.tls_key),
+        }
+        settings: dict[str, Any] = {
+            "host": at.host,
+            "port": at.port,
+            "db": at.database,
+            "username": at.user,
+            "password": at.password,
+            "socket_timeout": at.timeout_s,
+            "socket_connect_timeout": at.timeout_s,
+            "retry": Retry(NoBackoff(), 0),  # what may be repeated is decided by those who know what it was
+            "protocol": 2,
+            **(tls if at.tls else {}),
+        }
+        self._redis = redis.Redis(**settings)
+
+    def close(self) -> None:
+        """Close the connections of this process."""
+        self._redis.close()
+
+    def run(self, commands: Sequence[Command]) -> list[Any]:
+        """An answer for each command, or a `RedisError` in its place. Raises `StorageUnavailable`."""
+        pipeline: Any = self._redis.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        try:
+            return list(pipeline.execute(raise_on_error=False))
+        except (RedisError, OSError) as error:
+            raise StorageUnavailable(f"{self.where} does not answer: {error}") from error
+
+    def run_and_ask(self, commands: Sequence[Command]) -> tuple[list[Any], Facts]:
+        """The same, and what the server said about itself after the last command."""
+        *answers, info, settings, clock = self.run([*commands, *_QUESTIONS])
+        for answer in (info, settings, clock):
+            if isinstance(answer, RedisError):
+                raise StorageUnavailable(
+                    f"{self.where} cannot be asked about itself: {answer}; it must be Redis 7.0 or newer, or Valkey, "
+                    "and the user needs +info, +config|get and +time"
+                )
+        try:
+            return answers, Facts.of(info, settings, clock)
+        except KeyError as error:
+            raise StorageConfigInvalid(f"{self.where} says nothing about {error}: is it Redis, or Valkey?") from error
+
+    def value(self, answer: Any) -> Any:
+        """An answer that is not an error. Raises `StorageUnavailable`."""
+        if isinstance(answer, RedisError):
+            raise StorageUnavailable(f"{self.where}: {self.reason(answer)}")
+        return answer
+
+    def reason(self, error: RedisError, facts: Facts | None = None) -> str:
+        """Of a command that was refused."""
+        if isinstance(error, OutOfMemoryError):
+            most = facts.settings.get("maxmemory", "") if facts is not None else ""
+            return (
+                f"the store is full: the server may use {most or 'no more'} bytes (maxmemory); raise that, or let "
+                "items expire"
+            )
+        return f"the server refused the command: {error}"

@@ -1,0 +1,317 @@
+"""The back end on Redis: one string per key.
+
+    teacup:NAME            the namespace's witness (redisfacts.py): generation, run of the server; never expires
+    teacup:NAME/KEY        items (entries.py); expires a margin after its last item
+    teacup:NAME@PROCESS    how many requests were acknowledged to this process
+
+Changes are compare-and-swap: read in one command, decide by the rules of `entries`, write in one command, a script that
+changes each key only if it is what was read (so the server syncs its log once). What lost the race is read and decided
+again. A write that changes nothing is not sent, so a repeated one never extends a life.
+
+A request that writes ends with a count, and with questions to the server: nothing is acknowledged by a server that
+would lose it. The count is the last entry of the request in the server's log. A server that has a lower one than was
+acknowledged has lost the end of its log, whatever the reason: then the namespace gets another generation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+from redis.exceptions import RedisError
+
+from kafkaio.now import wall_ms
+from storage.backends import entries
+from storage.backends.redisfacts import CLOCK_MARGIN_MS, Facts, Witness, wrong_now, wrong_settings
+from storage.backends.redisserver import Command, RedisAt, RedisServer
+from storage.backends.stored import StoredNamespace
+from storage.errors import StorageConfigInvalid, StorageUnavailable
+from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
+
+_PORTION_KEYS = 1_000
+_ATTEMPTS = 20  # at a compare-and-swap that others win
+_LONGEST_LIFE_MS = 1 << 52  # what the server can add to its clock
+_COUNT_LIVES_MS = 30 * 24 * 3_600_000
+_EMPTY_KEY = "the key is empty"
+_LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key")
+
+_SWAP_ITEMS = """
+local done = {}
+for i, key in ipairs(KEYS) do
+    local before, value, lives_ms = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+    done[i] = 0
+    if redis.sha1hex(redis.call('GET', key) or '') == before then
+        redis.call('SET', key, value, 'PX', lives_ms)
+        done[i] = 1
+    end
+end
+return done
+"""
+_SWAP_WITNESS = """#!lua flags=allow-oom
+if redis.sha1hex(redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2])
+return 1
+"""
+_COUNT = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'GET')"
+"""The last two also when the memory is full: look-ups go on, and they publish a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What was acknowledged to this process: `count` requests, the last at `at_ms`; missing: the store has fewer."""
+
+    generation: str
+    count: int
+    at_ms: int
+    missing: bool = False
+
+
+class RedisStore:
+    """A back end (`model.Backend`) in a database of a Redis server.
+
+    sync   the server must sync its log before it answers; otherwise any of its restarts is a new generation
+
+    Raises `StorageUnavailable`, and `StorageConfigInvalid` for a server whose configuration would lose records.
+    """
+
+    def __init__(self, at: RedisAt, *, sync: bool = True) -> None:
+        self._sync = sync
+        self._server = RedisServer(at)
+        self._where = self._server.where
+        self._process = uuid4().hex
+        self._writing = threading.Lock()
+        self._count = 0
+        self._told: dict[str, _Told] = {}
+        self._declared: set[Namespace] = set()
+        try:
+            _, facts = self._server.run_and_ask([])
+            wrong = wrong_settings(facts, sync)
+            if wrong is not None:
+                raise StorageConfigInvalid(f"{self._where}: {wrong}")
+        except BaseException:
+            self.close()
+            raise
+
+    def declare(self, namespace: Namespace) -> None:
+        """Create the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
+        self._change(namespace, lambda stored: stored.reopened(namespace, self._where), wall_ms())
+        self._declared.add(namespace)
+
+    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
+        """Atomic per key."""
+        self._check_declared(namespace)
+        outcomes: dict[int, WriteResult] = {}
+        waiting: dict[bytes, list[int]] = {}
+        for index, item in enumerate(items):
+            outcome = entries.refusal(namespace, item, now_ms) if item.key else WriteResult(Status.REJECTED, _EMPTY_KEY)
+            if outcome is None:
+                waiting.setdefault(item.key, []).append(index)
+            else:
+                outcomes[index] = outcome
+        begun = False
+        for portion in _portions(list(waiting)):
+            places = {key: waiting[key] for key in portion}
+            try:
+                self._write(namespace, items, places, now_ms, outcomes)
+            except StorageUnavailable as error:
+                if not begun:
+                    raise
+                _settle(outcomes, places, WriteResult(Status.RETRYABLE, str(error)))
+            begun = True
+        return [outcomes[index] for index in range(len(items))]
+
+    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
+        """Key by key."""
+        self._check_declared(namespace)
+        unique = list({key: None for key in keys if key})
+        found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), _EMPTY_KEY)}
+        for portion in _portions(unique):
+            for key, kept in zip(portion, self._fetch(namespace, portion), strict=True):
+                found[key] = entries.found(key, kept, now_ms)
+        return [found[key] for key in keys]
+
+    def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
+        """Key by key."""
+        self._check_declared(namespace)
+        _, facts = self._server.run_and_ask([])
+        self._raise_if_wrong(facts)
+        unique = list({key: None for key in keys if key})
+        done: dict[bytes, WriteResult] = {}
+        for portion in _portions(unique):
+            commands: list[Command] = [("GETDEL", _key(namespace, key)) for key in portion]
+            try:
+                answers = self._carry_out(namespace, commands, now_ms)
+            except StorageUnavailable as error:
+                done.update(dict.fromkeys(portion, WriteResult(Status.IN_DOUBT, str(error))))
+                continue
+            for key, kept in zip(portion, answers, strict=True):
+                live = kept is not None and not isinstance(kept, WriteResult) and entries.live_part(kept, now_ms)
+                gone = WriteResult(Status.OK if live else Status.NOT_FOUND)
+                done[key] = kept if isinstance(kept, WriteResult) else gone
+        outcomes = []
+        for key in keys:
+            outcomes.append(done[key] if key else WriteResult(Status.REJECTED, _EMPTY_KEY))
+            if key and done[key].status is Status.OK:
+                done[key] = WriteResult(Status.NOT_FOUND)  # for its later occurrences in the request
+        return outcomes
+
+    def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
+        """The published state is stored, so that it never goes back."""
+        self._check_declared(namespace)
+        return self._change(namespace, lambda stored: stored.at(now_ms), now_ms).state
+
+    def raise_retained_from(self, namespace: Namespace, version: int) -> None:
+        """Recorded in the store, for all processes."""
+        self._check_declared(namespace)
+        self._change(namespace, lambda stored: stored.raised(version), wall_ms())
+
+    def purge(self, now_ms: int, limit: int) -> int:
+        """Nothing to do: the server removes keys whose time to live has passed."""
+        return 0
+
+    def close(self) -> None:
+        """Close the connections of this process only."""
+        self._server.close()
+
+    def _check_declared(self, namespace: Namespace) -> None:
+        if namespace not in self._declared:
+            self.declare(namespace)
+
+    def _fetch(self, namespace: Namespace, keys: Sequence[bytes]) -> list[bytes | None]:
+        (kept,) = self._server.run([("MGET", *(_key(namespace, key) for key in keys))])
+        return list(self._server.value(kept))
+
+    def _write(
+        self,
+        namespace: Namespace,
+        items: Sequence[Item],
+        waiting: dict[bytes, list[int]],
+        now_ms: int,
+        outcomes: dict[int, WriteResult],
+    ) -> None:
+        """Write the items at these indexes, grouped by key, and fill in their outcomes."""
+        for _ in range(_ATTEMPTS):
+            keys = list(waiting)
+            swaps: list[tuple[bytes, bytes | None, bytes]] = []
+            for key, kept in zip(keys, self._fetch(namespace, keys), strict=True):
+                value = kept
+                for index in waiting[key]:
+                    outcomes[index], after = entries.admit(namespace, value, items[index], now_ms)
+                    value = value if after is None else after
+                if value is not None and value is not kept:
+                    swaps.append((key, kept, value))
+            try:
+                answers = self._carry_out(namespace, [_swap(namespace, swaps, now_ms)] if swaps else [], now_ms)
+            except StorageUnavailable as error:
+                _settle(outcomes, waiting, WriteResult(Status.IN_DOUBT, str(error)))
+                return
+            done = answers[0] if swaps else []
+            if isinstance(done, WriteResult):
+                _settle(outcomes, {key: waiting[key] for key, _, _ in swaps}, done)
+                return
+            waiting = {key: waiting[key] for (key, _, _), one in zip(swaps, done, strict=True) if not one}
+            if not waiting:
+                return
+        _settle(outcomes, waiting, _LOST)
+
+    def _carry_out(self, namespace: Namespace, commands: Sequence[Command], now_ms: int) -> list[Any]:
+        """Carry out commands that change items: their answers, with the outcome of those that were refused.
+
+        One request of this process at a time: the server has the counts in the order of the acknowledgements. Raises
+        `StorageUnavailable` if nothing is acknowledged.
+        """
+        name = namespace.name
+        with self._writing:
+            self._count += 1
+            count = ("EVAL", _COUNT, 1, self._counted(namespace), self._count, _COUNT_LIVES_MS)
+            answers, facts = self._server.run_and_ask([*commands, count, ("GET", _witness_key(namespace))])
+            self._raise_if_wrong(facts)
+            *answers, before, document = answers
+            before, document = self._server.value(before), self._server.value(document)
+            if document is not None:
+                witness = Witness.parse(document)
+                missing = not _has_told(witness, self._told.get(name), before, now_ms)
+                self._told[name] = _Told(witness.stored.generation, self._count, now_ms, missing)
+        return [
+            WriteResult(Status.RETRYABLE, f"{self._where}: {self._server.reason(one, facts)}")
+            if isinstance(one, RedisError)
+            else one
+            for one in answers
+        ]
+
+    def _change(
+        self, namespace: Namespace, change: Callable[[StoredNamespace], StoredNamespace], now_ms: int
+    ) -> StoredNamespace:
+        """Change what is stored about the namespace; it begins anew if the store cannot have what was acknowledged."""
+        for _ in range(_ATTEMPTS):
+            told = self._told.get(namespace.name)
+            commands = [("GET", _witness_key(namespace)), ("GET", self._counted(namespace))]
+            answers, facts = self._server.run_and_ask(commands)
+            self._raise_if_wrong(facts)
+            document, count = map(self._server.value, answers)
+            witness = None if document is None else Witness.parse(document)
+            if witness is not None and not (witness.holds(facts) and _has_told(witness, told, count, now_ms)):
+                witness = None
+            if witness is None:
+                witness = Witness.begun(namespace, uuid4().hex, facts, self._sync)
+            witness = witness.seen(facts, self._sync)
+            witness = replace(witness, stored=change(witness.stored))
+            changed = witness.document()
+            if changed == document:
+                return witness.stored
+            swap = ("EVAL", _SWAP_WITNESS, 1, _witness_key(namespace), _digest(document), changed)
+            (done,) = self._server.run([swap])
+            if self._server.value(done):
+                return witness.stored
+        raise StorageUnavailable(f"{self._where}: others change namespace {namespace.name} all the time")
+
+    def _raise_if_wrong(self, facts: Facts) -> None:
+        wrong = wrong_settings(facts, self._sync) or wrong_now(facts, wall_ms())
+        if wrong is not None:
+            raise StorageUnavailable(f"{self._where}: {wrong}")
+
+    def _counted(self, namespace: Namespace) -> bytes:
+        return _witness_key(namespace) + b"@" + self._process.encode()
+
+
+def _has_told(witness: Witness, told: _Told | None, count: bytes | None, now_ms: int) -> bool:
+    """Whether the store still has what was acknowledged to this process, by the count that it has."""
+    if told is None or told.generation != witness.stored.generation:
+        return True
+    if told.missing:
+        return False
+    return int(count or 0) >= told.count or now_ms - told.at_ms > _COUNT_LIVES_MS // 2  # the count may have expired
+
+
+def _swap(namespace: Namespace, swaps: Sequence[tuple[bytes, bytes | None, bytes]], now_ms: int) -> Command:
+    """Of each key: what was read, and what it shall be if it still is that."""
+    arguments: list[bytes | str | int] = []
+    for _, kept, value in swaps:
+        lives_ms = max(entries.expiries(value)) - now_ms + CLOCK_MARGIN_MS
+        arguments += [_digest(kept), value, min(lives_ms, _LONGEST_LIFE_MS)]
+    return ("EVAL", _SWAP_ITEMS, len(swaps), *(_key(namespace, key) for key, _, _ in swaps), *arguments)
+
+
+def _digest(value: bytes | None) -> str:
+    return hashlib.sha1(value or b"", usedforsecurity=False).hexdigest()
+
+
+def _settle(outcomes: dict[int, WriteResult], waiting: dict[bytes, list[int]], outcome: WriteResult) -> None:
+    for places in waiting.values():
+        outcomes.update(dict.fromkeys(places, outcome))
+
+
+def _witness_key(namespace: Namespace) -> bytes:
+    return b"teacup:" + namespace.name.encode()
+
+
+def _key(namespace: Namespace, key: bytes) -> bytes:
+    return _witness_key(namespace) + b"/" + key
+
+
+def _portions(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    return (keys[start : start + _PORTION_KEYS] for start in range(0, len(keys), _PORTION_KEYS))
