@@ -7,6 +7,7 @@ aerospikerecords.py  records of Aerospike sets, changed by compare-and-swap
 redisstore.py        Redis, or Valkey: one string per key
 redisserver.py       the connections to a Redis server, and its failures in words
 redisfacts.py        what a Redis server says about itself, and whether it still has what it acknowledged         (pure)
+redistold.py         what a Redis server has acknowledged to this process, and whether it still has that          (pure)
 entries.py           the items of one key as bytes, and the rules for them: for stores that know only bytes   (pure)
 stored.py            what a store records about a namespace                                                   (pure)
 expiryindex.py       which keys to check for expired items, in LMDB

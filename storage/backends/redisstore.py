@@ -8,9 +8,8 @@ Changes are compare-and-swap: read in one command, decide by the rules of `entri
 changes each key only if it is what was read (so the server syncs its log once). What lost the race is read and decided
 again. A write that changes nothing is not sent, so a repeated one never extends a life.
 
-A request that writes ends with a count, and with questions to the server: nothing is acknowledged by a server that
-would lose it. The count is the last entry of the request in the server's log. A server that has a lower one than was
-acknowledged has lost the end of its log, whatever the reason: then the namespace gets another generation.
+A request that writes ends with that count (redistold.py), and with questions to the server: nothing is acknowledged by
+one that would lose it. A store that may have lost something begins another generation when its state is asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -28,6 +27,7 @@ from kafkaio.now import wall_ms
 from storage.backends import entries
 from storage.backends.redisfacts import CLOCK_MARGIN_MS, Facts, Witness, wrong_now, wrong_settings
 from storage.backends.redisserver import Command, RedisAt, RedisServer
+from storage.backends.redistold import COUNT_LIVES_MS, Told
 from storage.backends.stored import StoredNamespace
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
@@ -35,7 +35,6 @@ from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, W
 _PORTION_KEYS = 1_000
 _ATTEMPTS = 20  # at a compare-and-swap that others win
 _LONGEST_LIFE_MS = 1 << 52  # what the server can add to its clock
-_COUNT_LIVES_MS = 30 * 24 * 3_600_000
 _EMPTY_KEY = "the key is empty"
 _LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key")
 
@@ -60,16 +59,6 @@ _COUNT = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], ARGV[1], 'PX'
 """The last two also when the memory is full: look-ups go on, and they publish a state."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What was acknowledged to this process: `count` requests, the last at `at_ms`; missing: the store has fewer."""
-
-    generation: str
-    count: int
-    at_ms: int
-    missing: bool = False
-
-
 class RedisStore:
     """A back end (`model.Backend`) in a database of a Redis server.
 
@@ -85,7 +74,7 @@ class RedisStore:
         self._process = uuid4().hex
         self._writing = threading.Lock()
         self._count = 0
-        self._told: dict[str, _Told] = {}
+        self._told: dict[str, Told] = {}
         self._declared: set[Namespace] = set()
         try:
             _, facts = self._server.run_and_ask([])
@@ -170,7 +159,9 @@ class RedisStore:
         self._change(namespace, lambda stored: stored.raised(version), wall_ms())
 
     def purge(self, now_ms: int, limit: int) -> int:
-        """Nothing to do: the server removes keys whose time to live has passed."""
+        """The server removes expired keys by itself. Here is checked what it acknowledged to this process."""
+        for namespace in list(self._declared):
+            self._change(namespace, lambda stored: stored, now_ms)
         return 0
 
     def close(self) -> None:
@@ -227,15 +218,15 @@ class RedisStore:
         name = namespace.name
         with self._writing:
             self._count += 1
-            count = ("EVAL", _COUNT, 1, self._counted(namespace), self._count, _COUNT_LIVES_MS)
+            count = ("EVAL", _COUNT, 1, self._counted(namespace), self._count, COUNT_LIVES_MS)
             answers, facts = self._server.run_and_ask([*commands, count, ("GET", _witness_key(namespace))])
             self._raise_if_wrong(facts)
             *answers, before, document = answers
             before, document = self._server.value(before), self._server.value(document)
             if document is not None:
-                witness = Witness.parse(document)
-                missing = not _has_told(witness, self._told.get(name), before, now_ms)
-                self._told[name] = _Told(witness.stored.generation, self._count, now_ms, missing)
+                generation = Witness.parse(document).stored.generation
+                told = self._told.get(name) or Told(generation, 0, now_ms)
+                self._told[name] = told.then(generation, before, self._count, now_ms)
         return [
             WriteResult(Status.RETRYABLE, f"{self._where}: {self._server.reason(one, facts)}")
             if isinstance(one, RedisError)
@@ -254,9 +245,10 @@ class RedisStore:
             self._raise_if_wrong(facts)
             document, count = map(self._server.value, answers)
             witness = None if document is None else Witness.parse(document)
-            if witness is not None and not (witness.holds(facts) and _has_told(witness, told, count, now_ms)):
-                witness = None
-            if witness is None:
+            holds = witness is not None and witness.holds(facts)
+            if witness is not None and told is not None:
+                holds = holds and told.is_there(witness.stored.generation, count, now_ms)
+            if witness is None or not holds:
                 witness = Witness.begun(namespace, uuid4().hex, facts, self._sync)
             witness = witness.seen(facts, self._sync)
             witness = replace(witness, stored=change(witness.stored))
@@ -276,15 +268,6 @@ class RedisStore:
 
     def _counted(self, namespace: Namespace) -> bytes:
         return _witness_key(namespace) + b"@" + self._process.encode()
-
-
-def _has_told(witness: Witness, told: _Told | None, count: bytes | None, now_ms: int) -> bool:
-    """Whether the store still has what was acknowledged to this process, by the count that it has."""
-    if told is None or told.generation != witness.stored.generation:
-        return True
-    if told.missing:
-        return False
-    return int(count or 0) >= told.count or now_ms - told.at_ms > _COUNT_LIVES_MS // 2  # the count may have expired
 
 
 def _swap(namespace: Namespace, swaps: Sequence[tuple[bytes, bytes | None, bytes]], now_ms: int) -> Command:
