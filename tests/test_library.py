@@ -17,7 +17,7 @@ import pytest
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.support.sparkjoin import Put, produce
-from tests.support.standalone import standalone
+from tests.support.standalone import Standalone
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def test_the_program_of_the_page(
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "TMPDIR": str(tmp_path)}
 
     with ExitStack() as stack:
-        url = stack.enter_context(standalone(tmp_path)) if master == "standalone" else master
+        url = stack.enter_context(Standalone(tmp_path)).url if master == "standalone" else master
         command = [sys.executable, str(script), url, kafka["bootstrap.servers"], str(tmp_path)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 

@@ -78,21 +78,24 @@ class Run:
 
     def run(self, scenario: Scenario) -> None:
         """One fault, and everything after it: all rows of the chunk are written. Whatever fails closes the run."""
+        self.strike(str(scenario), scenario.point, lambda worker: self._strike(scenario, worker))
+
+    def strike(self, what: str, point: str, fault: Callable[[int], None]) -> None:
+        """Any fault, given the process that is halted at the point; then everything is written as after `run`."""
         try:
-            self._run(scenario)
+            self._strike_at(what, point, fault)
         except BaseException:
             self.close()
             raise
 
-    def _run(self, scenario: Scenario) -> None:
-        self.done.append(str(scenario))
+    def _strike_at(self, what: str, point: str, fault: Callable[[int], None]) -> None:
+        self.done.append(what)
         for name in ("reached", "go", "armed"):
             (self.points / name).unlink(missing_ok=True)
-        (self.points / "armed.new").write_text(scenario.point)
+        (self.points / "armed.new").write_text(point)
         (self.points / "armed.new").rename(self.points / "armed")
         self.job.feed()
-        pid = self._reached()
-        self._strike(scenario, pid)
+        fault(self._reached())
         (self.points / "go").touch()
         self._await_all()
 

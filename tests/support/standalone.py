@@ -1,34 +1,74 @@
-"""A Spark standalone cluster on this machine: a master and a worker, in processes of their own."""
+"""A Spark standalone cluster on this machine: a master and its workers, each a "machine" with folders of its own."""
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pyspark
 
 from deploy.dev.broker import free_port
+from tests.support.leftovers import kill_session, kill_session_with_us
 
+_SPARK = Path(pyspark.__file__).parent / "bin"
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 
 
-@contextmanager
-def standalone(folder: Path, cores: int = 2) -> Iterator[str]:
-    """The URL of its master. folder: for its log and the work of its executors."""
-    spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    port = str(free_port())
-    url, common = f"spark://127.0.0.1:{port}", ["--webui-port", "0"]
-    worker = [url, "--cores", str(cores), "--memory", "1g", "--work-dir", str(folder / "work"), *common]
-    with (folder / "cluster.log").open("w") as log:
-        running = [
-            subprocess.Popen([spark_class, *args], stdout=log, stderr=subprocess.STDOUT)
-            for args in ([_MASTER, "--host", "127.0.0.1", "--port", port, *common], [_WORKER, *worker])
-        ]
-        try:
-            yield url
-        finally:
-            for one in reversed(running):
-                one.terminate()
-                one.wait(30)
+class Standalone:
+    """url: of its master. folder: for its log, and for a folder of each machine.
+
+    A machine is the session of its worker: executors and their Python workers end with it. It has its own temporary
+    folder, and so its own windows.
+    """
+
+    def __init__(self, folder: Path, machines: int = 1, cores: int = 2) -> None:
+        """With this many machines of `cores` each."""
+        port = str(free_port())
+        self.url = f"spark://127.0.0.1:{port}"
+        self._folder, self._sessions = folder, list[subprocess.Popen[bytes]]()
+        self._start(folder / "master", [_MASTER, "--host", "127.0.0.1", "--port", port, "--webui-port", "0"])
+        for _ in range(machines):
+            self.add(cores)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for one in reversed(self._sessions):
+            kill_session(one.pid)
+            one.wait()
+
+    def add(self, cores: int) -> None:
+        """One more machine."""
+        folder = self._folder / f"machine-{len(self._sessions)}"
+        resources = ["--cores", str(cores), "--memory", "1g", "--work-dir", str(folder / "work"), "--webui-port", "0"]
+        self._start(folder, [_WORKER, self.url, *resources])
+
+    def lose(self, process: int) -> None:
+        """The machine on which this process runs: all that runs there is killed. ValueError if it is none of ours."""
+        machine = os.getsid(process)
+        if machine not in [one.pid for one in self._sessions[1:]]:
+            raise ValueError(f"process {process}, of session {machine}, runs on no machine of this cluster")
+        kill_session(machine)
+
+    def _start(self, folder: Path, command: Sequence[str]) -> None:
+        (folder / "tmp").mkdir(parents=True)
+        with (self._folder / "cluster.log").open("a") as log:
+            process = subprocess.Popen(
+                [str(_SPARK / "spark-class"), *command],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "TMPDIR": str(folder / "tmp")},
+                start_new_session=True,
+            )
+        kill_session_with_us(process.pid)
+        self._sessions.append(process)
+
+    def submit(self, program: Path, *options: str) -> list[str]:
+        """A `spark-submit` of the program; its arguments follow."""
+        conf = ["--master", self.url, "--conf", "spark.driver.host=127.0.0.1"]
+        return [str(_SPARK / "spark-submit"), *conf, *options, str(program)]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from benchmarks import workload
@@ -21,6 +19,7 @@ from tests.support.framed import avro
 from tests.support.jobprocess import JobProcess, records, uncommitted
 from tests.support.registry import registry_server
 from tests.support.sparkjoin import Put, produce
+from tests.support.standalone import Standalone
 
 START_MS = 1_700_000_000_000
 
@@ -340,62 +339,13 @@ def test_a_million_records_equal_a_join_by_polars(broker, topic_factory, tmp_pat
 
 
 def test_the_same_job_runs_by_spark_submit_on_a_standalone_cluster(kafka, job, tmp_path):
-    """A master and a worker in processes of their own; executors fetch, join and produce."""
+    """Executors in processes of their own fetch, join and produce."""
     content = job(spark={})
     left, _ = fill(kafka, content, 100)
-    home = Path(pyspark.__file__).parent
-    spark_class = str(home / "bin" / "spark-class")
-    log = (tmp_path / "cluster.log").open("w")
-    port = "17077"
-    master_url = f"spark://127.0.0.1:{port}"
-    start = {"stdout": log, "stderr": subprocess.STDOUT}
-    master = subprocess.Popen(
-        [
-            spark_class,
-            "org.apache.spark.deploy.master.Master",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            port,
-            "--webui-port",
-            "0",
-        ],
-        **start,
-    )
-    worker = subprocess.Popen(
-        [
-            spark_class,
-            "org.apache.spark.deploy.worker.Worker",
-            master_url,
-            "--cores",
-            "2",
-            "--memory",
-            "1g",
-            "--webui-port",
-            "0",
-            "--work-dir",
-            str(tmp_path / "work"),
-        ],
-        **start,
-    )
-    try:
-        command = [
-            str(home / "bin" / "spark-submit"),
-            "--master",
-            master_url,
-            "--conf",
-            f"spark.pyspark.python={sys.executable}",
-            "--conf",
-            "spark.driver.host=127.0.0.1",
-            "deploy/submit.py",
-        ]
+    with Standalone(tmp_path) as cluster:
+        command = cluster.submit(Path("deploy/submit.py"), "--conf", f"spark.pyspark.python={sys.executable}")
         process = JobProcess(tmp_path, content, command)
         code = process.ended()
-    finally:
-        for one in (worker, master):
-            one.terminate()
-            one.wait(30)
-        log.close()
 
     assert code == ExitCode.DONE, process.logged()
     assert len(records(kafka, content["output"]["topic"])) == len(left)

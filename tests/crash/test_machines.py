@@ -1,0 +1,30 @@
+"""Machines of a cluster are lost and added while a job runs; they share no disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.dev.broker import Broker
+from kafkaio.delivery.failpoint import POINTS
+from tests.crash.run import Run
+from tests.support.standalone import Standalone
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_000)]
+
+
+@pytest.mark.parametrize("kind", ["window-join", "shuffled-join"])
+def test_machines_may_be_lost_and_added(tmp_path: Path, kind: str) -> None:
+    """Each is killed with all its processes while it delivers; a new one, with empty folders, replaces it."""
+    with Broker() as broker, Standalone(tmp_path, machines=2, cores=1) as cluster:
+        changes = {"window_folder": None, "spark": {"spark.driver.host": "127.0.0.1"}}
+        run = Run(broker, tmp_path, seed=5, master=cluster.url, kind=kind, changes=changes)
+
+        def lose(worker: int) -> None:
+            cluster.lose(worker)
+            cluster.add(cores=1)
+
+        for point in POINTS:
+            run.strike(f"loss of a machine at {point}", point, lose)
+        run.finish()
