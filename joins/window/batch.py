@@ -142,7 +142,7 @@ class BatchJoin:
                     joined=joined,
                 )
         self.joined = joined.since(reader.expiry_ms)
-        yield window.expire(reader.expiry_ms)
+        yield from window.expire(reader.expiry_ms)
 
     def _enter(self, taken: Intake, entering: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """Right records that a left record may still match enter the window; the others leave at once."""

@@ -8,7 +8,8 @@ bounds say from where to read, and which records were rejected: facts of the bat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,7 +27,7 @@ from joins.rows.records import RECORD
 from joins.spec import JoinSpec
 from joins.window.covering import gaps, in_order
 from joins.window.ranges import Read
-from joins.window.slices import I64, Covers, Slice
+from joins.window.slices import I64, SLICE_BYTES, Covers, Slice
 from joins.window.window import Window
 from kafkaio.times import LATEST_MS
 
@@ -103,7 +104,7 @@ def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore
         for p, (low, end) in wanted.items():
             for gap in gaps([one.covers[p] for one in found if p in one.covers], low, end):
                 came_from = "log"
-                found.append(store.save_slice(again.read("right", p, *gap, bucket.right[p].bounds)))
+                found += map(store.save_slice, again.read("right", p, *gap, bucket.right[p].bounds))
         for one in in_order(found):
             window.add(one)
 
@@ -119,7 +120,7 @@ def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore
         lost += [(p, start, end) for start, end in gaps(spans, low, bucket.left[p].start)]
     if lost and len(window):
         came_from = "log"
-        _mark_again(spec, bucket, window, lost, right_from, again)
+        _mark_again(spec, bucket, window, lost, right_from, again, store)
     window.expire(expiry)
     kept.right_end = {p: r.start for p, r in bucket.right.items()}
     kept.left_end = {p: r.start for p, r in bucket.left.items()}
@@ -133,15 +134,19 @@ def _mark_again(
     lost: list[tuple[int, int, int]],
     right_from_ms: int,
     again: _Again,
+    store: SliceStore,
 ) -> None:
-    """Join lost left ranges again. They chose among right records that may have expired since; those are read too."""
+    """Join lost left ranges again. They chose among right records that may have expired since; those are read too.
+
+    What is read goes into the store as well, as it may be more than fits into memory.
+    """
     older = Window(spec)
     for p, reading in bucket.right.items():
         low = low_end(reading.bounds, right_from_ms)
-        older.add(again.read("right", p, low, reading.start, reading.bounds))
+        for one in again.read("right", p, low, reading.start, reading.bounds):
+            older.add(store.save_slice(one))
     for p, start, end in lost:
-        left = again.read("left", p, start, end, bucket.left[p].bounds)
-        if len(left):
+        for left in again.read("left", p, start, end, bucket.left[p].bounds):
             expiries = expiry_at(bucket.left[p].bounds, left.offsets)
             for expiry_ms in np.unique(expiries).tolist():
                 older.mark_again(left.frame.filter(pl.Series(expiries == expiry_ms)), expiry_ms)
@@ -160,14 +165,23 @@ class _Again:
     ticket: Ticket
     fetch: Read
 
-    def read(self, side: str, partition: int, start: int, end: int, bounds: Bounds) -> Slice:
+    def read(self, side: str, partition: int, start: int, end: int, bounds: Bounds) -> Iterator[Slice]:
+        """The range, in slices of bounded bytes one after the other."""
         topic = self.spec.side(side)
-        frames = []
-        for batch in self.fetch(side, partition, start, end):
-            taken = take_in(side, topic, batch, LATEST_MS // 2, self.ticket.skew_ms, UNKNOWN).records
-            below = turned_away_from(bounds, taken["offset"].to_numpy())
-            mine = taken.filter(taken["key"].is_not_null() & pl.Series(taken["time"].to_numpy() < below))
-            if self.ticket.part is not None and self.ticket.parts is not None:
-                mine = mine.filter(pl.Series(buckets_of(mine, self.ticket.parts) == self.ticket.part))
-            frames.append(mine)
-        return Slice.build(pl.concat(frames) if frames else pl.DataFrame(schema=RECORD), {partition: (start, end)})
+        frames: list[pl.DataFrame] = []
+        size = 0
+        with closing(self.fetch(side, partition, start, end)) as batches:
+            for batch in batches:
+                taken = take_in(side, topic, batch, LATEST_MS // 2, self.ticket.skew_ms, UNKNOWN).records
+                below = turned_away_from(bounds, taken["offset"].to_numpy())
+                mine = taken.filter(taken["key"].is_not_null() & pl.Series(taken["time"].to_numpy() < below))
+                if self.ticket.part is not None and self.ticket.parts is not None:
+                    mine = mine.filter(pl.Series(buckets_of(mine, self.ticket.parts) == self.ticket.part))
+                frames.append(mine)
+                size += int(mine.estimated_size())
+                if size > SLICE_BYTES:
+                    cut = batch.column("offset")[-1].as_py() + 1
+                    yield Slice.build(pl.concat(frames), {partition: (start, cut)})
+                    frames, size, start = [], 0, cut
+        if start < end:
+            yield Slice.build(pl.concat(frames) if frames else pl.DataFrame(schema=RECORD), {partition: (start, end)})

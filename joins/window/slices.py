@@ -29,6 +29,8 @@ Span = tuple[int, int]
 Covers = Mapping[int, Span]
 """By partition."""
 
+SLICE_BYTES = 64 << 20
+"""About how large a slice is at most that is built of several others, or of a range that is read again."""
 HASH_SEED = 20150331
 HASH_VERSION = f"polars-{pl.__version__}-{HASH_SEED}"
 """Polars does not promise a hash that is stable across versions: a slice written with another version is rebuilt."""
@@ -131,6 +133,11 @@ class Slice:
     def record_bytes(self) -> npt.NDArray[np.int32]:
         """The bytes of key, value and headers of each record."""
         return row_bytes(self.frame).astype(np.int32)
+
+    @cached_property
+    def data_bytes(self) -> int:
+        """About how many bytes the columns take."""
+        return int(self.frame.estimated_size())
 
     @cached_property
     def span(self) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from joins.rows.chunks import cuts, row_bytes
 from joins.rows.records import RECORD, ROW, rows_about, side_columns
 from joins.spec import JoinSpec, Policy
 from joins.window.match import NONE, Picks, pick
-from joins.window.slices import I64, Slice
+from joins.window.slices import I64, SLICE_BYTES, Slice
 from kafkaio.times import EARLIEST_MS
 
 TIER = 4  # neighbours are merged unless the older is at least TIER times as large as the younger ones together
@@ -59,9 +59,7 @@ class Window:
     @property
     def data_bytes(self) -> int:
         """About how many bytes its records take."""
-        return sum(
-            int(one.frame.estimated_size()) * one.live(self.expired_ms) // len(one) for one in self.slices if len(one)
-        )
+        return sum(one.data_bytes * one.live(self.expired_ms) // len(one) for one in self.slices if len(one))
 
     @property
     def oldest_ms(self) -> int | None:
@@ -122,7 +120,7 @@ class Window:
         as_it_is = self.spec.policy is not Policy.ALL and len(picks.left) == len(left)
         mine = left if as_it_is else left[picks.left]
         late = late if as_it_is else late.gather(picks.left)
-        right = self._gather(picks)
+        right = _gathered(self.slices, picks)
         matched = pl.Series(picks.slice_of != NONE)
         null_key = mine["key"].is_null()
         stalled = pl.lit(False) if stalled_from_ms is None else pl.col("left_time") >= stalled_from_ms
@@ -144,44 +142,21 @@ class Window:
         )
         return rows.select(*ROW)
 
-    def _gather(self, picks: Picks) -> pl.DataFrame:
-        """The picked right records, one row per pair, nulls where there is none."""
-        parts, position, filled = [], np.full(len(picks.row), NONE, dtype=np.int64), 0
-        for number, one in enumerate(self.slices):
-            at = np.flatnonzero(picks.slice_of == number)
-            if len(at):
-                parts.append(one.frame[picks.row[at]])
-                position[at] = np.arange(filled, filled + len(at))
-                filled += len(at)
-        if not parts:
-            return pl.DataFrame(
-                {name: pl.repeat(None, len(position), dtype=dtype, eager=True) for name, dtype in RECORD.items()}
-            )
-        found = pl.concat(parts, rechunk=True) if len(parts) > 1 else parts[0]
-        index = pl.Series(position)
-        if filled < len(position):
-            index = index.replace(NONE, None)
-        return found.select(pl.all().gather(index))
+    def expire(self, expiry_ms: int) -> Iterator[pl.DataFrame]:
+        """Expire what is below `expiry_ms`, at once; then rows for the right records that appear in no output row.
 
-    def expire(self, expiry_ms: int) -> pl.DataFrame:
-        """Expire what is below `expiry_ms`; return rows for the right records that appear in no output row."""
-        unjoined, kept = [], []
-        for one in self.slices:
-            if one.span[0] < expiry_ms:
-                gone = (one.times >= self.expired_ms) & (one.times < expiry_ms) & ~one.marks
-                if gone.any():
-                    unjoined.append(one.frame.filter(pl.Series(gone)))
-            if one.span[1] >= expiry_ms:
-                kept.append(one)
-        self.slices = kept
+        They come in order of time, partition and offset, in chunks of bounded bytes as from `join`.
+        """
+        slices, unjoined = self.slices, _in_order_of_time(self.slices, self.expired_ms, expiry_ms)
+        self.slices = [one for one in slices if one.span[1] >= expiry_ms]
         self.expired_ms = max(expiry_ms, self.expired_ms)
-        if not unjoined:
-            return pl.DataFrame(schema=ROW)
-        records = pl.concat(unjoined).sort("time", "partition", "offset")
-        return rows_about("right", records, "unjoined", "expired", late=False)
+        return _about_unjoined(slices, unjoined)
 
     def compact(self) -> None:
         """Drop expired records where they make up half of a slice, and merge neighbours in tiers.
+
+        No merge makes a slice of more than `SLICE_BYTES`: it is built in memory, while the window as a whole is in
+        files, and may be larger than memory.
 
         Call it before a batch, not after: a batch that runs again needs the records that it expires itself.
         """
@@ -189,10 +164,13 @@ class Window:
             one if 2 * one.live(self.expired_ms) > len(one) else self._since_expiry(one) for one in self.slices
         ]
         while len(self.slices) >= 2:
-            tail, size = 1, len(self.slices[-1])
-            while tail < len(self.slices) and len(self.slices[-tail - 1]) < TIER * size:
+            tail, size, memory = 1, len(self.slices[-1]), self.slices[-1].data_bytes
+            while tail < len(self.slices) and len(older := self.slices[-tail - 1]) < TIER * size:
+                memory += older.data_bytes
+                if memory > SLICE_BYTES:
+                    break
                 tail += 1
-                size += len(self.slices[-tail])
+                size += len(older)
             if tail < TIER:
                 break
             self.slices[-tail:] = [Slice.merge([self._since_expiry(one) for one in self.slices[-tail:]])]
@@ -201,3 +179,55 @@ class Window:
         live = one.since(self.expired_ms)
         assert live is not None, "a slice of which nothing is live has left the window"
         return live
+
+
+def _in_order_of_time(slices: list[Slice], from_ms: int, below_ms: int) -> Picks:
+    """The records of these times that have no mark, as the right side of pairs."""
+    found = [
+        np.flatnonzero((one.times >= from_ms) & (one.times < below_ms) & ~one.marks)
+        if one.span[0] < below_ms
+        else np.zeros(0, np.int64)
+        for one in slices
+    ]
+    rows = np.concatenate([np.zeros(0, np.int64), *found])
+    slice_of = np.repeat(np.arange(len(slices)), [len(one) for one in found])
+    times, partitions, offsets = (
+        np.concatenate([np.zeros(0, np.int64), *(column[at] for column, at in zip(columns, found, strict=True))])
+        for columns in (
+            [one.times for one in slices],
+            [one.partitions for one in slices],
+            [one.offsets for one in slices],
+        )
+    )
+    order = np.lexsort((offsets, partitions, times))
+    return Picks(order, slice_of[order], rows[order])
+
+
+def _about_unjoined(slices: list[Slice], picks: Picks) -> Iterator[pl.DataFrame]:
+    sizes = np.zeros(len(picks.row), np.int64)
+    for number, one in enumerate(slices):
+        at = np.flatnonzero(picks.slice_of == number)
+        if len(at):
+            sizes[at] = one.record_bytes[picks.row[at]]
+    for start, end in cuts(sizes):
+        yield rows_about("right", _gathered(slices, picks[start:end]), "unjoined", "expired", late=False)
+
+
+def _gathered(slices: list[Slice], picks: Picks) -> pl.DataFrame:
+    """The picked right records, one row per pair, nulls where there is none."""
+    parts, position, filled = [], np.full(len(picks.row), NONE, dtype=np.int64), 0
+    for number, one in enumerate(slices):
+        at = np.flatnonzero(picks.slice_of == number)
+        if len(at):
+            parts.append(one.frame[picks.row[at]])
+            position[at] = np.arange(filled, filled + len(at))
+            filled += len(at)
+    if not parts:
+        return pl.DataFrame(
+            {name: pl.repeat(None, len(position), dtype=dtype, eager=True) for name, dtype in RECORD.items()}
+        )
+    found = pl.concat(parts, rechunk=True) if len(parts) > 1 else parts[0]
+    index = pl.Series(position)
+    if filled < len(position):
+        index = index.replace(NONE, None)
+    return found.select(pl.all().gather(index))

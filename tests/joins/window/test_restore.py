@@ -19,6 +19,7 @@ from joins.testing.simulation import MemoryStore, Simulation
 from joins.testing.strategies import Admit, Advance, cuts, histories, specs
 from joins.window.covering import gaps
 from joins.window.restore import restore
+from joins.window.slices import SLICE_BYTES
 from joins.window.store import FileStore
 from joins.window.window import Window
 from tests.support.making import join_spec, marked, positions, topic
@@ -103,7 +104,10 @@ def test_memory_files_and_log_give_the_same_window(tmp_path_factory, data):
     history = data.draw(histories(spec, co_partitioned=not shuffled, max_steps=20))
     Recorder.folder, Recorder.seen = tmp_path_factory.mktemp("windows"), Counter()
 
-    run = Recorder(history, spec).play(data.draw(cuts())).drain()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("joins.window.restore.SLICE_BYTES", data.draw(st.sampled_from([1, SLICE_BYTES])))
+        patch.setattr("joins.window.window.SLICE_BYTES", data.draw(st.sampled_from([1, 2_000, SLICE_BYTES])))
+        run = Recorder(history, spec).play(data.draw(cuts())).drain()
 
     assert run.sorted_results() == oracle.join(history, spec)
     assert run.window == 0

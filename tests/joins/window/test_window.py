@@ -106,7 +106,7 @@ def test_each_record_without_a_mark_expires_once(right, times, data):
 
     gone = []
     for expiry_ms in sorted(times):
-        expired = window.expire(expiry_ms)
+        expired = pl.concat([pl.DataFrame(schema=ROW), *window.expire(expiry_ms)])
         assert expired.schema == ROW
         keys = list(expired.select("right_time", "right_partition", "right_offset").iter_rows())
         assert keys == sorted(keys)
@@ -148,6 +148,24 @@ def test_tiers_keep_everything_in_few_slices(sizes):
     assert sorted(position for one in window.slices for position in marked(one)) == all_marks
 
 
+def test_no_merge_makes_a_slice_that_is_too_large(monkeypatch):
+    """Equal slices, of which four are allowed together, and later two: never more are merged."""
+    window = Window(join_spec())
+    parts = [slice_of([(0, 8 * n + i, 8 * n + i, b"k") for i in range(8)]) for n in range(64)]
+    monkeypatch.setattr("joins.window.window.SLICE_BYTES", 4 * parts[0].data_bytes + 64)
+
+    for one in parts:
+        window.add(one)
+        window.compact()
+
+    assert [len(one) for one in window.slices] == [32] * 16
+    monkeypatch.setattr("joins.window.window.SLICE_BYTES", 2 * parts[0].data_bytes)
+    for one in parts:
+        window.add(one)
+        window.compact()
+    assert [len(one) for one in window.slices] == [32] * 16 + [8] * 64
+
+
 @settings(max_examples=30)
 @given(rows(max_size=40), st.integers(0, 50))
 def test_compacting_drops_the_expired_where_they_are_half(right, expiry_ms):
@@ -185,7 +203,7 @@ def test_an_empty_slice_does_not_enter():
     window = window_of([])
 
     assert window.slices == []
-    assert len(window.expire(10)) == 0
+    assert not list(window.expire(10))
     (joined,) = window.join(frame([(0, 0, 1, b"a")]), False, expiry_ms=EARLIEST_MS)
     assert joined["reason"].to_list() == ["no_candidate"]
 

@@ -1,0 +1,144 @@
+"""A window larger than memory: the whole job may use 2 GB, and its window is several times as large.
+
+    python -m benchmarks.large_window [--gigabytes 10] [--limit 2] [--value-bytes 2000]
+
+Right is all in the window (`before` is longer than the topic); one left record for ten right ones finds its record at a
+random place in what right has written so far. Driver, JVM and Python workers share a control group whose memory is
+limited (so this needs root, on Linux); the broker is outside of it. Printed: records per second by tenth of the
+window's growth, and the rate of the last three tenths divided by that of the three before them. Promised: it does not
+fall by more than a third, and every left record is matched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import yaml
+
+from benchmarks.window_join import machine
+from benchmarks.workload import create_topic, keys
+from deploy.dev.broker import Broker
+from kafkaio.writer import TopicWriter
+
+BEGIN_MS = 1_750_000_000_000
+CHUNK = 50_000
+RIGHT_PER_LEFT = 10
+TENTHS = 10
+
+
+@contextmanager
+def limited(limit_bytes: int) -> Iterator[Callable[[], None]]:
+    """A control group with this much memory; gives what moves a child process into it."""
+    root = Path("/sys/fs/cgroup")
+    one_tree = (root / "cgroup.controllers").exists()
+    group = (root if one_tree else root / "memory") / f"teacup-large-window-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / ("memory.max" if one_tree else "memory.limit_in_bytes")).write_text(str(limit_bytes))
+
+        def enter() -> None:
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+
+        yield enter
+    finally:
+        group.rmdir()
+
+
+def fill(bootstrap: str, right: int, value_bytes: int) -> int:
+    """Write both topics; how many left records there are."""
+    writer, random = TopicWriter({"bootstrap.servers": bootstrap}), np.random.default_rng(1)
+    noise = random.bytes(value_bytes + CHUNK)
+    left = 0
+    for topic in ("right", "left"):
+        create_topic(bootstrap, topic)
+    for at in range(0, right, CHUNK):
+        ids = np.arange(at, min(at + CHUNK, right), dtype=np.uint64)
+        values = [noise[i : i + value_bytes] for i in range(len(ids))]
+        writer.write("right", keys(ids), values, timestamps=pa.array(BEGIN_MS + ids.astype(np.int64)))
+        some = ids[::RIGHT_PER_LEFT]
+        found = random.integers(0, ids[0] + 1, len(some)).astype(np.uint64)
+        writer.write("left", keys(found), [b"{}"] * len(some), timestamps=pa.array(BEGIN_MS + some.astype(np.int64)))
+        left += len(some)
+    writer.flush()
+    writer.close()
+    return left
+
+
+def job_file(folder: Path, bootstrap: str, right: int) -> Path:
+    path = folder / "job.yaml"
+    job = {
+        "name": "large-window",
+        "kind": "window-join",
+        "kafka": {"bootstrap.servers": bootstrap},
+        "left": {"topic": "left", "disorder": "0s"},
+        "right": {"topic": "right", "disorder": "0s"},
+        "join": {"before": f"{2 * right}ms"},
+        "output": {"topic": "joined"},
+        "trigger": "available_now",
+        "records_per_batch": 100_000,
+        "checkpoint": str(folder / "checkpoint"),
+        "window_folder": str(folder / "windows"),
+        "spark": {"master": "local[2]"},
+        "log": "json",
+    }
+    path.write_text(yaml.safe_dump(job))
+    return path
+
+
+def joined(job: Path, limit_bytes: int) -> list[dict[str, Any]]:
+    """The lines of its batches."""
+    command = [sys.executable, "-m", "deploy.cli.command", "run", str(job)]
+    with limited(limit_bytes) as enter, job.with_name("errors.log").open("w") as errors:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, preexec_fn=enter)
+    if done.returncode != 0:
+        raise SystemExit(f"the job ended with {done.returncode}: {job.with_name('errors.log').read_text()[-4_000:]}")
+    return [line for line in map(json.loads, done.stdout.splitlines()) if line.get("read")]
+
+
+def rates(batches: list[dict[str, Any]], records: int) -> list[float]:
+    """Records per second of each tenth of them."""
+    found, read, seconds = list[float](), 0, 0.0
+    for one in batches:
+        read, seconds = read + sum(one["read"].values()), seconds + one["seconds"]
+        if read >= records / TENTHS:
+            found.append(read / seconds)
+            read, seconds = 0, 0.0
+    return found
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.large_window", description="A window beyond memory.")
+    parser.add_argument("--gigabytes", type=float, default=10, help="of the window")
+    parser.add_argument("--limit", type=float, default=2, help="GB of memory for the whole job")
+    parser.add_argument("--value-bytes", type=int, default=2_000)
+    asked = parser.parse_args()
+    print(machine())
+    right = int(asked.gigabytes * 1e9 / asked.value_bytes)
+    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
+        left = fill(broker.bootstrap, right, asked.value_bytes)
+        create_topic(broker.bootstrap, "joined")
+        batches = joined(job_file(Path(folder), broker.bootstrap, right), int(asked.limit * 1e9))
+    matched = sum(one["rows"].get("matched", 0) for one in batches)
+    largest = max(one["window_bytes"] for one in batches)
+    by_tenth = rates(batches, left + right)
+    print(f"{matched:,} of {left:,} left records matched; the window grew to {largest / 1e9:.1f} GB")
+    print("records/s by tenth: " + ", ".join(f"{one:,.0f}" for one in by_tenth))
+    last, before = np.mean(by_tenth[-3:]), np.mean(by_tenth[-6:-3])
+    print(f"the last three to the three before them: {last / before:.2f} (at least 0.67)")
+    if matched != left:
+        raise SystemExit("not every left record found its right one")
+
+
+if __name__ == "__main__":
+    _main()
