@@ -12,7 +12,7 @@ slice has expired.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -191,14 +191,12 @@ def _in_order_of_time(slices: list[Slice], from_ms: int, below_ms: int) -> Picks
     ]
     rows = np.concatenate([np.zeros(0, np.int64), *found])
     slice_of = np.repeat(np.arange(len(slices)), [len(one) for one in found])
-    times, partitions, offsets = (
-        np.concatenate([np.zeros(0, np.int64), *(column[at] for column, at in zip(columns, found, strict=True))])
-        for columns in (
-            [one.times for one in slices],
-            [one.partitions for one in slices],
-            [one.offsets for one in slices],
-        )
-    )
+
+    def of(columns: Sequence[I64 | npt.NDArray[np.int32]]) -> I64:
+        return np.concatenate([np.zeros(0, np.int64), *(one[at] for one, at in zip(columns, found, strict=True))])
+
+    times = of([one.times for one in slices])
+    partitions, offsets = of([one.partitions for one in slices]), of([one.offsets for one in slices])
     order = np.lexsort((offsets, partitions, times))
     return Picks(order, slice_of[order], rows[order])
 

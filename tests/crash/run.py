@@ -55,7 +55,9 @@ class Run:
 
     def __post_init__(self) -> None:
         self.kafka = {"bootstrap.servers": self.broker.bootstrap}
-        self._name = f"crash-{self.seed}-{self.kind}-{self.master.partition('[')[0]}-{time.time_ns() % 10**9}"
+        self._name = (
+            f"crash-{self.seed}-{self.kind}-{self.master.partition('[')[0].partition(':')[0]}-{time.time_ns() % 10**9}"
+        )
         topics = {role: f"{self._name}-{role}" for role in ROLES[self.kind]}
         admin = AdminClient(self.kafka)
         for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics.values()]).values():

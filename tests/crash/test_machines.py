@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_000)]
 def test_machines_may_be_lost_and_added(tmp_path: Path, kind: str) -> None:
     """Each is killed with all its processes while it delivers; a new one, with empty folders, replaces it."""
     with Broker() as broker, Standalone(tmp_path, machines=2, cores=1) as cluster:
-        changes = {"window_folder": None, "spark": {"spark.driver.host": "127.0.0.1"}}
+        points = {"spark.executorEnv.TEACUP_FAILPOINTS": str(tmp_path / "points")}
+        changes = {"window_folder": None, "spark": {"spark.driver.host": "127.0.0.1", **points}}
         run = Run(broker, tmp_path, seed=5, master=cluster.url, kind=kind, changes=changes)
 
         def lose(worker: int) -> None:
