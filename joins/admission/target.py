@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from datadelay.progress import frontier
+from datadelay.progress import UNKNOWN, frontier
 from joins.admission.lockstep import Answers, Ask, Asking
 from joins.admission.readable import Readable
 from joins.admission.state import Bucket, Reading
-from joins.spec import JoinSpec
+from joins.spec import JoinPath, JoinSpec
 
 SHARE_MET = 0.6  # the search ends at a target that fills this part of the share
 SEARCH_ROUNDS = 5
@@ -61,13 +61,15 @@ def _ahead(readings: Mapping[int, Reading], ends: Mapping[int, int], records: in
 
 
 def _count(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readable, target: int) -> Asking[int]:
-    """About how many records a batch with this target reads."""
+    """About how many records a batch with this target reads. On the shuffled path right's target admits no left."""
     reached = (yield Ask(estimate={"right": dict.fromkeys(bucket.right, target)})).estimate["right"]
     progress = [
         max(r.progress_ms, target - right.disorder_ms if reached[p] < right.ends[p] else right.claims[p])
         for p, r in bucket.right.items()
     ]
-    limit = frontier(progress, bucket.frontier_ms) - spec.after_ms
+    shuffled = spec.path is JoinPath.SHUFFLED
+    admits_ms = bucket.known_frontier_ms if shuffled else frontier(progress, bucket.frontier_ms)
+    limit = admits_ms - spec.after_ms if admits_ms > UNKNOWN else UNKNOWN
     allowed = (yield Ask(estimate={"left": dict.fromkeys(bucket.left, limit)})).estimate["left"]
     return _between(bucket.right, reached, right.ends) + _between(bucket.left, allowed, left.ends)
 

@@ -38,13 +38,13 @@ from joins.admission.ticket import Ticket
 from joins.window.covering import chosen
 from joins.window.restore import Joined
 from joins.window.slices import HASH_VERSION, I64, Covers, Slice, Span
-from kafkaio.delivery.receipt import digest_of
+from kafkaio.delivery.receipt import DIGEST_CHARACTERS, digest_of
 from kafkaio.sparselog import sparse
 
 FORMAT = 2
 ALIGNMENT = 64
 HEAD_BYTES = 1 << 20  # of a slice of 10,000 partitions
-NAME = re.compile(r"(right|left)-(?:(\d+)-(\d+)-(\d+)|[0-9a-f]{32})\.(slice|marks)")
+NAME = re.compile(rf"(right|left)-(?:(\d+)-(\d+)-(\d+)|[0-9a-f]{{{DIGEST_CHARACTERS}}})\.(slice|marks)")
 UNFINISHED = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]+")  # a worker was killed while writing
 GENERATION = re.compile(r"[0-9a-f]{32}")
 log = sparse("teacup.joins.window.store")

@@ -137,8 +137,11 @@ class WindowJob(_Join):
     def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
         yield from super().last_faults(reader)
         yield from self._wrong_unjoined(reader)
+        yield self._too_many_files(PARTITIONS)
+
+    def _too_many_files(self, buckets: int) -> str | None:
         files = [path.name for path in (self._folder / "windows").rglob("*") if path.is_file()]
-        yield checks.too_many_files(files, PARTITIONS)
+        return checks.too_many_files(files, buckets)
 
     def _wrong_unjoined(self, reader: CommittedReader) -> Iterator[str | None]:
         joined = {row.right for row in checks.rows_of(reader.of(self.topics["out"])) if row.right is not None}
@@ -149,15 +152,18 @@ class WindowJob(_Join):
 class ShuffledJob(WindowJob):
     """The same on the shuffled path, with more buckets than partitions: rows are in order only within a bucket."""
 
+    buckets = PARTITIONS + 1
+
     def document(self) -> dict[str, Any]:
         document = super().document()
-        return {**document, "join": {**document["join"], "path": "shuffled", "buckets": PARTITIONS + 1}}
+        return {**document, "join": {**document["join"], "path": "shuffled", "buckets": self.buckets}}
 
     def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
         rows, late = checks.rows_of(reader.of(self.topics["out"])), self.traffic.late
         yield checks.wrong_rows((row for row in rows if row.left not in late), self.traffic.expected())
         yield checks.other_copies("late records", late, [row.left for row in rows if row.left in late])
         yield from self._wrong_unjoined(reader)
+        yield self._too_many_files(self.buckets)
 
 
 class LookupWorld(_Join):

@@ -113,12 +113,18 @@ def test_memory_files_and_log_give_the_same_window(tmp_path_factory, data):
     assert run.window == 0
 
 
-def a_run(folder: Path, policy: Policy = Policy.NEAREST, every: int = 2, left_until_ms: int = 1_600) -> Recorder:
+def a_run(
+    folder: Path, policy: Policy = Policy.NEAREST, every: int = 2, left_until_ms: int = 1_600, parts: int | None = None
+) -> Recorder:
     """Some batches over a live history, so that windows are full and partly marked; each `every`th right record has
     left's key."""
     left = [(t, b"a") for t in range(1_000, left_until_ms, 20)]
     right = [(t, b"b" if i % every else b"a") for i, t in enumerate(range(1_000, 1_600, 5))]
     spec = join_spec(before_ms=200, after_ms=50, policy=policy)
+    sides = {"left": left, "right": right}
+    if parts is not None:
+        spec = replace(spec, path=JoinPath.SHUFFLED, buckets=parts)
+        sides = {side: [some[i::parts] for i in range(parts)] for side, some in sides.items()}
     Recorder.folder, Recorder.seen = folder, Counter()
     run = Recorder(History(topic("left", left), topic("right", right), start_ms=1_000), spec)
     return run.play([step for _ in range(12) for step in (Advance(40), Admit(30))])
@@ -142,6 +148,14 @@ def test_full_windows_come_back(tmp_path: Path, policy: Policy):
     records, marks = content(kept.window)
     assert run.seen["files"] >= 8
     assert 0 < len(marks) < len(records)
+
+
+def test_the_files_of_a_shuffled_join_are_found_again(tmp_path: Path):
+    """Each covers ranges of several partitions. A part without them would read all partitions from the log."""
+    run = a_run(tmp_path, parts=3)
+
+    assert run.seen["files"] >= 8
+    assert run.seen["log"] == 0
 
 
 def test_left_records_that_chose_among_what_has_expired_do_so_again(tmp_path: Path):

@@ -44,37 +44,48 @@ def covered(found: list[Slice], partition: int = 0) -> list[tuple[int, int]]:
 
 
 @settings(max_examples=40)
-@given(rows(partitions=1))
-def test_a_slice_comes_back_as_it_was_saved(tmp_path_factory, records):
-    """Frame, hashes, groups and coverage; marks are kept elsewhere, and come back clear."""
+@given(st.integers(1, 3).flatmap(lambda count: st.tuples(st.just(count), rows(partitions=count))))
+def test_a_slice_comes_back_as_it_was_saved(tmp_path_factory, drawn):
+    """Frame, hashes, groups and coverage, of one partition or of several; marks are kept elsewhere, and come back
+    clear."""
+    partitions, records = drawn
     store = FileStore(tmp_path_factory.mktemp("slices"))
-    one = Slice.build(frame(records), {0: (0, 200)})
+    covers = dict.fromkeys(range(partitions), (0, 200))
+    one = Slice.build(frame(records), covers)
     one.marks[:] = True
 
     store.save_slice(one)
-    (back,) = store.slices({0: (0, 200)})
+    (back,) = store.slices(covers)
 
     back.check()
     assert back.frame.equals(one.frame)
     assert (back.hashes == one.hashes).all()
-    assert (back.ignored_bits, back.covers) == (one.ignored_bits, {0: (0, 200)})
+    assert (back.ignored_bits, back.covers) == (one.ignored_bits, covers)
     assert not back.marks.any()
     if len(back):
-        back.mark(0, np.array([o for _, o in positions(one)][:1]))
+        partition, offset = positions(one)[0]
+        back.mark(partition, np.array([offset]))
         assert back.marks.sum() == 1
+    store.forget({}, dict.fromkeys(covers, 199))
+    assert len(store.slices(covers)) == 1
+    store.forget({}, dict.fromkeys(covers, 200))
+    assert not list(store.folder.iterdir())
 
 
 @settings(max_examples=40)
-@given(st.dictionaries(st.integers(0, 3), st.sets(st.integers(0, 2**50), min_size=1), max_size=3))
-def test_marks_come_back_as_they_were_saved(tmp_path_factory, offsets):
-    """By right partition, ascending; an empty range is remembered too."""
+@given(
+    st.dictionaries(st.integers(0, 3), st.sets(st.integers(0, 2**50), min_size=1), max_size=3),
+    st.sets(st.integers(0, 5), min_size=1, max_size=3),
+)
+def test_marks_come_back_as_they_were_saved(tmp_path_factory, offsets, lefts):
+    """By right partition, ascending; an empty range is remembered too. Of one left partition, or of several."""
     store = FileStore(tmp_path_factory.mktemp("marks"))
     joined = {p: np.array(sorted(some), dtype=np.int64) for p, some in offsets.items()}
 
-    store.save_marks(Joined({1: (5, 9)}, joined))
-    (back,) = store.marks({1: (0, 9)})
+    store.save_marks(Joined(dict.fromkeys(lefts, (5, 9)), joined))
+    (back,) = store.marks(dict.fromkeys(lefts, (0, 9)))
 
-    assert back.left == {1: (5, 9)}
+    assert back.left == dict.fromkeys(lefts, (5, 9))
     assert {p: some.tolist() for p, some in back.right.items()} == {p: some.tolist() for p, some in joined.items()}
 
 
