@@ -107,12 +107,20 @@ class Standing:
     def check_reached(self, reached: str, who: str) -> None:
         """Raises `ReceiptRefused` if row number `rows` is now a different one."""
         if reached != self.reached:
-            raise ReceiptRefused(
-                f"{who}: {self.rows} rows of this batch are in the output, the last about "
-                f"{self.reached or 'a record that was not noted'}; now it is about {reached}. The batch no "
-                "longer gives the same rows: run it with the version and the job file that began it, and change these "
-                "after its end; or start a new checkpoint at a time (`start: TIME`)"
-            )
+            raise self._refused(f"now it is about {reached}", who)
+
+    def check_count(self, rows: int, who: str) -> None:
+        """Raises `ReceiptRefused` if the batch has fewer rows than are in; or more, though it was complete."""
+        if rows < self.rows or (self.done and rows != self.rows):
+            raise self._refused(f"now the batch gives {rows}", who)
+
+    def _refused(self, now: str, who: str) -> ReceiptRefused:
+        return ReceiptRefused(
+            f"{who}: {'all ' if self.done else ''}{self.rows} rows of this batch are in the output, the last about "
+            f"{self.reached or 'a record that was not noted'}; {now}. The batch no longer gives the same rows: run it "
+            "with the version and the job file that began it, and with the schemas that the registry had then, and "
+            "change these after its end; or start a new checkpoint at a time (`start: TIME`)"
+        )
 
 
 NOTHING_IN = Standing()
