@@ -26,6 +26,7 @@ class RowCounts(Protocol):
 
     lefts_read   how many left records they are about
     rows         how many there are, by outcome
+    ended        how far the batch went: the next one begins there, so that it must be the same whenever the batch runs
     """
 
     @property
@@ -36,6 +37,11 @@ class RowCounts(Protocol):
     @property
     def rows(self) -> Mapping[str, int]:
         """How many rows there are, by outcome."""
+        ...
+
+    @property
+    def ended(self) -> str:
+        """How far the batch went."""
         ...
 
 

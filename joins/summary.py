@@ -11,9 +11,13 @@ from joins.admission.facts import BucketFacts
 from joins.admission.passage import lags_of
 from joins.admission.ticket import Ticket
 from joins.rows.intake import Intake
+from kafkaio.delivery.receipt import digest_of
 
 Newest = dict[tuple[str, int], int]
 """Per side and partition the largest time read so far, kept by the worker to measure the disorder."""
+
+ENDS_CHARACTERS = 100
+"""How far many partitions went is said by a digest."""
 
 
 @dataclass(slots=True)
@@ -60,6 +64,13 @@ class BucketSummary:
     def lefts_read(self) -> int:
         """How many left records the rows are about."""
         return self.read["left"]
+
+    @property
+    def ended(self) -> str:
+        """How far left went."""
+        ends = {str(p): one.end for p, one in sorted(self.facts.left.items())}
+        named = ", ".join(f"{p}:{end}" for p, end in ends.items())
+        return f"left up to {named if len(named) <= ENDS_CHARACTERS else digest_of(ends)}"
 
     def count(self, rows: pl.DataFrame) -> None:
         """Count rows by outcome."""

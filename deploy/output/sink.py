@@ -24,7 +24,6 @@ class BucketSink:
     def __init__(self, spec: JoinSpec, output: Output, begin: Begin, writing: Writing) -> None:
         self._spec, self._output, self._writing = spec, output, writing
         self._accounts = Accounts(str(output_bucket(spec, output, begin)))
-        self._in_order = flavour_of(spec).repeats_in_order(spec)
         self._reached = ""
         self._found: Standing | None = None  # before this attempt wrote anything
         tag = None if output.exactly_once else batch_tag(spec, begin)
@@ -38,10 +37,12 @@ class BucketSink:
         standing = self._writing.standing()
         if self._found is None:
             self._found = standing
+        if standing.done:
+            return
         skip = max(standing.rows - before, 0)
-        if self._in_order and 0 < skip <= len(rows):
+        if 0 < skip <= len(rows):
             standing.check_reached(about(rows[skip - 1]), self._accounts.bucket)
-        if standing.done or skip >= len(rows):
+        if skip >= len(rows):
             return
         had_results = self._accounts.results
         self._router.route(rows[skip:])
@@ -55,8 +56,11 @@ class BucketSink:
         accounts = self._accounts
         accounts.check_joined(summary.lefts_read, sum(summary.rows.values()))
         found = self._found or self._writing.standing()
-        if self._in_order:
-            found.check_count(accounts.received, accounts.bucket)
+        if found.done:
+            found.check_reached(summary.ended, accounts.bucket)
+        elif accounts.received < found.rows:
+            found.check_reached("no record", accounts.bucket)
+        self._reached = summary.ended
         sent = dict(self._commit(done=True))
         return DeliveredBatch(summary, sent, accounts.refused, accounts.received if found.done else found.rows)
 

@@ -60,6 +60,11 @@ class SliceSummary:
         """None of the rows is about a left record."""
         return 0
 
+    @property
+    def ended(self) -> str:
+        """How far right was judged."""
+        return f"right up to {self.bucket}:{self.reached}"
+
 
 class PartitionVerdicts:
     """Judges one partition's share of a slice."""

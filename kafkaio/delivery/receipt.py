@@ -97,7 +97,10 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """rows: how many are in, the last about `reached`; done: nothing is left to do; sent: what is in, by topic."""
+    """rows: how many are in, the last about `reached`; done: nothing is left to do; sent: what is in, by topic.
+
+    Of a batch that is done, `reached` says how far its left records went.
+    """
 
     rows: int = 0
     done: bool = False
@@ -105,21 +108,15 @@ class Standing:
     reached: str = ""
 
     def check_reached(self, reached: str, who: str) -> None:
-        """Raises `ReceiptRefused` if row number `rows` is now a different one."""
-        if reached != self.reached:
-            raise self._refused(f"now it is about {reached}", who)
-
-    def check_count(self, rows: int, who: str) -> None:
-        """Raises `ReceiptRefused` if the batch has fewer rows than are in; or more, though it was complete."""
-        if rows < self.rows or (self.done and rows != self.rows):
-            raise self._refused(f"now the batch gives {rows}", who)
-
-    def _refused(self, now: str, who: str) -> ReceiptRefused:
-        return ReceiptRefused(
-            f"{who}: {'all ' if self.done else ''}{self.rows} rows of this batch are in the output, the last about "
-            f"{self.reached or 'a record that was not noted'}; {now}. The batch no longer gives the same rows: run it "
-            "with the version and the job file that began it, and with the schemas that the registry had then, and "
-            "change these after its end; or start a new checkpoint at a time (`start: TIME`)"
+        """Raises `ReceiptRefused` if row number `rows` is now a different one; or, if done, the batch ends elsewhere."""
+        if reached == self.reached:
+            return
+        known = self.reached or "a record that was not noted"
+        now = f"all of them, for {known}; now it is" if self.done else f"the last about {known}; now it is about"
+        raise ReceiptRefused(
+            f"{who}: {self.rows} rows of this batch are in the output, {now} {reached}. The batch no longer gives the "
+            "same rows: run it with the version and the job file that began it, and with the schemas that the registry "
+            "had then, and change these after its end; or start a new checkpoint at a time (`start: TIME`)"
         )
 
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import polars as pl
 import pytest
 
+from datadelay.progress import UNKNOWN
 from deploy.jobs.job import Output
 from deploy.output import sink
-from deploy.output.delivered import DeliveredBatch
 from deploy.output.writing import Writing
+from joins.admission.facts import BucketFacts, PartitionFacts
 from joins.items import Begin
 from joins.rows.outgoing import Outgoing
 from joins.rows.records import ROW
@@ -26,7 +27,7 @@ class Noted(Writing):
     """Writes nothing: of the batch is in what `found` says."""
 
     def __init__(self, found: Standing) -> None:
-        self.found, self.written, self.committed = found, 0, False
+        self.found, self.written, self.reached = found, 0, ""
 
     def write(self, topic: str, out: Outgoing) -> int:
         self.written += out.size
@@ -39,13 +40,11 @@ class Noted(Writing):
         return False
 
     def commit(self, rows: int, *, done: bool, reached: str) -> Mapping[str, int]:
-        self.committed = True
+        self.reached = reached
         return self.found.sent
 
 
-def delivered(
-    monkeypatch: pytest.MonkeyPatch, found: Standing, count: int
-) -> tuple[Noted, DeliveredBatch[BucketSummary]]:
+def delivered(monkeypatch: pytest.MonkeyPatch, found: Standing, count: int) -> tuple[Noted, Mapping[str, int]]:
     """What a sink does with `count` rows of left offsets 0, 1, ..., of which `found` is in."""
     monkeypatch.setattr(sink, "output_limits", lambda *_: {})
     writing = Noted(found)
@@ -64,26 +63,34 @@ def delivered(
     bucket.take(rows.with_columns(missing).select(*ROW).cast(ROW))
     summary = BucketSummary(bucket=0, number=5, buckets=1, rows={"unmatched": count})
     summary.read["left"] = count
-    return writing, bucket.close(summary)
+    summary.facts = BucketFacts(left={0: PartitionFacts(count, UNKNOWN)})
+    return writing, bucket.close(summary).sent
 
 
 def test_a_batch_that_is_in_completely_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the same rows."""
-    writing, done = delivered(monkeypatch, Standing(37, True, {"out": 37}, "left 0:36"), 37)
+    """With the same left records."""
+    writing, sent = delivered(monkeypatch, Standing(37, True, {"out": 37}, "left up to 0:37"), 37)
 
-    assert (writing.written, done.sent) == (0, {"out": 37})
+    assert (writing.written, sent) == (0, {"out": 37})
+    assert writing.reached == "left up to 0:37"
 
 
 @pytest.mark.parametrize("count", [97, 36])
-def test_a_batch_that_is_in_completely_and_gives_another_number_of_rows_is_refused(
+def test_a_batch_that_is_in_completely_and_ends_elsewhere_is_refused(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """Its facts say how far left went: rows would be missing, or come twice."""
-    with pytest.raises(ReceiptRefused, match=rf"all 37 rows of this batch are in .* now the batch gives {count}"):
-        delivered(monkeypatch, Standing(37, True, {"out": 37}, "left 0:36"), count)
+    """The next one begins where it ends: records would be missing, or come twice."""
+    with pytest.raises(ReceiptRefused, match=rf"all of them, for left up to 0:37; now it is left up to 0:{count}\."):
+        delivered(monkeypatch, Standing(37, True, {"out": 37}, "left up to 0:37"), count)
 
 
-def test_a_batch_that_is_in_completely_and_ends_with_another_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if their number is the same."""
-    with pytest.raises(ReceiptRefused, match="the last about left 0:40; now it is about left 0:36"):
-        delivered(monkeypatch, Standing(37, True, {"out": 37}, "left 0:40"), 37)
+def test_the_ends_of_many_partitions_are_noted_as_a_digest() -> None:
+    """A receipt is stored as the metadata of an offset, of a few kilobytes."""
+    summaries = [BucketSummary(bucket=0, number=5, buckets=1) for _ in range(3)]
+    for one, at in zip(summaries, (0, 0, 1), strict=True):
+        one.facts = BucketFacts(left={p: PartitionFacts(at + p, UNKNOWN) for p in range(1_000)})
+
+    first, same, other = (one.ended for one in summaries)
+
+    assert first == same != other
+    assert len(first) < 100

@@ -151,7 +151,7 @@ def test_a_batch_that_has_become_shorter_than_what_is_in_is_refused(
     with pytest.raises(ZeroDivisionError):
         delivered(kafka, topic, failing_after(ticket_with(rows_about([0, 1, 2]), 5, 5), 2))
 
-    with pytest.raises(ReceiptRefused, match="the last about left 0:2; now the batch gives 2"):
+    with pytest.raises(ReceiptRefused, match="the last about left 0:2; now it is about no record"):
         delivered(kafka, topic, ticket_with(rows_about([0, 1]), 2, 2))
 
 

@@ -110,20 +110,6 @@ def test_a_batch_that_gives_other_rows_when_it_runs_again_is_refused():
         part.check_reached("left 0:8", "bucket")
 
 
-def test_a_batch_that_gives_another_number_of_rows_when_it_runs_again_is_refused():
-    """Fewer than are in; or more, although it was in completely."""
-    part = standing(receipt(rows=7, done=False), batch(5), "bucket")
-    whole = standing(receipt(rows=7, done=True), batch(5), "bucket")
-
-    for rows in (7, 9):
-        part.check_count(rows, "bucket")
-    whole.check_count(7, "bucket")
-
-    for known, rows in ((part, 6), (whole, 6), (whole, 8)):
-        with pytest.raises(ReceiptRefused, match=rf"7 rows of this batch are in.*now the batch gives {rows}"):
-            known.check_count(rows, "bucket")
-
-
 def test_a_checkpoint_that_has_gone_back_is_refused():
     """Its batches are in, and would be written again."""
     with pytest.raises(ReceiptRefused, match="put back, or copied"):
