@@ -108,7 +108,10 @@ class Standing:
     reached: str = ""
 
     def check_reached(self, reached: str, who: str) -> None:
-        """Raises `ReceiptRefused` if row number `rows` is now a different one; or, if done, the batch ends elsewhere."""
+        """Raises `ReceiptRefused` if row number `rows` is now a different one, or a batch that is done ends elsewhere.
+
+        reached  what the row is about, or how far the batch goes
+        """
         if reached == self.reached:
             return
         known = self.reached or "a record that was not noted"
