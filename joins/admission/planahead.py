@@ -43,7 +43,10 @@ class PlanAhead:
             return None
         number, future = begun
         planned = future.result()
-        if planned is None or state.number != number or planned.admission.topics != state.topics:
-            return None  # with other topics: partitions were added meanwhile, which the state does not have
+        if planned is None or state.number != number:
+            return None
+        ahead = planned.admission
+        if ahead.topics != state.topics or ahead.skipped != state.skipped:
+            return None  # partitions were added, or offsets deleted, which the state does not know of
         rebased = planned.rebased(state)
         return rebased if any(bucket.reads for bucket in rebased.admission.buckets.values()) else None

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from datadelay.progress import UNKNOWN
+from joins.admission.admission import Planned
 from joins.admission.bounds import Bound, low_end
 from joins.admission.guard import check_ends, check_topics, with_new_partitions
 from joins.admission.listing import Listing
+from joins.admission.planahead import PlanAhead
 from joins.admission.state import Admission, Bucket, Reading
 from joins.errors import DataLoss
 from kafkaio.topiclog import Ends
@@ -162,3 +164,22 @@ def test_more_partitions_are_read_on_the_shuffled_path():
     assert with_new_partitions(spec, after, grown) is after
     with pytest.raises(DataLoss):
         check_topics(spec, after, STATE.topics)
+
+
+def test_a_plan_made_ahead_that_skips_what_is_gone_is_discarded():
+    """Applied to the state, its ranges would begin at offsets that are gone: such a batch could never run."""
+    ahead, state = PlanAhead(), replace(STATE, number=7)
+
+    def following(spec, ends):
+        checked = check_ends(spec, state, ends)
+        bucket = checked.buckets[0]
+        read = replace(bucket, left={0: bucket.left[0].to(90)})
+        return Planned(replace(checked, number=8, buckets={0: read}), {})
+
+    ahead.begin(7, lambda: following(GOES_ON, listing(left=(43, 90))))
+    assert ahead.take(state) is None
+
+    ahead.begin(7, lambda: following(GOES_ON, listing(left=(40, 90))))
+    taken = ahead.take(state)
+    assert taken is not None
+    assert (taken.admission.buckets[0].left[0].start, taken.admission.buckets[0].left[0].end) == (40, 90)
