@@ -43,6 +43,7 @@ secrets.py          names whose values are never shown (pure)
 sparselog.py        logs the same line at most once a minute in each process; the next one says how many were
                     suppressed
 strictjson.py       whether texts are JSON, exactly (pure)
+texts.py            texts that are made of pieces, one text per row (pure)
 times.py            times and their bounds, and how people see one (pure)
 topicaccess.py      topics as the brokers describe them to this user
 topiclimits.py      the limits of output topics, asked once by each process, and producer properties that respect them

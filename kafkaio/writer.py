@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, TypeAlias
 
+import polars as pl
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
@@ -24,6 +25,7 @@ from kafkaio.clients import Clients, Producer
 from kafkaio.errors import DeliveryFailed, KafkaUnavailable, ProducerFailed
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.perprocess import PerProcess
+from kafkaio.texts import MadeHeaders, MadeTexts
 
 log = logging.getLogger("teacup.kafkaio.writer")
 
@@ -41,7 +43,7 @@ _FULL_QUEUE_WAIT_S = 0.05
 _CLOSE_WITHIN_S = 5.0
 _DEFAULT_DELIVERY_TIMEOUT_MS = 300_000  # librdkafka's
 
-Column: TypeAlias = "pa.Array | pa.ChunkedArray | Sequence[Any] | None"
+Column: TypeAlias = "pa.Array | pa.ChunkedArray | pl.Series | MadeTexts | MadeHeaders | Sequence[Any] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ class TopicWriter:
     ) -> int:
         """Hand records to the producer; return how many. They are safe only after `flush`.
 
-        All columns have the same length. `None` means a column of nulls; keys or values must be given.
+        All columns have the same length. `None` means a column of nulls; keys or values must be given. Values and
+        headers may also be made of texts (`kafkaio.texts`).
 
             keys, values   binary or strings
             headers        list<struct<key, value>> as from `RangeReader`, or lists of (key, value); null: no headers
@@ -225,6 +228,8 @@ def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:
     """The column as Python values, with the default in place of nulls."""
     if column is None:
         return repeat(default, count)
+    if isinstance(column, MadeTexts | MadeHeaders | pl.Series):
+        column = column.to_list()
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         values: Sequence[Any] = column
         return values if default is None else [default if one is None else one for one in values]

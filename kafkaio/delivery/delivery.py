@@ -293,7 +293,7 @@ def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
         total[topic] = total.get(topic, 0) + count
 
 
-def _size(values: Column) -> int:
+def _size(values: Any) -> int:
     if values is None:
         return 0
     size = getattr(values, "nbytes", None)

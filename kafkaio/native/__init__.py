@@ -1,15 +1,21 @@
 """A small C library beside confluent-kafka: what would otherwise make Python objects for each record.
 
 build.py        compiles the library, with `cc` or `ziglang`
-columns.py      the buffers of Arrow columns, as C takes them (pure)
+columns.py      Arrow columns as C reads them (pure)
 consumer.py     a consumer of our own, on the librdkafka that confluent-kafka has loaded
 json.py         whether texts are JSON (pure)
 library.py      finds and loads the library, or says why there is none (pure)
+producer.py     confluent-kafka's producer, as C knows it: rows of Arrow columns go straight into librdkafka
 rdkafka.py      the functions of that librdkafka, for Python and for C
 recordfetch.py  records of a consumer, made into Arrow columns in C
 
-The folder `c` is the library: json.c decides whether texts are JSON; records.c holds records as columns, which arrow.c
-hands to pyarrow; fetch.c is the loop over records; bind.c takes librdkafka's functions; buffer.c is memory that grows.
+The folder `c` is the library:
+
+    json.c      whether texts are JSON            text.c      texts made of pieces, one per row
+    records.c   records as columns that grow      produce.c   the loop over rows that are produced
+    arrow.c     hands them to pyarrow             plugin.c    which producers there are; counts their records
+    fetch.c     the loop over records             columns.h   Arrow columns that are read
+    bind.c      takes librdkafka's functions      buffer.c, utf8.c   memory that grows; whether bytes are UTF-8
 
 The library knows nothing of Python and is linked against no librdkafka, so one build serves every Python of a platform.
 It is loaded with `ctypes`, which releases the interpreter's lock during each call. The functions of librdkafka that it

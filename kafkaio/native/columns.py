@@ -1,4 +1,4 @@
-"""The buffers of Arrow columns, as C takes them. Pure.
+"""Arrow columns as C reads them: `tc_column` in columns.h. Pure.
 
 An address is valid as long as the column that it was taken from lives: whoever passes one to C holds the column until
 the call has returned.
@@ -6,9 +6,73 @@ the call has returned.
 
 from __future__ import annotations
 
+import ctypes
+
 import pyarrow as pa
+
+_BYTES32, _BYTES64, _VIEWS, _INT32, _INT64, _BOOLS, _LISTS32, _LISTS64 = range(8)
+_KINDS = {
+    pa.binary(): _BYTES32,
+    pa.string(): _BYTES32,
+    pa.large_binary(): _BYTES64,
+    pa.large_string(): _BYTES64,
+    pa.binary_view(): _VIEWS,
+    pa.string_view(): _VIEWS,
+    pa.int32(): _INT32,
+    pa.int64(): _INT64,
+    pa.bool_(): _BOOLS,
+}
+"""`tc_kind` of each type that is not a list."""
+
+BYTES = frozenset({_BYTES32, _BYTES64, _VIEWS})
+NUMBERS = frozenset({_INT32, _INT64})
+BOOLS = frozenset({_BOOLS})
+LISTS = frozenset({_LISTS32, _LISTS64})
+
+
+class NotReadable(Exception):
+    """C does not read columns of this type."""
+
+
+class NativeColumn(ctypes.Structure):
+    """`tc_column`; holds nothing of what it points to."""
+
+    _fields_ = (
+        ("valid", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("buffers", ctypes.c_void_p),
+        ("first", ctypes.c_int64),
+        ("kind", ctypes.c_int32),
+    )
 
 
 def addresses(column: pa.Array) -> tuple[int | None, ...]:
     """Where each buffer of a column begins; None if it has none. The column's own offset is not applied."""
     return tuple(None if buffer is None else buffer.address for buffer in column.buffers())
+
+
+def native(column: pa.Array, kinds: frozenset[int], held: list[object]) -> NativeColumn:
+    """A column of one of these kinds, for C. What it points to is added to `held`, and has to live as long.
+
+    Raises `NotReadable`.
+    """
+    kind = _kind(column.type)
+    if kind not in kinds:
+        raise NotReadable(str(column.type))
+    valid, values, *rest = addresses(column)
+    found = NativeColumn(valid if column.null_count else None, values, None, None, column.offset, kind)
+    if kind in (_BYTES32, _BYTES64):
+        found.data = rest[0]
+    elif kind == _VIEWS:
+        buffers = (ctypes.c_void_p * len(rest))(*rest)
+        found.buffers = ctypes.addressof(buffers)
+        held.append(buffers)
+    held += [column, found]
+    return found
+
+
+def _kind(of: pa.DataType) -> int | None:
+    if pa.types.is_list(of):
+        return _LISTS32
+    return _LISTS64 if pa.types.is_large_list(of) else _KINDS.get(of)

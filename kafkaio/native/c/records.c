@@ -2,6 +2,8 @@
 
 #include <stdbool.h>
 
+#include "utf8.h"
+
 /* ---- room ---- */
 
 static int reserve_bytes(tc_bytes *column, int64_t values, int64_t size) {
@@ -25,24 +27,6 @@ static void append_bytes(tc_bytes *column, int64_t at, const void *from, size_t 
 
 /* ---- headers ---- */
 
-static bool is_utf8(const unsigned char *at) { /* of a name, ended by NUL; a NUL is no continuation byte */
-        for (; *at; at++) {
-                if (*at < 0x80) continue;
-                unsigned lead = *at, low = 0x80, high = 0xBF;
-                int more = lead >= 0xC2 && lead <= 0xDF ? 1 : lead >= 0xE0 && lead <= 0xEF ? 2 : lead >= 0xF0 && lead <= 0xF4 ? 3 : 0;
-                if (!more) return false;
-                if (lead == 0xE0) low = 0xA0; /* shorter forms, surrogates, and what is above U+10FFFF */
-                if (lead == 0xED) high = 0x9F;
-                if (lead == 0xF0) low = 0x90;
-                if (lead == 0xF4) high = 0x8F;
-                for (; more; more--, low = 0x80, high = 0xBF) {
-                        at++;
-                        if (*at < low || *at > high) return false;
-                }
-        }
-        return true;
-}
-
 typedef struct {
         const char *name;
         const void *value; /* NULL: null */
@@ -61,7 +45,7 @@ tc_added tc_add(tc_records *r, const rd_kafka_message_t *m) {
         int64_t count = 0, names = 0, values = 0;
         if (rd.message_headers(m, &headers)) headers = NULL;
         for (; headers && next_header(headers, (size_t)count, &one); count++) {
-                if (!is_utf8((const unsigned char *)one.name)) return TC_BAD_NAME;
+                if (!tc_is_utf8(one.name, strlen(one.name))) return TC_BAD_NAME;
                 names += (int64_t)strlen(one.name);
                 values += one.value ? (int64_t)one.size : 0;
         }

@@ -48,15 +48,28 @@ class Record:
     error: int = 0
 
 
+def bound_copy(built: Path, functions: dict[str, Any]) -> ctypes.CDLL:
+    """A copy of the library with these functions for librdkafka's, by their names without `rd_kafka_`.
+
+    built   a file of its own, so that what is bound here stays here
+    """
+    teacup = ctypes.CDLL(str(built))
+    for name, (result, arguments) in library._SIGNATURES.items():
+        function = getattr(teacup, name)
+        function.restype, function.argtypes = result, arguments
+    names, addresses = teacup.tc_names(), []
+    while (name := names[len(addresses)]) is not None:
+        given = functions.get(name.decode().removeprefix("rd_kafka_"))
+        addresses.append(None if given is None else ctypes.cast(given, ctypes.c_void_p).value)
+    teacup.tc_bind((ctypes.c_void_p * len(addresses))(*addresses))
+    return teacup
+
+
 class ScriptedQueue:
     """A copy of the library whose librdkafka is this object. `waiting`: what is still to be taken."""
 
     def __init__(self, built: Path) -> None:
-        """`built`: a file of its own, so that what is bound here stays here."""
-        self.teacup = ctypes.CDLL(str(built))
-        for name, (result, arguments) in library._SIGNATURES.items():
-            function = getattr(self.teacup, name)
-            function.restype, function.argtypes = result, arguments
+        """As `bound_copy`."""
         self.waiting: list[Record] = []
         self.alive: dict[int, tuple[Record, list[int]]] = {}  # by the message's address, with what it points to
         made = {name.removeprefix("_fake_"): getattr(self, name) for name in dir(self) if name.startswith("_fake_")}
@@ -74,10 +87,7 @@ class ScriptedQueue:
         }
         self._kept = {name: ctypes.CFUNCTYPE(*kind)(made[name]) for name, kind in kinds.items()}
         self._text = ctypes.create_string_buffer(b"what happened")
-        names, addresses = self.teacup.tc_names(), []
-        while (name := names[len(addresses)]) is not None:
-            addresses.append(ctypes.cast(self._kept[name.decode().removeprefix("rd_kafka_")], pointer).value)
-        self.teacup.tc_bind((pointer * len(addresses))(*addresses))
+        self.teacup = bound_copy(built, self._kept)
 
     def put(self, records: Sequence[Record]) -> None:
         """In place of what an earlier test has left."""

@@ -1,0 +1,256 @@
+"""confluent-kafka's producer, as C knows it: rows of Arrow columns go straight into librdkafka.
+
+The producer stays confluent-kafka's, and so do transactions, flush, polling and fencing. C learns of it as a plugin of
+librdkafka (plugin.c), and counts what becomes of its records, whoever produced them: confluent-kafka reports only its
+own. Only confluent-kafka polls, because its callbacks expect to be within one of its calls.
+
+What crosses is a plan: `tc_rows` in produce.c, with a pointer to each column, and to the pieces of each text
+(`kafkaio.texts`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from kafkaio.native.columns import BOOLS, BYTES, LISTS, NUMBERS, NativeColumn, NotReadable, native
+from kafkaio.native.rdkafka import Functions
+from kafkaio.texts import Form, ListedHeaders, MadeHeaders, MadeTexts, Text
+
+NO_MEMORY = -(2**31)
+"""In place of librdkafka's codes: a text could not be written."""
+
+_POINTER, _INT32, _INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+_CODES_FROM, _CODES = -256, 512
+
+
+class _Piece(ctypes.Structure):
+    """`tc_piece` in text.h."""
+
+    _fields_ = (
+        ("text", ctypes.c_char_p),
+        ("size", _INT64),
+        ("column", _POINTER),
+        ("where", _POINTER),
+        ("holds", _INT32),
+        ("form", _INT32),
+    )
+
+
+class _Text(ctypes.Structure):
+    """`tc_text` in text.h."""
+
+    _fields_ = (("pieces", _POINTER), ("count", _INT64))
+
+
+class _Header(ctypes.Structure):
+    """`tc_header` in produce.c."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("name_size", _INT64),
+        ("value", _Text),
+        *((name, _POINTER) for name in ("where", "lists", "names", "values")),
+    )
+
+
+class _Rows(ctypes.Structure):
+    """`tc_rows` in produce.c."""
+
+    _fields_ = (
+        *((name, _POINTER) for name in ("key", "value", "text", "time", "partition", "headers")),
+        ("header_count", _INT64),
+    )
+
+
+class _Told(ctypes.Structure):
+    """`tc_told` in plugin.c."""
+
+    _fields_ = (
+        ("acknowledged", _INT64),
+        ("failed", _INT64),
+        ("codes", ctypes.c_uint64 * (_CODES // 64)),
+        ("topic", ctypes.c_char_p),
+        ("partition", _INT32),
+        ("code", _INT32),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCounts:
+    """What has become of a producer's records so far.
+
+    codes                    with which records have failed
+    topic, partition, code   of the first one that has; code 0: there is none, or it has failed just now
+    """
+
+    acknowledged: int
+    failed: int
+    codes: frozenset[int]
+    topic: str
+    partition: int
+    code: int
+
+
+class NativeRows:
+    """Columns of records, as C reads them; each None, an Arrow array, a polars series, or made of texts.
+
+    Raises `NotReadable` for columns that only Python reads, such as lists, and `ValueError` if their lengths differ.
+    """
+
+    def __init__(self, keys: Any, values: Any, headers: Any, timestamps: Any, partitions: Any) -> None:
+        given = [one for one in (keys, values, headers, timestamps, partitions) if one is not None]
+        self.count = len(given[0])
+        if any(len(one) != self.count for one in given):
+            raise ValueError(f"columns of {', '.join(str(len(one)) for one in given)} records: these must be the same")
+        self._held: list[object] = []
+        self._columns: dict[tuple[int, str], int] = {}
+        self._rows = _Rows(
+            key=self._column(keys, BYTES),
+            time=self._column(timestamps, NUMBERS),
+            partition=self._column(partitions, NUMBERS),
+        )
+        if isinstance(values, MadeTexts):
+            self._rows.text = self._keep(self._text(values.text, values.rows))
+        else:
+            self._rows.value = self._column(values, BYTES)
+        found = self._headers(headers)
+        self._rows.headers = self._keep((_Header * len(found))(*found))
+        self._rows.header_count = len(found)
+
+    @property
+    def address(self) -> int:
+        """Of the `tc_rows`; valid as long as this object lives."""
+        return ctypes.addressof(self._rows)
+
+    def _keep(self, made: Any) -> int:
+        self._held.append(made)
+        return ctypes.addressof(made)
+
+    def _column(self, column: Any, kinds: frozenset[int]) -> int | None:
+        return None if column is None else ctypes.addressof(native(_array(column), kinds, self._held))
+
+    def _column_of(self, rows: pl.DataFrame, name: str, kinds: frozenset[int]) -> int | None:
+        """Of a frame, once for all texts; `name` may be empty."""
+        if not name:
+            return None
+        if (id(rows), name) not in self._columns:
+            self._held.append(rows)  # or another frame might get its id
+            self._columns[id(rows), name] = ctypes.addressof(native(_array(rows[name]), kinds, self._held))
+        elif NativeColumn.from_address(self._columns[id(rows), name]).kind not in kinds:
+            raise NotReadable(name)
+        return self._columns[id(rows), name]
+
+    def _text(self, text: Text, rows: pl.DataFrame) -> _Text:
+        pieces = (_Piece * len(text))()
+        for made, piece in zip(pieces, text, strict=True):
+            literal = piece.text.encode()
+            self._held.append(literal)
+            made.text, made.size, made.form, made.holds = literal, len(literal), piece.form, piece.holds
+            if piece.form is not Form.LITERAL:
+                made.column = self._column_of(rows, piece.column, NUMBERS if piece.form is Form.NUMBER else BYTES)
+            made.where = self._column_of(rows, piece.where, BOOLS)
+        return _Text(self._keep(pieces), len(text))
+
+    def _headers(self, headers: Any) -> list[_Header]:
+        if headers is None:
+            return []
+        if not isinstance(headers, MadeHeaders):
+            return [self._listed(_array(headers))]
+        return [
+            self._listed(_array(headers.rows[one.column]))
+            if isinstance(one, ListedHeaders)
+            else _Header(
+                one.name.encode(),
+                len(one.name.encode()),
+                self._text(one.value, headers.rows),
+                self._column_of(headers.rows, one.where, BOOLS),
+            )
+            for one in headers.plan
+        ]
+
+    def _listed(self, column: pa.Array) -> _Header:
+        lists = self._column(column, LISTS)
+        pairs = column.values
+        if not pa.types.is_struct(pairs.type):
+            raise NotReadable(str(column.type))
+        names, values = (self._column(pairs.field(at), BYTES) for at in (0, 1))
+        return _Header(lists=lists, names=names, values=values)
+
+
+class NativeProducer:
+    """One that this thread has just made, with `plugin` among its properties. Used by one thread at a time."""
+
+    def __init__(self, functions: Functions) -> None:
+        self._teacup = functions.teacup
+        self._at: int | None = self._teacup.tc_producer_made()
+        assert self._at is not None, "librdkafka has not reported the producer to its plugin"
+        self._lock = threading.Lock()  # held while C uses what closing frees
+        self._closed = False
+        self._last = RecordCounts(0, 0, frozenset(), "", -1, 0)
+
+    def produce(self, topic: str, rows: NativeRows, start: int) -> tuple[int, int]:
+        """Hand over rows from `start` on; how many were taken, and why the next one was not: librdkafka's code, or
+        `NO_MEMORY`; 0: all were.
+
+        Raises `RuntimeError` after `shut`, as confluent-kafka's producer does once it is closed.
+        """
+        error = _INT32()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the producer has been closed")
+            taken = self._teacup.tc_produce(
+                self._at, topic.encode(), rows.address, start, rows.count, ctypes.byref(error)
+            )
+        return int(taken), error.value
+
+    def told(self) -> RecordCounts:
+        """What has become of all records so far, or had when this was freed."""
+        with self._lock:
+            if self._at is not None:
+                told = _Told()
+                self._teacup.tc_producer_told(self._at, ctypes.byref(told))
+                self._last = _understood(told)
+            return self._last
+
+    def shut(self) -> None:
+        """Before the producer is closed: nothing more is handed to it."""
+        with self._lock:
+            self._closed = True
+
+    def free(self) -> None:
+        """Only after the producer was closed: until then librdkafka counts here."""
+        self.told()
+        with self._lock:
+            if self._at is not None:
+                self._teacup.tc_producer_free(self._at)
+                self._at = None
+
+
+def _understood(told: _Told) -> RecordCounts:
+    bits = sum(word << (64 * at) for at, word in enumerate(told.codes))
+    codes = frozenset(at + _CODES_FROM for at in range(_CODES) if bits >> at & 1) if bits else frozenset()
+    topic = (told.topic or b"").decode(errors="replace")
+    return RecordCounts(told.acknowledged, told.failed, codes, topic, told.partition, told.code)
+
+
+def plugin(functions: Functions) -> dict[str, str]:
+    """The property that makes a producer known to C."""
+    return {"plugin.library.paths": functions.teacup._name}
+
+
+def _array(column: Any) -> pa.Array:
+    if isinstance(column, pl.Series):
+        integer = column.dtype.is_integer() and column.dtype not in (pl.Int32, pl.Int64)
+        column = column.cast(pl.Int64) if integer else column
+        return column.to_arrow(compat_level=pl.CompatLevel.newest())
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks()
+    if not isinstance(column, pa.Array):
+        raise NotReadable(type(column).__name__)
+    return column
