@@ -91,8 +91,13 @@ class BrokerLog:
 
     def partition_count(self) -> int:
         """Asked each time; the other calls use the count that was reported last."""
-        self._partitions = len(self._describe().partitions)
-        return self._partitions
+        return self.described()[1]
+
+    def described(self) -> tuple[str, int]:
+        """`topic_id` and `partition_count`, in one request."""
+        found = self._describe()
+        self._partitions = len(found.partitions)
+        return str(found.topic_id), self._partitions
 
     def config(self) -> dict[str, str]:
         """The topic's configuration, including the broker's defaults."""
@@ -119,6 +124,11 @@ class BrokerLog:
             )
             for p in partitions
         }
+
+    def highs(self) -> dict[int, int]:
+        """The high watermark of every partition, in one request: the cheapest way to see whether anything came."""
+        partitions = range(self._partitions if self._partitions is not None else self.partition_count())
+        return {p: found.offset for p, found in self._all(partitions, OffsetSpec.latest()).items()}
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
         """As in the Protocol; `BEYOND_THE_LOG` if no record reaches the time."""
@@ -160,9 +170,11 @@ class BrokerLog:
         spans = {p: (max(end - back, starts[p]), end) for p, end in ends.items() if end > starts[p]}
         while spans:
             records = self._points.take(spans, back)
-            some = self._valid([one for these in records.values() for one in these], ceiling_ms)
-            for p in spans:
-                found[p] = [(record.offset, at) for record, at in some if record.partition == p] + found[p]
+            read: dict[int, list[Timed]] = {p: [] for p in spans}
+            for record, at in self._valid([one for these in records.values() for one in these], ceiling_ms):
+                read[record.partition].append((record.offset, at))
+            for p, some in read.items():
+                found[p] = some + found[p]
             back = min(back * 4, _TAKE_AT_MOST)
             spans = {
                 p: (max(start - back, starts[p]), start)

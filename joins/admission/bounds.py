@@ -36,6 +36,10 @@ class Bound(NamedTuple):
     future_ms: int = LATEST_MS
     expiry_ms: int = EARLIEST_MS
 
+    def short(self) -> list[int]:
+        """What `Bound(*short)` is made of again: without the last two fields if nothing was rejected, or late."""
+        return list(self[:2] if self[2:] == (LATEST_MS, EARLIEST_MS) else self)
+
 
 Bounds = tuple[Bound, ...]
 """Ascending by offset; the first one covers everything before it, which is no longer needed."""

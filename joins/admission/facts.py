@@ -8,7 +8,7 @@ them in the summary and keeps them too. These files may be lost (`factsfolder`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from datadelay.progress import UNKNOWN
@@ -52,9 +52,9 @@ class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
         return {
             "expiry": self.expiry_ms,
             "frontier": self.frontier_ms,
-            "left": [[p, *asdict(facts).values()] for p, facts in sorted(self.left.items())],
+            "left": _rows(self.left),
             "oldest": self.oldest_ms,
-            "right": [[p, *asdict(facts).values()] for p, facts in sorted(self.right.items())],
+            "right": _rows(self.right),
         }
 
     @classmethod
@@ -74,3 +74,12 @@ class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
         return cls(
             partitions(data["left"]), partitions(data["right"]), data["frontier"], data["expiry"], data["oldest"]
         )
+
+
+def _rows(partitions: Mapping[int, PartitionFacts]) -> list[list[Any]]:
+    """By partition, its number and the fields of its facts in their order; not by `asdict`, which takes ten times as
+    long, and a batch may have thousands of them."""
+    return [
+        [p, f.end, f.progress_ms, list(f.tail), f.below_ms, f.future_ms, f.held_ms, f.late]
+        for p, f in sorted(partitions.items())
+    ]

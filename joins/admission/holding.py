@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
 from datadelay.progress import Idle
 from joins.admission.facts import BucketFacts
@@ -25,6 +26,10 @@ from joins.admission.state import Bucket
 from joins.spec import JoinSpec
 from kafkaio.blocksearch import block_size
 from kafkaio.times import iso
+
+T = TypeVar("T")
+
+SHOWN = 10
 
 
 class Cause(StrEnum):
@@ -132,8 +137,15 @@ class Waited:
 def for_people(spec: JoinSpec, since_ms: int, waits: list[LeftWaits]) -> str:
     """One line: since when how many left records wait, and for what."""
     left = {p: records for one in waits for p, records in one.waiting.items()}
-    which = f"{sum(left.values())} left records in partitions {sorted(left)} wait for right; " if left else ""
-    return f"holds since {iso(since_ms)}: {which}" + "; ".join(dict.fromkeys(_reason(spec, one) for one in waits))
+    shown, more = _few(sorted(left))
+    which = f"{sum(left.values())} left records in partitions {shown}{more} wait for right; " if left else ""
+    reasons, others = _few(list(dict.fromkeys(_reason(spec, one) for one in waits)))
+    return f"holds since {iso(since_ms)}: {which}{'; '.join(reasons)}{others}"
+
+
+def _few(things: list[T]) -> tuple[list[T], str]:
+    """The first of them, and how many more there are: there may be thousands of partitions."""
+    return things[:SHOWN], f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
 
 
 def _reason(spec: JoinSpec, one: LeftWaits) -> str:

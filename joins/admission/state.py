@@ -23,7 +23,7 @@ from joins.errors import SpecChanged
 from joins.sides import BothSides
 from joins.spec import JoinPath, JoinSpec
 
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,10 @@ class Reading:
         return self.end - self.start
 
     def to(self, end: int, claim_ms: int = UNKNOWN) -> Reading:
-        return replace(self, end=max(end, self.start), claim_ms=claim_ms)
+        """The same range with another end; without `replace`, which takes three times as long."""
+        return Reading(
+            self.start, max(end, self.start), claim_ms, self.progress_ms, self.tail, self.held_ms, self.bounds
+        )
 
     def after(self, facts: PartitionFacts, expiry_ms: int) -> Reading:
         """An empty reading, where the batch with these facts ended; `expiry_ms` was the expiry before that batch."""
@@ -237,9 +240,10 @@ class Admission:
 
 
 def readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
-    """For each partition [partition, start, end, progress, claim, held, tail as differences, bounds]."""
+    """For each partition [partition, start, end, progress, claim, held, tail as differences, bounds], each bound
+    without its last fields where they have their defaults, as usual."""
     return [
-        [p, r.start, r.end, r.progress_ms, r.claim_ms, r.held_ms, _differences(r.tail), [list(b) for b in r.bounds]]
+        [p, r.start, r.end, r.progress_ms, r.claim_ms, r.held_ms, _differences(r.tail), [b.short() for b in r.bounds]]
         for p, r in sorted(readings.items())
     ]
 

@@ -187,6 +187,17 @@ def test_the_append_time_bounds_a_payload_time(
     assert [offset for offset, _ in found[0]] == ([0, 2] if skew_ms == 1_000 else [0, 1, 2])
 
 
+def test_short_questions_agree_with_the_long_ones(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """Id and number of partitions in one request; the high watermarks alone."""
+    topic = topic_factory(2)
+    write(kafka, topic, [BASE_MS] * 3, 1)
+    log = BrokerLog(topic, kafka)
+
+    assert log.described() == (log.topic_id(), log.partition_count()) == (log.topic_id(), 2)
+    assert log.highs() == {p: ends.high for p, ends in log.ends().items()} == {0: 0, 1: 3}
+    log.close()
+
+
 def test_a_recreated_topic_has_another_id(
     kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory
 ) -> None:

@@ -117,3 +117,13 @@ def test_waiting_for_the_clock_is_reported_only_on_request(all_causes: bool, lin
     waited.unusual(Held(0, waits))
 
     assert len(waited.unusual(Held(10**9, waits), all_causes=all_causes)[1]) == lines
+
+
+def test_of_thousands_of_partitions_the_line_names_a_few() -> None:
+    """It is logged every ten seconds."""
+    waits = [LeftWaits(Cause.OPEN_TRANSACTION, p, p, 7, waiting={p: 3}, end=7) for p in range(1_000)]
+
+    line = for_people(join_spec(), 0, waits)
+
+    assert "3000 left records in partitions [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] and 990 more wait for right" in line
+    assert line.endswith("right-9: an open transaction holds its end at offset 7 and 990 more")
