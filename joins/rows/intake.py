@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from joins.rows.reading import RAW, find
-from joins.rows.records import OWN_KEY, RECORD, rows_about
+from joins.rows.records import OWN_KEY, RECORD, empty_rows, rows_about
 from joins.spec import Side
 from kafkaio.eventtime import LOG_APPEND_TIME, ceilings, valid
 from kafkaio.times import LATEST_MS, UNLIMITED_MS
@@ -46,6 +46,8 @@ class Intake:
     @property
     def future_ms(self) -> int:
         """The smallest time that the clock rejected, above those of all records; `LATEST_MS` if there is none."""
+        if self.dead.is_empty():
+            return LATEST_MS
         times = self.dead[f"{self.side}_time"].filter(self.dead["reason"] == "future_time")
         beyond = times.filter(times > self.ceiling_ms)
         return LATEST_MS if beyond.is_empty() else int(beyond.min())  # type: ignore[arg-type]
@@ -93,7 +95,7 @@ def take_in(
         if OWN_KEY in frame.columns and not side.kept.own_key:
             frame = frame.with_columns(pl.lit(None, pl.Binary).alias(OWN_KEY))
     reason = _reasons(frame["time"], found.reasons, valid(times_read, ceiling))
-    dead = pl.DataFrame(schema=rows_about(name, frame.clear(), "", None, late=False).schema)
+    dead = empty_rows()
     proves = _proves(side, times_read, timestamps, kinds, listed_ms)
     if reason is not None:
         bad = reason.is_not_null()
