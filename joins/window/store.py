@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 import json
+import mmap
 import os
 import re
 import shutil
@@ -183,15 +184,22 @@ def _not_removed(_: object, path: str, error: tuple[type[BaseException], BaseExc
 def _load(path: Path, decode: Any) -> Any:
     """What a file holds; None if it is gone, or (with a warning) if it is torn or of another version."""
     try:
-        with pa.memory_map(str(path)) as file:
-            whole = file.read_buffer()
-        head, content = _checked(whole, path.name)
+        mapped = _mapped(path)
+        head, content = _checked(pa.py_buffer(mapped), path.name)
+        mapped.madvise(mmap.MADV_RANDOM)  # read ahead of each record, a window beyond the memory would be read in vain
         return decode(head, pl.DataFrame(pl.from_arrow(pa.ipc.open_file(content).read_all())))
     except FileNotFoundError:
         return None
     except (Torn, OSError, pa.ArrowInvalid) as error:
         log.warning("%s is ignored, and rebuilt from the log: %s", path, error)
         return None
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise Torn("no head, or that of another version")
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _checked(whole: pa.Buffer, name: str) -> tuple[Mapping[str, Any], pa.Buffer]:
