@@ -23,6 +23,7 @@ runner.py         run a job until it is done, or asked to stop
 stopping.py       how a job is asked to stop
 topics.py         the topics of a job: how they are named, and a check that they exist
 unjoined.py       `teacup unjoined`, made for cron
+unjoinedlook.py   what `teacup unjoined` looks at before it plans a slice
 unjoinedreport.py  what `teacup unjoined` reports of a slice (pure)
 unjoinedstage.py  one slice of unjoined right records as a Spark batch job
 unjoinedstate.py  where `teacup unjoined` keeps its verdicts

@@ -1,10 +1,8 @@
 """Run `teacup unjoined`: once, made for cron; one slice after the other until none is left, then an exit code.
 
-    look      the join's newest committed batch, then the ends of the output, then those of right; in this order, see
-              `joins.unjoined.slices`. Then wait until the output is readable up to there: an open transaction, perhaps
-              of a process that is gone, may precede rows of committed batches
-    plan      is saved before it is carried out; one that was saved but not finished is carried out first
-    carry out as a Spark batch job (`deploy.jobs.unjoinedstage`); then the positions are saved
+    look      at the join, the output and right (`deploy.jobs.unjoinedlook`)
+    plan      a slice, and save the plan before it is carried out; one that was saved but not finished comes first
+    carry out the slice as a Spark batch job (`deploy.jobs.unjoinedstage`); then save the positions
 
 Spark is started only if there is a slice to carry out.
 """
@@ -15,35 +13,29 @@ import logging
 import time
 import uuid
 from contextlib import closing
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from datadelay.positions.checkpoint import SparkCheckpoint
 from datadelay.progress import UNKNOWN
 from deploy.jobs.job import JoinJob
 from deploy.jobs.lines import Lines
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.query import failed
 from deploy.jobs.stopping import Stop
+from deploy.jobs.unjoinedlook import Logs, check_output, committed_admission, look, state_left_behind
 from deploy.jobs.unjoinedreport import gathered
 from deploy.jobs.unjoinedstage import Work, deliver_slice, verdicts_name
 from deploy.jobs.unjoinedstate import folder_of, load, save
 from deploy.spark.java import check_java
 from deploy.spark.session import Session
-from joins.admission.committed import state_after
 from joins.admission.guard import check_compaction
-from joins.admission.state import Admission
-from joins.decoded import times_as_json, wait_for_registry
-from joins.errors import DataLoss, JoinError, SpecChanged
-from joins.unjoined.slices import Seen, Verdicts, after_slice, begin, begin_ms_of, over_until, plan
+from joins.decoded import wait_for_registry
+from joins.errors import JoinError
+from joins.unjoined.slices import Verdicts, after_slice, begin, begin_ms_of, over_until, plan
 from joins.unjoined.verdicts import SliceSummary
-from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.delivery import settling
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.exitcode import ExitCode
-from kafkaio.now import wall_ms
-from kafkaio.opentransaction import wait_until_readable
 from kafkaio.reachable import wait_for_brokers
 from kafkaio.times import iso
 
@@ -54,32 +46,6 @@ log = logging.getLogger("teacup")
 
 OFFSETS_AT_ONCE = 50_000_000
 """The most offsets of a right partition per slice: each takes a byte in the task that judges it."""
-
-OPEN_TRANSACTION_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Logs:
-    """The logs of the two topics."""
-
-    right: BrokerLog
-    output: BrokerLog
-
-    @classmethod
-    def of(cls, job: JoinJob) -> Logs:
-        kafka, side = committed_only(job.spec.kafka), job.spec.right
-        right = BrokerLog(
-            side.topic,
-            kafka,
-            side.time_of,
-            max_future_skew_ms=job.spec.max_future_skew_ms,
-            as_json=times_as_json(side, job.spec.registry),
-        )
-        return cls(right, BrokerLog(job.output.topic, kafka))
-
-    def close(self) -> None:
-        self.right.close()
-        self.output.close()
 
 
 def run_unjoined(
@@ -113,7 +79,7 @@ def run_unjoined(
 def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | None, at_once: int) -> ExitCode:
     session: Session | None = None
     check_compaction(job.spec, logs.right.topic, logs.right.config())
-    _check_output(logs.output)
+    check_output(logs.output)
     try:
         while True:
             state = _next(job, logs, start, at_once)
@@ -164,43 +130,6 @@ def _claim(job: JoinJob, state: Verdicts) -> None:
     settling.begin(kafka, buckets, state.generation, {}, take_over=True)
 
 
-def look(job: JoinJob, logs: Logs) -> Seen:
-    """What there is, in the order that makes it valid. Raises `KafkaUnavailable` if the output stays unreadable."""
-    admission = _left_behind(job, committed_admission(job))
-    now_ms = wall_ms()
-    topics = {"right": logs.right.topic_id(), "output": logs.output.topic_id()}
-    output = logs.output.ends()
-    right = logs.right.ends()
-    wait_until_readable(logs.output, output, OPEN_TRANSACTION_S)
-    return Seen(admission, now_ms, output, right, topics)
-
-
-def committed_admission(job: JoinJob) -> Admission:
-    """The admission of the join's newest committed batch. Raises `PositionsUnreadable`, `SpecChanged`."""
-    ends = SparkCheckpoint(job.checkpoint).ends()
-    if len(ends) != 1 or not isinstance(ends[0], dict):
-        raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")
-    admission = Admission.from_json(ends[0])
-    admission.check_belongs_to(job.spec)
-    return admission
-
-
-def _left_behind(job: JoinJob, admission: Admission) -> Admission:
-    """The state after a committed batch, from its facts. The next admission would hold it, but a join at its end may
-    not plan one for a day."""
-    spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
-    return state_after(spec, admission, job.facts_folders)
-
-
-def _check_output(output: BrokerLog) -> None:
-    policy = output.config().get("cleanup.policy", "")
-    if "compact" in policy:
-        raise DataLoss(
-            f"output topic {output.topic!r} has cleanup.policy={policy}: rows that compaction removes would make their "
-            "right records unjoined. Give it cleanup.policy=delete"
-        )
-
-
 def _delivered(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[SliceSummary]:
     """The summaries; JoinError if one is missing or occurs twice, so that nothing is saved."""
     assert state.under_way is not None
@@ -212,7 +141,7 @@ def _delivered(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[Slice
 
 
 def _nothing(job: JoinJob, state: Verdicts | None, lines: Lines) -> None:
-    over_ms = over_until(_left_behind(job, committed_admission(job)))
+    over_ms = over_until(state_left_behind(job, committed_admission(job)))
     begun = state is not None and over_ms > UNKNOWN
     line = "the join has not reached any right record yet"
     if begun:

@@ -20,7 +20,8 @@ from deploy.jobfile.load import load_job
 from deploy.jobs.lines import Lines
 from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.stopping import Stop
-from deploy.jobs.unjoined import Logs, look, run_unjoined
+from deploy.jobs.unjoined import run_unjoined
+from deploy.jobs.unjoinedlook import Logs, look
 from deploy.jobs.unjoinedstage import Work, deliver_slice, pieces_of
 from deploy.jobs.unjoinedstate import folder_of, load, save
 from joins.admission.state import Admission, Bucket, Reading
@@ -263,7 +264,7 @@ def test_a_row_of_somebody_else_ends_the_run_naming_it(spark, kafka, job, by_han
 
 def test_an_open_transaction_in_the_output_is_waited_for(kafka, job, by_hand, monkeypatch):
     """It may precede rows of committed batches; when it has ended the run continues."""
-    monkeypatch.setattr("deploy.jobs.unjoined.OPEN_TRANSACTION_S", 0.5)
+    monkeypatch.setattr("deploy.jobs.unjoinedlook.OPEN_TRANSACTION_S", 0.5)
     by_hand(NOW_MS)
     writer = TopicWriter(transactional(kafka), "somebody")
     writer.producer.init_transactions(30)
