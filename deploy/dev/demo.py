@@ -21,7 +21,7 @@ import yaml
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from deploy.dev.demoparts import broker_at, console, topics_of
+from deploy.dev.demoparts import broker_at, console, run_demo, topics_of
 from joins.testing.deadlock import SPEC, LimitedWindow, far_apart
 from joins.testing.simulation import Stalled
 from kafkaio.brokerlog import BrokerLog
@@ -39,6 +39,11 @@ ROLES = ("impressions", "clicks", "joined", "rejected")
 
 
 def main() -> int:
+    """Run the demo; returns the exit code."""
+    return run_demo(_demo)
+
+
+def _demo() -> int:
     name = f"teacup-demo-{uuid.uuid4().hex[:6]}"
     with ExitStack() as stack:
         bootstrap = broker_at(stack)
@@ -137,13 +142,19 @@ def _join(work: Path, name: str, kafka: dict[str, str], topics: dict[str, str]) 
         task = bar.add_task("joining (Spark starts first)", total=IMPRESSIONS + CLICKS)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("{"):
-                batches.append(json.loads(line))
-                read = sum(batches[-1]["read"].values())
-                bar.update(task, advance=read, description=f"joining, held by {batches[-1]['held_by']}")
-    if process.wait() != 0:
-        console.print(f"the job failed with exit code {process.returncode}:", style="bold red")
+        try:
+            for line in process.stdout:
+                if line.startswith("{"):
+                    batches.append(json.loads(line))
+                    read = sum(batches[-1]["read"].values())
+                    bar.update(task, advance=read, description=f"joining, held by {batches[-1]['held_by']}")
+            code = process.wait()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+    if code != 0:
+        console.print(f"the job failed with exit code {code}:", style="bold red")
         console.print(log.read_text()[-4_000:], highlight=False, markup=False)
         return None
     return batches
@@ -188,7 +199,7 @@ def _summary(kafka: dict[str, str], joined: str, batches: list[dict[str, Any]]) 
     console.print(
         f"{records:,} records in {len(working)} batches, {records / seconds:,.0f} a second while they ran; "
         f"{unjoined:,} impressions have expired without a click so far; "
-        f"the window held {max(b['window_records'] for b in batches):,} records at the most\n"
+        f"the window held {max(b['window_records'] for b in batches):,} records at most\n"
     )
 
 
@@ -206,7 +217,7 @@ def _deadlock() -> None:
         else:
             console.print(
                 f"  {title}: [green]continues[/green]: all {len(run.results)} left records have passed, "
-                f"the window held {run.largest_window} records at the most"
+                f"the window held {run.largest_window} records at most"
             )
 
 

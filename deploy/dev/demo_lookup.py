@@ -14,7 +14,6 @@ import argparse
 import json
 import logging
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -27,11 +26,11 @@ from rich.table import Table
 
 from datadelay.client import DelayClient
 from datadelay.errors import DelayCallFailed, DelayNotFound
-from deploy.dev.demoparts import broker_at, console, topics_of
+from deploy.dev.demoparts import broker_at, console, run_demo, topics_of
 from deploy.dev.demotraffic import NOWHERE, Traffic
 from deploy.dev.demoverdict import ROWS, DemoResult, judge
 from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
-from deploy.errors import DeployError, PartFailed
+from deploy.errors import PartFailed
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.every import Every
 from kafkaio.now import wall_ms
@@ -42,25 +41,17 @@ BEFORE_MS, AFTER_MS, DISORDER_MS = 30_000, 500, 500
 STARTED_WITHIN_S = ENDED_WITHIN_S = 240.0
 SAY_EVERY_S = 2.0
 SEED = 2015
-INTERRUPTED = 130
 
 
 def main() -> int:
+    """Run the demo as the command line says; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m deploy.dev.demo_lookup", description="A lookup join, start to end."
     )
     parser.add_argument("--flow", type=float, default=8.0, help="seconds before the pause of right, and after it")
     parser.add_argument("--pause", type=float, default=12.0, help="seconds without impressions")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        return _demo(asked.flow, asked.pause)
-    except KeyboardInterrupt:
-        console.print("interrupted; everything is stopped")
-        return INTERRUPTED
-    except DeployError as error:
-        console.print(str(error), style="bold red", highlight=False, markup=False)
-        return 1
+    return run_demo(lambda: _demo(asked.flow, asked.pause))
 
 
 def _demo(flow_s: float, pause_s: float) -> int:
@@ -235,7 +226,7 @@ def _summary(verdict: DemoResult, impressions: int, stored: int, codes: dict[str
         ("right paused for", f"{verdict.paused_ms / 1000:.1f} s"),
         ("left was held for", f"{verdict.held_ms / 1000:.1f} s"),
         ("from a click to its result, usually", f"{verdict.usual_ms / 1000:.1f} s"),
-        ("and at the most", f"{verdict.longest_ms / 1000:.1f} s"),
+        ("and at most", f"{verdict.longest_ms / 1000:.1f} s"),
     ):
         table.add_row(what, count)
     console.print(table)
