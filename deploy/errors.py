@@ -6,7 +6,10 @@
       +- TopicsMissing            topics that the job file names do not exist
       +- CheckpointUnusable       the checkpoint's folder cannot be written to
       |    +- CheckpointInUse     another process runs on it
-      +- CheckpointUnreadable     the checkpoint cannot be read, or its newest file is truncated
+      +- CheckpointUnreadable     what the checkpoint holds is not known
+      |    +- CheckpointInvalid       a file of it is truncated, or not understood
+      |    +- CheckpointUnreachable   its file system does not answer, or denies access
+      |    +- CheckpointDriverMissing   fsspec has no driver for its file system
       +- AccountsDiffer           rows were lost or duplicated on their way
       +- ForeignRow               the output has a record that the join did not write
       +- BrokerFailed             the development broker did not start, or ended
@@ -57,7 +60,25 @@ class CheckpointInUse(CheckpointUnusable):
 
 
 class CheckpointUnreadable(DeployError):
-    """The checkpoint cannot be read, or its newest file is truncated."""
+    """What the checkpoint holds is not known to us. Spark, which has drivers of its own, may still read it."""
+
+
+class CheckpointInvalid(CheckpointUnreadable):
+    """A file of the checkpoint is truncated, or not understood; the message names it."""
+
+    exit_code = ExitCode.CHECKPOINT
+
+
+class CheckpointUnreachable(CheckpointUnreadable):
+    """The checkpoint's file system does not answer, or denies access. The same call may work later."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class CheckpointDriverMissing(CheckpointUnreadable):
+    """fsspec has no driver for the checkpoint's file system."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class AccountsDiffer(DeployError):

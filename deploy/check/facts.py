@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from joins.admission.keysample import Sample
+from kafkaio.exitcode import ExitCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class PlaceFacts:
 
     key         where the job file names it
     problem     why it cannot be used; None if it can
+    code        the exit code of that problem
     free_bytes  None: not known
     content     what is there, for people
     """
@@ -41,6 +43,7 @@ class PlaceFacts:
     key: str
     location: str
     problem: str | None = None
+    code: ExitCode = ExitCode.CHECKPOINT
     free_bytes: int | None = None
     content: str = ""
 

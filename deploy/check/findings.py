@@ -235,7 +235,7 @@ def _of_partitions(spec: JoinSpec, left: Sample, right: Sample, partitions: Mapp
 def of_place(one: PlaceFacts) -> Finding:
     """Whether a checkpoint or a folder can be used."""
     if one.problem is not None:
-        return error(one.key, one.problem, ExitCode.CHECKPOINT)
+        return error(one.key, one.problem, one.code)
     content = f" {one.content}" if one.content else ""
     if one.free_bytes is None:
         return ok(one.key, f"{one.location}{content}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from deploy.check.facts import PlaceFacts
 from deploy.jobs.localfolder import local_folder
 from deploy.jobs.lock import LOCK_FILE
+from kafkaio.exitcode import ExitCode
 
 
 def checkpoint_facts(location: str, read: Callable[[], str]) -> PlaceFacts:
@@ -18,7 +19,8 @@ def checkpoint_facts(location: str, read: Callable[[], str]) -> PlaceFacts:
     try:
         content = read()
     except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
-        return PlaceFacts(key="checkpoint", location=location, problem=str(error) or type(error).__name__)
+        problem, code = str(error) or type(error).__name__, getattr(error, "exit_code", ExitCode.CHECKPOINT)
+        return PlaceFacts(key="checkpoint", location=location, problem=problem, code=code)
     folder = local_folder(location)
     if folder is None:
         return PlaceFacts(key="checkpoint", location=location, content=content)

@@ -8,20 +8,39 @@ carry it before the first batch is planned, and a start that dies in between is 
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deploy.errors import CheckpointUnreadable
+from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointUnreachable, CheckpointUnreadable
 from deploy.jobs import durable
+from deploy.jobs.job import JoinJob
 from deploy.jobs.localfolder import local_folder
 from joins.admission.moved import Moved
 from joins.admission.state import Admission
 from joins.spec import JoinSpec
 from sparkio.checkpoint import SparkLogs
 
+log = logging.getLogger("teacup.deploy.jobs.checkpoint")
+
 GENERATION = "teacup.generation"
 MOVED = "teacup.moved"
+
+
+def look_into(job: JoinJob) -> tuple[Admission | None, Moved | None]:
+    """The batch that a job planned last; if there is none, after which checkpoint a new one goes on.
+
+    Nothing is known if only Spark can read the checkpoint: with exactly once that ends the job (`beginning`).
+    Raises `SpecChanged`, `CheckpointUnreadable`.
+    """
+    try:
+        checkpoint = Checkpoint(job.checkpoint)
+        planned = checkpoint.planned(job.spec)
+    except CheckpointUnreadable as error:
+        log.warning("%s. Whether `teacup move` has written to it is not known: the job starts at `start`", error)
+        return None, None
+    return planned, checkpoint.moved() if planned is None else None
 
 
 class Checkpoint:
@@ -30,10 +49,12 @@ class Checkpoint:
     def __init__(self, location: str) -> None:
         self._location, self._folder = location, local_folder(location)
         try:
-            self._logs = SparkLogs.at(str(self._folder) if self._folder else location)
-        except (ImportError, ValueError, OSError) as error:
-            raise self._unreadable(
-                f"{error}. Receipts in Kafka are compared with it: install the fsspec driver of its file system"
+            with self._reached(but=(ImportError, ValueError)):
+                self._logs = SparkLogs.at(str(self._folder) if self._folder else location)
+        except (ImportError, ValueError) as error:
+            raise CheckpointDriverMissing(
+                f"{self._cannot_be_read}: {error}. Receipts in Kafka are compared with it: install the fsspec driver "
+                "of its file system"
             ) from error
 
     def planned(self, spec: JoinSpec) -> Admission | None:
@@ -45,33 +66,37 @@ class Checkpoint:
 
     def newest(self) -> Admission | None:
         """The batch that was planned last, whichever join's it is; None if none was."""
-        with self._errors_translated():
+        with self._reached():
             planned = self._logs.planned()
         if not planned:
             return None
         try:
-            end, *_ = self._logs.ends(planned[-1])
+            with self._reached(but=ValueError):
+                end, *_ = self._logs.ends(planned[-1])
             data = {} if end is None else json.loads(end)
         except ValueError as error:
-            raise self._unreadable(
-                f"`offsets/{planned[-1]}` is cut off ({error}), as after a power loss. Remove it, and "
-                f"`commits/{planned[-1]}` if that exists: at the next start the receipts in Kafka tell whether "
-                "anything of the batch is in the output"
+            raise CheckpointInvalid(
+                f"{self._cannot_be_read}: `offsets/{planned[-1]}` is truncated ({error}), as after a power loss. "
+                f"Remove it, and `commits/{planned[-1]}` if that exists: at the next start the receipts in Kafka tell "
+                "whether anything of the batch is in the output"
             ) from error
-        except Exception as error:  # each file system raises errors of its own
-            raise self._unreadable(f"{type(error).__name__}: {error}") from error
         # A job that was stopped before anything was planned has an empty batch.
         return Admission.from_json(data) if data else None
 
     def is_committed(self) -> bool:
         """Whether the batch that was planned last has been carried out to its end."""
-        with self._errors_translated():
+        with self._reached():
             return self._logs.planned()[-1:] == self._logs.committed()[-1:]
 
     def moved(self) -> Moved | None:
         """After which other checkpoint this one goes on; None: after none."""
         text = self._kept(MOVED)
-        return None if text is None else Moved.from_json(json.loads(text))
+        try:
+            return None if text is None else Moved.from_json(json.loads(text))
+        except (ValueError, TypeError, KeyError) as error:
+            raise CheckpointInvalid(
+                f"{self._cannot_be_read}: `{MOVED}` is truncated ({error}). Remove it, and repeat `teacup move`"
+            ) from error
 
     def keep_moved(self, moved: Moved) -> None:
         """Let this checkpoint, which has planned nothing yet, go on after another one. Durable when this returns."""
@@ -87,7 +112,7 @@ class Checkpoint:
 
     def _kept(self, name: str) -> str | None:
         """The content of a file of our own beside Spark's; None if there is none."""
-        with self._errors_translated(name):
+        with self._reached(name):
             try:  # asking first is no way: some drivers answer any error with "it does not exist"
                 content = self._logs.files.cat_file(f"{self._logs.root}/{name}")
             except FileNotFoundError:
@@ -95,18 +120,23 @@ class Checkpoint:
             return str(content.decode().strip())
 
     def _keep(self, name: str, text: str) -> None:
-        with self._errors_translated(name):
+        with self._reached(name):
             if self._folder is not None:
                 durable.write(self._folder / name, f"{text}\n".encode())
             else:
                 self._logs.files.pipe_file(f"{self._logs.root}/{name}", f"{text}\n".encode())
 
     @contextmanager
-    def _errors_translated(self, what: str = "") -> Iterator[None]:
+    def _reached(self, what: str = "", but: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """What the file system raises (each has errors of its own) as `CheckpointUnreachable`, except for `but`."""
         try:
             yield
-        except Exception as error:  # each file system raises errors of its own
-            raise self._unreadable(f"{what}{': ' if what else ''}{type(error).__name__}: {error}") from error
+        except but:
+            raise
+        except Exception as error:
+            where = f"{what}: " if what else ""
+            raise CheckpointUnreachable(f"{self._cannot_be_read}: {where}{type(error).__name__}: {error}") from error
 
-    def _unreadable(self, why: str) -> CheckpointUnreadable:
-        return CheckpointUnreadable(f"checkpoint {self._location!r} cannot be read: {why}")
+    @property
+    def _cannot_be_read(self) -> str:
+        return f"checkpoint {self._location!r} cannot be read"

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 
-from deploy.errors import CheckpointUnreadable
-from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.job import JoinJob
 from joins.admission.firstlook import compare
 from joins.admission.guard import check_topics
@@ -25,7 +23,7 @@ Keys = tuple[bytes, bytes]
 def first_look(job: JoinJob, planned: Admission | None) -> Keys | None:
     """A key of each side, where both topics were compared. Warns if probably nothing will match.
 
-    planned   of `planned_of`
+    planned   the batch that the checkpoint planned last; None for a new one
 
     Raises `DataLoss`, `KafkaIOError`.
     """
@@ -40,14 +38,3 @@ def first_look(job: JoinJob, planned: Admission | None) -> Keys | None:
             return None
         left, right = logs["left"], logs["right"]
         return compare(spec, left, right)
-
-
-def planned_of(job: JoinJob) -> Admission | None:
-    """The batch that was planned last; None if none was, or if only Spark can read the checkpoint.
-
-    Raises `SpecChanged`.
-    """
-    try:
-        return Checkpoint(job.checkpoint).planned(job.spec)
-    except CheckpointUnreadable:  # with exactly once it is read again, and then it is an error
-        return None

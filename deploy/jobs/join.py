@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +22,9 @@ from deploy.check.records import of_join
 from deploy.check.services import of_lookup
 from deploy.errors import SessionRefused
 from deploy.jobs.beginning import take_output
-from deploy.jobs.checkpoint import Checkpoint
+from deploy.jobs.checkpoint import Checkpoint, look_into
 from deploy.jobs.deduplication import deduplication
-from deploy.jobs.firstlook import first_look, planned_of
+from deploy.jobs.firstlook import first_look
 from deploy.jobs.job import JoinJob
 from deploy.jobs.matching import NothingMatched
 from deploy.jobs.moving import started
@@ -123,8 +122,8 @@ class JoinKind(Kind):
         wait_for_registry(spec.registry, [spec.side(name) for name in flavour_of(spec).inputs], stopped)
 
     def prepare(self) -> None:
-        planned = planned_of(self._job)
-        with started(self._job) if planned is None else nullcontext((self._job.spec, None)) as (spec, moved):
+        planned, moved = look_into(self._job)
+        with started(self._job, moved) as spec:
             if flavour_of(spec) is not LOOKUP:
                 spec = with_path(spec, planned)
             self._job = replace(self._job, spec=spec)

@@ -54,14 +54,13 @@ def move(job: JoinJob, other: str) -> Moved:
 
 
 @contextmanager
-def started(job: JoinJob) -> Iterator[tuple[JoinSpec, Moved | None]]:
-    """The join as a new checkpoint starts it: where another one ended, if it was moved. That one is locked meanwhile.
+def started(job: JoinJob, moved: Moved | None) -> Iterator[JoinSpec]:
+    """The join as it starts: where another checkpoint ended if this one goes on after it. That one is locked meanwhile.
 
-    Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
+    Raises `CheckpointUnusable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
-    moved = _moved(job)
     if moved is None:
-        yield job.spec, None
+        yield job.spec
         return
     folder = local_folder(moved.checkpoint)
     with checkpoint_lock(moved.checkpoint) if folder is None or folder.exists() else nullcontext():
@@ -74,17 +73,7 @@ def started(job: JoinJob) -> Iterator[tuple[JoinSpec, Moved | None]]:
                 f"left topic {job.spec.left.topic!r} was deleted and recreated (id {moved.topic_id} -> {topic_id}) "
                 "since the other checkpoint read it: give a new checkpoint and a `start`"
             )
-        yield spec, moved
-
-
-def _moved(job: JoinJob) -> Moved | None:
-    try:
-        checkpoint = Checkpoint(job.checkpoint)
-        checkpoint.newest()
-    except CheckpointUnreadable as error:  # only Spark can read it; with exactly once this ends the job (`beginning`)
-        log.warning("%s. Whether `teacup move` has written to it is not known: the job starts at `start`", error)
-        return None
-    return checkpoint.moved()
+        yield spec
 
 
 def _check_not_gone_on(moved: Moved) -> None:
@@ -96,8 +85,8 @@ def _check_not_gone_on(moved: Moved) -> None:
         return
     if last is not None and (last.generation, last.number) != (moved.generation, moved.number):
         raise CheckpointUnusable(
-            f"this checkpoint goes on after batch {moved.number} of checkpoint {moved.checkpoint!r}, which is at batch "
-            f"{last.number} since: stop that job, and repeat `teacup move`"
+            f"this checkpoint goes on after batch {moved.number} of checkpoint {moved.checkpoint!r}, which has reached "
+            f"batch {last.number} since: stop that job, and repeat `teacup move`"
         )
 
 

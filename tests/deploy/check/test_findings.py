@@ -152,6 +152,8 @@ def test_places() -> None:
     assert full == warning("checkpoint", "/c is new: only 0.0 GB free")
     assert of_place(PlaceFacts(key="checkpoint", location="s3://b/c")) == ok("checkpoint", "s3://b/c")
     assert of_place(PlaceFacts(key="c", location="/c", problem="no")).code is ExitCode.CHECKPOINT
+    silent = PlaceFacts(key="c", location="s3://b/c", problem="no answer", code=ExitCode.UNREACHABLE)
+    assert of_place(silent).code is ExitCode.UNREACHABLE
 
 
 def test_the_table_counts_and_the_first_error_decides() -> None:

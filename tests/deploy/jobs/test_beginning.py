@@ -12,14 +12,11 @@ from functools import partial
 
 import pytest
 
-from deploy.errors import CheckpointUnreadable
 from deploy.jobfile.load import load_job
 from deploy.jobs import durable
 from deploy.jobs.checkpoint import Checkpoint
-from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
 from joins.items import Begin
-from joins.spec import JoinSpec, Side
 from kafkaio.delivery.delivery import TransactionalWriter
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receipt import Receipt
@@ -226,40 +223,6 @@ def test_an_attempt_of_an_old_checkpoint_finds_the_claim_of_the_new_one(kafka, j
             old.commit(Receipt("old", 1, "d", 1, True), {bucket.topic: 1})
 
     assert read_receipt(kafka, bucket)[0].generation == Checkpoint(str(tmp_path / "other")).generation()
-
-
-def test_a_plan_that_was_cut_off_is_named(job, tmp_path):
-    """As a power failure leaves it."""
-    offsets = tmp_path / "checkpoint" / "offsets"
-    offsets.mkdir(parents=True)
-    (offsets / "7").write_text("")
-
-    with pytest.raises(CheckpointUnreadable, match=r"`offsets/7` is cut off.*Remove it, and `commits/7`"):
-        Checkpoint(str(tmp_path / "checkpoint")).planned(None)
-
-
-@pytest.mark.parametrize("plan", ["v1\n{}\n%s", "v2\n{}\nsource:%s"])
-def test_the_newest_plan_is_read_from_both_versions_of_the_offset_log(tmp_path, plan):
-    """Spark 4 writes either of them."""
-    spec = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
-    admission = Admission("generation", 3, 1, 0, 1, spec.identity(), {"left": ("id", 0)})
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "4").write_text(plan % json.dumps(admission.to_json()))
-
-    assert Checkpoint(str(tmp_path)).planned(spec) == admission
-
-
-def test_the_generation_of_a_new_checkpoint_stays(tmp_path):
-    """A start that dies before its first plan is continued."""
-    location = f"file://{tmp_path}/checkpoint"
-
-    assert Checkpoint(location).generation() == Checkpoint(str(tmp_path / "checkpoint")).generation()
-
-
-def test_a_checkpoint_without_a_driver_says_what_to_install():
-    """Receipts are compared with it."""
-    with pytest.raises(CheckpointUnreadable, match=r"nosuch.*install the fsspec driver"):
-        Checkpoint("nosuch://host/checkpoint")
 
 
 def test_a_plan_is_on_the_disk_before_its_batch_runs(kafka, job, tmp_path, monkeypatch):
