@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Annotated, Literal
 
 from datadelay.progress import Idle
+from joins.belonging import identity_of
 from joins.errors import SpecError
 from joins.sides import BothSides
 from kafkaio.errors import ConfigError
@@ -198,6 +199,28 @@ def check_registry(registry: Mapping[str, str], *sides: Side) -> None:
             )
 
 
+IDENTITY = (
+    "left.topic",
+    "left.key",
+    "left.time",
+    "left.time_unit",
+    "left.disorder_ms",
+    "left.format",
+    "right.topic",
+    "right.key",
+    "right.keep",
+    "right.time",
+    "right.time_unit",
+    "right.disorder_ms",
+    "right.format",
+    "before_ms",
+    "after_ms",
+    "policy",
+    "outliers",
+)
+"""What decides the rows of a join: the values that its checkpoint is bound to."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JoinSpec(BothSides[Side]):
     """One join. `kafka` holds librdkafka properties for both topics, `registry` those of the schema registry (`url`,
@@ -261,22 +284,4 @@ class JoinSpec(BothSides[Side]):
 
     def identity(self) -> dict[str, object]:
         """What a checkpoint is bound to: a change of any of these needs a new checkpoint."""
-        return {
-            "left.topic": self.left.topic,
-            "left.key": list(self.left.key_of.parts),
-            "left.time": self.left.time,
-            "left.time_unit": str(self.left.time_unit),
-            "left.disorder_ms": self.left.disorder_ms,
-            "left.format": str(self.left.format),
-            "right.topic": self.right.topic,
-            "right.key": list(self.right.key_of.parts),
-            "right.keep": None if self.right.keep is None else list(self.right.keep),
-            "right.time": self.right.time,
-            "right.time_unit": str(self.right.time_unit),
-            "right.disorder_ms": self.right.disorder_ms,
-            "right.format": str(self.right.format),
-            "before_ms": self.before_ms,
-            "after_ms": self.after_ms,
-            "policy": str(self.policy),
-            "outliers": self.outliers,
-        }
+        return identity_of(self, IDENTITY)

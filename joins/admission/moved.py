@@ -16,7 +16,7 @@ from typing import Any
 
 from joins.admission.state import Admission
 from joins.errors import SpecChanged
-from joins.spec import JoinPath, JoinSpec, Side
+from joins.spec import IDENTITY, JoinPath, JoinSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,10 +70,12 @@ class Moved:
         return replace(spec, start={**dict.fromkeys(range(partitions), 0), **self.left})
 
     def to_json(self) -> dict[str, Any]:
+        """As the file in the new checkpoint holds it."""
         return {**asdict(self), "left": [[p, offset] for p, offset in sorted(self.left.items())]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Moved:
+        """What `to_json` wrote."""
         return cls(**{**data, "left": dict(data["left"])})
 
 
@@ -87,29 +89,15 @@ def _check_same(key: str, was: str, now: str) -> None:
 
 def as_it_was(spec: JoinSpec, state: Admission) -> JoinSpec:
     """The join that wrote an admission. What decides rows and facts is in its identity; the rest is as in `spec`."""
-    was = state.identity
-
-    def side(name: str, **changes: Any) -> Side:
-        return replace(
-            spec.side(name),
-            topic=was[f"{name}.topic"],
-            key=tuple(was[f"{name}.key"]),
-            time=was[f"{name}.time"],
-            time_unit=was[f"{name}.time_unit"],
-            disorder_ms=was[f"{name}.disorder_ms"],
-            format=was[f"{name}.format"],
-            **changes,
-        )
-
-    keep = was["right.keep"]
+    changes: dict[str, dict[str, Any]] = {"": {}, "left": {}, "right": {}}
+    for name in IDENTITY:
+        side, _, field = name.rpartition(".")
+        changes[side][field] = state.identity[name]
     return replace(
         spec,
-        left=side("left"),
-        right=side("right", keep=None if keep is None else tuple(keep)),
-        before_ms=was["before_ms"],
-        after_ms=was["after_ms"],
-        policy=was["policy"],
-        outliers=was["outliers"],
+        left=replace(spec.left, **changes["left"]),
+        right=replace(spec.right, **changes["right"]),
         path=JoinPath.SHUFFLED if state.parts else JoinPath.DIRECT,
         buckets=state.parts,
+        **changes[""],
     )

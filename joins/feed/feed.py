@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from joins.belonging import check_identity
+from joins.belonging import check_identity, identity_of
 from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
 from joins.spec import JobName, Millis, OnDataLoss, Side, Start, Timeout, TopicName, check_registry
 from joins.storeaddress import StoreAddress
@@ -71,13 +71,7 @@ class FeedSpec:
 
     def identity(self) -> dict[str, object]:
         """What a checkpoint is bound to."""
-        return {
-            "right.topic": self.right.topic,
-            "right.key": list(self.right.key_of.parts),
-            "right.time": self.right.time,
-            "right.time_unit": str(self.right.time_unit),
-            "storage.namespace": self.storage.namespace,
-        }
+        return identity_of(self, ("right.topic", "right.key", "right.time", "right.time_unit", "storage.namespace"))
 
 
 @dataclass(frozen=True, slots=True)

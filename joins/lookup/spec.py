@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from joins.belonging import identity_of
 from joins.errors import SpecError
-from joins.spec import JoinSpec, Timeout, Url
+from joins.spec import IDENTITY, JoinSpec, Timeout, Url
 from joins.storeaddress import StoreAddress
 from kafkaio.fieldtypes import Allowed, Count, Text, coerce_fields
 
@@ -59,8 +60,4 @@ class LookupSpec(JoinSpec):
 
     def identity(self) -> dict[str, object]:
         """What a checkpoint is bound to; URLs may change, because the generations identify the store."""
-        return {
-            **JoinSpec.identity(self),
-            "delay.consumer": self.delay.consumer,
-            "storage.namespace": self.storage.namespace,
-        }
+        return identity_of(self, (*IDENTITY, "delay.consumer", "storage.namespace"))

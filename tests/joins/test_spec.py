@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import fields, replace
 from typing import Any
@@ -171,6 +172,21 @@ def test_both_sides_have_as_many_parts() -> None:
 
     with pytest.raises(SpecError, match=r"right\.key: 'kafka' has 1 part\(s\), left\.key .* has 2"):
         JoinSpec(name="j", left=left, right=right, before_ms=1, after_ms=1)
+
+
+def test_what_a_checkpoint_is_bound_to_is_plain_json() -> None:
+    """Checkpoints and the digests of receipts hold it: another text would be another join."""
+    left = Side(topic="l", key=["kafka", "header:h"])
+    right = Side(topic="r", key=["$.a", "$.b"], keep=["$.c"], format="json", time="$.t", time_unit="s")
+    spec = JoinSpec(name="j", left=left, right=right, before_ms=1, policy="all")
+
+    assert json.dumps(spec.identity()) == (
+        '{"left.topic": "l", "left.key": ["kafka", "header:h"], "left.time": "kafka", "left.time_unit": "ms", '
+        '"left.disorder_ms": 1000, "left.format": "bytes", "right.topic": "r", "right.key": ["$.a", "$.b"], '
+        '"right.keep": ["$.c"], "right.time": "$.t", "right.time_unit": "s", "right.disorder_ms": 1000, '
+        '"right.format": "json", "before_ms": 1, "after_ms": 0, "policy": "all", "outliers": 16}'
+    )
+    assert replace(spec, left=Side(topic="l"), right=Side(topic="r")).identity()["left.key"] == ["kafka"]
 
 
 def test_another_key_is_another_join() -> None:
