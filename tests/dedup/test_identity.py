@@ -181,6 +181,19 @@ STEP = st.tuples(st.sampled_from("ab"), st.sampled_from(["batch", "kill", "new c
 @given(st.lists(STEP, max_size=30))
 def test_no_row_is_taken_for_one_of_another_job_or_generation(steps):
     """Two jobs with equal positions write to one topic; kills, restarts, new checkpoints over recreated topics."""
+    check_output(steps)
+
+
+def test_canary_without_batches_in_the_ids_rows_of_another_job_are_lost(monkeypatch):
+    """Positions alone are equal, and rows of any batch count."""
+    monkeypatch.setattr(Job, "identity", Identity(LEFT))
+    monkeypatch.setattr(BatchTag, "covers", lambda self, other: True)
+
+    with pytest.raises(AssertionError):
+        check_output([("a", "batch", 4), ("b", "kill", 4)])
+
+
+def check_output(steps):
     output = []
     jobs = {name: Job(name, output) for name in "ab"}
     unfinished = dict.fromkeys("ab")

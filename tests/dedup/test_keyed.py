@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dedup import keyed
 from dedup.errors import CommitOrder, StoredValueInvalid
 from dedup.keyed import KeyedResults, add_int
 
@@ -88,6 +90,19 @@ def test_transactional_sums_count_each_batch_once(batches):
 
     found = results.read([b"a", b"b", b"c", b"d"])
     assert [int(value or b"0") for value in found] == [truth[key] for key in (b"a", b"b", b"c", b"d")]
+
+
+@pytest.mark.parametrize("opaque", [True, False])
+def test_canary_without_its_transaction_a_value_counts_a_repeated_batch_twice(opaque, monkeypatch):
+    """What is stored for a key must say which batch was added last."""
+    unpacked = keyed._Stored.unpacked
+    monkeypatch.setattr(keyed._Stored, "unpacked", lambda key, data: replace(unpacked(key, data), txid=-1))
+    results = KeyedResults(Memory(), add_int, opaque=opaque)
+
+    for _ in range(2):
+        results.apply(0, {b"a": b"1"})
+
+    assert results.read([b"a"]) == [b"2"]
 
 
 @pytest.mark.parametrize("opaque", [True, False])

@@ -151,6 +151,24 @@ def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_
     assert (first, again, then) == (10, 20, 1)
 
 
+@pytest.mark.parametrize(("reads_back", "dropped"), [(True, 2), (False, 0)])
+def test_canary_without_reading_the_output_back_a_repeated_range_is_written_twice(
+    kafka, topic_factory, monkeypatch, reads_back, dropped
+):
+    """What an earlier attempt has written is known from the output alone."""
+    source, out = topic_factory(), topic_factory()
+    put(kafka, source, ["a", "b"], wall_ms())
+    job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(settle_ms=0), ReplayRange())
+    if not reads_back:
+        monkeypatch.setattr(OutputWindow, "catch_up", lambda self: 0)
+
+    for attempt in (Attempt(0), Attempt(0, task=1)):
+        monkeypatch.setattr(topicstage, "current_attempt", lambda attempt=attempt: attempt)
+        found = summary(job, BatchPart(1, 1, 0, 0, 2)).dropped
+
+    assert found == dropped
+
+
 def test_aborted_records_are_not_known(kafka, topic_factory, output_window):
     """A record dropped because of one of them would be lost; also in a job that itself reads uncommitted records."""
     topic = topic_factory()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from joins.errors import CallRefused, NoRetention
+from joins.errors import CallRefused, NoRetention, StoreUnreachable
+from joins.feed import stage
 from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.source import FeedReader
+from joins.feed.stage import FeedTask, FeedTicket
 from joins.spec import Format, Side
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
@@ -88,6 +91,33 @@ def test_a_store_that_refuses_for_a_while_fails_and_answers_nonsense_gets_every_
     assert not proxy.faults
     assert sum(one.stored for one in summaries) == COUNT
     assert found == all_keys()
+
+
+class Unreachable:
+    """A store that takes nothing."""
+
+    def write(self, *_: object) -> Future[Any]:
+        refused: Future[Any] = Future()
+        refused.set_exception(StoreUnreachable("nothing was stored"))
+        return refused
+
+    def generation(self) -> str:
+        return "g"
+
+
+def test_canary_without_waiting_for_the_store_a_task_reports_what_is_not_stored(
+    spec: FeedSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch would be committed, and the records would never be read again."""
+    monkeypatch.setattr(stage, "store_of", lambda _: Unreachable())
+    ticket = FeedTicket(0, 0, COUNT // 2, None, 1, 1, wall_ms() + HOUR_MS, HOUR_MS, "g")
+
+    with pytest.raises(StoreUnreachable):
+        FeedTask(spec, ticket).run()
+    monkeypatch.setattr(FeedTask, "_settle", lambda *_: None)
+    reported = FeedTask(spec, ticket).run()
+
+    assert (reported.read, reported.end) == (COUNT // 2, COUNT // 2)
 
 
 def test_a_store_that_is_unreachable_for_too_long_stops_the_feeder_which_continues_from_its_checkpoint(

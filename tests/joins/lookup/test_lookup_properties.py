@@ -107,6 +107,22 @@ def test_left_holds_while_the_delay_is_not_known(state):
     assert f"is {state} since 1970-01-01T00:01:40.000Z" in verdict.waits_for
 
 
+@pytest.mark.parametrize(("pinned", "went"), [(True, []), (False, [(0, "unmatched", "no_candidate")])])
+def test_canary_without_its_generation_a_wiped_store_gives_a_false_unmatched(pinned, went, monkeypatch):
+    """The store that answers is another one, and the feeder goes on in it where it was."""
+    run = stored_and_published(lookup_spec(join_spec()), [(50, b"a")], [(50, b"a")])
+    run.items.clear()
+    run.delay = replace(run.delay, store_generation="store-2")
+    monkeypatch.setattr(
+        "tests.support.simulatedlookup.judge",
+        lambda delay, _, generations: judge(delay, "store-2", generations if pinned else {}),
+    )
+
+    run.admit()
+
+    assert outcomes(run) == went
+
+
 def test_left_goes_unmatched_after_max_wait_but_is_looked_up_first():
     """What is already stored still matches; the other record is `right_stalled`."""
     spec = lookup_spec(join_spec(max_wait_ms=1_000))

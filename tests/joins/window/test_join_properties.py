@@ -7,7 +7,7 @@ import pytest
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from datadelay.progress import Idle
+from datadelay.progress import UNKNOWN, Idle
 from joins.admission import passage
 from joins.admission.evidence import Evidence
 from joins.spec import JoinPath, Policy
@@ -17,7 +17,9 @@ from joins.testing.play import WRONG_TIMES_KEY
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import BASE_MS, LONG_AFTER_MS, cuts, histories, specs
 from joins.window import restore
+from joins.window.window import Window
 from kafkaio.clock import ClockReading, Trust, WallClock
+from tests.support.making import join_spec, topic
 
 advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)
 
@@ -94,12 +96,35 @@ def test_frontiers_never_go_back(join, steps):
     """Neither the frontier nor the expiry of any bucket."""
     spec, history = join
 
-    run = Simulation(history, spec).play(steps).drain()
+    check_frontiers(Simulation(history, spec).play(steps).drain())
 
+
+def check_frontiers(run):
     for earlier, later in zip(run.frontiers, run.frontiers[1:], strict=False):
         for bucket, (frontier, expiry) in earlier.items():
             assert later[bucket][0] >= frontier
             assert later[bucket][1] >= expiry
+
+
+def test_canary_with_progress_that_is_forgotten_a_frontier_goes_back(monkeypatch):
+    """Each batch says only what it has found out by itself, and the frontier is not held where it was."""
+    facts, frontier = passage.Passage.facts, passage.frontier
+
+    def of_this_batch(self):
+        self.reading = replace(self.reading, progress_ms=UNKNOWN)
+        return facts(self)
+
+    monkeypatch.setattr(passage.Passage, "facts", of_this_batch)
+    monkeypatch.setattr(passage, "frontier", lambda progress_ms, _=UNKNOWN: frontier(progress_ms))
+
+    @seed(20261122)
+    @settings(max_examples=500, deadline=None, database=None, phases=[Phase.generate])
+    @given(joins_with_history(), cuts())
+    def property_holds(join, steps):
+        check_frontiers(Simulation(join[1], join[0]).play(steps).run)
+
+    with pytest.raises(AssertionError):
+        property_holds()
 
 
 @settings(max_examples=60, deadline=None)
@@ -234,6 +259,37 @@ def test_canary_without_a_safeguard_rows_of_other_records_change(broken, monkeyp
 
     with pytest.raises(AssertionError):
         property_holds()
+
+
+def one_key(partition):
+    """A left record, and a right one of the same key and time in this partition of two."""
+    right = [[], []]
+    right[partition] = [(BASE_MS, b"k")]
+    return History(topic("left", [(BASE_MS, b"k")], []), topic("right", *right), BASE_MS)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_canary_without_marks_a_joined_record_is_unjoined(marked, monkeypatch):
+    """It appears in a row, and would be reported as one that does not."""
+    if not marked:
+        monkeypatch.setattr(Window, "_mark", lambda *_: None)
+
+    simulation = Simulation(one_key(0), join_spec())
+    run = simulation.drain()
+
+    assert len(run.results) == 1
+    assert run.unjoined == ([] if marked else [(0, 0)])
+
+
+@pytest.mark.parametrize(("path", "outcome"), [(JoinPath.SHUFFLED, "matched"), (JoinPath.DIRECT, "unmatched")])
+def test_canary_on_the_direct_path_a_key_in_two_partitions_misses_its_match(path, outcome):
+    """Left's record is in partition 0, right's in partition 1."""
+    history, spec = one_key(1), join_spec(path=path)
+
+    run = Simulation(history, spec).drain()
+
+    assert [one.outcome for one in run.results] == [outcome]
+    assert [one.outcome for one in oracle.join(history, spec)] == ["matched"]
 
 
 class TrustsEverything(Evidence):
