@@ -21,6 +21,7 @@ from joins.summary import BucketSummary
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from kafkaio.writer import TopicWriter
+from tests.support.waiting import run_to_its_end
 
 DEADLINE_S = 90.0
 APPENDED_MS = 2**41  # to the oracle nothing that a test puts is from the future, but what lies beyond this
@@ -146,7 +147,7 @@ def drained(joined: DataFrame, folder: Path) -> Running:
 
     writer = joined.writeStream.foreachBatch(collect).option("checkpointLocation", str(folder / "checkpoint"))
     run.query = writer.trigger(availableNow=True).start()
-    assert run.query.awaitTermination(DEADLINE_S), f"not at the end within {DEADLINE_S:g} s"
+    run_to_its_end(run.query)
     return run
 
 

@@ -17,6 +17,7 @@ from datadelay.positions.checkpoint import SparkCheckpoint
 from joins.admission.bounds import Bound
 from joins.admission.state import Admission, Bucket, Reading
 from joins.spec import JoinSpec, Side
+from tests.support.waiting import run_to_its_end
 
 KAFKA_END = {"clicks": {"0": 7, "1": 9}, "impressions": {"0": 123}}
 
@@ -203,7 +204,7 @@ def test_what_spark_itself_writes_is_read(spark: SparkSession, tmp_path: Path) -
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(120)
+    run_to_its_end(query)
 
     checkpoint = SparkCheckpoint(f"file://{tmp_path}/checkpoint")
     assert checkpoint.read("orders", [0, 1]).positions == {0: 7, 1: 9}

@@ -23,6 +23,7 @@ from dedup.results.lake import LakeResults
 from kafkaio.errors import TopicMissing
 from kafkaio.writer import TopicWriter
 from tests.support.jobprocess import records
+from tests.support.waiting import run_to_its_end
 
 
 def source_of(spark, folder):
@@ -49,7 +50,7 @@ def run(spark, folder, failing=None, **options):
 
     query = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     query = query.trigger(availableNow=True).start()
-    query.awaitTermination(120)
+    run_to_its_end(query)
     return sorted(row.value for row in spark.read.parquet(out).collect())
 
 
@@ -250,7 +251,7 @@ def test_a_retried_task_drops_what_its_first_attempt_wrote(spark, tmp_path):
             raise RuntimeError("the first attempt fails")
 
     query = frame.mapInArrow(sink, "value string").writeStream.foreachBatch(lambda batch, number: batch.count())
-    query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination(120)
+    run_to_its_end(query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
 
     assert sorted(row.value for row in spark.read.parquet(str(out)).collect()) == ["a", "b", "c"]
 
@@ -284,7 +285,7 @@ def test_a_topic_is_a_sink_as_well(spark, kafka, topic_factory, tmp_path):
             after(number)
 
         query = frame.mapInArrow(to_topic, "value string").writeStream.foreachBatch(write)
-        query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination(120)
+        run_to_its_end(query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
 
     def crash(number):
         raise RuntimeError("the driver dies here")

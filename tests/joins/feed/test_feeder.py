@@ -27,6 +27,7 @@ from tests.support.jobprocess import records
 from tests.support.morepartitions import add_partitions
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, server_process
+from tests.support.waiting import run_to_its_end
 
 HOUR_MS = 3_600_000
 
@@ -71,7 +72,7 @@ def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[FeedSummary]:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(90)
+    run_to_its_end(query)
     return summaries_in(found, FeedSummary)
 
 

@@ -31,6 +31,7 @@ from tests.support.faultyproxy import (
 from tests.support.sparkjoin import Put, history
 from tests.support.storage_process import client
 from tests.support.storage_server import running_server
+from tests.support.waiting import run_to_its_end
 
 HOURS_MS = 3_600_000
 
@@ -71,7 +72,7 @@ def test_no_spoilt_answer_of_the_store_is_taken_for_an_answer(world, join, runni
         world.feed(right)
         world.publish("stored", wall_ms() - 1_000)
         with running(spec, availableNow=True) as run:
-            run.query.awaitTermination(90)
+            run_to_its_end(run.query)
 
     assert not proxy.faults
     assert run.results() == oracle.join(history(spec, left, right), spec)

@@ -18,6 +18,7 @@ from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.support.jobprocess import JobProcess, records
 from tests.support.sparkjoin import Put, history, produce, running
+from tests.support.waiting import run_to_its_end
 
 LEFT, RIGHT = 3, 2  # partitions
 
@@ -61,7 +62,7 @@ def test_a_backlog_equals_the_oracle(spark: Any, spec: JoinSpec, tmp_path: Path,
     shutil.rmtree(tmp_path / "windows")
     again = replace(spec, path=JoinPath.SHUFFLED, buckets=4)
     with running(spark, again, tmp_path, availableNow=True) as run:
-        assert run.query.awaitTermination(90)
+        run_to_its_end(run.query)
 
     # The batch that was running when the query was stopped ran again, and its rows were collected again.
     assert {*first.results(), *run.results()} == {*oracle.join(history(spec, left, right), spec)}
@@ -154,7 +155,7 @@ def test_clicks_find_their_impressions_whatever_the_topics_are_keyed_by(
     produce(dict(spec.kafka), clicks, clicked)
 
     with running(spark, spec, tmp_path, availableNow=True) as run:
-        assert run.query.awaitTermination(90)
+        run_to_its_end(run.query)
 
     rows = [
         (

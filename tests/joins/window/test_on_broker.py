@@ -12,6 +12,7 @@ from joins.testing import oracle
 from kafkaio.now import wall_ms
 from tests.joins.window.driving import Driven
 from tests.support.sparkjoin import Put, drained, history, produce, running
+from tests.support.waiting import run_to_its_end
 
 HALF_AN_HOUR_MS = 30 * 60_000
 
@@ -58,7 +59,7 @@ def test_a_backlog_equals_the_oracle(spark, join, tmp_path, policy):
     put(spec, left, right)
 
     with running(spark, spec, tmp_path, availableNow=True) as run:
-        run.query.awaitTermination(90)
+        run_to_its_end(run.query)
 
     assert run.results() == oracle.join(history(spec, left, right), spec)
 
@@ -202,7 +203,7 @@ def test_records_from_the_future_are_dead_letters_and_move_nothing(spark, join, 
     )
 
     with running(spark, spec, tmp_path, availableNow=True) as run:
-        run.query.awaitTermination(90)
+        run_to_its_end(run.query)
 
     dead = {
         ("left", r["left_offset"]) if r["left_offset"] is not None else ("right", r["right_offset"])
@@ -234,7 +235,7 @@ def test_times_in_the_payload(spark, join, tmp_path, topic_factory):
     )
 
     with running(spark, spec, tmp_path, availableNow=True) as run:
-        run.query.awaitTermination(90)
+        run_to_its_end(run.query)
 
     assert len(run.results()) == 100
     assert all(r.outcome == "matched" and r.left_offset == r.right_offset for r in run.results())
@@ -252,7 +253,7 @@ def test_a_restart_continues_from_the_checkpoint(spark, join, tmp_path):
     left, right = part(wall_ms() - 4_000)
     put(spec, left, right)
     with running(spark, spec, tmp_path, availableNow=True) as first:
-        assert first.query.awaitTermination(90)
+        run_to_its_end(first.query)
 
     more_left, more_right = part(wall_ms())
     put(spec, more_left, more_right)
@@ -260,7 +261,7 @@ def test_a_restart_continues_from_the_checkpoint(spark, join, tmp_path):
         file.unlink()
     restarted = replace(spec, name="test-again")  # in this process, the windows of the name are still in memory
     with running(spark, restarted, tmp_path, availableNow=True) as second:
-        assert second.query.awaitTermination(90)
+        run_to_its_end(second.query)
 
     results = sorted([*first.results(), *second.results()], key=lambda r: r.left_offset)
     assert results == oracle.join(history(spec, [*left, *more_left], [*right, *more_right]), spec)
@@ -284,7 +285,7 @@ def test_a_run_of_what_is_there_ends_with_left(join, tmp_path):
 
 def fails_with(spark, spec, folder) -> str:
     with running(spark, spec, folder, availableNow=True) as run, pytest.raises(StreamingQueryException) as failure:
-        run.query.awaitTermination(90)
+        run_to_its_end(run.query)
     return str(failure.value)
 
 
@@ -293,7 +294,7 @@ def test_another_join_on_the_checkpoint_is_refused(spark, join, tmp_path):
     spec = join()
     put(spec, [Put(0, b"k", wall_ms() - 60_000)], [Put(0, b"k", wall_ms() - 60_000)])
     with running(spark, spec, tmp_path, availableNow=True) as run:
-        run.query.awaitTermination(90)
+        run_to_its_end(run.query)
 
     message = fails_with(spark, replace(spec, before_ms=5_000), tmp_path)
 
@@ -318,7 +319,7 @@ def test_records_deleted_before_they_were_read_stop_the_join(spark, join, tmp_pa
     start = wall_ms() - 60_000
     put(spec, [Put(0, b"k", start)], [Put(0, b"k", start)])
     with running(spark, spec, tmp_path, availableNow=True) as run:
-        run.query.awaitTermination(90)
+        run_to_its_end(run.query)
     put(spec, [Put(0, b"k", start + 30_000 + i) for i in range(10)])
     admin.delete_records([TopicPartition(spec.left.topic, 0, 5)])[TopicPartition(spec.left.topic, 0)].result(30)
 

@@ -8,6 +8,7 @@ from joins.spec import JoinSpec, Side
 from joins.testing import oracle
 from kafkaio.now import wall_ms
 from tests.support.sparkjoin import Put, history, produce, running
+from tests.support.waiting import run_to_its_end
 
 
 def test_a_join_without_a_usable_folder_is_right_also_after_a_restart(spark, broker, topic_factory, tmp_path: Path):
@@ -29,12 +30,12 @@ def test_a_join_without_a_usable_folder_is_right_also_after_a_restart(spark, bro
     produce(kafka, spec.right.topic, right)
     produce(kafka, spec.left.topic, left)
     with running(spark, spec, tmp_path, availableNow=True) as before:
-        before.query.awaitTermination(90)
+        run_to_its_end(before.query)
     later = [Put(0, b"%d" % (i % 9), wall_ms()) for i in range(100)]
     produce(kafka, spec.left.topic, later)
 
     with running(spark, spec, tmp_path, availableNow=True) as after:
-        after.query.awaitTermination(90)
+        run_to_its_end(after.query)
 
     assert before.results() + after.results() == oracle.join(history(spec, left + later, right), spec)
     assert (tmp_path / "windows").read_text() == "somebody's"
