@@ -33,3 +33,18 @@ def window_job(kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Pat
         }
 
     return make
+
+
+@pytest.fixture
+def job(window_job: Callable[..., dict[str, Any]], topic_factory: TopicFactory) -> Callable[..., dict[str, Any]]:
+    """`job(partitions=2, **changes)`: a job file's content with every topic; left is in JSON, right is text."""
+
+    def make(partitions: int = 2, **changes: Any) -> dict[str, Any]:
+        content = window_job(partitions, join={"before": "2s", "after": "1s"})
+        content["left"]["format"], content["right"]["format"] = "json", "text"
+        content["topics"] = {
+            name: topic_factory(partitions, prefix=name) for name in ("dead_letter", "late", "unmatched", "unjoined")
+        }
+        return {**content, **changes}
+
+    return make

@@ -1,51 +1,23 @@
-"""`teacup run` as a process: its output, kills and stops, restarts, clusters, a million records."""
+"""`teacup run` as a process: its output, stops, clusters, a million records."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from benchmarks import workload
-from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
-from kafkaio.now import wall_ms
+from tests.deploy.jobs.filling import START_MS, fill
 from tests.support.framed import avro
 from tests.support.jobprocess import JobProcess, records, uncommitted
 from tests.support.registry import registry_server
 from tests.support.sparkjoin import Put, produce
 from tests.support.standalone import Standalone
-
-START_MS = 1_700_000_000_000
-
-
-@pytest.fixture
-def job(window_job, topic_factory):
-    """`job(partitions=2, **changes)`: a job file's content with every topic; left is in JSON, right is text."""
-
-    def make(partitions=2, **changes):
-        content = window_job(partitions, join={"before": "2s", "after": "1s"})
-        content["left"]["format"], content["right"]["format"] = "json", "text"
-        content["topics"] = {
-            name: topic_factory(partitions, prefix=name) for name in ("dead_letter", "late", "unmatched", "unjoined")
-        }
-        return {**content, **changes}
-
-    return make
-
-
-def fill(kafka, job, count=200, start=START_MS):
-    """Keys 0 to 9; every third right record is missing, so that some left records have no match."""
-    left = [Put(i % 2, b"%d" % (i % 10), start + i * 1_000, b'{"n": %d}' % i) for i in range(count)]
-    right = [Put(i % 2, b"%d" % (i % 10), start + i * 1_000 + 500, b"r%d" % i) for i in range(count) if i % 3]
-    produce(kafka, job["left"]["topic"], left)
-    produce(kafka, job["right"]["topic"], right)
-    return left, right
 
 
 def test_every_record_ends_where_the_documents_say(kafka, job, tmp_path):
@@ -138,59 +110,6 @@ def test_avro_topics_are_joined_by_their_fields(kafka, job, tmp_path):
     assert (dead["value"], dead["headers"]["teacup.reason"]) == (right[2], "unknown_schema")
 
 
-def test_select_writes_what_its_expressions_say(kafka, job, tmp_path):
-    """Key, value and headers by Spark SQL; positions stay in the headers."""
-    content = job()
-    content["output"]["select"] = {
-        "key": "concat('k', cast(key as string))",
-        "value": "concat(cast(left_value as string), coalesce(cast(right_value as string), '-'))",
-        "headers": {"what's": "outcome"},
-    }
-    left, _ = fill(kafka, content, 60)
-
-    code = JobProcess(tmp_path, content).ended()
-
-    out = records(kafka, content["output"]["topic"])
-    assert code == ExitCode.DONE
-    assert len(out) == len(left)
-    assert {r["headers"]["what's"] for r in out} <= {"matched", "unmatched"}
-    assert all(r["key"].startswith(b"k") and "teacup.left" in r["headers"] for r in out)
-    assert all(b"}r" in r["value"] for r in out if r["headers"]["what's"] == "matched")
-
-
-def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_path):
-    """Without a topic for it the job ends at once, naming it; with one all other rows are written, once each."""
-    content = job()
-    fill(kafka, content)
-    ten_by_n = "10 / cast(get_json_object(cast(left_value as string), '$.n') as int)"
-    content["output"]["select"] = {
-        "key": "key",
-        "value": f"concat(cast({ten_by_n} as string), ' ', cast({ten_by_n} as string))",
-        "headers": {"what": "outcome"},
-    }
-    dead_letters = content["topics"].pop("dead_letter")
-
-    refused = JobProcess(tmp_path, content)
-    code = refused.ended()
-    before = records(kafka, content["output"]["topic"])
-    content["topics"]["dead_letter"] = dead_letters
-    then = JobProcess(tmp_path, content)
-
-    logged = refused.logged()
-    assert code == ExitCode.REFUSED, logged
-    assert f"the row about {content['left']['topic']}-0 offset 0 and" in logged
-    assert "(select_failed): `output.select.value` fails on it. Name a dead-letter topic" in logged
-    assert "Lost task" not in logged
-    assert not any(one["headers"]["teacup.left"].startswith("0:") for one in before)
-    assert then.ended() == ExitCode.DONE, then.logged()
-    out = records(kafka, content["output"]["topic"])
-    assert sorted(one["headers"]["teacup.left"] for one in out) == sorted(f"{i % 2}:{i // 2}" for i in range(1, 200))
-    assert next(one["value"] for one in out if one["headers"]["teacup.left"] == "0:2") == b"2.5 2.5"
-    (dead,) = records(kafka, dead_letters)
-    assert (dead["value"], dead["headers"]["teacup.reason"]) == (b'{"n": 0}', "select_failed")
-    assert dead["headers"]["teacup.expression"] == "value"
-
-
 def test_sigterm_finishes_the_batch(kafka, job, tmp_path):
     """A clean stop leaves nothing to run again and no open transaction: all rows can be read."""
     content = job(records_per_batch=400, trigger={"every": "0s"})
@@ -232,81 +151,6 @@ def test_a_job_that_is_stopped_before_anything_was_planned_can_be_started_again(
 
     assert stopped.lines == []
     assert len(records(kafka, content["output"]["topic"])) == len(left)
-
-
-def test_a_second_process_on_the_checkpoint_stops(kafka, job, tmp_path):
-    """It says which process holds it."""
-    content = job(trigger={"every": "100ms"})
-    fill(kafka, content, 20)
-    first = JobProcess(tmp_path, content)
-    first.until(lambda: first.lines, "the first batch")
-    other = tmp_path / "other"
-    other.mkdir()
-
-    second = JobProcess(other, content)
-
-    assert second.ended() == ExitCode.CHECKPOINT
-    assert str(first.process.pid) in second.logged()
-    assert first.stop() == ExitCode.DONE
-
-
-def test_what_stops_a_job_is_its_exit_code(kafka, job, tmp_path):
-    """Another join on the checkpoint; a bad record without a dead-letter topic."""
-    content = job()
-    fill(kafka, content, 20)
-    assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
-
-    changed = JobProcess(tmp_path, {**content, "join": {"before": "3s", "after": "1s"}})
-    assert changed.ended() == ExitCode.CHECKPOINT
-    assert "before_ms: 2000 -> 3000" in changed.logged()
-
-    produce(kafka, content["left"]["topic"], [Put(0, b"0", wall_ms() - 20_000, b"no json")])
-    refused = JobProcess(tmp_path, {**content, "topics": {}})
-    assert refused.ended() == ExitCode.REFUSED
-    assert "topics.dead_letter" in refused.logged()
-    assert "JobEnded" not in refused.logged(), "a class name that says nothing"
-    assert "Lost task" not in refused.logged(), "it was tried again, in vain"
-    assert "Traceback" not in refused.logged()
-    assert "\tat " not in refused.logged(), "Java's stacks drown what matters"
-
-
-def test_missing_topics_are_all_reported_before_spark_starts(kafka, job, tmp_path):
-    """Each with its key; a side topic too, although it may be written to only weeks later."""
-    content = job(topics={"late": "nowhere-1"}, output={"topic": "nowhere-2"})
-
-    started = JobProcess(tmp_path, content)
-
-    assert started.ended() == ExitCode.FAILED
-    (line,) = started.logged().strip().splitlines()
-    assert "topics.late: Kafka has no topic 'nowhere-1'" in line
-    assert "output.topic: Kafka has no topic 'nowhere-2'" in line
-
-
-def test_topics_that_differ_in_partitions_are_refused_before_the_output_is_claimed(kafka, job, topic_factory, tmp_path):
-    """After the mistake is corrected, a new checkpoint finds nobody's receipts."""
-    content = job()
-    content["join"]["path"] = "direct"
-    other = {**content, "right": {**content["right"], "topic": topic_factory(5)}}
-
-    refused = JobProcess(tmp_path, other)
-
-    assert refused.ended() == ExitCode.NOT_CO_PARTITIONED
-    assert "has 5: a key must be in the same partition of both" in refused.logged()
-    with closing(GroupOffsets(OutputBucket(content["name"], 0, content["output"]["topic"]).group, kafka)) as receipts:
-        assert receipts.read([(content["output"]["topic"], 0)]) == {(content["output"]["topic"], 0): None}
-
-
-def test_an_expression_that_spark_refuses_is_a_mistake_in_the_job_file(kafka, job, tmp_path):
-    """Spark's own words for it, in one line."""
-    content = job()
-    content["output"]["select"] = {"key": "key", "value": "left_valu"}
-
-    refused = JobProcess(tmp_path, content)
-
-    assert refused.ended() == ExitCode.BAD_JOB_FILE
-    assert "output.select" in refused.logged()
-    assert "`left_valu` cannot be resolved" in refused.logged()
-    assert "Traceback" not in refused.logged()
 
 
 @pytest.mark.slow

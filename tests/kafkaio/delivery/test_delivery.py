@@ -3,71 +3,17 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.delivery import PART_BYTES, AtLeastOnce, ExactlyOnce, TransactionalWriter
 from kafkaio.delivery.fencing import OutputBucket, settle
-from kafkaio.delivery.receipt import Batch, Receipt, standing
-from kafkaio.errors import BatchDiffers, DeliveryFailed, Fenced, KafkaIOError, ReceiptRefused, TopicMissing
-from kafkaio.rangereader import RangeReader
-
-BATCH = Batch("g", 1, "d")
-
-
-@pytest.fixture
-def bucket(topic_factory):
-    topic = topic_factory(1, prefix="out")
-    return OutputBucket(f"job-{topic}", 0, topic)
-
-
-def committed(kafka, topic):
-    """The values that a reader of committed records sees."""
-    log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
-    try:
-        return [
-            value
-            for p, ends in log.ends().items()
-            for batch in reader.read(p, ends.start, ends.stable)
-            for value in batch.column("value").to_pylist()
-        ]
-    finally:
-        log.close()
-        reader.close()
-
-
-def is_settled(kafka, topic):
-    """Whether no transaction is open."""
-    log = BrokerLog(topic, kafka)
-    try:
-        return all(ends.stable == ends.high for ends in log.ends().values())
-    finally:
-        log.close()
-
-
-def attempt(kafka, bucket, number, values, generation="g", parts=1, digest="d"):
-    """One attempt at a batch of these values, as a task makes it; returns how many it wrote."""
-    delivery = ExactlyOnce(kafka, bucket, Batch(generation, number, digest))
-    try:
-        was = delivery.standing()
-        rest = [] if was.done else values[was.rows :]
-        done = was.rows
-        for part in range(parts):
-            some = rest[part * len(rest) // parts : (part + 1) * len(rest) // parts]
-            if some:
-                delivery.write(bucket.topic, None, some, None, [0] * len(some))
-            done += len(some)
-            last = part == parts - 1
-            delivery.commit(len(values) if last else done, {bucket.topic: len(some)} if some else {}, done=last)
-        return len(rest)
-    except BaseException:
-        delivery.abandon()
-        raise
+from kafkaio.delivery.receipt import Receipt
+from kafkaio.errors import BatchDiffers, DeliveryFailed, KafkaIOError, ReceiptRefused, TopicMissing
+from tests.kafkaio.delivery.attempts import BATCH, attempt, committed, is_settled
 
 
 def test_a_batch_that_is_tried_again_is_written_once(kafka, bucket):
@@ -145,86 +91,6 @@ def test_rows_by_topic_add_up_over_the_attempts(kafka, bucket):
     assert sent == {bucket.topic: 3}
 
 
-def test_an_attempt_that_is_still_writing_is_fenced(kafka, bucket):
-    """A zombie: it holds an open transaction while the next attempt delivers the batch, and then continues."""
-    zombie = TransactionalWriter(kafka, bucket)
-    zombie.write(bucket.topic, None, [b"zombie"], None, [0])
-    zombie.writer.flush()
-
-    attempt(kafka, bucket, 1, [b"row"])
-
-    with pytest.raises(KafkaIOError, match="another attempt at the bucket took over"):
-        zombie.commit(Receipt("g", 1, "d", 1, True), {})
-    zombie.close()
-    assert committed(kafka, bucket.topic) == [b"row"]
-    assert is_settled(kafka, bucket.topic)
-
-
-def test_an_attempt_that_is_fenced_between_its_records_says_so(kafka, bucket):
-    """Whatever it is doing: handing over records, waiting for them, closing."""
-    zombie = TransactionalWriter(kafka, bucket)
-    zombie.write(bucket.topic, None, [b"zombie"] * 1_000, None, [0] * 1_000)
-
-    attempt(kafka, bucket, 1, [b"row"])
-
-    def go_on():
-        for _ in range(20):
-            zombie.write(bucket.topic, None, [b"zombie"] * 100_000, None, [0] * 100_000)
-            zombie.commit(Receipt("g", 1, "d", 1, True), {})
-
-    for _ in range(2):
-        with pytest.raises(Fenced, match="another attempt at the bucket took over"):
-            go_on()
-    zombie.close()
-    assert committed(kafka, bucket.topic) == [b"row"]
-
-
-def _sends(zombie, topic):
-    spot = TopicPartition(topic, 0, 1, metadata="")
-    zombie._call("send", lambda: zombie.writer.producer.send_offsets_to_transaction([spot], zombie._group, 10))
-
-
-def _commits(zombie, topic):
-    zombie._call("commit", lambda: zombie.writer.producer.commit_transaction(10))
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        lambda zombie, topic: zombie.write(topic, None, [b"more"], None, [0]),
-        lambda zombie, topic: zombie.writer.flush(),
-        _sends,
-        _commits,
-    ],
-    ids=["write", "flush", "send_offsets", "commit_transaction"],
-)
-@pytest.mark.parametrize("unsent", [True, False], ids=["records on their way", "all acknowledged"])
-def test_whatever_a_fenced_attempt_does_next_says_so_with_the_same_advice(kafka, bucket, path, unsent):
-    """Each call raises an error of its own for it."""
-    zombie = TransactionalWriter(kafka, bucket)
-    zombie.write(bucket.topic, None, [b"zombie"], None, [0])
-    if not unsent:
-        zombie.writer.flush()
-    settle(kafka, [bucket])
-
-    with pytest.raises(Fenced, match=r"second job of this name"):  # noqa: PT012 - a write alone is reported later
-        path(zombie, bucket.topic)
-        zombie.commit(Receipt("g", 1, "d", 1, True), {})
-
-    zombie.close()
-
-
-def test_a_begin_after_fencing_is_reported_when_something_is_sent(kafka, bucket):
-    """librdkafka begins without asking the broker."""
-    zombie = TransactionalWriter(kafka, bucket)
-    settle(kafka, [bucket])
-
-    with pytest.raises(Fenced, match="second job of this name"):
-        zombie.commit(Receipt("g", 1, "d", 0, True), {})
-
-    zombie.close()
-
-
 def test_an_output_topic_that_was_deleted_is_named(kafka, bucket, admin):
     """Records to it only time out, which would not point to the topic."""
     writer = TransactionalWriter({**kafka, "transaction.timeout.ms": "3000"}, bucket)
@@ -252,40 +118,6 @@ def test_a_transaction_that_lasts_too_long_is_reported_with_its_remedy(kafka, bu
 
     slow.close()
     assert committed(kafka, bucket.topic) == []
-
-
-@pytest.mark.parametrize(("fences_first", "rows"), [(True, [b"row"]), (False, [b"row", b"row"])])
-def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_not(kafka, bucket, fences_first, rows):
-    """The obvious order is wrong: a commit of the previous attempt may follow the read."""
-    earlier = TransactionalWriter(kafka, bucket)
-    earlier.write(bucket.topic, None, [b"row"], None, [0])
-
-    def earlier_goes_on():
-        """It commits at the worst moment: when the next attempt has just read the receipt."""
-        with suppress(KafkaIOError):  # it is fenced
-            earlier.commit(Receipt("g", 1, "d", 1, True), {bucket.topic: 1})
-
-    class Overtaken(TransactionalWriter):
-        def _read_receipt(self):
-            read = super()._read_receipt()
-            earlier_goes_on()
-            return read
-
-    if fences_first:
-        writer = Overtaken(kafka, bucket)
-        receipt = writer.receipt
-    else:
-        receipt, _ = earlier._read_receipt()
-        earlier_goes_on()
-        writer = TransactionalWriter(kafka, bucket)
-
-    if not standing(receipt, BATCH, "bucket").done:
-        writer.write(bucket.topic, None, [b"row"], None, [0])
-        writer.commit(Receipt("g", 1, "d", 1, True), {bucket.topic: 1})
-
-    writer.close()
-    earlier.close()
-    assert committed(kafka, bucket.topic) == rows
 
 
 def test_rows_of_several_topics_are_in_together_or_not_at_all(kafka, bucket, topic_factory):

@@ -20,7 +20,7 @@ from kafkaio.delivery.delivery import AtLeastOnce, ExactlyOnce
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receipt import Batch
 from kafkaio.errors import KafkaIOError, KafkaUnavailable
-from tests.kafkaio.delivery.test_delivery import committed
+from tests.kafkaio.delivery.attempts import committed
 from tests.support.wireproxy import Action, Api, Fault, Side, WireProxy
 
 VALUES = [b"%d" % i for i in range(50)]

@@ -12,7 +12,7 @@ from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receipt import Batch, Receipt
 from kafkaio.delivery.receiptgroup import read_receipt
 from kafkaio.errors import OutputTaken, ReceiptRefused
-from tests.kafkaio.delivery.test_delivery import attempt, committed
+from tests.kafkaio.delivery.attempts import attempt, committed
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""`output.select`: rows pass through Spark's expressions, which may fail."""
+
+from __future__ import annotations
+
+from kafkaio.exitcode import ExitCode
+from tests.deploy.jobs.filling import fill
+from tests.support.jobprocess import JobProcess, records
+
+
+def test_select_writes_what_its_expressions_say(kafka, job, tmp_path):
+    """Key, value and headers by Spark SQL; positions stay in the headers."""
+    content = job()
+    content["output"]["select"] = {
+        "key": "concat('k', cast(key as string))",
+        "value": "concat(cast(left_value as string), coalesce(cast(right_value as string), '-'))",
+        "headers": {"what's": "outcome"},
+    }
+    left, _ = fill(kafka, content, 60)
+
+    code = JobProcess(tmp_path, content).ended()
+
+    out = records(kafka, content["output"]["topic"])
+    assert code == ExitCode.DONE
+    assert len(out) == len(left)
+    assert {r["headers"]["what's"] for r in out} <= {"matched", "unmatched"}
+    assert all(r["key"].startswith(b"k") and "teacup.left" in r["headers"] for r in out)
+    assert all(b"}r" in r["value"] for r in out if r["headers"]["what's"] == "matched")
+
+
+def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_path):
+    """Without a topic for it the job ends at once, naming it; with one all other rows are written, once each."""
+    content = job()
+    fill(kafka, content)
+    ten_by_n = "10 / cast(get_json_object(cast(left_value as string), '$.n') as int)"
+    content["output"]["select"] = {
+        "key": "key",
+        "value": f"concat(cast({ten_by_n} as string), ' ', cast({ten_by_n} as string))",
+        "headers": {"what": "outcome"},
+    }
+    dead_letters = content["topics"].pop("dead_letter")
+
+    refused = JobProcess(tmp_path, content)
+    code = refused.ended()
+    before = records(kafka, content["output"]["topic"])
+    content["topics"]["dead_letter"] = dead_letters
+    then = JobProcess(tmp_path, content)
+
+    logged = refused.logged()
+    assert code == ExitCode.REFUSED, logged
+    assert f"the row about {content['left']['topic']}-0 offset 0 and" in logged
+    assert "(select_failed): `output.select.value` fails on it. Name a dead-letter topic" in logged
+    assert "Lost task" not in logged
+    assert not any(one["headers"]["teacup.left"].startswith("0:") for one in before)
+    assert then.ended() == ExitCode.DONE, then.logged()
+    out = records(kafka, content["output"]["topic"])
+    assert sorted(one["headers"]["teacup.left"] for one in out) == sorted(f"{i % 2}:{i // 2}" for i in range(1, 200))
+    assert next(one["value"] for one in out if one["headers"]["teacup.left"] == "0:2") == b"2.5 2.5"
+    (dead,) = records(kafka, dead_letters)
+    assert (dead["value"], dead["headers"]["teacup.reason"]) == (b'{"n": 0}', "select_failed")
+    assert dead["headers"]["teacup.expression"] == "value"
+
+
+def test_an_expression_that_spark_refuses_is_a_mistake_in_the_job_file(kafka, job, tmp_path):
+    """Spark's own words for it, in one line."""
+    content = job()
+    content["output"]["select"] = {"key": "key", "value": "left_valu"}
+
+    refused = JobProcess(tmp_path, content)
+
+    assert refused.ended() == ExitCode.BAD_JOB_FILE
+    assert "output.select" in refused.logged()
+    assert "`left_valu` cannot be resolved" in refused.logged()
+    assert "Traceback" not in refused.logged()
