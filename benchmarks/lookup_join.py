@@ -148,7 +148,7 @@ def _main() -> None:
             check("lookup, read back", read_back(work, "bench-looked-up").counts, right)
             say(
                 f"lookup    {done.speed.records_per_s:9,.0f}/s  {done.speed.total_s:.0f} s, {done.speed.start_s:.1f} s "
-                f"of it the start; PSS {done.footprint.peak_bytes / 1e6:,.0f} MB at the most, "
+                f"of it the start; PSS {done.footprint.peak_bytes / 1e6:,.0f} MB at most, "
                 f"{1e6 * done.footprint.cpu_s / work.left:.1f} us of the job's CPU per record; counts are right"
             )
             if "one-by-one" not in skipped:

@@ -36,7 +36,7 @@ ALSO = {
     "kafkaio.native.library": {"os"},
     "joins.testing": {"hypothesis"},
 }
-"""What a pure module may use besides: DuckDB reads JSON, in memory, with a connection for each thread; the C library is
+"""What else a pure module may use: DuckDB reads JSON, in memory, with a connection for each thread; the C library is
 loaded as a module is, unless a variable of the environment says otherwise."""
 
 OUTSIDE = {

@@ -85,7 +85,7 @@ def _lock(path: Path) -> TextIO:
     try:
         lock = lock_path.open("w")
     except OSError as error:
-        raise StoreUnavailable(f"database {path}: cannot make {lock_path}: {error}") from error
+        raise StoreUnavailable(f"database {path}: cannot create {lock_path}: {error}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -191,8 +191,8 @@ def _why_no_time(observed: Observed, progress_ms: int) -> str:
         return f"the record at or after position {observed.position} has a time out of range ({progress_ms} ms)"
     if not observed.ends.settled:
         hidden = observed.ends.high - observed.ends.stable
-        return f"an open transaction hides {hidden} offsets, and too few records before it have a time to go by"
-    return "too few records have a time to go by, and `idle: hold` forbids to go by the clock"
+        return f"an open transaction hides {hidden} offsets, and too few records before it have a time"
+    return "too few records have a time, and `idle: hold` does not allow using the clock instead"
 
 
 def _topic_reason(reports: Sequence[PartitionReport]) -> str | None:

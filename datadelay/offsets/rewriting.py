@@ -124,4 +124,4 @@ def _save(wanted: PositionPlan, undo_file: Path, now_ms: int) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise PositionsRefused(f"undo file {undo_file} cannot be made, so nothing was written: {error}") from error
+        raise PositionsRefused(f"undo file {undo_file} cannot be created, so nothing was written: {error}") from error

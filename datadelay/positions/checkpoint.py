@@ -97,5 +97,5 @@ def _of_admission(end: Mapping[str, Any], topic: str) -> dict[int, int] | None:
 
 def _offset(value: Any) -> int:
     if not isinstance(value, int) or value < 0:
-        raise ValueError(f"offset {value!r} is none that was read up to")
+        raise ValueError(f"offset {value!r} is not one that was read up to")
     return value

@@ -36,7 +36,7 @@ class ConsumerGroup:
         stores = {store_in(note) for offset, note in found.values() if offset is not None}
         if len(stores) > 1:
             raise PositionsUnreadable(
-                f"{self._name}: its partitions name several stores that they were fed to ({sorted(map(str, stores))}): "
+                f"{self._name}: its partitions name several stores ({sorted(map(str, stores))}): "
                 "let one feeder alone commit to it"
             )
         positions = {partition: found[topic, partition][0] for partition in partitions}

@@ -38,7 +38,7 @@ class Hashes:
 def hashes_of(ids: pl.Series) -> Hashes:
     """The hash of each id (binary or text, without nulls)."""
     if ids.null_count():
-        raise ValueError(f"{ids.null_count()} of {len(ids)} ids are null; take them out before")
+        raise ValueError(f"{ids.null_count()} of {len(ids)} ids are null; filter them out first")
     column = ids.cast(pl.Binary) if ids.dtype == pl.String else ids
     high, low = (column.hash(seed).to_numpy() for seed in SEEDS)
     return Hashes(high, low)

@@ -14,7 +14,7 @@ or it could not take part.
     can be      *before* right's, bounds the search: records after right's ends have no row before the output's. Each
                 run leaves one; a slice is searched for from the newest snapshot before it. Times are not used
 
-The next step is written down before it is done (`Verdicts.under_way`), with everything it depends on: doing it again
+The next step is saved before it is carried out (`Verdicts.under_way`), with everything it depends on: doing it again
 gives the same rows in the same order, and ends at the same records.
 
 The first run has no snapshot yet. If it starts at the earliest record, it searches the whole output, which must be
@@ -63,6 +63,7 @@ class Snapshot:
     output: Mapping[int, int]
 
     def lies_before(self, positions: Mapping[int, int]) -> bool:
+        """Whether all of right up to the snapshot is below these positions."""
         return all(end <= positions.get(p, 0) for p, end in self.right.items())
 
 

@@ -251,7 +251,7 @@ def _covers_from(head: Mapping[str, Any]) -> dict[int, Span]:
 
 
 def _covers_of(path: Path) -> dict[int, Span] | None:
-    """What the head of a file says; None if it has none, so that the file is of no use."""
+    """What the head of a file says; None if it has none: the file is unusable."""
     try:
         with path.open("rb") as file:
             return _covers_from(json.loads(file.readline(HEAD_BYTES)))

@@ -38,7 +38,7 @@ def server() -> Iterator[RegistryServer]:
 
 
 def test_a_topic_whose_schema_changes_is_read_with_each_records_own(server: RegistryServer) -> None:
-    """In one batch, in order; a schema is fetched once, an unknown one and bad records are told apart."""
+    """In one batch, in order; a schema is fetched once, an unknown one and bad records are distinguished."""
     old, new = server.register("clicks", ID), server.register("clicks", MORE)
     values = [
         avro(old, ID, {"id": "a"}),

@@ -1,7 +1,7 @@
 """A schema registry over HTTP: the part of Confluent's REST protocol that readers and producers of schemas use.
 
 It keeps schemas in memory, and does not compile: a Protobuf schema is registered in the form in which it is asked for.
-What a real one has besides and this has not: compatibility checks, contexts, deletion, modes, TLS. An id is given to
+A real one also has what this one lacks: compatibility checks, contexts, deletion, modes, TLS. An id is given to
 each registered text; ids count from 1 over all subjects.
 """
 

@@ -105,7 +105,7 @@ def test_refuses_files_that_it_does_not_understand(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match=r"delay\.db.*not a database"):
             open_store(tmp_path)
-    with pytest.raises(StoreUnavailable, match="cannot make"):
+    with pytest.raises(StoreUnavailable, match="cannot create"):
         open_store(tmp_path / "missing")
 
 

@@ -239,7 +239,7 @@ def test_a_look_up_knows_whether_the_store_keeps_the_latest_only(spec, backend):
 
 
 def test_an_unreachable_broker_is_waited_for_and_reconnected_to(world, spec, look, caplog, monkeypatch, tmp_path):
-    """By the join and by the feeder; what was asked in vain is asked through a new connection."""
+    """By the join and by the feeder; a request that failed is sent again through a new connection."""
     world.publish("stored", wall_ms() - 1_000)
     patient = {"broker.session.timeout.ms": "120000"}  # it keeps its leadership meanwhile
     with Broker(tmp_path / "broker", patient) as own:

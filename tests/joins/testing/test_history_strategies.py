@@ -133,7 +133,7 @@ def test_cuts_hold_every_kind_of_step(step: type) -> None:
 @settings(suppress_health_check=[HealthCheck.filter_too_much], max_examples=20)
 @given(st.data())
 def test_max_steps_bounds_a_partition(data: st.DataObject) -> None:
-    """Two offsets per step at the most: the record, and a marker that closes its transaction."""
+    """Two offsets per step at most: the record, and a marker that closes its transaction."""
     history = data.draw(histories(SPEC, max_steps=3))
 
     assert all(len(events) <= 6 for events in (*history.left.partitions, *history.right.partitions))

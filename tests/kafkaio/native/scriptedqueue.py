@@ -1,4 +1,4 @@
-"""Stands in for librdkafka's queue: C takes from it the records that a test has written down. No broker, no threads.
+"""Replaces librdkafka's queue: C takes from it the records that a test has scripted. No broker, no threads.
 
 It checks what C owes librdkafka: each message is destroyed exactly once, and nothing is read from it afterwards (its
 memory is freed then, which the address sanitizer sees).

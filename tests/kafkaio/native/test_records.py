@@ -1,4 +1,4 @@
-"""Any records, cut in any way, become the columns that were written down; what librdkafka lends is given back once."""
+"""Any records, cut in any way, become the expected columns; each message that librdkafka lends is returned once."""
 
 from __future__ import annotations
 
