@@ -90,6 +90,7 @@ class BucketSummary:
         self.disorder_ms[side] = max(self.disorder_ms[side], int(lags_ms.max(initial=0)))
 
     def note(self, facts: BucketFacts) -> None:
+        """Take frontiers and slowest partitions from the facts of the batch, and keep these."""
         for side, partitions in (("left", facts.left), ("right", facts.right)):
             if partitions:
                 self.slowest[side] = min(partitions, key=lambda p: partitions[p].progress_ms)

@@ -188,6 +188,7 @@ class BrokerLog:
         return {p: typical([at for _, at in block]) if block else None for p, block in blocks.items()}
 
     def close(self) -> None:
+        """Close the clients."""
         self._points.close()
 
     def _by_index(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:

@@ -53,7 +53,7 @@ class PartitionFetch(ABC):
         self._passed = -1  # from an end-of-partition event: there is no record in [last one seen, _passed)
 
     def assign(self, partition: int, start: int) -> None:
-        """PartitionFetch from an offset on; whatever was fetched before is forgotten."""
+        """Fetch from an offset on; whatever was fetched before is forgotten."""
         self._assign(partition, start)
         self.partition, self._passed = partition, -1
 

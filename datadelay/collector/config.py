@@ -55,10 +55,12 @@ class TopicSettings(Keys):
 
     @property
     def time_of(self) -> TimeOf:
+        """Where the event time is."""
         return TimeOf(self.time, self.time_unit)
 
     @property
     def rules(self) -> Rules:
+        """What the progress of a partition is computed from."""
         return Rules(
             disorder_ms=self.disorder_ms,
             producer_delay_ms=self.producer_delay_ms,

@@ -87,6 +87,7 @@ class Task:
 
     @property
     def name(self) -> str:
+        """CONSUMER/TOPIC, for log lines."""
         return f"{self.consumer.consumer}/{self.topic.topic}"
 
 

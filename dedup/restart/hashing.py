@@ -36,7 +36,7 @@ class Hashes:
 
 
 def hashes_of(ids: pl.Series) -> Hashes:
-    """The hash of each id (binary or text, without nulls)."""
+    """The hash of each id (binary or text). Raises ValueError if one is null."""
     if ids.null_count():
         raise ValueError(f"{ids.null_count()} of {len(ids)} ids are null; filter them out first")
     column = ids.cast(pl.Binary) if ids.dtype == pl.String else ids

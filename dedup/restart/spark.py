@@ -36,7 +36,7 @@ _BATCH = "streaming.sql.batchId"
 
 
 def current_attempt() -> Attempt:
-    """The attempt that this task is."""
+    """The attempt that this task is. Raises `DedupError` outside a batch of a streaming query."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

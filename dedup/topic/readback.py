@@ -88,6 +88,7 @@ class OutputWindow:
         return min(max(self._log.estimate({p: since_ms})[p], ends.start), ends.stable), kept_ms
 
     def close(self) -> None:
+        """Close the clients."""
         self._log.close()
         self._reader.close()
 

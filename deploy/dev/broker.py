@@ -76,6 +76,7 @@ class Broker:
 
     @property
     def log_file(self) -> Path:
+        """What the broker logs."""
         return self.folder / "broker.log"
 
     def start(self) -> None:

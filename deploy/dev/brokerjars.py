@@ -23,6 +23,7 @@ LOG_CONFIG = _PARTS / "log4j2.properties"
 
 
 def kafka_version() -> str:
+    """The version in the pom. Raises ValueError if it names none."""
     found = re.search(r"<kafka\.version>([^<]+)<", POM.read_text())
     if found is None:
         raise ValueError(f"{POM} names no kafka.version")

@@ -43,19 +43,24 @@ class Traffic:
         self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
 
     def start(self) -> None:
+        """Impressions and clicks begin, in a thread."""
         self._clicking.set()
         self._thread.start()
 
     def pause_right(self) -> None:
+        """Impressions are withheld from now on; clicks continue."""
         self._pausing.set()
 
     def resume_right(self) -> None:
+        """The withheld impressions are produced at once, then new ones."""
         self._pausing.clear()
 
     def end_clicks(self) -> None:
+        """No more clicks; impressions continue."""
         self._clicking.clear()
 
     def stop(self) -> None:
+        """Nothing is produced any more when this returns."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()

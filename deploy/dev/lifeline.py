@@ -56,9 +56,11 @@ class Lifeline:
         self.pid = int(answer)
 
     def running(self) -> bool:
+        """Whether the command has not ended yet."""
         return self._keeper.poll() is None
 
     def exit_code(self) -> int | None:
+        """None while it runs."""
         return self._keeper.poll()
 
     def signal(self, number: int) -> None:

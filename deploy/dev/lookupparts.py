@@ -68,6 +68,7 @@ class LookupPlan:
 
     @property
     def namespace(self) -> str:
+        """Of the storage API; also the name of the feeder and of the consumer."""
         return f"{self.name}-feeder"
 
 
@@ -113,6 +114,7 @@ class LookupParts:
         return self.folder / f"{name}.log"
 
     def command(self, name: str) -> list[str]:
+        """How a part is started."""
         return [sys.executable, "-m", "deploy.cli", *_COMMANDS[name], str(self.file(name))]
 
     @property
@@ -139,6 +141,7 @@ class LookupParts:
         return part.wait()
 
     def pid(self, name: str) -> int:
+        """The process of a running part."""
         return self._running[name].pid
 
     def check(self) -> None:

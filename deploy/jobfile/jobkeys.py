@@ -44,7 +44,9 @@ from kafkaio.jsonfields import TimeUnit
 class Part(Protocol):
     """Keys that become one value of a job."""
 
-    def to_spec(self) -> object: ...
+    def to_spec(self) -> object:
+        """The value."""
+        ...
 
 
 def arguments(kind: type[Any], *given: Keys) -> dict[str, Any]:

@@ -55,9 +55,11 @@ class Backlog:
         self._closed = threading.Event()
 
     def start(self) -> None:
+        """Begin to look, in a thread."""
         threading.Thread(target=self._run, name="backlog", daemon=True).start()
 
     def close(self) -> None:
+        """No more looks; returns at once."""
         self._closed.set()
 
     def shown(self) -> str:

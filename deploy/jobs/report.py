@@ -53,6 +53,7 @@ class BatchReport:
 
     @property
     def behind_ms(self) -> int | None:
+        """How far left, in event time, is behind the clock; None if left has no frontier yet."""
         left = self.frontier_ms["left"]
         return None if left is None else max(self.at_ms - left, 0)
 

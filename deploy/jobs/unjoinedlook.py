@@ -33,6 +33,7 @@ class Logs:
 
     @classmethod
     def of(cls, job: JoinJob) -> Logs:
+        """Opened; to be closed."""
         kafka, side = committed_only(job.spec.kafka), job.spec.right
         right = BrokerLog(
             side.topic,
@@ -44,6 +45,7 @@ class Logs:
         return cls(right, BrokerLog(job.output.topic, kafka))
 
     def close(self) -> None:
+        """Close both."""
         self.right.close()
         self.output.close()
 

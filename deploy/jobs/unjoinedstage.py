@@ -62,6 +62,7 @@ class Work:
 
     @classmethod
     def of(cls, job: JoinJob, state: Verdicts) -> Work:
+        """For the slice that the state has under way."""
         assert state.under_way is not None
         spec = JoinSpec(**{f.name: getattr(job.spec, f.name) for f in fields(JoinSpec)})
         spec = replace(spec, name=verdicts_name(spec), kafka=committed_only(spec.kafka))

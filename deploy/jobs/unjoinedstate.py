@@ -18,6 +18,7 @@ FOLDER, FILE = "unjoined", "verdicts.json"
 
 
 def folder_of(checkpoint: str) -> str:
+    """Of the state, in a join's checkpoint."""
     return f"{checkpoint.rstrip('/')}/{FOLDER}"
 
 

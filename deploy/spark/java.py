@@ -44,5 +44,6 @@ def check_java() -> None:
 
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """`TEACUP_CACHE`, else `~/.cache/teacup`."""
     named = env.get("TEACUP_CACHE")
     return Path(named).expanduser() if named else Path.home() / ".cache" / "teacup"

@@ -51,9 +51,11 @@ class Watch:
     _moved: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def since_ms(self, bucket: int) -> int:
+        """Since when (ms) right has made no progress in a bucket."""
         return self._moved[bucket][1] if bucket in self._moved else self.started_ms
 
     def saw(self, state: Mapping[int, Bucket], plans: Mapping[int, Plan], now_ms: int) -> None:
+        """Note which frontiers the plans of one look (by bucket) advance, at `now_ms`."""
         for number, plan in plans.items():
             known_ms = self._moved[number][0] if number in self._moved else state[number].frontier_ms
             if plan.expected.frontier_ms > known_ms:

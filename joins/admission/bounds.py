@@ -31,6 +31,8 @@ MOST_SEGMENTS = 100
 
 
 class Bound(NamedTuple):
+    """The end of a segment; the fields are in the module's docstring."""
+
     offset: int
     below_ms: int = EARLIEST_MS
     future_ms: int = LATEST_MS

@@ -43,6 +43,7 @@ class Evidence:
 
     @classmethod
     def carried(cls, outliers: int, tail: Sequence[int]) -> Evidence:
+        """Goes on after the times that an earlier batch left over."""
         return cls(outliers, np.array(tail, dtype=np.int64))
 
     def see(self, times: I64) -> None:

@@ -49,6 +49,7 @@ class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
     oldest_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """As summaries and files hold them."""
         return {
             "expiry": self.expiry_ms,
             "frontier": self.frontier_ms,
@@ -68,6 +69,8 @@ class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BucketFacts:
+        """What `to_json` wrote."""
+
         def partitions(rows: list[list[Any]]) -> dict[int, PartitionFacts]:
             return {p: PartitionFacts(end, progress, tuple(tail), *others) for p, end, progress, tail, *others in rows}
 

@@ -25,6 +25,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
+    """The answers to an `Ask`, by topic and partition: newest times, estimated offsets, found offsets."""
+
     newest: Mapping[str, Mapping[int, int | None]]
     estimate: Mapping[str, Mapping[int, int]]
     find: Mapping[str, Mapping[int, TimeAnswer]]

@@ -73,6 +73,7 @@ class Passage:
         self._end, self._stopped = end if self._end is None else self._end, True
 
     def facts(self) -> PartitionFacts:
+        """What the range has left. To be called once all of its batches were seen."""
         reading = self.reading
         if not reading.records:
             progress_ms = max(reading.progress_ms, reading.claim_ms)
@@ -117,6 +118,7 @@ class Limit:
 
     @classmethod
     def of(cls, spec: JoinSpec, bucket: Bucket, frontier_ms: int) -> Limit:
+        """Of a bucket whose right is read, or stored, up to `frontier_ms`."""
         limit_ms = frontier_ms - spec.after_ms if frontier_ms > UNKNOWN else UNKNOWN
         if bucket.give_up_ms is not None and bucket.give_up_ms > limit_ms:
             return cls(bucket.give_up_ms, limit_ms)

@@ -98,6 +98,7 @@ class LeftStart:
 
 
 def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int) -> LeftStart:
+    """Where left starts by the spec's `start`, and which times its first records prove. Raises `DataLoss`."""
     stable = {p: ends.stable for p, ends in listing.left.items()}
     if spec.start == "latest":
         start = stable

@@ -71,6 +71,7 @@ class Reading:
 
     @classmethod
     def starting_at(cls, offset: int) -> Reading:
+        """Nothing read yet, and nothing known."""
         return cls(offset, offset, bounds=(Bound(offset),))
 
 
@@ -98,6 +99,7 @@ class Bucket(BothSides[Mapping[int, Reading]]):
     give_up_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """As an admission and a ticket hold it."""
         return {
             "bucket": self.number,
             "expiry": self.expiry_ms,
@@ -112,6 +114,7 @@ class Bucket(BothSides[Mapping[int, Reading]]):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Bucket:
+        """What `to_json` wrote."""
         return cls(
             number=data["bucket"],
             left=readings_from(data["left"]),
@@ -150,6 +153,7 @@ class Bucket(BothSides[Mapping[int, Reading]]):
 
     @property
     def reads(self) -> bool:
+        """Whether any partition has something to read."""
         return any(r.records for side in (self.left, self.right) for r in side.values())
 
 
@@ -209,6 +213,7 @@ class Admission:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Admission:
+        """What `to_json` wrote. Raises `SpecChanged` for the format of another version."""
         if data.get("format") != FORMAT:
             raise SpecChanged(
                 f"the checkpoint's admissions have format {data.get('format')!r}, this version reads {FORMAT}: "

@@ -34,6 +34,7 @@ class Ticket:
 
     @classmethod
     def all_of(cls, admission: Admission) -> list[Ticket]:
+        """One for each bucket."""
         one = admission
         since_ms = _left_since_ms(one)
         return [
@@ -71,6 +72,7 @@ class Ticket:
         return digest_of({**self.to_json(), "part": None})
 
     def to_json(self) -> dict[str, Any]:
+        """What a task gets; equal tickets give equal JSON."""
         return {
             "bucket": self.bucket.to_json(),
             "buckets": self.buckets,
@@ -86,6 +88,7 @@ class Ticket:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Ticket:
+        """What `to_json` wrote."""
         return cls(
             generation=data["generation"],
             number=data["number"],

@@ -45,7 +45,10 @@ class RightStore:
         self._client.close()
 
     def look_up(self, keys: pl.Series, generations: Collection[str]) -> StoredRight:
-        """What is stored for the keys, in a store of one of these generations."""
+        """What is stored for the keys (binary), in a store of one of these generations; waits while the store fails.
+
+        Raises `StoreUnreachable`, `StoreChanged`, `CallRefused`, `SpecError`.
+        """
         began_s, pause_s = time.monotonic(), FIRST_PAUSE_S
         limit_s = self._spec.storage.unreachable_for_s
         while True:

@@ -53,6 +53,7 @@ class Fetch:
         yield from facts_pieces(self.side, self.range.partition, facts(), self.parts)
 
     def to_json(self) -> dict[str, Any]:
+        """What a task gets."""
         one = self.range
         return {
             "side": self.side,
@@ -66,6 +67,7 @@ class Fetch:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Fetch:
+        """What `to_json` wrote."""
         ((partition, reading),) = readings_from(data["reading"]).items()
         one = Range(partition, reading, data["listed_ms"], data["skew_ms"], data["room_bytes"])
         return cls(data["side"], one, data["limit_ms"], data["parts"])

@@ -72,6 +72,7 @@ def frame_bytes(frame: pl.DataFrame) -> bytes:
 
 
 def frame_of(data: bytes) -> pl.DataFrame:
+    """What `frame_bytes` wrote."""
     with pa.ipc.open_stream(data) as stream:
         return pl.DataFrame(pl.from_arrow(stream.read_all()))
 
@@ -85,6 +86,7 @@ class ShuffledPart:
     pieces: dict[tuple[str, int], list[Piece]] = field(default_factory=dict)
 
     def add(self, piece: Piece) -> None:
+        """Take in a piece."""
         if piece.content is Content.TICKET:
             self.ticket = Ticket.from_json(json.loads(piece.data))
         elif piece.content is Content.FACTS:

@@ -33,10 +33,12 @@ class JoinedOffsets:
         self._bits = np.zeros(max(end - start, 0), dtype=np.bool_)
 
     def add(self, offsets: I64) -> None:
+        """Offsets that appear in rows; those outside the range are ignored."""
         inside = offsets[(offsets >= self._start) & (offsets < self._end)]
         self._bits[inside - self._start] = True
 
     def holds(self, offsets: I64) -> np.typing.NDArray[np.bool_]:
+        """For each of these offsets, all in the range, whether it was added."""
         found: np.typing.NDArray[np.bool_] = self._bits[offsets - self._start]
         return found
 

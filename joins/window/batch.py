@@ -46,6 +46,7 @@ class BatchReader:
 
     @property
     def frontier_ms(self) -> int:
+        """How far right is read; to be called after `take_right`."""
         return frontier_of(self._bucket, self.right.values())
 
     @property
@@ -73,6 +74,7 @@ class BatchReader:
 
     @property
     def expiry_ms(self) -> int:
+        """No right record below it matches a left record still to come; to be called after `take_left`."""
         return expiry_of(self._spec, self._bucket, self.left)
 
 
