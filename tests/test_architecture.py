@@ -34,7 +34,7 @@ PURE_LIBRARIES = {"numpy", "pyarrow", "polars", "pydantic", "pydantic_core"}
 ALSO = {
     "kafkaio.duck": {"duckdb", "os", "threading"},
     "kafkaio.native.library": {"os"},
-    "joins.testing": {"hypothesis"},
+    "joins.testing.strategies": {"hypothesis"},
 }
 """What else a pure module may use: DuckDB reads JSON, in memory, with a connection for each thread; the C library is
 loaded as a module is, unless a variable of the environment says otherwise."""
@@ -182,6 +182,18 @@ def test_nothing_in_production_knows_the_development_broker():
     knowing = {name for name in MODULES if any(one.startswith("deploy.dev") for one in imports(name))}
 
     assert {name for name in knowing if not name.startswith("deploy.dev")} == {"deploy.cli.app"}
+
+
+def test_only_the_strategies_need_hypothesis():
+    """The demos show the deadlock, and run without it."""
+    knowing = {name for name in MODULES if any(one.split(".")[0] == "hypothesis" for one in imports(name))}
+    needed, waiting = set(), {"deploy.dev.demo", "deploy.dev.demo_lookup"}
+    while waiting:
+        needed |= waiting
+        waiting = {one for name in waiting for one in imports(name) if one in MODULES} - needed
+
+    assert knowing == {"joins.testing.strategies"}
+    assert not needed & knowing
 
 
 def test_spark_is_known_only_at_the_edges():

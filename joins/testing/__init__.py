@@ -1,5 +1,6 @@
 """Property-test a join of two topics without a broker; `pip install 'teacup-joins[testing]'`.
 
+cutting.py     how a run over a history is cut into batches, and what interrupts them (pure)
 deadlock.py    the article's deadlock, for demonstration (pure)
 history.py     two topics as plain data (pure)
 keyed.py       where a record of a simulated log carries its join key (pure)

@@ -31,10 +31,10 @@ from joins.shuffle.pieces import parts_of, ticket_pieces
 from joins.sides import BothSides
 from joins.spec import JoinSpec
 from joins.summary import BucketSummary
+from joins.testing.cutting import Admit, Advance, Cut, Restart, Retry, WrongClock
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Position, Result
-from joins.testing.strategies import Admit, Advance, Cut, Restart, Retry, WrongClock
 from joins.window.batch import find_facts
 from joins.window.bolt import JoinBolt
 from joins.window.covering import chosen

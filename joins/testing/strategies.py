@@ -11,13 +11,13 @@ the run is drawn once per history: at the first record, at any other, or long af
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
 from joins.spec import Format, JoinSpec, Policy, Side
+from joins.testing.cutting import Admit, Advance, Cut, Restart, Retry, WrongClock
 from joins.testing.history import History, TopicHistory
 from joins.testing.play import NULL_KEY, NULL_VALUE, WRONG_TIMES_KEY, Lag, Stage, Step, What, play
 from kafkaio.recordkey import KAFKA
@@ -30,40 +30,6 @@ FUTURE_MS = 10_000_000_000
 
 LONG_AFTER_MS = 3_600_000
 """How long after its last record the run over a backlog starts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """The clock advances."""
-
-    ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Admit:
-    """One batch of at most `max_records`."""
-
-    max_records: int
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """The process ends, and starts again from its checkpoint."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """The last batch runs again, as after a failed task."""
-
-
-@dataclass(frozen=True, slots=True)
-class WrongClock:
-    """The wall clock is wrong by `ms` when the next batch is planned, and right again after that."""
-
-    ms: int
-
-
-Cut = Advance | Admit | Restart | Retry | WrongClock
 
 # Shrinking moves to the left; repetition adds weight.
 _GAPS_MS = (0, 0, 0, 0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 300)

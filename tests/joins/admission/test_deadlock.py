@@ -3,9 +3,9 @@
 import pytest
 
 from joins.testing import oracle
+from joins.testing.cutting import Admit
 from joins.testing.deadlock import SPEC, LimitedWindow, far_apart
 from joins.testing.simulation import Stalled
-from joins.testing.strategies import Admit
 
 LIMIT = 100
 

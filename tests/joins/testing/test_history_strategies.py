@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from datadelay.progress import Idle
 from joins.spec import JoinSpec, Side
+from joins.testing.cutting import Admit, Advance, Restart, Retry, WrongClock
 from joins.testing.history import Event, EventKind, History, TopicHistory
 from joins.testing.oracle import join, unjoined
-from joins.testing.strategies import FUTURE_MS, Admit, Advance, Restart, Retry, WrongClock, cuts, histories, specs
+from joins.testing.strategies import FUTURE_MS, cuts, histories, specs
 
 DRAWN = specs().flatmap(lambda spec: st.tuples(st.just(spec), histories(spec)))
 CO_PARTITIONED = specs().flatmap(lambda spec: st.tuples(st.just(spec), histories(spec, co_partitioned=True)))

@@ -14,9 +14,10 @@ from datadelay.progress import Idle
 from joins.admission.ticket import Ticket
 from joins.spec import JoinPath, Policy
 from joins.testing import oracle
+from joins.testing.cutting import Admit, Advance
 from joins.testing.history import History, TopicHistory
 from joins.testing.simulation import MemoryStore, Simulation
-from joins.testing.strategies import Admit, Advance, cuts, histories, specs
+from joins.testing.strategies import cuts, histories, specs
 from joins.window.covering import gaps
 from joins.window.restore import restore
 from joins.window.slices import SLICE_BYTES
