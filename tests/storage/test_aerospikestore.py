@@ -16,8 +16,8 @@ from storage.backends.aerospikestore import AerospikeStore
 from storage.backends.opening import open_backend
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Keep, Namespace, Status, WriteResult
+from tests.storage.modelmachine import statuses
 from tests.storage.stores import AEROSPIKE, NEEDS_AEROSPIKE, item_maker, namespace, opened
-from tests.storage.test_backends import statuses
 from tests.support.storage_process import free_port
 
 NOW = wall_ms()

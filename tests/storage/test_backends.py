@@ -2,165 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import run_state_machine_as_test
 
 from kafkaio.now import wall_ms
 from storage.errors import StorageConfigInvalid
-from storage.model import Backend, Item, Keep, Namespace, ReadResult, Status, WriteResult
+from storage.model import Backend, Item, Keep, Namespace, Status
+from tests.storage.modelmachine import LONG, AgreesWithTheModel, statuses
 from tests.storage.stores import NEEDS_AEROSPIKE, Open, item_maker, namespace, opened, opener
 from tests.support.redis_server import RedisProcess
-
-LONG = b"long" * 200
-KINDS = [
-    namespace(Keep.LATEST, 1, None, "latest"),
-    namespace(Keep.LATEST, 1, 2_000, "latest-2000"),
-    namespace(Keep.ALL, 2, None, "all"),
-    namespace(Keep.ALL, 2, 2_000, "all-2000"),
-]
-KEYS = st.sampled_from([b"a", b"b", b"a\0b", LONG + b"1", LONG + b"2", b"\xff" * 510, b"\xff" * 511])
-DRAFTS = st.tuples(
-    KEYS, st.integers(-2, 2), st.sampled_from([b"", b"x", b"\0"]), st.binary(max_size=3), st.integers(-500, 9_000)
-)
-"""Key, version, tag, value, lifetime; times relative to the present."""
-
-
-class Model:
-    """The rules in the fewest lines: a dict of dicts, in which everything stays."""
-
-    def __init__(self, space: Namespace) -> None:
-        self._space = space
-        self._items: dict[bytes, dict[tuple[int, bytes], Item]] = {}
-
-    def live(self, key: bytes, now: int) -> list[Item]:
-        return [one for _, one in sorted(self._items.get(key, {}).items()) if one.expires_at_ms > now]
-
-    def write(self, item: Item, now: int) -> Status:
-        space, identity, kept = self._space, (item.version, item.tag), self.live(item.key, now)
-        identities = [(one.version, one.tag) for one in kept]
-        if space.retention_ms is not None and item.expires_at_ms < item.version + space.retention_ms:
-            return Status.REJECTED
-        if item.expires_at_ms <= now or identity in identities:
-            return Status.OK
-        if space.keep is Keep.LATEST:
-            if any(other > identity for other in identities):
-                return Status.CONFLICT
-            kept = []
-        elif len(kept) >= space.bound:
-            return Status.REJECTED
-        self._items[item.key] = {(one.version, one.tag): one for one in [*kept, item]}
-        return Status.OK
-
-    def read(self, key: bytes, now: int) -> tuple[Status, tuple[Item, ...]]:
-        live = self.live(key, now)
-        return Status.OK if live else Status.NOT_FOUND, tuple(live)
-
-    def delete(self, key: bytes, now: int) -> Status:
-        live = self.live(key, now)
-        self._items.pop(key, None)
-        return Status.OK if live else Status.NOT_FOUND
-
-
-class AgreesWithTheModel(RuleBasedStateMachine):
-    """A back end and the model do the same; time passes, the store is closed and opened again in between."""
-
-    def __init__(self, kind: str, redis: RedisProcess) -> None:
-        super().__init__()
-        self._folder = tempfile.TemporaryDirectory()
-        self._open = opener(kind, Path(self._folder.name), redis)
-        self._store: Backend | None = None
-
-    @initialize(space=st.sampled_from(KINDS))
-    def begin(self, space: Namespace) -> None:
-        self._space = space
-        self._model = Model(space)
-        self._now = wall_ms()
-        self._prefix = uuid4().bytes  # a server still has the keys of earlier runs
-        self._store = self._open(space)
-        state = self._store.state(space, self._now)
-        self._generation, self._retained_from = state.generation, state.retained_from
-
-    def teardown(self) -> None:
-        if self._store is not None:
-            self._store.close()
-        self._folder.cleanup()
-
-    @rule(drafts=st.lists(DRAFTS, max_size=8))
-    def write(self, drafts: list[tuple[bytes, int, bytes, bytes, int]]) -> None:
-        items = [
-            Item(self._prefix + key, self._now + version, tag, value, self._now + lives)
-            for key, version, tag, value, lives in drafts
-        ]
-        expected = [self._model.write(item, self._now) for item in items]
-
-        assert statuses(self.store.write(self._space, items, self._now)) == expected
-
-    @rule(keys=st.lists(KEYS, max_size=8))
-    def read(self, keys: list[bytes]) -> None:
-        wanted = [self._prefix + key for key in keys]
-        expected = [self._model.read(key, self._now) for key in wanted]
-
-        found = self.store.read(self._space, wanted, self._now)
-
-        assert [(one.status, one.items) for one in found] == expected
-
-    @rule(keys=st.lists(KEYS, max_size=4))
-    def delete(self, keys: list[bytes]) -> None:
-        gone = [self._prefix + key for key in keys]
-        expected = [self._model.delete(key, self._now) for key in gone]
-
-        assert statuses(self.store.delete(self._space, gone, self._now)) == expected
-
-    @rule(passed_ms=st.integers(1, 12_000))
-    def time_goes_on(self, passed_ms: int) -> None:
-        self._now += passed_ms
-
-    @rule(limit=st.integers(1, 20))
-    def purge(self, limit: int) -> None:
-        self.store.purge(self._now, limit)
-
-    @rule()
-    def open_again(self) -> None:
-        self.store.close()
-        self._store = self._open(self._space)
-
-    @rule(ahead_ms=st.integers(-3_000, 100))
-    def raise_retained_from(self, ahead_ms: int) -> None:
-        version = self._now + ahead_ms
-        self.store.raise_retained_from(self._space, version)
-        if self._retained_from is not None:
-            self._retained_from = max(self._retained_from, version)
-
-    @rule(back_ms=st.sampled_from([0, 0, 5_000]))
-    def publish(self, back_ms: int) -> None:
-        """By a clock that may have gone back."""
-        state = self.store.state(self._space, self._now - back_ms)
-
-        assert state.generation == self._generation
-        if self._retained_from is not None and self._space.retention_ms is not None:
-            self._retained_from = max(self._retained_from, self._now - back_ms - self._space.retention_ms)
-            assert state.retained_from is not None
-            assert self._retained_from <= state.retained_from <= max(self._retained_from, self._now)
-            self._retained_from = state.retained_from
-        else:
-            assert state.retained_from is None
-
-    @property
-    def store(self) -> Backend:
-        assert self._store is not None
-        return self._store
-
-
-def statuses(results: list[WriteResult] | list[ReadResult]) -> list[Status]:
-    return [one.status for one in results]
 
 
 @pytest.fixture(params=["lmdb", "redis", pytest.param("aerospike", marks=NEEDS_AEROSPIKE)])

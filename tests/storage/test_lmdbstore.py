@@ -18,8 +18,8 @@ from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Item, Keep, Namespace, Status
 from tests.storage import lmdb_process
 from tests.storage.lmdb_process import NOW, SPACE, numbered
+from tests.storage.modelmachine import statuses
 from tests.storage.stores import opened
-from tests.storage.test_backends import statuses
 
 ROOT = Path(__file__).parents[2]
 LATER = NOW + 3_700_000

@@ -23,8 +23,8 @@ from kafkaio.now import wall_ms
 from storage.backends.opening import open_backend
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Backend, Item, Keep, Namespace, Status, WriteResult
+from tests.storage.modelmachine import statuses
 from tests.storage.stores import item_maker, opened
-from tests.storage.test_backends import statuses
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.storage_process import client, free_port, server_process
 from tests.support.waiting import wait_until
