@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from datadelay.progress import UNKNOWN
@@ -11,6 +12,7 @@ from joins.admission.listing import Listing
 from joins.admission.state import Admission, Reading
 from joins.errors import DataLoss, NotCoPartitioned
 from joins.spec import JoinPath, JoinSpec
+from kafkaio.errors import OffsetOutOfRange
 from kafkaio.topiclog import Ends
 
 LONGEST_DOWNTIME_MS = 24 * 3_600_000
@@ -114,6 +116,28 @@ def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
                 sides[side][p] = reading
         buckets[number] = replace(bucket, left=sides["left"], right=sides["right"])
     return replace(state, buckets=buckets, skipped=skipped)
+
+
+def is_whole(spec: JoinSpec, planned: Admission, listing: Listing) -> bool:
+    """Whether the log still holds what a batch that was planned, and its window, are read from."""
+    buckets = {}
+    for number, bucket in planned.buckets.items():
+        left, right = ({p: r.to(r.start) for p, r in side.items()} for side in (bucket.left, bucket.right))
+        buckets[number] = replace(bucket, left=left, right=right)
+    state = replace(planned, buckets=buckets)  # as it was before the batch
+    return check_ends(replace(spec, on_data_loss="continue"), state, listing) == state
+
+
+@contextmanager
+def planned_records() -> Iterator[None]:
+    """Around what reads the records of a batch that was planned: raises `DataLoss` for those that are gone."""
+    try:
+        yield
+    except OffsetOutOfRange as error:
+        raise DataLoss(
+            f"a batch that is planned cannot be carried out: {error}. Lengthen retention, and start a new checkpoint "
+            "at a time (`start: TIME`) with `teacup run --take-over`: rows from that time on are then written again"
+        ) from error
 
 
 def _moved_to(reading: Reading, start: int) -> Reading:

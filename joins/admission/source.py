@@ -11,7 +11,7 @@ from joins.admission import copartition
 from joins.admission.admission import Planned, admit
 from joins.admission.clockcheck import BrokersClock
 from joins.admission.control import JoinControl
-from joins.admission.guard import check_ends, check_topics, with_new_partitions
+from joins.admission.guard import check_ends, check_topics, is_whole, with_new_partitions
 from joins.admission.holding import Held
 from joins.admission.listing import Listing, list_ends
 from joins.admission.planahead import PlanAhead
@@ -52,7 +52,8 @@ class TicketReader(AdmissionReader):
         if not start:
             return self._first()
         state = self.state_after(Admission.from_json(start))
-        return self._ahead.take(state) or self._next(state)
+        ahead = self._ahead.take(state)
+        return ahead if ahead is not None and self._is_whole(ahead) else self._next(state)
 
     def admitted(self, planned: Planned) -> None:
         """When whole batches behind, plan the next batch while this one runs."""
@@ -96,6 +97,11 @@ class TicketReader(AdmissionReader):
         listing = self.readable(listing, state)
         found = admit(spec, state, listing, left, right, self.watch(now_ms))
         return inside_the_clock(found, {"left": left, "right": right}) if isinstance(found, Planned) else found
+
+    def _is_whole(self, ahead: Planned) -> bool:
+        """Retention may have deleted what a plan needs since it was made ahead."""
+        planned = ahead.admission
+        return is_whole(self._spec, planned, list_ends(*self._connected(), planned.listed_ms))
 
     def _compare_with_broker(self, listing: Listing, logs: Mapping[str, BrokerLog]) -> None:
         spec = self._spec

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from joins.admission.factsfolder import FactsFolder
 from joins.admission.folders import bucket_folder
+from joins.admission.guard import planned_records
 from joins.admission.ticket import Ticket
 from joins.decoded import SideReader
 from joins.items import Begin, End, Item, Rows, Stage
@@ -68,8 +69,9 @@ def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Ite
     newest = _newest.get((spec.name, ticket.generation), dict)
     batch = LookupBatch(spec, ticket, read, look_up, newest, begin, reader.give_back)
     try:
-        for rows in batch.rows():
-            yield from map(Rows, in_chunks(rows))
+        with planned_records():
+            for rows in batch.rows():
+                yield from map(Rows, in_chunks(rows))
     finally:
         ahead.shutdown(wait=False, cancel_futures=True)  # a failed task does not wait for look-ups
     folder = bucket_folder(windows, spec.name, ticket.generation, ticket.name_of_part)

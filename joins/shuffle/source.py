@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from joins.admission.control import JoinControl
+from joins.admission.guard import planned_records
 from joins.admission.source import TicketReader, ticket_source
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
@@ -67,7 +68,8 @@ def fetch_stage(spec: JoinSpec) -> Callable[[str], Iterator[pa.RecordBatch]]:
         return Fetch.from_json(task["fetch"]).pieces(spec, read)
 
     def rows(task: str) -> Iterator[pa.RecordBatch]:
-        for piece in pieces(json.loads(task)):
-            yield pa.record_batch({name: [getattr(piece, name)] for name in PIECE.names}, schema=PIECE)
+        with planned_records():
+            for piece in pieces(json.loads(task)):
+                yield pa.record_batch({name: [getattr(piece, name)] for name in PIECE.names}, schema=PIECE)
 
     return rows

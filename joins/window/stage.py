@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from joins.admission.folders import bucket_folder, own_folder
+from joins.admission.guard import planned_records
 from joins.admission.ticket import Ticket
 from joins.decoded import SideReader
 from joins.items import Begin, End, Item, Rows, Stage
@@ -42,8 +43,10 @@ def items_of(
     """The items of a ticket; `opened` as in `JoinBolt.join`."""
     summaries: list[BucketSummary] = []
     yield Begin.of(ticket, spec)
-    for rows in _bolt_of(spec, windows or own_folder(), ticket.generation).join(ticket, summaries.append, opened):
-        yield from map(Rows, in_chunks(rows))
+    bolt = _bolt_of(spec, windows or own_folder(), ticket.generation)
+    with planned_records():
+        for rows in bolt.join(ticket, summaries.append, opened):
+            yield from map(Rows, in_chunks(rows))
     (summary,) = summaries
     yield End(summary)
 

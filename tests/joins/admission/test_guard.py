@@ -9,11 +9,12 @@ import pytest
 from datadelay.progress import UNKNOWN
 from joins.admission.admission import Planned
 from joins.admission.bounds import Bound, low_end
-from joins.admission.guard import check_ends, check_topics, with_new_partitions
+from joins.admission.guard import check_ends, check_topics, is_whole, planned_records, with_new_partitions
 from joins.admission.listing import Listing
 from joins.admission.planahead import PlanAhead
 from joins.admission.state import Admission, Bucket, Reading
 from joins.errors import DataLoss
+from kafkaio.errors import OffsetOutOfRange
 from kafkaio.topiclog import Ends
 from tests.support.making import join_spec
 
@@ -183,3 +184,32 @@ def test_a_plan_made_ahead_that_skips_what_is_gone_is_discarded():
     taken = ahead.take(state)
     assert taken is not None
     assert (taken.admission.buckets[0].left[0].start, taken.admission.buckets[0].left[0].end) == (40, 90)
+
+
+@pytest.mark.parametrize(
+    ("ends", "whole"),
+    [
+        ({}, True),
+        ({"left": (40, 90), "right": (20, 90)}, True),
+        ({"left": (41, 90)}, False),
+        ({"right": (51, 90)}, False),
+        ({"right": (21, 90)}, False),  # a window that is lost could not be read again
+    ],
+)
+def test_a_planned_batch_is_whole_while_the_log_holds_its_ranges_and_its_window(ends, whole):
+    """It begins where the batch before it ended; whether losses stop the join makes no difference."""
+    bucket = STATE.buckets[0]
+    read = replace(bucket, left={0: LEFT.to(80)}, right={0: RIGHT.to(85)})
+    listed = listing(**{"left": (0, 90), "right": (0, 90), **ends})
+
+    for spec in (SPEC, GOES_ON):
+        assert is_whole(spec, replace(STATE, buckets={0: read}), listed) == whole
+
+
+def test_a_planned_batch_whose_records_are_gone_says_what_to_do():
+    """It would fail in the same way at each start."""
+    with pytest.raises(DataLoss) as raised, planned_records():
+        raise OffsetOutOfRange("clicks", 3, 5, 8, 20)
+
+    for said in ("offset 5 of clicks-3", "retention has deleted it", "`start: TIME`", "--take-over"):
+        assert said in str(raised.value)
