@@ -85,6 +85,8 @@ class StoreWiped(StoreChanged):
 class NoRetention(JoinError):
     """The namespace does not promise how long items live, so no lookup join could rely on it."""
 
+    exit_code = ExitCode.BAD_JOB_FILE
+
 
 class RightRowUnreadable(JoinError):
     """An item of the store is not a right record, or has a format that this version does not know."""

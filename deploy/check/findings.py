@@ -166,7 +166,7 @@ def of_times(side: Side, one: SideFacts, idle: Idle | None) -> Iterator[Finding]
         )
     usual_ms = times[len(times) // 2]
     if 0 < usual_ms < SECONDS_NOT_MS:
-        yield warning(what, f"times lie around {iso(usual_ms)}: are they seconds? Milliseconds are expected")
+        yield warning(what, f"times lie around {iso(usual_ms)}: if they are seconds, set `time_unit: s`")
     elif idle is Idle.ADVANCE and times[-1] < one.now_ms - LONG_AGO_MS:
         yield warning(
             what,

@@ -1,4 +1,4 @@
-"""What Kafka alone can tell against a join, asked before Spark starts: its start takes most of a minute.
+"""What Kafka alone can tell against a join, asked before Spark starts.
 
     the topics        compaction leaves what the join needs; they are those of the checkpoint
     a new checkpoint  both topics have keys in common

@@ -24,7 +24,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",  # half a second of start, and a port
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",  # nothing is shuffled; a query of the user's on top may be
+    "spark.sql.shuffle.partitions": "2",  # of the user's queries; the shuffled path names its own
     "spark.sql.adaptive.enabled": "false",  # streaming ignores it, with a warning
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # there may be thousands of rows of 100 KB

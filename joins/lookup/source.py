@@ -65,7 +65,7 @@ class Outside:
     def ask(self) -> tuple[Delay, str]:
         """The delay, and the store's generation; `NotKnown` if either is unavailable.
 
-        Raises `CallRefused`, and `SpecError` for a namespace that promises no retention.
+        Raises `CallRefused`, and `NoRetention` for a namespace that promises none.
         """
         delay = self.spec.delay
         try:

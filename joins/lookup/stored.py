@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import polars as pl
 
-from joins.errors import SpecError, StoreChanged, StoreUnreachable
+from joins.errors import NoRetention, StoreChanged, StoreUnreachable
 from joins.feed.rightrow import from_items
 from joins.lookup.batch import StoredRight
 from joins.lookup.refusal import REFUSED, refused
@@ -47,7 +47,7 @@ class RightStore:
     def look_up(self, keys: pl.Series, generations: Collection[str]) -> StoredRight:
         """What is stored for the keys (binary), in a store of one of these generations; waits while the store fails.
 
-        Raises `StoreUnreachable`, `StoreChanged`, `CallRefused`, `SpecError`.
+        Raises `StoreUnreachable`, `StoreChanged`, `CallRefused`, `NoRetention`.
         """
         began_s, pause_s = time.monotonic(), FIRST_PAUSE_S
         limit_s = self._spec.storage.unreachable_for_s
@@ -100,9 +100,9 @@ class RightStore:
 
 
 def retained_from(namespace: NamespaceBody) -> int:
-    """The time from which right records are kept; SpecError for a namespace that promises no retention."""
+    """The time from which right records are kept; `NoRetention` for a namespace that promises none."""
     if namespace.retained_from is None:
-        raise SpecError(
+        raise NoRetention(
             f"namespace {namespace.name!r} promises no retention: a missing right record could have expired unseen; "
             "configure one of another name with `retention_ms` at the storage API, and feed that"
         )

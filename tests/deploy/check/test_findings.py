@@ -96,7 +96,7 @@ def side(*times: int | None, **changes: Any) -> SideFacts:
         (side(), Level.WARNING, "has no records yet"),
         (side(None, None), Level.ERROR, "none of 2 sampled records of 'clicks' has a valid time at 'kafka'"),
         (side(NOW_MS, None), Level.WARNING, "1 of 2 sampled records have no valid time"),
-        (side(1_800_000_000), Level.WARNING, "are they seconds?"),
+        (side(1_800_000_000), Level.WARNING, "set `time_unit: s`"),
         (side(NOW_MS - 2 * DAY_MS), Level.WARNING, "set `idle: hold`"),
         (side(NOW_MS - 5, NOW_MS), Level.OK, "2 sampled records"),
     ],

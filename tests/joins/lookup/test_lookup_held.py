@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from deploy.dev.broker import Broker
 from joins.admission.control import JoinControl
 from joins.admission.holding import USUAL_MS, Cause
-from joins.errors import CallRefused, SpecError
+from joins.errors import CallRefused, NoRetention
 from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.rightrow import to_items
 from joins.feed.source import FeedReader
@@ -158,7 +158,7 @@ def test_other_generations_hold_everything_and_name_the_remedy(world, spec, look
         (
             {"namespace": "without-retention"},
             {},
-            SpecError,
+            NoRetention,
             r"promises no retention.*one of another name with `retention_ms`",
         ),
         ({}, {"token": "wrong"}, CallRefused, r"Data Delay API refuses 'test'.* 401 .*correct `delay.token`"),
