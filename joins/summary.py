@@ -13,6 +13,9 @@ from joins.admission.ticket import Ticket
 from joins.rows.intake import Intake
 from kafkaio.delivery.receipt import digest_of
 
+Deleted = tuple[str, int, int, int]
+"""Side, partition, and the offsets [start, end) that retention has deleted."""
+
 Newest = dict[tuple[str, int], int]
 """Per side and partition the largest time read so far, kept by the worker to measure the disorder."""
 
@@ -30,6 +33,8 @@ class BucketSummary:
     held_by     what bounds left, if it is not right's slowest partition
     window_*    of the window after the batch
     buckets     how many summaries the batch has
+    deleted     what the marks of a restored window needed, and retention has deleted
+    presumed    how many right records of that window count as joined for that reason
     facts       what the next admission starts from; ticket: the digest of the ticket that they belong to
     is_part     of a ticket that was divided: only the facts of part 0 are about the partitions
     """
@@ -49,6 +54,8 @@ class BucketSummary:
     window_records: int = 0
     window_bytes: int = 0
     restored: str = ""
+    deleted: list[Deleted] = field(default_factory=list)
+    presumed: int = 0
     facts: BucketFacts = field(default_factory=BucketFacts)
     ticket: str = ""
     is_part: bool = False

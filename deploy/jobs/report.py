@@ -15,6 +15,8 @@ from joins.spec import JoinSpec
 from joins.summary import BucketSummary
 
 SIDES = ("left", "right")
+RANGES = 3
+"""How many deleted ranges a warning names."""
 _SIDE_OUTCOMES = ("unjoined", "dead_letter", "late")
 
 
@@ -147,6 +149,16 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
                 f"{side}.disorder is {topic.disorder_ms} ms, but {topic.topic!r} was out of order by "
                 f"{report.disorder_ms[side]} ms: {report.late[side]} records were late; set {side}.disorder higher"
             )
+    deleted = sorted({one for summary in summaries for one in summary.deleted})
+    if deleted:
+        ranges = [f"{spec.side(side).topic}-{p} [{start}, {end})" for side, p, start, end in deleted]
+        more = f" and {len(ranges) - RANGES} more ranges" if len(ranges) > RANGES else ""
+        report.warnings.append(
+            "a window's files were lost, and what tells which of its right records were joined cannot all be read "
+            f"again: retention has deleted {', '.join(ranges[:RANGES])}{more}. Records in doubt count as joined "
+            f"({sum(one.presumed for one in summaries)}), so that `unjoined` may lack some; keep left longer than "
+            "before + after, and right longer than twice that"
+        )
     return report
 
 

@@ -57,6 +57,16 @@ def low_end(bounds: Bounds, time_ms: int) -> int:
     return low
 
 
+def below_within(bounds: Bounds, start: int, end: int) -> int:
+    """Every record of the offsets [start, end) that took part has a time below it; `EARLIEST_MS`: none took part."""
+    below_ms, first = EARLIEST_MS, 0
+    for bound in bounds:
+        if first < end and bound.offset > start:
+            below_ms = max(below_ms, bound.below_ms)
+        first = bound.offset
+    return below_ms if first >= end else LATEST_MS
+
+
 def thinned(bounds: Bounds, needed_from_ms: int, spacing_ms: int) -> Bounds:
     """Only what a window from `needed_from_ms` on may need; segments less than the spacing apart are merged."""
     low = low_end(bounds, needed_from_ms)

@@ -12,7 +12,7 @@ import polars as pl
 from joins.admission.passage import Limit
 from joins.admission.state import readings_from, readings_json
 from joins.admission.ticket import Ticket
-from joins.rows.chunks import CHUNK_BYTES, row_bytes
+from joins.rows.chunks import CHUNK_BYTES, in_chunks, row_bytes
 from joins.rows.intake import Intake
 from joins.rows.placing import buckets_of
 from joins.shuffle.pieces import LATE, Content, Piece, facts_pieces, frame_bytes
@@ -75,7 +75,9 @@ class Fetch:
 
 @dataclass(slots=True)
 class _Dividing:
-    """Collects records until there are enough of them, and divides them by key."""
+    """Collects records until there are enough of them, and divides them by key; dead letters likewise, which all go to
+    one part, as they match nothing.
+    """
 
     fetch: Fetch
     number: int = 0
@@ -83,22 +85,33 @@ class _Dividing:
     dead: list[pl.DataFrame] = field(default_factory=list)
     collected: int = 0
     collected_bytes: int = 0
+    dead_bytes: int = 0
 
     def add(self, taken: Intake) -> Iterator[Piece]:
         if len(taken.dead):
             self.dead.append(taken.dead)
+            self.dead_bytes += int(row_bytes(taken.dead).sum())
         if len(taken.records):
             self.records.append(taken.records.with_columns(taken.late.alias(LATE)))
             self.collected += len(taken.records)
             self.collected_bytes += int(row_bytes(taken.records).sum())
         if self.collected >= RECORDS_AT_ONCE or self.collected_bytes >= CHUNK_BYTES:
             yield from self._records()
+        if self.dead_bytes >= CHUNK_BYTES:
+            yield from self._dead()
 
     def rest(self) -> Iterator[Piece]:
         yield from self._records()
-        if self.dead:  # of whatever key: they match nothing
-            part = self.fetch.range.partition % self.fetch.parts
-            yield self._piece(part, Content.DEAD, pl.concat(self.dead))
+        yield from self._dead()
+
+    def _dead(self) -> Iterator[Piece]:
+        if not self.dead:
+            return
+        frame = pl.concat(self.dead)
+        self.dead, self.dead_bytes = [], 0
+        part = self.fetch.range.partition % self.fetch.parts
+        for rows in in_chunks(frame):
+            yield self._piece(part, Content.DEAD, rows)
 
     def _records(self) -> Iterator[Piece]:
         if not self.records:

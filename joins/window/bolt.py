@@ -61,6 +61,7 @@ class JoinBolt:
         opened = opened or from_log(spec, ticket, self._read, self._give_back)
         batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest)
         batch.summary.restored = came_from
+        batch.summary.deleted, batch.summary.presumed = kept.deleted, kept.presumed
         yield from batch.rows()
         self._save(batch, kept, ticket, store)
         kept.number = ticket.number

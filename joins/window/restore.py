@@ -4,6 +4,9 @@ The window of a batch is a function of the log and the admission: the right reco
 and the marks that the left records of [left low, left start) set on them. What is available is reused, gaps are read
 again from Kafka, and lost marks are recomputed by joining their left range once more, without rows. The admission's
 bounds say from where to read, and which records were rejected: facts of the batches that first read them.
+
+Marks reach further back than the window and the positions, to where retention may have deleted records. No row of a
+left record needs those. Without them a right record may count as joined that was not, never the other way round.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from datadelay.progress import UNKNOWN
-from joins.admission.bounds import Bounds, expiry_at, low_end, turned_away_from
+from joins.admission.bounds import Bounds, below_within, expiry_at, low_end, turned_away_from
 from joins.admission.facts import BucketFacts
 from joins.admission.state import Bucket, rebuild_from
 from joins.admission.ticket import Ticket
@@ -25,10 +28,12 @@ from joins.rows.intake import take_in
 from joins.rows.placing import buckets_of
 from joins.rows.records import RECORD
 from joins.spec import JoinSpec
+from joins.summary import Deleted
 from joins.window.covering import gaps, in_order
 from joins.window.ranges import Read
 from joins.window.slices import I64, SLICE_BYTES, Covers, Slice
 from joins.window.window import Window
+from kafkaio.errors import OffsetOutOfRange
 from kafkaio.times import LATEST_MS
 
 
@@ -70,13 +75,19 @@ class SliceStore(Protocol):
 
 @dataclass(eq=False)
 class Kept:
-    """A bucket's window in a worker's memory, and how far it is: batch, right and left offsets by partition."""
+    """A bucket's window in a worker's memory, and how far it is: batch, right and left offsets by partition.
+
+    deleted   what the last restore needed for the marks, and retention has deleted
+    presumed  how many right records of the window count as joined for that reason
+    """
 
     window: Window
     number: int = 0
     right_end: dict[int, int] = field(default_factory=dict)
     left_end: dict[int, int] = field(default_factory=dict)
     newest: dict[tuple[str, int], int] = field(default_factory=dict)
+    deleted: list[Deleted] = field(default_factory=list)
+    presumed: int = 0
 
 
 def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore, read: Read) -> tuple[Kept, str]:
@@ -121,6 +132,7 @@ def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore
     if lost and len(window):
         came_from = "log"
         _mark_again(spec, bucket, window, lost, right_from, again, store)
+    kept.deleted, kept.presumed = again.deleted, _presume_joined(spec, bucket, window, again.deleted)
     window.expire(expiry)
     kept.right_end = {p: r.start for p, r in bucket.right.items()}
     kept.left_end = {p: r.start for p, r in bucket.left.items()}
@@ -143,10 +155,10 @@ def _mark_again(
     older = Window(spec)
     for p, reading in bucket.right.items():
         low = low_end(reading.bounds, right_from_ms)
-        for one in again.read("right", p, low, reading.start, reading.bounds):
+        for one in again.what_is_left("right", p, low, reading.start, reading.bounds):
             older.add(store.save_slice(one))
     for p, start, end in lost:
-        for left in again.read("left", p, start, end, bucket.left[p].bounds):
+        for left in again.what_is_left("left", p, start, end, bucket.left[p].bounds):
             expiries = expiry_at(bucket.left[p].bounds, left.offsets)
             for expiry_ms in np.unique(expiries).tolist():
                 older.mark_again(left.frame.filter(pl.Series(expiries == expiry_ms)), expiry_ms)
@@ -157,6 +169,23 @@ def _mark_again(
                 live.mark(p, joined)
 
 
+def _presume_joined(spec: JoinSpec, bucket: Bucket, window: Window, deleted: list[Deleted]) -> int:
+    """Mark whatever the deleted records can have marked, or been marked as; returns how many had no mark.
+
+    Without a deleted right record, a left one that was joined with another chooses that one again.
+    """
+    presumed = 0
+    for side, p, start, end in deleted:
+        below_ms = below_within(bucket.left[p].bounds, start, end) + spec.after_ms if side == "left" else UNKNOWN
+        for one in window.slices:
+            unknown = one.times < below_ms
+            if side == "right":
+                unknown = (one.partitions == p) & (one.offsets >= start) & (one.offsets < end)
+            presumed += int(np.count_nonzero(unknown & ~one.marks & (one.times >= bucket.expiry_ms)))
+            one.marks[unknown] = True
+    return presumed
+
+
 @dataclass(frozen=True, slots=True)
 class _Again:
     """Reads ranges again, without the records that were from the future when first read, or belong to another part."""
@@ -164,6 +193,7 @@ class _Again:
     spec: JoinSpec
     ticket: Ticket
     fetch: Read
+    deleted: list[Deleted] = field(default_factory=list)
 
     def read(self, side: str, partition: int, start: int, end: int, bounds: Bounds) -> Iterator[Slice]:
         """The range, in slices of bounded bytes one after the other."""
@@ -185,3 +215,17 @@ class _Again:
                     frames, size, start = [], 0, cut
         if start < end:
             yield Slice.build(pl.concat(frames) if frames else pl.DataFrame(schema=RECORD), {partition: (start, end)})
+
+    def what_is_left(self, side: str, partition: int, start: int, end: int, bounds: Bounds) -> Iterator[Slice]:
+        """As `read`, but what retention has deleted is left out, and noted."""
+        while start < end:
+            try:
+                for one in self.read(side, partition, start, end, bounds):
+                    start = one.covers[partition][1]
+                    yield one
+            except OffsetOutOfRange as error:
+                if error.offset >= error.start:
+                    raise  # the log was truncated
+                found = min(error.start, end)
+                self.deleted.append((side, partition, start, found))
+                start = found

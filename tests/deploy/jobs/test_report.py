@@ -62,3 +62,20 @@ def test_nothing_is_said_about_a_deduplicator_that_is_off_or_not_there() -> None
     for batch in (batch_of(OFF, OFF), batch_of(None)):
         assert batch.for_machines()["deduplicator"] == {}
         assert batch.rare() == []
+
+
+def test_right_records_that_count_as_joined_because_retention_was_too_short_are_reported() -> None:
+    """Once per batch, over all buckets; not every range is named."""
+    both = {"left": 0, "right": 0}
+    gone = [("left", 0, 769, 1009)], [("left", p, 0, 5) for p in range(1, 5)]
+    batches = [
+        DeliveredBatch(
+            BucketSummary(n, 7, 2, frontier_ms=both, slowest=both, deleted=deleted, presumed=3), {}, {}, 0, None
+        )
+        for n, deleted in enumerate(gone)
+    ]
+
+    (warning,) = gather(SPEC, batches, 0.5, 1_000).warnings
+
+    assert "retention has deleted l-0 [769, 1009), l-1 [0, 5), l-2 [0, 5) and 2 more ranges" in warning
+    assert "count as joined (6)" in warning

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
-from joins.admission.bounds import MOST_SEGMENTS, Bound, low_end, starting_at, thinned, turned_away_from
-from kafkaio.times import LATEST_MS
+from joins.admission.bounds import MOST_SEGMENTS, Bound, below_within, low_end, starting_at, thinned, turned_away_from
+from kafkaio.times import EARLIEST_MS, LATEST_MS
 from tests.support.making import bounds, segments
 
 TIMES = st.integers(0, 900)
@@ -26,6 +26,17 @@ def test_the_low_end_is_the_largest_offset_that_is_known_to_be_below(time_ms, of
 def test_a_segment_with_later_times_hides_those_behind_it():
     """Everything below the low end is below the time, not only its last segment."""
     assert low_end((Bound(3), Bound(7, 30), Bound(9, 20)), 25) == 3
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "below_ms"),
+    [(3, 7, 30), (5, 6, 30), (7, 9, 20), (6, 8, 30), (8, 12, 20), (9, 12, EARLIEST_MS), (11, 13, LATEST_MS)],
+)
+def test_the_time_that_a_range_is_below(start, end, below_ms):
+    """The largest of all batches that read some of it; unknown beyond what was read."""
+    some = (Bound(3, 50), Bound(7, 30), Bound(9, 20), Bound(12))
+
+    assert below_within(some, start, end) == below_ms
 
 
 @pytest.mark.parametrize(

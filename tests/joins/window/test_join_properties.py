@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN, Idle
 from joins.admission import passage
+from joins.admission.bounds import low_end
 from joins.admission.evidence import Evidence
 from joins.spec import JoinPath, Policy
 from joins.testing import oracle
+from joins.testing.cutting import Retry
 from joins.testing.history import History
 from joins.testing.play import WRONG_TIMES_KEY
 from joins.testing.simulation import Simulation
@@ -74,6 +76,37 @@ def test_lost_slices_are_read_again_from_the_log(join, steps, data):
 
     assert run.sorted_results() == oracle.join(history, spec)
     assert sorted(run.unjoined) == never_joined(simulation)
+
+
+@settings(max_examples=60, deadline=None)
+@given(joins_with_history(), cuts(), st.data())
+def test_what_was_read_and_left_the_window_may_be_deleted(join, steps, data):
+    """By retention, also if slices and marks are lost then: the rows are the same, and none is falsely `unjoined`."""
+    spec, history = join
+    simulation = Simulation(history, spec)
+
+    for step in steps:
+        if not isinstance(step, Retry):
+            simulation.play([step])
+        if data.draw(st.booleans()):
+            delete_what_the_guard_allows(simulation)
+            simulation.restart()
+            for store in simulation.stores.values():
+                store._slices.clear()
+                store._marks.clear()
+    run = simulation.drain()
+
+    assert run.sorted_results() == oracle.join(history, spec)
+    assert set(run.unjoined) <= set(never_joined(simulation))
+    assert len(run.unjoined) == len(set(run.unjoined))
+
+
+def delete_what_the_guard_allows(simulation):
+    for bucket in simulation.between().buckets.values():
+        for p, reading in bucket.left.items():
+            simulation.left.delete_before(p, reading.start)
+        for p, reading in bucket.right.items():
+            simulation.right.delete_before(p, low_end(reading.bounds, bucket.expiry_ms))
 
 
 @settings(max_examples=60, deadline=None)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
+from joins.admission.bounds import low_end
 from joins.admission.ticket import Ticket
 from joins.spec import JoinPath, Policy
 from joins.testing import oracle
@@ -23,6 +24,7 @@ from joins.window.restore import restore
 from joins.window.slices import SLICE_BYTES
 from joins.window.store import FileStore
 from joins.window.window import Window
+from kafkaio.errors import OffsetOutOfRange
 from tests.support.making import join_spec, marked, positions, topic
 
 
@@ -213,6 +215,78 @@ def test_a_lost_file_is_read_again_from_the_log(tmp_path: Path):
 
     assert came_from == "log"
     assert content(again.window) == content(once_more.window) == wanted
+
+
+def deleted_before(run: Recorder, ticket: Ticket, side: str, share: float) -> None:
+    """Retention deletes that share of what the guard does not need: of left below the position, of right below the
+    window."""
+    for p, reading in ticket.bucket.side(side).items():
+        end = reading.start if side == "left" else low_end(reading.bounds, ticket.bucket.expiry_ms)
+        run.side(side).delete_before(p, int(end * share))
+
+
+@pytest.mark.parametrize(
+    ("side", "policy", "share", "parts"),
+    [
+        ("left", Policy.NEAREST, 0.9, None),
+        ("left", Policy.ALL, 1, 3),
+        ("right", Policy.NEAREST, 1, 3),
+        ("right", Policy.LAST, 0.9, None),
+        ("right", Policy.ALL, 1, None),
+    ],
+)
+def test_lost_marks_whose_records_are_deleted_are_presumed(tmp_path: Path, side, policy, share, parts):
+    """The window is whole, and what was joined is marked; others may be as well, those that the deleted records cannot
+    have been joined with are not."""
+    run = a_run(tmp_path, policy, every=4, parts=parts)
+    state = run.between()
+    (whole,) = Ticket.all_of(replace(state, number=state.number + 1))
+    deleted_before(run, whole, side, share)
+
+    for ticket in whole.divided():
+        kept = run._bolt._windows[ticket.generation, ticket.name_of_part]
+        kept.window.expire(ticket.bucket.expiry_ms)
+        again, came_from = restore(run.spec, ticket, None, EmptyStore(), run._read)
+        records, marks = content(kept.window)
+        found, presumed = content(again.window)
+
+        assert (came_from, found) == ("log", records)
+        assert set(marks) <= set(presumed)
+        assert {name for name, *_ in again.deleted} == ({side} if found else set())
+        assert again.presumed >= len(set(presumed) - set(marks)) * (side == "left")
+        if side == "right":
+            assert again.presumed == 0
+        elif share < 1 and parts is None:
+            assert len(presumed) < len(found)
+
+
+def test_a_window_whose_own_records_are_deleted_is_not_restored(tmp_path: Path):
+    """Neither is one whose log was truncated: only what marks alone need is done without."""
+    run = a_run(tmp_path)
+    ticket = next_ticket(run)
+    run.right.delete_before(0, low_end(ticket.bucket.right[0].bounds, ticket.bucket.expiry_ms) + 1)
+
+    with pytest.raises(OffsetOutOfRange):
+        restore(run.spec, ticket, None, EmptyStore(), run._read)
+
+    def read(side, partition, start, end):
+        if side == "left":
+            raise OffsetOutOfRange("left", partition, start, 0, start - 1)
+        yield from ()
+
+    with pytest.raises(OffsetOutOfRange, match="truncated"):
+        restore(run.spec, ticket, None, AlwaysRight(run), read)
+
+
+class AlwaysRight(EmptyStore):
+    """A store that has the window's slices, and no marks."""
+
+    def __init__(self, run: Recorder) -> None:
+        super().__init__()
+        self._files = run._store_of(run.state.generation, "0")
+
+    def slices(self, wanted):
+        return self._files.slices(wanted)
 
 
 def test_a_worker_that_missed_batches_catches_up_from_the_files_of_others(tmp_path: Path):
