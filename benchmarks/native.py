@@ -3,6 +3,7 @@
     fetch     a range of a topic to Arrow: 150-byte values, 16-byte keys, no headers
     headers   the same with two headers per record
     json      whether a text of 170 bytes is JSON
+    sink      rows of a join to a topic, until they are acknowledged: envelopes of two such values, position headers
 
 Prints the median of the rounds. CPU time depends little on what else the machine does.
 """
@@ -14,21 +15,37 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
+import polars as pl
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker import Broker
+from deploy.jobs.job import Output
+from deploy.output.refusals import too_large
+from deploy.output.results import outgoing_results
+from joins.rows.records import ROW
+from joins.spec import Format, JoinSpec, Side
 from kafkaio.native import library
+from kafkaio.now import wall_ms
 from kafkaio.rangereader import RangeReader
 from kafkaio.strictjson import valid_json
+from kafkaio.topiclimits import limits_of
 from kafkaio.writer import TopicWriter
 
 TEXT = '{"id":%d,"user":"u%d","price":1.25,"tags":["a","b"],"inner":{"x":true,"y":null},"text":"%s"}'
 
 
-def _filled(kafka: Mapping[str, str], topic: str, count: int, headers: bool) -> str:
+SINK_CHUNK = 20_000
+
+
+def _created(kafka: Mapping[str, str], topic: str) -> str:
     admin = AdminClient(dict(kafka))  # held until the answer is there
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+    return topic
+
+
+def _filled(kafka: Mapping[str, str], topic: str, count: int, headers: bool) -> str:
+    _created(kafka, topic)
     writer = TopicWriter(kafka)
     for start in range(0, count, 50_000):
         numbers = range(start, min(start + 50_000, count))
@@ -47,6 +64,45 @@ def _fetched(kafka: Mapping[str, str], topic: str, count: int) -> None:
     reader.close()
     if rows != count:
         raise AssertionError(f"{rows} records of {count}")
+
+
+def _rows(texts: pa.Array) -> pl.DataFrame:
+    """Every fifth without a right record."""
+    offset = pl.int_range(len(texts), dtype=pl.Int64)
+    sides = {
+        f"{side}_{name}": value
+        for side in ("left", "right")
+        for name, value in {
+            "key": pl.col("key"),
+            "time": wall_ms() + 0 * offset,
+            "value": pl.col("value"),
+            "headers": pl.lit(None, dtype=ROW["left_headers"]),
+            "partition": pl.lit(0, dtype=pl.Int32),
+            "offset": offset,
+        }.items()
+    }
+    rows = pl.DataFrame({"value": pl.Series(pl.from_arrow(texts)).cast(pl.Binary)}).with_columns(
+        key=pl.format("{}", offset).str.zfill(16).cast(pl.Binary)
+    )
+    rows = rows.with_columns(outcome=pl.lit("matched"), reason=pl.lit(None, pl.String), late=False, **sides)
+    missing = (pl.when(offset % 5 > 0).then(pl.col(name)).alias(name) for name in sides if name.startswith("right"))
+    return rows.with_columns(*missing).select(*ROW)
+
+
+def _sunk(kafka: Mapping[str, str], topic: str, rows: pl.DataFrame) -> None:
+    sides = (Side(topic=name, format=Format.JSON) for name in ("l", "r"))
+    spec = JoinSpec("benchmark", *sides, before_ms=1, after_ms=0, kafka=dict(kafka))
+    limits = limits_of(kafka, [topic])[topic]
+    writer = TopicWriter(kafka)
+    for start in range(0, len(rows), SINK_CHUNK):
+        some = rows[start : start + SINK_CHUNK]
+        out = outgoing_results(spec, Output(topic=topic), some, None).restamped(limits, wall_ms())
+        if too_large(out, limits):
+            raise AssertionError("no record is too large")
+        writer.write(topic, out.keys, out.values, out.headers, out.times)
+    if writer.flush().acknowledged != len(rows):
+        raise AssertionError("a record was not acknowledged")
+    writer.close()
 
 
 def _measured(work: Callable[[], object], count: int) -> float:
@@ -68,11 +124,13 @@ def _main() -> None:
     texts = pa.array([TEXT % (at, at, "the quick brown fox jumps over the lazy dog, " * 2) for at in range(count)])
     with Broker() as broker:
         kafka = {"bootstrap.servers": broker.bootstrap}
+        rows, sink = _rows(texts), _created(kafka, "sink")
         plain, headed = (_filled(kafka, name, count, name == "headers") for name in ("plain", "headers"))
         parts: dict[str, Callable[[], object]] = {
             "fetch": lambda: _fetched(kafka, plain, count),
             "headers": lambda: _fetched(kafka, headed, count),
             "json": lambda: valid_json(texts),
+            "sink": lambda: _sunk(kafka, sink, rows),
         }
         found: dict[tuple[str, str], list[float]] = {}
         for number in range(asked.rounds + 1):  # the first one warms up

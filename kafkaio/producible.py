@@ -77,10 +77,10 @@ class TopicLimits:
 
     def keeps(self, lowest_ms: int, highest_ms: int, now_ms: int) -> bool:
         """Whether the topic accepts timestamps between these two."""
-        earliest, latest = self._span(now_ms)
+        earliest, latest = self.span(now_ms)
         return earliest <= lowest_ms and highest_ms <= latest
 
-    def _span(self, now_ms: int) -> tuple[int, int]:
+    def span(self, now_ms: int) -> tuple[int, int]:
         """The first and the last timestamp that the topic accepts."""
         before, after = (
             UNLIMITED_MS if limit is None else limit - min(MARGIN_MS, limit // 2)
@@ -104,7 +104,7 @@ def limits_from(topic: str, config: dict[str, str], producer: dict[str, str], la
     """
     stamped_there = config.get("message.timestamp.type") == "LogAppendTime"
     before, after = (
-        None if stamped_there else int(config.get(f"message.timestamp.{side}.max.ms", UNLIMITED_MS))
+        None if stamped_there else min(int(config.get(f"message.timestamp.{side}.max.ms", UNLIMITED_MS)), UNLIMITED_MS)
         for side in ("before", "after")
     )
     ours = producer.get("compression.type", producer.get("compression.codec", "none"))

@@ -1,8 +1,11 @@
 """Writes Arrow batches to topics: idempotent, acknowledged by all replicas, no failure unnoticed.
 
-Success costs no Python callback (`delivery.report.only.error`): once librdkafka's queue is empty, every record
-that was sent and did not fail was acknowledged. A full queue blocks the caller. After a failure the writer is
-broken, because librdkafka may no longer keep the order of later records: open a new one.
+Columns go to librdkafka in C where that can be (`kafkaio.native.producer`), and otherwise record by record. Success
+costs no Python callback. In C every record is counted, acknowledged or failed; without it only failures are reported
+(`delivery.report.only.error`), and once librdkafka's queue is empty, what was sent and did not fail was acknowledged.
+
+A full queue blocks the caller. After a failure the writer is broken, because librdkafka may no longer keep the order of
+later records: open a new one.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ from kafkaio.bounded import within
 from kafkaio.clients import Clients, Producer
 from kafkaio.errors import DeliveryFailed, KafkaUnavailable, ProducerFailed
 from kafkaio.gcpause import no_garbage_collection
+from kafkaio.native import rdkafka
+from kafkaio.native.columns import NotReadable
+from kafkaio.native.producer import NO_MEMORY, NativeProducer, NativeRows, RecordCounts, plugin
 from kafkaio.perprocess import PerProcess
 from kafkaio.texts import MadeHeaders, MadeTexts
 
@@ -60,14 +66,18 @@ class TopicWriter:
     def __init__(
         self, kafka: Mapping[str, str], transactional_id: str | None = None, clients: Clients = client
     ) -> None:
-        self._producer = clients.producer(kafka, TUNING, self._on_error, self._on_delivery, transactional_id)
-        self.failed_with: set[int] = set()  # error codes of failed records, and of the error that ended the producer
+        functions = rdkafka.bound() if clients is client and "plugin.library.paths" not in kafka else None
+        tuning = TUNING if functions is None else {**TUNING, **plugin(functions)}
+        self._producer = clients.producer(kafka, tuning, self._on_error, self._on_delivery, transactional_id)
+        self._native = None if functions is None else NativeProducer(functions)
+        self._codes: set[int] = set()
         timeout_ms = int(
             kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", _DEFAULT_DELIVERY_TIMEOUT_MS))
         )
         # librdkafka gives up on every record by itself; the extra time is for when it does not.
         self._flush_timeout_s = timeout_ms / 1000 + 30.0
         self._sent = 0
+        self._acknowledged_before = 0  # the last flush, as counted in C
         self._failed = 0
         self._first_failure: DeliveryFailed | None = None
         self._trouble: KafkaError | None = None
@@ -83,16 +93,69 @@ class TopicWriter:
     ) -> int:
         """Hand records to the producer; return how many. They are safe only after `flush`.
 
-        All columns have the same length. `None` means a column of nulls; keys or values must be given. Values and
-        headers may also be made of texts (`kafkaio.texts`).
+        All columns have the same length. `None` means a column of nulls; keys or values must be given.
 
             keys, values   binary or strings
             headers        list<struct<key, value>> as from `RangeReader`, or lists of (key, value); null: no headers
             timestamps     int64 milliseconds; null: now
             partitions     int32; null: chosen by the partitioner (murmur2 of the key, as in the Java client)
 
-        Raises `DeliveryFailed` if an earlier record of this writer failed, `ProducerFailed` if the producer has ended.
+        Values and headers may also be made of texts (`kafkaio.texts`).
+
+        Raises `DeliveryFailed` if an earlier record of this writer failed, `ProducerFailed` if the producer has ended,
+        `KafkaUnavailable` if the queue stays full.
         """
+        rows = self._rows_in_c(keys, values, headers, timestamps, partitions)
+        self._check_failures()
+        if rows is not None:
+            count = rows.count
+            self._produce_in_c(topic, rows, partitions)
+        else:
+            count = self._produce_columns(topic, keys, values, headers, timestamps, partitions)
+        self._sent += count
+        with self._fatal_error_raised():
+            self._producer.poll(0)
+        self._check_failures()
+        return count
+
+    @property
+    def failed_with(self) -> set[int]:
+        """Error codes of failed records, and of the error that ended the producer."""
+        return self._codes if self._native is None else self._codes | self._native.told().codes
+
+    @property
+    def in_c(self) -> bool:
+        """Whether Arrow columns and texts are produced in C."""
+        return self._native is not None
+
+    def _rows_in_c(self, *columns: Column) -> NativeRows | None:
+        if self._native is None:
+            return None
+        try:
+            return NativeRows(*columns)
+        except NotReadable:
+            return None
+
+    def _produce_in_c(self, topic: str, rows: NativeRows, partitions: Column) -> None:
+        assert self._native is not None
+        taken, full_since_s = 0, time.monotonic()
+        while taken < rows.count:
+            more, code = self._native.produce(topic, rows, taken)
+            taken += more
+            if code == NO_MEMORY:
+                raise MemoryError(f"no memory for the text of a record to topic {topic!r}")
+            if more:
+                full_since_s = time.monotonic()
+            if code == KafkaError._QUEUE_FULL:
+                self._wait_for_room(full_since_s)
+            elif code:
+                partition = list(_plain(partitions, _ANY_PARTITION, rows.count))[taken]
+                error = KafkaError(code, f"Unable to produce message: {KafkaError(code).str()}")
+                raise self._refused(topic, partition, error)
+
+    def _produce_columns(
+        self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column, partitions: Column
+    ) -> int:
         count = next(len(column) for column in (values, keys) if column is not None)
         with no_garbage_collection():
             columns = (
@@ -102,12 +165,7 @@ class TopicWriter:
                 _header_lists(headers, count),
                 _plain(timestamps, _NOW, count),
             )
-        self._check_failures()
         self._produce(topic, zip(*columns, strict=True))
-        self._sent += count
-        with self._fatal_error_raised():
-            self._producer.poll(0)
-        self._check_failures()
         return count
 
     def flush(self) -> Delivered:
@@ -124,9 +182,24 @@ class TopicWriter:
                         f"{self._flush_timeout_s:g} s{self._last_trouble()}"
                     )
         self._check_failures()
-        delivered = Delivered(self._sent, self._sent - self._failed)
-        self._sent = self._failed = 0
+        delivered = Delivered(self._sent, self._acknowledged())
+        self._sent = 0
+        if delivered.acknowledged != delivered.sent:
+            raise DeliveryFailed(
+                "any",
+                _ANY_PARTITION,
+                f"{delivered.sent} records were sent, {delivered.acknowledged} acknowledged, and none has failed",
+                delivered.sent - delivered.acknowledged,
+            )
         return delivered
+
+    def _acknowledged(self) -> int:
+        """Of the records since the last flush; none has failed."""
+        if self._native is None:
+            return self._sent
+        total = self._native.told().acknowledged
+        since, self._acknowledged_before = total - self._acknowledged_before, total
+        return since
 
     @property
     def producer(self) -> Producer:
@@ -146,11 +219,15 @@ class TopicWriter:
             log.warning("a producer did not close within %g s, and is abandoned", _CLOSE_WITHIN_S)
 
     def _close(self) -> None:
+        if self._native is not None:
+            self._native.shut()
         self._producer.purge()
         try:
             with self._fatal_error_raised():
                 self._producer.flush(_CLOSE_WITHIN_S)
                 self._producer.close()  # also aborts an open transaction
+                if self._native is not None:
+                    self._native.free()
         except ProducerFailed as error:
             log.info("a producer was closed with its transaction open: %s", error)
 
@@ -162,20 +239,33 @@ class TopicWriter:
             except BufferError:
                 self._produce_when_there_is_room(topic, value, key, partition, timestamp, headers)
             except KafkaException as error:
-                raise self._refused(topic, partition, error) from error
+                raise self._refused(topic, partition, error.args[0]) from error
 
     def _produce_when_there_is_room(
         self, topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any
     ) -> None:
+        full_since_s = time.monotonic()
         while True:
-            with self._fatal_error_raised():
-                self._producer.poll(_FULL_QUEUE_WAIT_S)
-            self._check_failures()
+            self._wait_for_room(full_since_s)
             try:
                 self._producer.produce(topic, value, key, partition, None, None, timestamp, headers)
                 return
             except BufferError:
                 continue
+
+    def _wait_for_room(self, full_since_s: float) -> None:
+        """Serve the producer, whose queue is full.
+
+        Raises `KafkaUnavailable` once it has been for longer than librdkafka keeps any record.
+        """
+        if time.monotonic() - full_since_s > self._flush_timeout_s:
+            raise KafkaUnavailable(
+                f"the producer's queue of {len(self._producer)} records has been full for "
+                f"{self._flush_timeout_s:g} s{self._last_trouble()}"
+            )
+        with self._fatal_error_raised():
+            self._producer.poll(_FULL_QUEUE_WAIT_S)
+        self._check_failures()
 
     @contextmanager
     def _fatal_error_raised(self) -> Iterator[None]:
@@ -192,33 +282,43 @@ class TopicWriter:
                 cause = cause.__cause__
             message = str(error)
             if isinstance(cause, KafkaException):
-                self.failed_with.add(cause.args[0].code())
+                self._codes.add(cause.args[0].code())
                 message = f"{cause.args[0].str()} ({cause.args[0].name()})"
             raise ProducerFailed(f"the producer cannot continue: {message}") from error
 
-    def _refused(self, topic: str, partition: int, error: KafkaException) -> DeliveryFailed:
+    def _refused(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
         """librdkafka did not accept the record at all (for example, it is too large for any topic)."""
-        self.failed_with.add(error.args[0].code())
-        return DeliveryFailed(topic, partition, f"{error.args[0].str()} ({error.args[0].name()})", 1)
+        self._codes.add(error.code())
+        return DeliveryFailed(topic, partition, f"{error.str()} ({error.name()})", 1)
 
     def _check_failures(self) -> None:
+        if self._native is not None:
+            self._count_failures(self._native.told())
         if self._first_failure is not None:
             first = self._first_failure
             raise DeliveryFailed(first.topic, first.partition, first.reason, self._failed)
 
+    def _count_failures(self, told: RecordCounts) -> None:
+        self._failed = told.failed
+        if told.code and self._first_failure is None:
+            error = KafkaError(told.code)
+            self._first_failure = self._failure(told.topic, told.partition, error)
+
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
-        if error is None:
+        if error is None or self._native is not None:  # C has counted it
             return
         self._failed += 1
-        self.failed_with.add(error.code())
+        self._codes.add(error.code())
         if self._first_failure is None:
-            reason = f"{error.str()} ({error.name()}){self._last_trouble()}"
-            self._first_failure = DeliveryFailed(message.topic(), message.partition(), reason, 1)
+            self._first_failure = self._failure(message.topic(), message.partition(), error)
+
+    def _failure(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
+        return DeliveryFailed(topic, partition, f"{error.str()} ({error.name()}){self._last_trouble()}", 1)
 
     def _on_error(self, error: KafkaError) -> None:
         self._trouble = error
         if error.fatal():
-            self.failed_with.add(error.code())
+            self._codes.add(error.code())
 
     def _last_trouble(self) -> str:
         return f"; the last error: {self._trouble.str()}" if self._trouble else ""

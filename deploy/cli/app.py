@@ -128,7 +128,7 @@ def check(
         raise typer.Exit(ExitCode.BAD_JOB_FILE)
     from kafkaio.native.rdkafka import path_in_use
 
-    typer.echo(f"{job_file} is valid; records from Kafka become Arrow columns in {path_in_use()}")
+    typer.echo(f"{job_file} is valid; records are read and written in {path_in_use()}")
     if connect:
         logging.basicConfig(level=logging.ERROR)  # a warning on the way to a finding would be said twice
         from deploy.check.connect import look_at

@@ -74,8 +74,7 @@ class DeduplicatedWriting(Writing):
         discard_deduplicator(self._asked.setup)
 
     def _ids(self, out: Outgoing) -> pl.Series:
-        identity, about = self._asked.identity, out.about
-        assert about is not None, "records of the output topic are about results"
+        identity, about = self._asked.identity, out.rows
         if identity.by_position:
             ids = identity.of_positions(about)
         else:

@@ -44,7 +44,7 @@ def too_large(out: Outgoing, limits: TopicLimits) -> list[Refusal]:
     """The records that are too large for their topic."""
     found = []
     for i in out.perhaps_too_large(limits):
-        record = out.keys[i], out.values[i], out.headers[i]
+        record = out.record(i)
         passed = limits.limit_passed(*record)
         if passed is not None:
             size, (name, limit) = record_bytes(*record), passed

@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 
 from dedup.batchtag import BatchTag
 from deploy.jobs.job import Output
-from deploy.output.envelope import envelopes
+from deploy.output.envelope import HAS_RIGHT, envelope
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec
 from kafkaio.headers import BATCH, LATE, LEFT, RIGHT
-
-POSITIONS = ("left_partition", "left_offset", "right_partition", "right_offset")
+from kafkaio.texts import HeaderPlan, ListedHeaders, TextHeader, TextPiece, position
 
 
 def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: BatchTag | None) -> Outgoing:
     """The record of each row; tag: of the batch that writes it, None: no header for it."""
+    rows = rows.with_columns(pl.col("right_offset").is_not_null().alias(HAS_RIGHT))
     if output.select is None:
-        headers = _headers(rows, None, tag)
-        return Outgoing.of(rows["key"], envelopes(spec, rows), headers, None, rows["left_time"], rows.select(POSITIONS))
-    more = rows["out_headers"]
-    headers = _headers(rows, more.to_list(), tag)
-    about = rows.select(*POSITIONS, "out_headers")
-    return Outgoing.of(rows["out_key"], rows["out_value"], headers, more, rows["left_time"], about)
+        return Outgoing(rows, "key", envelope(spec), _headers(tag), "left_time")
+    return Outgoing(rows, "out_key", "out_value", (*_headers(tag), ListedHeaders("out_headers")), "left_time")
 
 
-def _headers(rows: pl.DataFrame, more: list[Any] | None, batch: BatchTag | None) -> list[Any]:
-    """The positions of both records, the batch that writes the row, and what the `select` adds."""
-    positions = rows.select(
-        left=pl.format("{}:{}", "left_partition", "left_offset"),
-        right=pl.format("{}:{}", "right_partition", "right_offset"),
+def _headers(batch: BatchTag | None) -> HeaderPlan:
+    """The positions of both records, and the batch that writes the row."""
+    tag = () if batch is None else (TextHeader(BATCH, (TextPiece(str(batch)),)),)
+    return (
+        TextHeader(LEFT, position("left")),
+        TextHeader(RIGHT, position("right"), where=HAS_RIGHT),
+        *tag,
+        TextHeader(LATE, (TextPiece("true"),), where="late"),
     )
-    left, right = positions["left"].to_list(), positions["right"].to_list()
-    tag = () if batch is None else ((BATCH, str(batch)),)  # one pair for all rows
-    headers: list[Any] = [
-        [(LEFT, a), *tag] if b is None else [(LEFT, a), (RIGHT, b), *tag] for a, b in zip(left, right, strict=True)
-    ]
-    if rows["late"].any():
-        for i in rows["late"].arg_true().to_list():
-            headers[i].append((LATE, "true"))
-    if more is not None:
-        for own, added in zip(headers, more, strict=True):
-            own.extend((one["key"], one["value"]) for one in added or ())
-    return headers

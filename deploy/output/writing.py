@@ -22,7 +22,7 @@ class Writing:
 
     def write(self, topic: str, out: Outgoing) -> int:
         """Hand over records; returns how many need nothing more."""
-        count = self._delivery.write(topic, out.keys, out.values, out.headers, out.times.to_list(), out.size)
+        count = self._delivery.write(topic, out.keys, out.values, out.headers, out.times, out.size)
         self._written[topic] = self._written.get(topic, 0) + count
         return count
 

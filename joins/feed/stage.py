@@ -169,9 +169,7 @@ class FeedTask:
         copies = copies.shortened(limits, lambda i: f"the dead letter of {position_of(topic, 'right', rows, i)}")
         kafka = self._producer_properties()
         try:
-            open_writer(kafka).write(
-                spec.dead_letter, copies.keys, copies.values, copies.headers, copies.times.to_list()
-            )
+            open_writer(kafka).write(spec.dead_letter, copies.keys, copies.values, copies.headers, copies.times)
         except KafkaIOError:
             discard_writer(kafka)
             raise

@@ -6,14 +6,14 @@ Headers say where a record was (`teacup.topic`, `teacup.left` or `teacup.right`)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
 from joins.rows.outgoing import Outgoing
-from joins.rows.records import SIDE_COLUMNS
 from kafkaio.headers import LATE, LEFT, OUTCOME, REASON, RIGHT, TOPIC
 from kafkaio.producible import Headers
+from kafkaio.texts import Form, ListedHeaders, TextHeader, TextPiece, listed, position
 
 _POSITION = {"left": LEFT, "right": RIGHT}
 
@@ -23,11 +23,19 @@ def copies_of(topic: str, side: str, rows: pl.DataFrame, more: Sequence[Headers]
 
     more   additional headers of each, after the others
     """
-    columns = {name: rows[f"{side}_{name}"] for name in SIDE_COLUMNS}
-    headers = [
-        [*first, *then] for first, then in zip(_headers(topic, side, rows), more or [[]] * len(rows), strict=True)
-    ]
-    return Outgoing.of(columns["key"], columns["value"], headers, columns["headers"], columns["time"])
+    rows = rows.with_columns(has_reason=pl.col("reason").fill_null("") != "")
+    plan = (
+        ListedHeaders(f"{side}_headers"),
+        TextHeader(TOPIC, (TextPiece(topic),)),
+        TextHeader(_POSITION[side], position(side)),
+        TextHeader(OUTCOME, (TextPiece(column="outcome", form=Form.RAW),)),
+        TextHeader(REASON, (TextPiece(column="reason", form=Form.RAW),), where="has_reason"),
+        TextHeader(LATE, (TextPiece("true"),), where="late"),
+    )
+    if more is None:
+        return Outgoing(rows, f"{side}_key", f"{side}_value", plan, f"{side}_time")
+    rows = rows.with_columns(more_headers=listed(more))
+    return Outgoing(rows, f"{side}_key", f"{side}_value", (*plan, ListedHeaders("more_headers")), f"{side}_time")
 
 
 def position_of(topic: str, side: str, rows: pl.DataFrame, i: int) -> str:
@@ -39,18 +47,3 @@ def position_of(topic: str, side: str, rows: pl.DataFrame, i: int) -> str:
 def and_more(rows: pl.DataFrame) -> str:
     """How many rows there are after the first, for people."""
     return f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
-
-
-def _headers(topic: str, side: str, rows: pl.DataFrame) -> Iterator[Headers]:
-    columns = (f"{side}_headers", f"{side}_partition", f"{side}_offset", "outcome", "reason", "late")
-    for own, partition, offset, outcome, reason, late in zip(
-        *(rows[column].to_list() for column in columns), strict=True
-    ):
-        yield [
-            *((one["key"], one["value"]) for one in own or ()),
-            (TOPIC, topic),
-            (_POSITION[side], f"{partition}:{offset}"),
-            (OUTCOME, outcome),
-            *([(REASON, reason)] if reason else ()),
-            *([(LATE, "true")] if late else ()),
-        ]

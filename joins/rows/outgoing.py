@@ -1,4 +1,8 @@
-"""Records on their way to one topic, changed where the topic would refuse them. Pure."""
+"""Records on their way to one topic, changed where the topic would refuse them. Pure.
+
+They are described, not built: rows, and what of a row makes which part of its record (`kafkaio.texts`). Keys, values
+and headers exist as Python objects only if the C library is missing, or for the few that are too large.
+"""
 
 from __future__ import annotations
 
@@ -10,82 +14,122 @@ import numpy as np
 import polars as pl
 
 from joins.rows.chunks import I64, column_bytes
-from kafkaio.producible import Headers, TopicLimits, record_bytes, restamped, shortened
+from kafkaio.headers import TIME
+from kafkaio.producible import Headers, TopicLimits, shortened
+from kafkaio.texts import (
+    Form,
+    HeaderPlan,
+    ListedHeaders,
+    MadeHeaders,
+    MadeTexts,
+    Text,
+    TextHeader,
+    TextPiece,
+    columns_of,
+    listed,
+    most_bytes,
+)
 
 OURS_ABOUT = 100
 """About the bytes of our own headers."""
 
+_ESCAPED = 6
+"""The most bytes that one byte takes in a JSON string."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """Keys, values, headers and times of records, and the bytes that each has without our own headers.
+    """rows    one per record, with the columns that are named here, and any others
 
-    about   of results, what identifies them: both positions, and the `out_headers` of a `select`
+    key     a column (binary)
+    value   a column (binary), or a text
+    plan    all headers of each record
+    time    a column (int64 ms); null: none
     """
 
-    keys: list[Any]
-    values: list[Any]
-    headers: list[Headers]
-    times: pl.Series
-    sizes: I64
-    about: pl.DataFrame | None = None
-
-    @classmethod
-    def of(
-        cls,
-        keys: pl.Series,
-        values: pl.Series,
-        headers: list[Headers],
-        own: pl.Series | None,
-        times: pl.Series,
-        about: pl.DataFrame | None = None,
-    ) -> Outgoing:
-        """headers: all headers of each record; own: those that are not ours, if there are any."""
-        sizes = column_bytes(keys) + column_bytes(values)
-        if own is not None:
-            sizes = sizes + column_bytes(own)
-        return cls(keys.to_list(), values.to_list(), headers, times, sizes, about)
+    rows: pl.DataFrame
+    key: str
+    value: str | Text
+    plan: HeaderPlan
+    time: str
 
     def __len__(self) -> int:
-        return len(self.times)
+        return len(self.rows)
+
+    @property
+    def keys(self) -> pl.Series:
+        """As `TopicWriter.write` takes them, like the next three."""
+        return self.rows[self.key]
+
+    @property
+    def values(self) -> pl.Series | MadeTexts:
+        """The column, or the texts."""
+        return self.rows[self.value] if isinstance(self.value, str) else MadeTexts(self.value, self.rows)
+
+    @property
+    def headers(self) -> MadeHeaders:
+        """Lists of (name, value)."""
+        return MadeHeaders(self.plan, self.rows)
+
+    @property
+    def times(self) -> pl.Series:
+        """Milliseconds."""
+        return self.rows[self.time]
 
     @property
     def size(self) -> int:
         """About the bytes of all records."""
-        return int(self.sizes.sum()) + OURS_ABOUT * len(self)
+        return int(self._sizes(escaped=1).sum()) + OURS_ABOUT * len(self)
 
     def where(self, mask: np.typing.NDArray[np.bool_]) -> Outgoing:
         """The records that the mask selects."""
-        at = np.flatnonzero(mask).tolist()
-        keys, values, headers = ([column[i] for i in at] for column in (self.keys, self.values, self.headers))
-        selected = pl.Series(mask, dtype=pl.Boolean)
-        about = None if self.about is None else self.about.filter(selected)
-        return Outgoing(keys, values, headers, self.times.filter(selected), self.sizes[mask], about)
+        return replace(self, rows=self.rows.filter(pl.Series(mask, dtype=pl.Boolean)))
+
+    def record(self, i: int) -> tuple[Any, Any, Headers]:
+        """Key, value and headers of one record."""
+        one = replace(self, rows=self.rows[i : i + 1])
+        return one.keys.to_list()[0], one.values.to_list()[0], one.headers.to_list()[0]
 
     def restamped(self, limits: TopicLimits, now_ms: int) -> Outgoing:
         """With times that the topic accepts; other times go into a header."""
-        times = self.times
-        lowest, highest = times.min(), times.max()
-        if lowest is None and highest is None and not len(times):
+        earliest, latest = limits.span(now_ms)
+        fits = self.times.is_between(earliest, latest).fill_null(value=False)
+        if fits.all():
             return self
-        if not times.null_count() and limits.keeps(lowest, highest, now_ms):  # type: ignore[arg-type]
-            return self
-        kept, headers = restamped(times.to_list(), self.headers, limits, now_ms)
-        return replace(self, times=pl.Series(kept, dtype=pl.Int64), headers=[one or [] for one in headers])
+        stamp, moved = f"{self.time} or now", f"{self.time} is moved"
+        rows = self.rows.with_columns(
+            pl.when(fits).then(self.times).otherwise(now_ms).cast(pl.Int64).alias(stamp),
+            (~fits & self.times.is_not_null()).alias(moved),
+        )
+        own_time = TextHeader(TIME, (TextPiece(column=self.time, form=Form.NUMBER),), where=moved)
+        return replace(self, rows=rows, plan=(*self.plan, own_time), time=stamp)
 
     def shortened(self, limits: TopicLimits, what: Callable[[int], str]) -> Outgoing:
         """Without what makes copies too large for the topic; `what` names a record. Raises `RecordTooLarge`."""
         large = self.perhaps_too_large(limits)
         if not large:
             return self
-        keys, values, headers, sizes = [*self.keys], [*self.values], [*self.headers], self.sizes.copy()
+        keys, values, headers = self.keys.to_list(), self.values.to_list(), self.headers.to_list()
         for i in large:
             keys[i], values[i], headers[i] = shortened(keys[i], values[i], headers[i], limits, what(i))
-            sizes[i] = record_bytes(keys[i], values[i], headers[i])
-        return Outgoing(keys, values, headers, self.times, sizes)
+        values = [one.encode() if isinstance(one, str) else one for one in values]
+        columns = {"key": keys, "value": values}
+        rows = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Binary)).with_columns(
+            headers=listed(headers), time=self.times
+        )
+        return Outgoing(rows, "key", "value", (ListedHeaders("headers"),), "time")
 
     def perhaps_too_large(self, limits: TopicLimits) -> list[int]:
         """Which records may be, by a cheap bound; there are almost never any."""
-        if limits.surely_takes(int(self.sizes.max(initial=0))):
+        sizes = self._sizes(_ESCAPED)
+        if limits.surely_takes(int(sizes.max(initial=0))):
             return []
-        return [i for i, size in enumerate(self.sizes.tolist()) if not limits.surely_takes(size)]
+        return [i for i, size in enumerate(sizes.tolist()) if not limits.surely_takes(size)]
+
+    def _sizes(self, escaped: int) -> I64:
+        """At most the bytes of each record without our own headers, if no byte takes more than `escaped`."""
+        names = {self.value} if isinstance(self.value, str) else columns_of(self.value)
+        sizes = {name: column_bytes(self.rows[name]) for name in {self.key, *names}}
+        value = sizes[self.value] if isinstance(self.value, str) else most_bytes(self.value, sizes, escaped=escaped)
+        own = (column_bytes(self.rows[one.column]) for one in self.plan if isinstance(one, ListedHeaders))
+        return np.asarray(sum(own, sizes[self.key] + value))

@@ -55,7 +55,10 @@ class Delivery(Protocol):
     def write(
         self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column, size: int | None = None
     ) -> int:
-        """Hand over records. size: the bytes of keys, values and headers; None: computed here, without headers."""
+        """Hand over records, as `TopicWriter.write`.
+
+        size   the bytes of keys, values and headers; None: computed here, without headers, and not of texts
+        """
         ...
 
     def part_is_full(self, *, gap: bool = False) -> bool:

@@ -86,11 +86,13 @@ def path_in_use() -> str:
 
 @cache
 def _say_once(why: str | None) -> None:
-    log.info("records are read in Python, more slowly: %s", why)
+    log.info("records are read and written in Python, more slowly: %s", why)
 
 
 @cache
 def _bind(teacup: ctypes.CDLL) -> tuple[Functions | None, str | None]:
+    if ";" in teacup._name:
+        return None, f"librdkafka takes the path {teacup._name} for several: install it where there is no semicolon"
     try:
         return Functions(teacup), None
     except AttributeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -10,8 +11,56 @@ from deploy.dev.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import DeliveryFailed
 from kafkaio.rangereader import RangeReader
+from kafkaio.texts import Form, ListedHeaders, MadeHeaders, MadeTexts, TextHeader, TextPiece, listed
 from kafkaio.writer import Delivered, TopicWriter, discard_writer, open_writer
 from tests.conftest import TopicFactory
+
+pytestmark = pytest.mark.usefixtures("path")
+
+
+def test_the_writer_takes_the_path_in_use(kafka: dict[str, str], path: str) -> None:
+    """And with it all that follows."""
+    writer = TopicWriter(kafka)
+    known = writer.in_c
+    writer.close()
+
+    assert known == (path == "native")
+
+
+def test_texts_become_records(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """Keys, values, headers, times and partitions, the same on both paths."""
+    topic = topic_factory(2)
+    rows = pl.DataFrame(
+        {
+            "key": [b'a"', None, b"\xff"],
+            "count": [1, -2, None],
+            "right": [True, False, None],
+            "own": listed([[("o", b"1"), ("o", None)], [], [("é", b"")]]),
+            "time": [1_700_000_000_001, 1_700_000_000_002, 1_700_000_000_003],
+        }
+    )
+    key, count = TextPiece(column="key", form=Form.STRING), TextPiece(column="count", form=Form.NUMBER)
+    text = (TextPiece("["), key, TextPiece(","), count, TextPiece(",r", where="right"), TextPiece("]"))
+    plan = (TextHeader("n", (count,), where="right"), ListedHeaders("own"), TextHeader("all", (TextPiece("x"),)))
+    writer = TopicWriter(kafka)
+    partitions = pa.array([1, 1, 1], pa.int32())
+
+    sent = writer.write(topic, rows["key"], MadeTexts(text, rows), MadeHeaders(plan, rows), rows["time"], partitions)
+    delivered = writer.flush()
+    writer.close()
+
+    assert (sent, delivered) == (3, Delivered(3, 3))
+    found = next(RangeReader(topic, kafka).read(1, 0, 3)).to_pylist()
+    assert [(row["key"], row["value"], row["timestamp"]) for row in found] == [
+        (b'a"', rb'["a\"",1,r]', 1_700_000_000_001),
+        (None, b"[null,-2]", 1_700_000_000_002),
+        (b"\xff", b'[{"base64": "/w=="},null]', 1_700_000_000_003),
+    ]
+    assert [[(one["key"], one["value"]) for one in row["headers"]] for row in found] == [
+        [("n", b"1"), ("o", b"1"), ("o", None), ("all", b"x")],
+        [("all", b"x")],
+        [("é", b""), ("all", b"x")],
+    ]
 
 
 def test_a_flush_counts_what_was_acknowledged(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
@@ -35,7 +84,7 @@ def test_keys_go_where_the_java_client_sends_them(kafka: dict[str, str], topic_f
     writer = TopicWriter(kafka)
     # org.apache.kafka.common.utils.UtilsTest: murmur2 of the key, made positive, modulo 7
     murmur2 = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
-    writer.write(topic, list(murmur2), [b"v"] * len(murmur2))
+    writer.write(topic, pa.array(list(murmur2)), pa.array([b"v"] * len(murmur2)))
     writer.flush()
 
     log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
@@ -55,7 +104,7 @@ def test_a_full_queue_holds_the_caller_back(kafka: dict[str, str], topic_factory
     writer = TopicWriter({**kafka, "queue.buffering.max.messages": "100", "linger.ms": "1"})
     values = [b"%d" % i for i in range(3_000)]
 
-    writer.write(topic, None, values)
+    writer.write(topic, None, pa.array(values))
 
     assert writer.flush() == Delivered(3_000, 3_000)
     batch = pa.Table.from_batches(list(RangeReader(topic, kafka).read(0, 0, 3_000)))
@@ -65,8 +114,9 @@ def test_a_full_queue_holds_the_caller_back(kafka: dict[str, str], topic_factory
 def test_a_record_too_large_for_its_topic_fails_the_flush(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
     """The broker refuses it after `write` has returned; topic, partition and reason are named."""
     topic = topic_factory(config={"max.message.bytes": "1000"})
+    discard_writer(kafka)  # perhaps of the other path
     writer = open_writer(kafka)
-    writer.write(topic, None, [b"x" * 5_000])
+    writer.write(topic, None, pa.array([b"x" * 5_000]))
 
     with pytest.raises(DeliveryFailed, match=f"1 records .* '{topic}' partition 0: .*too large"):
         writer.flush()
@@ -85,7 +135,7 @@ def test_a_record_too_large_for_the_producer_is_refused_at_once(
     topic = topic_factory()
 
     with pytest.raises(DeliveryFailed, match="MSG_SIZE_TOO_LARGE"):
-        TopicWriter(kafka).write(topic, None, [b"x" * 2_000_000])
+        TopicWriter(kafka).write(topic, None, pa.array([b"x" * 2_000_000]))
 
 
 def test_a_broker_killed_before_the_flush_fails_it() -> None:
@@ -100,7 +150,7 @@ def test_a_broker_killed_before_the_flush_fails_it() -> None:
         safe = writer.flush()
 
         broker.kill()
-        writer.write(topic, None, [b"lost"] * 5)
+        writer.write(topic, None, pa.array([b"lost"] * 5))
         with pytest.raises(DeliveryFailed, match="5 records were not delivered; the first, to topic 'mortal'"):
             writer.flush()
 
