@@ -55,6 +55,12 @@ class SparkLogs:
         """Where each source's part of a planned batch ends (`ends_in`)."""
         return ends_in(self.files.cat_file(f"{self.root}/offsets/{batch}").decode())
 
+    def forget_plan(self, batch: int) -> None:
+        """Remove the plan of a batch that was never committed, and its checksum: Spark then plans the batch anew."""
+        for name in (f".{batch}.crc", str(batch)):
+            if self.files.exists(f"{self.root}/offsets/{name}"):
+                self.files.rm_file(f"{self.root}/offsets/{name}")
+
     def _batches(self, log: str) -> list[int]:
         folder = f"{self.root}/{log}"
         return batches_in(self.files.ls(folder, detail=False)) if self.files.exists(folder) else []

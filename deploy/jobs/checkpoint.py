@@ -68,16 +68,30 @@ class Checkpoint:
         """The batch that was planned last, whichever join's it is; None if none was."""
         with self._reached():
             planned = self._logs.planned()
-        if not planned:
-            return None
+        return self._admission(planned[-1]) if planned else None
+
+    def committed(self) -> Admission | None:
+        """The batch that was carried out last; None if none was."""
+        with self._reached():
+            committed = self._logs.committed()
+        return self._admission(committed[-1]) if committed else None
+
+    def forget_newest(self) -> None:
+        """Remove the plan of the batch that was planned last, which was not carried out: it is planned anew."""
+        with self._reached():
+            self._logs.forget_plan(self._logs.planned()[-1])
+        if self._folder is not None:
+            durable.sync(self._folder / "offsets")
+
+    def _admission(self, batch: int) -> Admission | None:
         try:
             with self._reached(but=ValueError):
-                end, *_ = self._logs.ends(planned[-1])
+                end, *_ = self._logs.ends(batch)
             data = {} if end is None else json.loads(end)
         except ValueError as error:
             raise CheckpointInvalid(
-                f"{self._cannot_be_read}: `offsets/{planned[-1]}` is truncated ({error}), as after a power loss. "
-                f"Remove it, and `commits/{planned[-1]}` if that exists: at the next start the receipts in Kafka tell "
+                f"{self._cannot_be_read}: `offsets/{batch}` is truncated ({error}), as after a power loss. "
+                f"Remove it, and `commits/{batch}` if that exists: at the next start the receipts in Kafka tell "
                 "whether anything of the batch is in the output"
             ) from error
         # A job that was stopped before anything was planned has an empty batch.

@@ -26,6 +26,7 @@ from deploy.jobs.checkpoint import Checkpoint, look_into
 from deploy.jobs.deduplication import deduplication
 from deploy.jobs.firstlook import first_look
 from deploy.jobs.job import JoinJob
+from deploy.jobs.lostplan import forget_lost_plan
 from deploy.jobs.matching import NothingMatched
 from deploy.jobs.moving import started
 from deploy.jobs.report import BatchReport, gather
@@ -129,6 +130,8 @@ class JoinKind(Kind):
             self._job = replace(self._job, spec=spec)
             check_deduplicates(self._job)
             self._nothing_matched = NothingMatched(spec, first_look(self._job, planned))
+            if planned is not None:
+                forget_lost_plan(self._job, planned)
             if self.exactly_once:
                 self._generation = take_output(self._job, take_over=self.take_over, moved=moved)
 

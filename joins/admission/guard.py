@@ -135,7 +135,8 @@ def planned_records() -> Iterator[None]:
         yield
     except OffsetOutOfRange as error:
         raise DataLoss(
-            f"a batch that is planned cannot be carried out: {error}. Lengthen retention, and start a new checkpoint "
+            f"a batch that is planned cannot be carried out: {error}. With `on_data_loss: continue` the next `teacup "
+            "run` plans it again from what is left, if no row of it is in the output. Otherwise start a new checkpoint "
             "at a time (`start: TIME`) with `teacup run --take-over`: rows from that time on are then written again"
         ) from error
 

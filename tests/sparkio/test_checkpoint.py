@@ -63,3 +63,13 @@ def test_planned_committed_and_ends_are_read_from_files(tmp_path: Path) -> None:
     for logs in (SparkLogs.at(location), SparkLogs.at(tmp_path.as_uri())):
         assert (logs.planned(), logs.committed(), logs.query_id()) == ([1, 2], [1], "query-1")
         assert [logs.ends(1), logs.ends(2)] == [['{"n": 1}'], ['{"n": 2}']]
+
+
+def test_a_plan_that_is_forgotten_leaves_no_trace(tmp_path: Path) -> None:
+    """Its checksum goes with it: Spark would compare it with the plan that it writes next."""
+    location = checkpoint(tmp_path, {1: plan("v1", 1), 2: plan("v1", 2)}, [1])
+    (tmp_path / "offsets" / ".2.crc").write_bytes(b"crc")
+
+    SparkLogs.at(location).forget_plan(2)
+
+    assert [path.name for path in (tmp_path / "offsets").iterdir()] == ["1"]

@@ -211,5 +211,5 @@ def test_a_planned_batch_whose_records_are_gone_says_what_to_do():
     with pytest.raises(DataLoss) as raised, planned_records():
         raise OffsetOutOfRange("clicks", 3, 5, 8, 20)
 
-    for said in ("offset 5 of clicks-3", "retention has deleted it", "`start: TIME`", "--take-over"):
+    for said in ("offset 5 of clicks-3", "retention", "`on_data_loss: continue`", "`start: TIME`", "--take-over"):
         assert said in str(raised.value)

@@ -1,0 +1,74 @@
+"""With `on_data_loss: continue`: a batch that was planned, and can no longer be read, is planned anew.
+
+Retention may delete what a batch is read from while the job is down. Its plan is in Spark's log, so Spark runs it again
+at each start, and it fails each time. If nothing of it is in the output, it may be forgotten: the next plan goes on
+after the batch before it, skips what is gone, and counts it. If anything is in, it is left as it is: another batch of
+the same number would not be known from it.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack, closing
+
+from deploy.jobs.checkpoint import Checkpoint
+from deploy.jobs.job import JoinJob
+from joins.admission.factsfolder import known_facts
+from joins.admission.guard import is_whole
+from joins.admission.listing import Listing
+from joins.admission.reader import open_log
+from joins.admission.state import Admission
+from joins.admission.ticket import Ticket
+from joins.flavour import flavour_of
+from kafkaio.delivery.fencing import OutputBucket, settle
+from kafkaio.delivery.receiptgroup import read_receipt
+
+log = logging.getLogger("teacup.deploy.jobs.lostplan")
+
+
+def forget_lost_plan(job: JoinJob, planned: Admission) -> bool:
+    """Forget the batch that was planned last, if it is to be planned anew; returns whether it was.
+
+    The first batch of a checkpoint stays: no batch before it says where to go on. So does one whose predecessor's facts
+    are lost: where that one ended is only known from the plan.
+
+    Raises `DataLoss` for a truncated topic, `CheckpointUnreadable`, `KafkaIOError`.
+    """
+    spec, checkpoint = job.spec, Checkpoint(job.checkpoint)
+    if spec.on_data_loss != "continue" or checkpoint.is_committed():
+        return False
+    done = checkpoint.committed()
+    if done is None or done.number != planned.number - 1 or is_whole(spec, planned, _listed(job)):
+        return False
+    if len(known_facts(spec.name, done, job.facts_folders)) < len(done.buckets):
+        return False
+    if job.output.exactly_once and not _nothing_is_in(job, planned):
+        log.warning("%s: rows of batch %d are in the output: it is not planned again", spec.name, planned.number)
+        return False
+    checkpoint.forget_newest()
+    log.warning("%s: retention has deleted records of batch %d: it is planned again", spec.name, planned.number)
+    return True
+
+
+def _listed(job: JoinJob) -> Listing:
+    spec = job.spec
+    with ExitStack() as stack:
+        inputs = flavour_of(spec).inputs
+        ends = {side: stack.enter_context(closing(open_log(spec, spec.side(side)))).ends() for side in inputs}
+    return Listing(0, ends["left"], ends.get("right", {}))
+
+
+def _nothing_is_in(job: JoinJob, planned: Admission) -> bool:
+    """Looks before and after it fences earlier writers: a job that must not begin fences nobody."""
+    parts = [part for ticket in Ticket.all_of(planned) for part in ticket.divided()]
+    buckets = [OutputBucket(job.spec.name, part.number_of_part, job.output.topic) for part in parts]
+    kafka = {**job.spec.kafka, **job.output.kafka}
+
+    def nothing() -> bool:
+        receipts = [read_receipt(kafka, bucket)[0] for bucket in buckets]
+        return all(one and one.generation == planned.generation and one.number < planned.number for one in receipts)
+
+    if not nothing():
+        return False
+    settle(kafka, buckets)
+    return nothing()
