@@ -6,6 +6,8 @@ import random
 import socket
 
 HOST = "127.0.0.1"
+_chance = random.SystemRandom()  # whatever seeds the common one, other processes shall draw other ports
+_given: set[int] = set()
 
 
 def is_free(port: int) -> bool:
@@ -20,7 +22,11 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A free port below those of outgoing connections, which could take it while a broker restarts."""
-    while not is_free(port := random.randrange(15_000, 32_000)):
+    """A free port below those of outgoing connections, which could take it while a broker restarts.
+
+    In one process never the same again: who was given it may not listen yet.
+    """
+    while (port := _chance.randrange(15_000, 32_000)) in _given or not is_free(port):
         pass
+    _given.add(port)
     return port
