@@ -122,6 +122,10 @@ class Backend(Protocol):
         """Record that items below `version` were never stored (a feeder that started later); it only ever goes up."""
         ...
 
+    def check(self, namespace: Namespace, now_ms: int) -> None:
+        """Whether the store answers, and can be written as well. Raises `StorageUnavailable`."""
+        ...
+
     def purge(self, now_ms: int, limit: int) -> int:
         """Free the space of expired items in the declared namespaces; checks about `limit` keys.
 

@@ -119,6 +119,10 @@ class AerospikeStore:
         self._check_declared(namespace)
         self._change(namespace, lambda stored: stored.raised(version))
 
+    def check(self, namespace: Namespace, now_ms: int) -> None:
+        """Reads its record, which is written where time has moved its state."""
+        self.state(namespace, now_ms)
+
     def purge(self, now_ms: int, limit: int) -> int:
         """Nothing to do: the server removes records whose TTL has passed."""
         return 0

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ _LONGEST_KEY = 510
 _DIGEST_BYTES = 64
 _PURGED_AT_ONCE = 1_024
 _RESERVE_PAGES = 256
+_CHECKED_PAGES = 32
 _FULL_PAGE = bytes(3_000)  # a value that needs a page of its own
 _PAGE_BYTES = 4_096
 _MAX_NAMESPACES = 1_000
@@ -150,6 +152,19 @@ class LmdbStore:
             raised = stored.raised(version)
             if raised != stored:
                 self._keep(txn, opened, raised)
+
+    def check(self, namespace: Namespace, now_ms: int) -> None:
+        """Commit a change of some pages; also ask the disk for the reserve, as the file may have free pages left."""
+        with self._transaction(write=True) as txn:
+            for number in range(_CHECKED_PAGES):
+                txn.put(b"checked-%d" % number, _FULL_PAGE, db=self._probes)
+            self._check_reserve(txn, 0)
+        try:
+            room = self._map_bytes - os.path.getsize(self._folder / "data.mdb")
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                file.write(bytes(max(1, min(room, _RESERVE_PAGES * _PAGE_BYTES))))
+        except OSError as error:
+            raise StorageUnavailable(f"the disk of the store in {self._folder} cannot be written: {error}") from error
 
     def purge(self, now_ms: int, limit: int) -> int:
         """As in the Protocol. Writes purge too; this is for stores that are idle."""

@@ -158,6 +158,10 @@ class RedisStore:
         self._check_declared(namespace)
         self._change(namespace, lambda stored: stored.raised(version), wall_ms())
 
+    def check(self, namespace: Namespace, now_ms: int) -> None:
+        """Reads its state, which is written where it has moved; a full memory shows in the statuses of items only."""
+        self.state(namespace, now_ms)
+
     def purge(self, now_ms: int, limit: int) -> int:
         """The server removes expired keys by itself. Here is checked what it acknowledged to this process."""
         for namespace in list(self._declared):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -156,6 +157,30 @@ def test_a_full_store_answers_and_recovers_when_items_expire(url: str, batch: in
     assert statuses(found) == [Status.OK]
     assert {one.status for one in after} <= {Status.OK, Status.RETRYABLE}
     assert late[-1] is Status.OK
+
+
+def test_a_store_that_is_full_is_not_ready(url: str):
+    """Nor is one on a full disk, while its own file still has room; both answer reads."""
+    with lmdb_store(f"{url}?map_size=8MiB", SPACE) as store:
+        store.write(SPACE, wide(0, 1), NOW)
+        store.check(SPACE, NOW)
+        most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, most[1]))
+        try:
+            with pytest.raises(StorageUnavailable, match=r"the disk of the store.*cannot be written"):
+                store.check(SPACE, NOW)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, most)
+        store.check(SPACE, NOW)
+
+        first = 1
+        while store.write(SPACE, wide(first, 1), NOW)[0].status is Status.OK:
+            first += 1
+        with pytest.raises(StorageUnavailable, match="map_size"):
+            store.check(SPACE, NOW)
+        found = store.read(SPACE, [wide(0, 1)[0].key], NOW)
+
+    assert statuses(found) == [Status.OK]
 
 
 def later(number: int) -> Item:

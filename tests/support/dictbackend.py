@@ -58,6 +58,9 @@ class DictBackend:
             floor = version if state.retained_from is None else max(state.retained_from, version)
             self._states[namespace.name] = NamespaceState(state.generation, floor)
 
+    def check(self, namespace: Namespace, now_ms: int) -> None:
+        self.before("check")
+
     def purge(self, now_ms: int, limit: int) -> int:
         self.before("purge")
         with self._lock:
