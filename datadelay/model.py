@@ -25,6 +25,8 @@ NAME_PATTERN = "^[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 """Kafka's rule for topics; not only dots, which URLs would swallow."""
 NAME_MAX = 249
 TEXT_MAX = 1000
+PARTITIONS_MAX = 10_000
+"""Of one topic."""
 
 
 class DelayState(StrEnum):

@@ -14,6 +14,7 @@ from datadelay.model import (
     NAME_MAX,
     NAME_PATTERN,
     OFFSET_MAX,
+    PARTITIONS_MAX,
     TEXT_MAX,
     TIME_MAX_MS,
     TIME_MIN_MS,
@@ -54,7 +55,7 @@ class SubmissionBody(SentBody):
     store_generation: str | None = Field(
         default=None, min_length=1, max_length=TEXT_MAX, description="of the store that it feeds, opaque"
     )
-    partitions: Annotated[list[PartitionBody], FailFast()]
+    partitions: Annotated[list[PartitionBody], FailFast(), Field(max_length=PARTITIONS_MAX)]
 
     def submission(self, consumer: str, topic: str) -> Submission:
         """The plain data. Raises `SubmissionInvalid` if the body contradicts itself."""

@@ -28,7 +28,7 @@ from datadelay.api.config import DelayServeConfig
 from datadelay.api.metrics import DelayMetrics
 from datadelay.api.store import DelayStore
 from datadelay.errors import DelayNotFound, StoreUnavailable, SubmissionInvalid, SubmissionLate
-from datadelay.model import NAME_MAX, NAME_PATTERN, Delay
+from datadelay.model import NAME_MAX, NAME_PATTERN, PARTITIONS_MAX, Delay
 from datadelay.publish import Published, accept, rewind, view
 from datadelay.wire import (
     NO_DELAY,
@@ -49,6 +49,7 @@ from kafkaio.times import iso
 
 HISTORY_PAGE_MAX = 2_000
 _SEQUENCE_MAX = 2**53
+_SUBMITTED_VALUES = 8 * PARTITIONS_MAX  # a partition has 5 commas and brackets; the rest is for texts
 _REALM = "data delay"
 _NO_STORE = {"Cache-Control": "no-store"}
 
@@ -95,7 +96,8 @@ class Delays:
         router = APIRouter(prefix="/v1/delays", tags=["delays"], route_class=GuardedRoute)
         one = "/{consumer}/{topic}"
         read, write = [needs(Scope.READ, _REALM)], [needs(Scope.WRITE, _REALM)]
-        submits = [needs(Scope.WRITE, _REALM, max_body_bytes=self._config.max_body_bytes)]
+        most_bytes = self._config.max_body_bytes
+        submits = [needs(Scope.WRITE, _REALM, max_body_bytes=most_bytes, max_values=_SUBMITTED_VALUES)]
         notes = [needs(Scope.WRITE, _REALM, max_body_bytes=SMALL_BODY_BYTES)]
 
         def route(method: str, path: str, endpoint: Callable[..., Any], **more: Any) -> None:

@@ -4,6 +4,9 @@
 limit. The gate has already identified the caller. Several scopes may satisfy a request: `write` for a whole server, or
 `impressions:write` for one part of it.
 
+JSON of a MiB may stand for a million values, which would take the event loop hundreds of milliseconds to parse and to
+refuse. So a route can have a limit of values, counted while the body arrives.
+
 FastAPI reads and parses a body before it calls dependencies, so a dependency alone would refuse too late. Starlette's
 own limit (`max_body_size`) answers plain text instead of a problem, also in place of a 401.
 """
@@ -32,10 +35,16 @@ class Needs(HTTPBearer):
     scope            allows the request
     instead          gives another scope that allows it, if there is one
     max_body_bytes   of a body; 0 for routes that read none
+    max_values       of a JSON body, by its commas and brackets; None: no limit
     """
 
     def __init__(
-        self, scope: str, realm: str, instead: Callable[[Request], str] | None = None, max_body_bytes: int = 0
+        self,
+        scope: str,
+        realm: str,
+        instead: Callable[[Request], str] | None = None,
+        max_body_bytes: int = 0,
+        max_values: int | None = None,
     ) -> None:
         description = "a token of the server's tokens file or environment"
         super().__init__(scheme_name="HTTPBearer", auto_error=False, description=description)
@@ -43,6 +52,7 @@ class Needs(HTTPBearer):
         self._realm = realm
         self._instead = instead
         self._max_body_bytes = max_body_bytes
+        self._max_values = max_values
 
     async def __call__(self, request: HTTPConnection) -> None:
         """Nothing: `GuardedRoute` has checked before the body was read."""
@@ -55,15 +65,20 @@ class Needs(HTTPBearer):
             raise self._too_large()
 
     def limited(self, receive: Receive) -> Receive:
-        """The body as it arrives, up to the limit: Content-Length may be missing or wrong. Raises 413."""
-        seen = 0
+        """The body as it arrives, up to the limits: Content-Length may be missing or wrong. Raises 413."""
+        size = values = 0
 
         async def limited_receive() -> Message:
-            nonlocal seen
+            nonlocal size, values
             message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > self._max_body_bytes:
+            body = message.get("body", b"")
+            size += len(body)
+            if size > self._max_body_bytes:
                 raise self._too_large()
+            if self._max_values is not None:
+                values += sum(map(body.count, b",[{"))
+                if values > self._max_values:
+                    raise HTTPException(413, f"a body has at most {self._max_values} commas and brackets here")
             return message
 
         return limited_receive
@@ -88,9 +103,16 @@ class Needs(HTTPBearer):
         return HTTPException(413, most)
 
 
-def needs(scope: str, realm: str, instead: Callable[[Request], str] | None = None, *, max_body_bytes: int = 0) -> Any:
+def needs(
+    scope: str,
+    realm: str,
+    instead: Callable[[Request], str] | None = None,
+    *,
+    max_body_bytes: int = 0,
+    max_values: int | None = None,
+) -> Any:
     """`Needs`, for the `dependencies` of a route whose class is `GuardedRoute`."""
-    return Depends(Needs(scope, realm, instead, max_body_bytes))
+    return Depends(Needs(scope, realm, instead, max_body_bytes, max_values))
 
 
 class GuardedRoute(APIRoute):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from datadelay.model import PartitionReport, Submission
+from datadelay.model import PARTITIONS_MAX, PartitionReport, Submission
 from datadelay.wire import SubmissionBody
 from tests.support.api import NOON_MS, answer_before_body, assert_problem, call, samples
 from tests.support.delay_server import RunningServer, running_server
@@ -162,7 +162,7 @@ def test_forgets_a_retired_consumer(server: RunningServer, submission: Make) -> 
         (b"\xff\xfe", 400, "malformed", None),
         (b"[]", 422, "invalid", "/body"),
         (b"{}", 422, "invalid", "/body/listed_ms"),
-        (b"[" * 100_000, 400, "malformed", None),
+        (b"[" * 50_000, 400, "malformed", None),
     ],
 )
 def test_refuses_malformed_bodies(
@@ -271,6 +271,35 @@ def test_refuses_bodies_beyond_the_limit_declared_or_not(small_server: RunningSe
 
     assert_problem(declared, 413, "too-large")
     assert_problem(chunked, 413, "too-large")
+
+
+@pytest.mark.parametrize("value", ["1", "[]", '{"a":1}'])
+def test_refuses_bodies_of_many_values_unparsed(server: RunningServer, value: str) -> None:
+    """They would take the event loop hundreds of milliseconds; the largest topic is far below."""
+    body = f'{{"partitions":[{",".join([value] * 90_000)}]}}'
+
+    answer = call(server, "PUT", ONE, data=body, headers={"Content-Type": "application/json"})
+
+    assert "commas and brackets" in assert_problem(answer, 413, "too-large")["detail"]
+
+
+def test_takes_the_largest_topic(server: RunningServer) -> None:
+    """With a reason for each partition."""
+    reports = tuple(PartitionReport(p, 2**40, None, "no offset, no time") for p in range(PARTITIONS_MAX))
+    largest = Submission(
+        consumer="feeder",
+        topic="impressions",
+        listed_ms=NOON_MS,
+        consumed_until_ms=None,
+        reason="nothing is known",
+        partitions=reports,
+        generation="g",
+    )
+    text = SubmissionBody.of(largest).model_dump_json()
+
+    answer = call(server, "PUT", ONE, data=text, headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 200, answer.text
 
 
 @pytest.mark.parametrize(
