@@ -41,7 +41,7 @@ loaded as a module is, unless a variable of the environment says otherwise."""
 
 OUTSIDE = {
     *("asyncio", "concurrent", "multiprocessing", "queue", "signal", "subprocess", "threading"),
-    *("fcntl", "io", "logging", "os", "shutil", "tempfile"),
+    *("fcntl", "logging", "os", "shutil", "tempfile"),
     *("http", "select", "selectors", "socket", "ssl", "urllib"),
     *("random", "secrets", "time"),
 }

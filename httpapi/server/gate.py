@@ -27,7 +27,10 @@ _UNLIMITED = frozenset({"/livez", "/readyz"})
 
 
 class Gate:
-    """Identifies, limits and counts. Puts the principal (None: unknown token) into the request's state."""
+    """Identifies, limits and counts.
+
+    Puts the principal (None: unknown token), and the caller in words, into the request's state.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         held = 0
-        caller = self._identified(scope)
+        caller = scope["state"]["caller"] = self._identified(scope)
         sending = Sending(send, self._answers, caller, scope["path"])
 
         async def held_receive() -> Message:

@@ -1,7 +1,10 @@
-"""Limits by caller: requests per second, and bytes of bodies held at a time. Pure.
+"""Limits by caller: requests per second, requests under way, and bytes of bodies held at a time. Pure.
 
 A bucket holds up to `burst` requests and gains `rate_per_s` requests per second. If there are too many callers, those
 whose last request is oldest are dropped, so that made-up addresses cannot fill the memory.
+
+Of the places for requests under way a caller may have as many as it leaves free: one alone half of them, two a third
+each. So there is nearly always a place for one more caller, and nothing is set aside for callers that do not come.
 
 A body is held from its first byte until its request is answered, and a large answer until it is taken. One caller may
 hold half of what all may hold together, so that one that is slow, or has many, leaves room for others. A caller that
@@ -54,6 +57,28 @@ class RateLimiter:
         else:
             self._buckets.move_to_end(caller)
         return bucket.take(now_s)
+
+
+class Places:
+    """Places for requests under way, `most` in all."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of: Counter[str] = Counter()
+
+    def take(self, caller: str) -> bool:
+        """Take a place for `caller`; False if there is none, or if it would leave fewer than it has."""
+        free, mine = self._most - self._of.total(), self._of[caller]
+        if not free or (mine and mine >= free):
+            return False
+        self._of[caller] += 1
+        return True
+
+    def give_back(self, caller: str) -> None:
+        """Free a place of `caller`."""
+        self._of[caller] -= 1
+        if not self._of[caller]:
+            del self._of[caller]
 
 
 class HeldBytes:

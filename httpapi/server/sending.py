@@ -1,6 +1,6 @@
 """Sends an answer in pieces, each once the peer has taken the one before; so it is known how long an answer is held.
 
-A large answer counts among its caller's until all of it is taken. If they are too many, 429 is answered instead.
+An answer beyond 64 KiB counts among its caller's until all of it is taken. If they are too many, 429 is answered.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 
 _PIECE_BYTES = 1 << 20
+_COUNTED_BYTES = 1 << 16
 
 
 class Sending:
@@ -38,7 +39,7 @@ class Sending:
         if self._start is not None:
             start, self._start = self._start, None
             size = len(message.get("body", b""))
-            if size > _PIECE_BYTES:
+            if size > _COUNTED_BYTES:
                 if not self._held.take(self._caller, size):
                     await self._refuse()
                     return

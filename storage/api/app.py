@@ -25,10 +25,10 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Annotated, Any, TypeVar
+from io import BytesIO
+from typing import Annotated, Any
 
 import anyio
-import anyio.to_thread
 from fastapi import APIRouter, FastAPI, Path, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic_core import to_json
@@ -40,6 +40,7 @@ from httpapi.server.access import SMALL_BODY_BYTES, GuardedRoute, needs
 from httpapi.server.application import framework, gated, operations
 from httpapi.server.auth import Scope, Tokens
 from httpapi.server.gate import Gate
+from httpapi.server.limits import Places
 from httpapi.server.problems import RouteProblems
 from storage.api import content
 from storage.api.batches import Batches
@@ -52,6 +53,7 @@ from storage.api.bodies import (
 )
 from storage.api.config import MAX_KEY_BYTES, NAME_PATTERN, NamespaceSettings, StorageServeConfig
 from storage.api.metrics import StorageMetrics
+from storage.api.turns import Turns
 from storage.codecs.codec import Codec
 from storage.codecs.encodings import compress, decompress
 from storage.codecs.jsoncodec import FoundBody, FoundsBody, OutcomeBody, OutcomesBody, ValueBody, found_document, parsed
@@ -69,6 +71,7 @@ logger = logging.getLogger("teacup.storage.api.app")
 
 _PURGED_AT_ONCE = 1_024  # keys: a few milliseconds of a thread
 _REALM = "storage"
+_SELF = "this server"
 _NO_STORE = {"Cache-Control": "no-store"}
 _RETRY_AFTER_S = "1"
 KEY_PATTERN = r"^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-][AQgw](==)?|[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]=?)?$"
@@ -92,7 +95,6 @@ _PROBLEM_OF: dict[Status, tuple[int, str]] = {
 PathName = Annotated[str, Path(pattern=NAME_PATTERN)]
 PathKey = Annotated[str, Path(pattern=KEY_PATTERN, min_length=2, max_length=KEY_MAX_LENGTH, description="base64url")]
 Done = tuple[Sequence[WriteResult] | Sequence[ReadResult], bytes]
-Result = TypeVar("Result")
 
 
 def _needs(scope: Scope, max_body_bytes: int = 0) -> Any:
@@ -123,8 +125,8 @@ class Storage:
         self._config = config
         self._clock_ms = clock_ms
         self._namespaces = {one.name: one for one in config.namespaces}
-        self._threads = anyio.CapacityLimiter(config.threads)
-        self._count = 0
+        self._turns = Turns(config.threads)
+        self._places = Places(config.max_under_way)
         self.metrics = StorageMetrics()
 
     def router(self) -> APIRouter:
@@ -186,10 +188,10 @@ class Storage:
         if content.request_codec(request.headers.get("content-type")).media_type != JSONResponse.media_type:
             raise HTTPException(415, "one item is sent as application/json")
         content_bytes = await _body(request)
-        with self._under_way("write"):
+        with self._under_way("write", request) as caller:
             body = parsed(ValueBody, content_bytes)
             item = Item(_key_bytes(key), body.version, body.tag, body.value, body.expires_at_ms)
-            (outcome,) = await self._in_thread(self._batches.write, settings, [item], self._clock_ms())
+            (outcome,) = await self._turns.run(caller, self._batches.write, settings, [item], self._clock_ms())
         self.metrics.count(namespace, "write", [outcome])
         document = {"status": outcome.status, "reason": outcome.reason}
         return _single(request, outcome) or _json(document)
@@ -197,45 +199,48 @@ class Storage:
     async def get_item(self, namespace: PathName, key: PathKey, request: Request) -> Response:
         """Read the live items of one key."""
         settings = self._settings(namespace)
-        with self._under_way("read"):
-            (found,) = await self._in_thread(self._batches.read, settings, [_key_bytes(key)], self._clock_ms())
+        with self._under_way("read", request) as caller:
+            (found,) = await self._turns.run(caller, self._batches.read, settings, [_key_bytes(key)], self._clock_ms())
         self.metrics.count(namespace, "read", [found])
         return _single(request, found) or _json(found_document(found))
 
     async def delete_item(self, namespace: PathName, key: PathKey, request: Request) -> Response:
         """Delete all items of one key."""
         settings = self._settings(namespace)
-        with self._under_way("delete"):
-            (outcome,) = await self._in_thread(self._batches.delete, settings, [_key_bytes(key)], self._clock_ms())
+        with self._under_way("delete", request) as caller:
+            (outcome,) = await self._turns.run(
+                caller, self._batches.delete, settings, [_key_bytes(key)], self._clock_ms()
+            )
         self.metrics.count(namespace, "delete", [outcome])
         return _single(request, outcome) or Response(status_code=204)
 
-    async def list_namespaces(self) -> Response:
+    async def list_namespaces(self, request: Request) -> Response:
         """Every namespace of this server."""
-        bodies = [await self._state(settings) for settings in self._namespaces.values()]
+        bodies = [await self._state(settings, request) for settings in self._namespaces.values()]
         return _json(NamespacesBody(namespaces=bodies))
 
-    async def read_namespace(self, namespace: PathName) -> Response:
+    async def read_namespace(self, namespace: PathName, request: Request) -> Response:
         """A namespace's settings, its generation, and from which version it keeps items."""
-        return _json(await self._state(self._settings(namespace)))
+        return _json(await self._state(self._settings(namespace), request))
 
-    async def raise_retained_from(self, namespace: PathName, body: RetainedFromBody) -> Response:
+    async def raise_retained_from(self, namespace: PathName, body: RetainedFromBody, request: Request) -> Response:
         """Record that items below this version were never stored. It only goes up: a lower one changes nothing."""
         settings = self._settings(namespace)
-        with self._under_way("raise_retained_from"):
-            await self._in_thread(self._batches.raise_retained_from, settings, body.retained_from)
-        return _json(await self._state(settings))
+        with self._under_way("raise_retained_from", request) as caller:
+            await self._turns.run(caller, self._batches.raise_retained_from, settings, body.retained_from)
+        return _json(await self._state(settings, request))
 
     async def check(self) -> None:
-        """Check that the back end answers. Raises `StorageUnavailable`."""
-        await self._in_thread(self._batches.state, self._config.namespaces[0], self._clock_ms())
+        """Check that the back end can be written. Raises `StorageUnavailable`."""
+        namespace = self._config.namespaces[0].namespace
+        await self._turns.run(_SELF, self._batches.backend.check, namespace, self._clock_ms())
 
     async def purge_at_intervals(self) -> None:
         """Free expired items, for ever: writes do so too, but a store may be idle. Requests run in between."""
         while True:
             await anyio.sleep(self._config.purge_every_s * random.uniform(0.8, 1.2))  # not all workers at once
             try:
-                while await self._in_thread(self._batches.backend.purge, self._clock_ms(), _PURGED_AT_ONCE):
+                while await self._turns.run(_SELF, self._batches.backend.purge, self._clock_ms(), _PURGED_AT_ONCE):
                     pass
             except StorageUnavailable as error:
                 logger.warning("what has expired is not freed: %s (again in %g s)", error, self._config.purge_every_s)
@@ -265,8 +270,8 @@ class Storage:
             return Response(encoded, media_type=answer.media_type, headers=headers_out)
 
         body = await _body(request)
-        with self._under_way(operation):
-            return await self._in_thread(work, body)
+        with self._under_way(operation, request) as caller:
+            return await self._turns.run(caller, work, body)
 
     def _write(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:
         items = sent.decode_items(body, self._config.max_items, self._config.max_body_bytes)
@@ -283,8 +288,8 @@ class Storage:
         outcomes = self._batches.delete(settings, keys, self._clock_ms())
         return outcomes, answer.encode_outcomes(outcomes)
 
-    async def _state(self, settings: NamespaceSettings) -> NamespaceBody:
-        state = await self._in_thread(self._batches.state, settings, self._clock_ms())
+    async def _state(self, settings: NamespaceSettings, request: Request) -> NamespaceBody:
+        state = await self._turns.run(request.state.caller, self._batches.state, settings, self._clock_ms())
         return NamespaceBody(
             name=settings.name,
             keep=settings.keep,
@@ -295,21 +300,19 @@ class Storage:
             retained_from=state.retained_from,
         )
 
-    async def _in_thread(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        return await anyio.to_thread.run_sync(call, *arguments, limiter=self._threads)
-
     @contextmanager
-    def _under_way(self, operation: str) -> Iterator[None]:
-        if self._count >= self._config.max_under_way:
-            detail = f"{self._count} requests are under way in this worker (max_under_way): wait {_RETRY_AFTER_S} s"
+    def _under_way(self, operation: str, request: Request) -> Iterator[str]:
+        """Yields the caller in words. Raises 429."""
+        caller: str = request.state.caller
+        if not self._places.take(caller):
+            detail = f"{caller} has too many requests under way in this worker (max_under_way): wait {_RETRY_AFTER_S} s"
             raise HTTPException(429, detail, {"Retry-After": _RETRY_AFTER_S})
         begun_s = time.perf_counter()
-        self._count += 1
         self.metrics.under_way.inc()
         try:
-            yield
+            yield caller
         finally:
-            self._count -= 1
+            self._places.give_back(caller)
             self.metrics.under_way.dec()
             self.metrics.seconds.labels(operation).observe(time.perf_counter() - begun_s)
 
@@ -341,8 +344,12 @@ def create_app(backend: Backend, tokens: Tokens, config: StorageServeConfig, clo
 
 
 async def _body(request: Request) -> bytes:
+    """In one block, which grows in place: many small ones would have to be joined, and leave holes in the heap."""
+    body = BytesIO()
     try:
-        return await request.body()
+        async for piece in request.stream():
+            body.write(piece)
+        return body.getvalue()
     except ClientDisconnect as error:
         raise HTTPException(400, "the connection was closed before the body was complete") from error
 

@@ -58,9 +58,11 @@ class StorageServeConfig(ServerKeys):
         default=96 << 20, description="of all bodies in one worker at a time, and of all answers; half by one caller"
     )
     max_answer_bytes: PositiveInt = Field(
-        default=16 << 20, description="of values in one answer; the keys beyond are `retryable`"
+        default=8 << 20, description="of values in one answer; the keys beyond are `retryable`"
     )
-    max_under_way: PositiveInt = Field(default=32, description="requests under way in one worker; more get 429")
+    max_under_way: PositiveInt = Field(
+        default=64, description="requests under way in one worker, half of them by one caller; more get 429"
+    )
     threads: PositiveInt = Field(default=2, description="requests that one worker carries out at a time")
     requests_per_s: PositiveFloat = Field(default=10_000.0, description="by token, or by address without one")
     burst: PositiveInt = 20_000

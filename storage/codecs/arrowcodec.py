@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from itertools import accumulate, chain
 from typing import Any
 
@@ -80,8 +81,8 @@ class ArrowCodec:
         items = list(chain.from_iterable(one.items for one in found))
         columns = [
             pa.array([item.version for item in items], pa.int64()),
-            pa.array([item.tag for item in items], pa.binary()),
-            pa.array([item.value for item in items], pa.binary()),
+            _binary([item.tag for item in items]),
+            _binary([item.value for item in items]),
             pa.array([item.expires_at_ms for item in items], pa.int64()),
         ]
         offsets = pa.array([0, *accumulate(len(one.items) for one in found)], pa.int32())
@@ -126,11 +127,17 @@ def found_columns(body: bytes, count: int) -> tuple[pa.Table, pa.Table]:
 
 def written(batch: pa.RecordBatch | pa.Table) -> bytes:
     """A batch or a table as a complete stream."""
-    sink = pa.BufferOutputStream()
+    sink = BytesIO()  # unlike Arrow's own, it neither doubles nor copies what it holds
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write(batch)
-    body: bytes = sink.getvalue().to_pybytes()
-    return body
+    return sink.getvalue()
+
+
+def _binary(values: Sequence[bytes]) -> pa.Array:
+    """A column of exactly the size of its values: the one that `pa.array` builds grows by doubling."""
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value) for value in values], out=ends[1:])
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
 
 
 def read(

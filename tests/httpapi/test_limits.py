@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from httpapi.server.limits import HeldBytes, RateLimiter
+from httpapi.server.limits import HeldBytes, Places, RateLimiter
 
 
 @given(gaps_ms=st.lists(st.integers(0, 3_000), min_size=1, max_size=200), burst=st.integers(1, 20))
@@ -53,3 +53,18 @@ def test_holds_no_more_than_allowed_together_and_half_of_it_by_one(steps: list[t
         assert taken == (mine == 0 or (before + size <= 100 and mine + size <= 50))
         if taken:
             bodies[caller].append(size)
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=60), most=st.integers(1, 8))
+def test_a_caller_has_as_many_places_as_it_leaves_free(steps: list[tuple[str, bool]], most: int) -> None:
+    """Counted by hand, while requests come and go: one alone has half, and a newcomer finds one while one is free."""
+    places, held = Places(most), dict.fromkeys("abc", 0)
+    for caller, ends in steps:
+        if ends and held[caller]:
+            places.give_back(caller)
+            held[caller] -= 1
+            continue
+        free = most - sum(held.values())
+        taken = places.take(caller)
+        assert taken == (free > held[caller] or (free > 0 and held[caller] == 0))
+        held[caller] += taken

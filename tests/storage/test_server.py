@@ -287,7 +287,7 @@ def test_an_answer_that_is_full_leaves_the_rest_to_be_asked_again(store: DictBac
 
 
 def test_more_requests_than_are_allowed_at_once_must_wait(store: DictBackend) -> None:
-    """429 with Retry-After, at once; those under way are finished."""
+    """429 with Retry-After, at once; those under way are finished. One caller leaves half of the places to others."""
     begun, go_on = threading.Barrier(3), threading.Event()
 
     def hold(operation: str) -> None:
@@ -297,15 +297,17 @@ def test_more_requests_than_are_allowed_at_once_must_wait(store: DictBackend) ->
 
     store.before = hold
     body = JsonCodec().encode_keys([b"a"])
-    with running_server(store, max_under_way=2) as narrow, ThreadPoolExecutor(2) as pool:
+    with running_server(store, max_under_way=4) as narrow, ThreadPoolExecutor(3) as pool:
         under_way = [pool.submit(batch, narrow, "read", body) for _ in range(2)]
         begun.wait(10)
 
         refused = batch(narrow, "read", body)
         alive = call(narrow, "GET", "/livez", None)
         counted = samples(narrow)["teacup_storage_under_way",]
+        other = pool.submit(call, narrow, "DELETE", f"{ALL}/items/YQ", "only-all")
         go_on.set()
 
+        assert other.result().status_code == 404
         assert_problem(refused, 429, "too-many")
         assert refused.headers["Retry-After"] == "1"
         assert alive.status_code == 200

@@ -1,0 +1,97 @@
+"""The servers that are attacked, as users run them: processes of their own, with default limits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from datadelay.api import config as delay
+from datadelay.client import DelayClient
+from datadelay.model import Submission
+from kafkaio.now import wall_ms
+from storage.api import config as storage
+from storage.client import StorageClient
+from storage.model import Item
+from tests.support.api import ready_process
+from tests.support.storage_process import free_port
+
+READER, WRITER = "a-token-that-reads-only", "a-token-that-reads-and-writes"
+LARGE_KEYS = [b"large-%d" % number for number in range(300)]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server.
+
+    usual   a path that its other clients read, and their token
+    takes   method and path of its largest bodies, and a token for them, which the attackers have
+    """
+
+    name: str
+    port: int
+    process: subprocess.Popen[bytes]
+    usual: tuple[str, str]
+    takes: tuple[str, str, str]
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def storage_target(folder: Path) -> Iterator[Target]:
+    """The storage API on LMDB, with some large items."""
+    port = free_port()
+    config = {"store": f"lmdb://{folder / 'store'}", "namespaces": [{"name": "names"}]}
+    environment = {storage.READ_TOKEN_VARIABLE: READER, storage.WRITE_TOKEN_VARIABLE: WRITER}
+    with _served(folder, port, ["storage", "serve"], config, environment) as process:
+        takes = ("POST", "/v1/namespaces/names/items:read", READER)
+        target = Target("storage", port, process, ("/v1/namespaces/names/items/YQ", WRITER), takes)
+        with StorageClient(target.url, WRITER) as client:
+            later_ms = wall_ms() + 3_600_000
+            client.write("names", [Item(b"a", 1, b"", b"value", later_ms)])
+            client.write("names", [Item(key, 1, b"", bytes(65_536), later_ms) for key in LARGE_KEYS])
+        yield target
+
+
+@contextmanager
+def delay_target(folder: Path) -> Iterator[Target]:
+    """The Data Delay API."""
+    port = free_port()
+    config = {"database": f"sqlite:///{folder / 'delay.db'}"}
+    environment = {delay.READ_TOKEN_VARIABLE: READER, delay.WRITE_TOKEN_VARIABLE: WRITER}
+    with _served(folder, port, ["delay", "serve"], config, environment) as process:
+        takes = ("PUT", "/v1/delays/feeder/attacked", WRITER)
+        target = Target("delay", port, process, ("/v1/delays/feeder/usual", READER), takes)
+        with DelayClient(target.url, WRITER) as client:
+            client.submit(
+                Submission(
+                    consumer="feeder",
+                    topic="usual",
+                    listed_ms=wall_ms(),
+                    consumed_until_ms=None,
+                    reason="not known",
+                    partitions=(),
+                    generation="g",
+                )
+            )
+        yield target
+
+
+@contextmanager
+def _served(
+    folder: Path, port: int, command: list[str], config: dict[str, object], environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    folder.mkdir(exist_ok=True)
+    file = folder / "serve.yaml"
+    file.write_text(yaml.safe_dump({"port": port, **config}))
+    whole = [sys.executable, "-m", "deploy.cli", *command, str(file)]
+    with ready_process(whole, environment, folder / "server.log", f"http://127.0.0.1:{port}") as process:
+        yield process
