@@ -49,8 +49,9 @@ class Sending:
 
     async def _pieces(self, body: bytes, more: bool) -> None:
         last = max(0, len(body) - 1) // _PIECE_BYTES
+        view = memoryview(body) if last else body
         for number in range(last + 1):
-            piece = body[number * _PIECE_BYTES : (number + 1) * _PIECE_BYTES]
+            piece = view[number * _PIECE_BYTES : (number + 1) * _PIECE_BYTES]
             await self._send({"type": "http.response.body", "body": piece, "more_body": more or number < last})
 
     async def _refuse(self) -> None:

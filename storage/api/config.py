@@ -55,7 +55,7 @@ class StorageServeConfig(ServerKeys):
     max_items: PositiveInt = Field(default=10_000, description="items or keys in one request")
     max_body_bytes: PositiveInt = Field(default=32 << 20, description="of a body, also after decompression")
     max_held_bytes: PositiveInt = Field(
-        default=96 << 20, description="of all bodies in one worker at a time, and of all answers; half by one caller"
+        default=64 << 20, description="of all bodies in one worker at a time, and of all answers; half by one caller"
     )
     max_answer_bytes: PositiveInt = Field(
         default=8 << 20, description="of values in one answer; the keys beyond are `retryable`"
