@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
-.PHONY: help venv broker-jars jvm-archive browser redis test crash soak lint types bench demo demo-lookup clean
+.PHONY: help venv broker-jars jvm-archive browser postgresql redis test crash soak lint types bench demo demo-lookup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,10 +33,13 @@ jvm-archive: $(STAMP) ## Spark's classes prepared for the JVM (160 MB in the cac
 browser: ## headless Chromium for the test of the page, where it is missing
 	@if [ -f tests/install-browser.sh ]; then sh tests/install-browser.sh; fi
 
+postgresql: ## PostgreSQL for the tests of the Data Delay API, where it is missing
+	@if [ -f tests/install-postgresql.sh ]; then sh tests/install-postgresql.sh; fi
+
 redis: ## a Redis server for the tests of that back end, where it is missing
 	@if [ -f tests/install-redis.sh ]; then sh tests/install-redis.sh; fi
 
-test: broker-jars browser redis ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
+test: broker-jars browser postgresql redis ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
 	@-$(BIN)/python -m deploy.spark.jvmarchive >/dev/null  # only slower without it
 	@$(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
 

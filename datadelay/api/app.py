@@ -9,14 +9,15 @@
     GET    /metrics                               read
     GET    /livez, /readyz, /, /openapi.json      open
 
-Delays are read from memory on the event loop; everything that touches the database runs in threads.
+Delays are read from memory on the event loop, unless the database is shared; everything that touches the database runs
+in threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
@@ -26,7 +27,7 @@ from datadelay.api import page
 from datadelay.api.answers import HistoryAnswers
 from datadelay.api.config import DelayServeConfig
 from datadelay.api.metrics import DelayMetrics
-from datadelay.api.store import DelayStore
+from datadelay.api.store import DelayStore, never_submitted
 from datadelay.errors import DelayNotFound, StoreUnavailable, SubmissionInvalid, SubmissionLate
 from datadelay.model import NAME_MAX, NAME_PATTERN, PARTITIONS_MAX, Delay
 from datadelay.publish import Published, accept, rewind, view
@@ -53,6 +54,7 @@ _SUBMITTED_VALUES = 8 * PARTITIONS_MAX  # a partition has 5 commas and brackets;
 _REALM = "data delay"
 _NO_STORE = {"Cache-Control": "no-store"}
 
+Result = TypeVar("Result")
 PathName = Annotated[str, Path(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 _ERRORS: dict[type[Exception], tuple[int, str | None]] = {
     SubmissionInvalid: (422, None),
@@ -104,9 +106,9 @@ class Delays:
             router.add_api_route(path, endpoint, methods=[method], operation_id=endpoint.__name__, **more)
 
         route("GET", "", self.list_delays, dependencies=read, response_model=DelayListBody,
-              responses=_answers(401, 403))  # fmt: skip
+              responses=_answers(401, 403, 503))  # fmt: skip
         route("GET", one, self.read_delay, dependencies=read, response_model=DelayBody,
-              responses=_answers(401, 403, 404, 422))  # fmt: skip
+              responses=_answers(401, 403, 404, 422, 503))  # fmt: skip
         route("PUT", one, self.submit, dependencies=submits, response_model=DelayBody,
               responses=_answers(400, 401, 403, 409, 422, 503))  # fmt: skip
         route("DELETE", one, self.forget, dependencies=write, status_code=204,
@@ -119,8 +121,9 @@ class Delays:
 
     async def list_delays(self) -> Response:
         """Every consumer and topic."""
+        every = await self._read(self._store.all)
         now_ms = self._clock_ms()
-        delays = [DelayBody.of(self._view(published, now_ms)) for published in self._store.all()]
+        delays = [DelayBody.of(self._view(published, now_ms)) for published in every]
         return _json(DelayListBody(now_ms=now_ms, now=iso(now_ms), delays=delays))
 
     async def read_delay(
@@ -130,7 +133,7 @@ class Delays:
         partitions: Annotated[bool, Query(description="name every partition")] = False,
     ) -> Response:
         """How far one consumer has come in one topic."""
-        published = self._store.get(consumer, topic)
+        published = await self._read(self._store.get, consumer, topic)
         return _json(DelayBody.of(self._view(published, self._clock_ms(), partitions)))
 
     def submit(self, consumer: PathName, topic: PathName, body: SubmissionBody) -> Response:
@@ -158,7 +161,9 @@ class Delays:
         now_ms = self._clock_ms()
 
         def decide(before: Published | None) -> Published:
-            return rewind(before or self._store.get(consumer, topic), now_ms=now_ms, note=body.note)
+            if before is None:
+                raise never_submitted(consumer, topic)
+            return rewind(before, now_ms=now_ms, note=body.note)
 
         published = self._store.change(consumer, topic, decide, now_ms)
         return _json(DelayBody.of(self._view(published, now_ms)))
@@ -177,13 +182,17 @@ class Delays:
         since_ms: Annotated[int | None, Query(ge=-_SEQUENCE_MAX, le=_SEQUENCE_MAX)] = None,
     ) -> Response:
         """What was published when, newest first."""
-        published = self._store.get(consumer, topic)
+        published = await self._read(self._store.get, consumer, topic)
         query = (consumer, topic, limit, before, since_ms)
         page_json = self._histories.get(query, published)
         if page_json is None:
             page_json = await run_in_threadpool(self._history_page, *query)
             self._histories.put(query, published, page_json)
         return Response(page_json, media_type=JSONResponse.media_type, headers=_NO_STORE)
+
+    async def _read(self, read: Callable[..., Result], *arguments: str) -> Result:
+        """From memory at once, or from a shared database in a thread."""
+        return await run_in_threadpool(read, *arguments) if self._store.shared else read(*arguments)
 
     def _history_page(self, consumer: str, topic: str, limit: int, before: int | None, since_ms: int | None) -> bytes:
         points = self._store.history(consumer, topic, limit=limit + 1, before=before, since_ms=since_ms)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
+from datadelay.api.database import parsed
 from datadelay.publish import SkewLimits
 from httpapi.server.keys import ServerKeys
 
@@ -24,7 +23,7 @@ class DelayServeConfig(ServerKeys):
 
     token_variables: ClassVar = (READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE)
 
-    database: str = Field(description="SQLAlchemy URL of a SQLite file: sqlite:////var/lib/teacup/delay.db")
+    database: str = Field(description="sqlite:////var/lib/teacup/delay.db or postgresql://user@host/database")
     port: int = Field(default=8710, ge=0, le=65535, description="0: any free port, which the log names")
 
     interval_s: PositiveFloat = 60.0
@@ -44,13 +43,8 @@ class DelayServeConfig(ServerKeys):
 
     @field_validator("database")
     @classmethod
-    def _sqlite_file(cls, database: str) -> str:
-        try:
-            url = make_url(database)
-        except ArgumentError as error:
-            raise ValueError("this is not a database URL: write sqlite:////var/lib/teacup/delay.db") from error
-        if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
-            raise ValueError("it must name a SQLite file, as in sqlite:////var/lib/teacup/delay.db")
+    def _supported(cls, database: str) -> str:
+        parsed(database)
         return database
 
     @property

@@ -1,4 +1,4 @@
-"""Runs the Data Delay API: one process, one event loop, one SQLite file."""
+"""Runs the Data Delay API: one process, one event loop."""
 
 from __future__ import annotations
 

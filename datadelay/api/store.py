@@ -1,20 +1,22 @@
-"""Stores what is published in SQLite: every acknowledged write is on disk, every read of a delay is from memory.
+"""Stores what is published: every acknowledged write is committed, every read of a delay is from memory.
 
-One server process owns the file (`datadelay.api.database`). So the newest state of every consumer and topic is also
-kept in memory, and is replaced there after its transaction is committed; only histories are read from the database.
+A change is decided in a transaction, on the newest state, and is in memory once it is committed; only histories are
+read from the database. If other servers may write as well (`shared`), each read first asks which entries have another
+sequence number than those in memory, and reads these.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self, TextIO
+from dataclasses import dataclass
+from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from datadelay.api.database import open_database
+from datadelay.api.causes import cause
+from datadelay.api.database import Database, open_database
 from datadelay.api.rows import from_row, to_row
 from datadelay.api.schema import history, published
 from datadelay.errors import DelayNotFound, StoreUnavailable
@@ -41,36 +43,47 @@ _NEWEST_FIRST = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is published, and of which row it is a copy."""
+
+    version: tuple[int, int]
+    published: Published
+
+    @classmethod
+    def of(cls, row: RowMapping) -> _Entry:
+        """Of all columns."""
+        return cls((row["id"], row["sequence"]), from_row(row))
+
+
 class DelayStore:
     """All consumers and topics, each with its history. Thread-safe."""
 
-    def __init__(self, engine: Engine, lock: TextIO, *, retention_ms: int, max_points: int) -> None:
-        self._engine = engine
-        self._lock = lock
+    def __init__(self, database: Database, *, retention_ms: int, max_points: int) -> None:
+        self._database = database
         self._retention_ms = retention_ms
         self._max_points = max_points
-        self._writing = threading.Lock()
-        with self._connection() as connection:
-            self._published: Mapping[tuple[str, str], Published] = {
-                (row["consumer"], row["topic"]): from_row(row)
-                for row in connection.execute(select(published)).mappings()
-            }
+        self._entries: Mapping[tuple[str, str], _Entry] = {}
+        self._entries = self._refreshed()
 
     @classmethod
     def open(cls, database: str, *, retention_ms: int, max_points: int) -> Self:
-        """Lock the file, migrate it to the newest version, read it. Raises `StoreUnavailable`."""
-        engine, lock = open_database(database)
+        """Open the database, migrate it to the newest version, read it. Raises `StoreUnavailable`."""
+        opened = open_database(database)
         try:
-            return cls(engine, lock, retention_ms=retention_ms, max_points=max_points)
+            return cls(opened, retention_ms=retention_ms, max_points=max_points)
         except BaseException:
-            engine.dispose()
-            lock.close()
+            opened.close()
             raise
 
     def close(self) -> None:
-        """Close the connections and release the file."""
-        self._engine.dispose()
-        self._lock.close()
+        """Close the database."""
+        self._database.close()
+
+    @property
+    def shared(self) -> bool:
+        """Whether reads ask the database."""
+        return self._database.shared
 
     def __enter__(self) -> Self:
         return self
@@ -79,17 +92,15 @@ class DelayStore:
         self.close()
 
     def all(self) -> list[Published]:
-        """Everything that is published, ordered by consumer and topic."""
-        return [entry for _, entry in sorted(self._published.items())]
+        """Everything that is published, ordered by consumer and topic. Raises `StoreUnavailable` if it is shared."""
+        return [entry.published for _, entry in sorted(self._current().items())]
 
     def get(self, consumer: str, topic: str) -> Published:
-        """What is published of one consumer and topic. Raises `DelayNotFound`."""
-        try:
-            return self._published[consumer, topic]
-        except KeyError:
-            raise DelayNotFound(
-                f"nothing was ever submitted for consumer {consumer!r}, topic {topic!r}: is its collector running?"
-            ) from None
+        """What is published of one consumer and topic. Raises `DelayNotFound`, and as `all`."""
+        entry = self._current().get((consumer, topic))
+        if entry is None:
+            raise never_submitted(consumer, topic)
+        return entry.published
 
     def change(
         self, consumer: str, topic: str, decide: Callable[[Published | None], Published], now_ms: int
@@ -99,22 +110,25 @@ class DelayStore:
         If `decide` raises, nothing changes. If it returns what it was given, nothing is written.
         """
         key = (consumer, topic)
-        with self._writing:
-            before = self._published.get(key)
-            after = decide(before)
-            if after is not before:
-                with self._connection() as connection:
-                    self._write(connection, after, now_ms)
-                self._published = {**self._published, key: after}  # readers iterate over the old mapping
+        with self._database.writing:
+            with self._connection() as connection:
+                self._database.exclude_others(connection, consumer, topic)
+                before = self._newest(connection, consumer, topic)
+                after = decide(None if before is None else before.published)
+                if before is not None and after is before.published:
+                    return after
+                entry = _Entry(self._write(connection, after, now_ms), after)
+            self._entries = {**self._entries, key: entry}  # readers iterate over the old mapping
         return after
 
     def forget(self, consumer: str, topic: str) -> None:
         """Remove a retired consumer and topic with its history. Raises `DelayNotFound`."""
-        with self._writing:
-            self.get(consumer, topic)
+        with self._database.writing:
             with self._connection() as connection:
-                connection.execute(delete(published).where(*_is(consumer, topic)))
-            self._published = {k: v for k, v in self._published.items() if k != (consumer, topic)}
+                self._database.exclude_others(connection, consumer, topic)
+                if not connection.execute(delete(published).where(*_is(consumer, topic))).rowcount:
+                    raise never_submitted(consumer, topic)
+            self._entries = {key: entry for key, entry in self._entries.items() if key != (consumer, topic)}
 
     def history(
         self, consumer: str, topic: str, *, limit: int, before: int | None, since_ms: int | None
@@ -134,19 +148,55 @@ class DelayStore:
         ]
 
     def check(self) -> None:
-        """Write to the database, as a full disk can still be read. Raises `StoreUnavailable`."""
-        with self._writing, self._connection() as connection:
-            connection.exec_driver_sql("PRAGMA user_version = 1")  # used for nothing else
+        """Raises `StoreUnavailable` if the database cannot be written."""
+        with self._database.writing, self._connection() as connection:
+            self._database.check(connection)
+
+    def _current(self) -> Mapping[tuple[str, str], _Entry]:
+        """As of the moment of the call, or later."""
+        if self._database.shared:
+            self._entries = entries = self._refreshed()
+            return entries  # another thread may have put an older reading into its place
+        return self._entries
+
+    def _refreshed(self) -> Mapping[tuple[str, str], _Entry]:
+        """Read what has changed; entries that have not stay the same objects."""
+        columns = published.c.consumer, published.c.topic, published.c.id, published.c.sequence
+        kept = self._entries
+        with self._connection() as connection:
+            rows = connection.execute(select(*columns)).all()
+            entries = {
+                (consumer, topic): entry
+                for consumer, topic, *version in rows
+                if (entry := kept.get((consumer, topic))) is not None and entry.version == tuple(version)
+            }
+            if len(entries) < len(rows):
+                wanted = [row.id for row in rows if (row.consumer, row.topic) not in entries]
+                changed = select(published).where(published.c.id.in_(wanted))
+                for row in connection.execute(changed).mappings():
+                    entries[row["consumer"], row["topic"]] = _Entry.of(row)
+        return entries
+
+    def _newest(self, connection: Connection, consumer: str, topic: str) -> _Entry | None:
+        """The one in memory, if it is a copy of the row."""
+        mine = _is(consumer, topic)
+        version = connection.execute(select(published.c.id, published.c.sequence).where(*mine)).one_or_none()
+        if version is None:
+            return None
+        kept = self._entries.get((consumer, topic))
+        if kept is not None and kept.version == tuple(version):
+            return kept
+        return _Entry.of(connection.execute(select(published).where(*mine)).mappings().one())
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
         try:
-            with self._engine.begin() as connection:
+            with self._database.engine.begin() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            raise StoreUnavailable(f"database {self._engine.url.database}: {error}") from error
+            raise StoreUnavailable(f"database {self._database.name}: {cause(error)}") from error
 
-    def _write(self, connection: Connection, after: Published, now_ms: int) -> None:
+    def _write(self, connection: Connection, after: Published, now_ms: int) -> tuple[int, int]:
         values = to_row(after)
         where = _is(after.last.consumer, after.last.topic)
         row = connection.execute(
@@ -173,6 +223,7 @@ class DelayStore:
             )
         )
         self._prune(connection, row.id, row.sequence, now_ms)
+        return row.id, row.sequence
 
     def _prune(self, connection: Connection, published_id: int, newest: int, now_ms: int) -> None:
         """Drop the points beyond the count, then the oldest few if they are beyond the retention."""
@@ -186,6 +237,13 @@ class DelayStore:
                 history.c.at_ms < now_ms - self._retention_ms,
             )
         )
+
+
+def never_submitted(consumer: str, topic: str) -> DelayNotFound:
+    """There is nothing of this consumer and topic."""
+    return DelayNotFound(
+        f"nothing was ever submitted for consumer {consumer!r}, topic {topic!r}: is its collector running?"
+    )
 
 
 def _is(consumer: str, topic: str) -> tuple[Any, Any]:

@@ -67,7 +67,7 @@ def operations(
         dependencies=[needs(Scope.READ, realm)],
         responses=answers(401, 403),
     )
-    async def metrics_text() -> Response:
+    def metrics_text() -> Response:
         """Metrics in Prometheus' text format."""
         return Response(metrics(), media_type=CONTENT_TYPE_LATEST)
 

@@ -11,6 +11,23 @@ import pytest
 from datadelay.model import PartitionReport, Submission
 from tests.support.api import NOON_MS
 from tests.support.delay_server import RunningServer, running_server
+from tests.support.postgresql import PostgresServer, postgres_server
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresServer]:
+    """One for the whole session; a test that kills it starts it again."""
+    with postgres_server() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, of both kinds."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'delay.db'}"
+    server: PostgresServer = request.getfixturevalue("postgresql")
+    return server.new_database()
 
 
 @pytest.fixture

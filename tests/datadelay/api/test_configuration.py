@@ -45,7 +45,7 @@ def test_the_documented_configuration_and_tokens_file_are_valid(tmp_path: Path) 
     }
 
 
-@pytest.mark.parametrize("url", ["postgresql://me:secret@x/y", "postgresql://me:secret@x:port/y"])
+@pytest.mark.parametrize("url", ["mysql://me:secret@x/y", "postgresql://me:secret@x:port/y"])
 def test_no_message_shows_the_password_of_a_database(tmp_path: Path, url: str) -> None:
     """Neither of a database that is not supported, nor of a wrong URL."""
     path = tmp_path / "serve.yaml"
@@ -80,9 +80,9 @@ def test_loads_yaml_with_the_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("port: 1", "database: is missing; it is: SQLAlchemy URL"),
+        ("port: 1", "database: is missing; it is: sqlite:"),
         (f"database: {DATABASE}\nprot: 1", r"prot: unknown key; did you mean port\? allowed: "),
-        ("database: postgresql://x/y", "must name a SQLite file"),
+        ("database: mysql://x/y", "must name a SQLite file"),
         ("database: 'sqlite://'", "must name a SQLite file"),
         ("database: what", "is not a database URL"),
         (f"database: {DATABASE}\nstale_after_intervals: 0.5", "stale_after_intervals"),

@@ -30,13 +30,13 @@ serve(DelayServeConfig(database=sys.argv[1], port=int(sys.argv[2])))
 
 
 @contextmanager
-def server_process(database: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def server_process(database: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The server as users run it, ready to answer."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-c", SERVE, f"sqlite:///{database}", str(port)]
+    command = [sys.executable, "-c", SERVE, database, str(port)]
     url = f"http://127.0.0.1:{port}"
-    with ready_process(command, {WRITE_TOKEN_VARIABLE: TOKEN}, database.parent / "server.log", url) as process:
+    with ready_process(command, {WRITE_TOKEN_VARIABLE: TOKEN}, folder / "server.log", url) as process:
         yield process, url
 
 
@@ -74,14 +74,13 @@ class Writer:
         )
 
 
-def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
-    """Three times on the same file; the unanswered submission may be in or not, and can be repeated."""
-    database = tmp_path / "delay.db"
+def test_nothing_acknowledged_is_lost_by_kill_9(database: str, tmp_path: Path) -> None:
+    """Three times on the same database; the unanswered submission may be in or not, and can be repeated."""
     begin_ms = wall_ms() - 3_600_000
     writers = [Writer(f"topic-{n}", begin_ms) for n in range(WRITERS)]
 
     for round_number in range(3):
-        with server_process(database) as (process, url):
+        with server_process(database, tmp_path) as (process, url):
             threads = [threading.Thread(target=writer.run, args=(url, process)) for writer in writers]
             for thread in threads:
                 thread.start()
@@ -91,7 +90,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
             for thread in threads:
                 thread.join(20)
 
-        with server_process(database) as (_, url), DelayClient(url, TOKEN) as client:
+        with server_process(database, tmp_path) as (_, url), DelayClient(url, TOKEN) as client:
             for writer in writers:
                 delay = client.read("feeder", writer.topic)
                 history = client.history("feeder", writer.topic, limit=2_000)
@@ -104,15 +103,16 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
                 assert again.consumed_until_ms == delay.consumed_until_ms
 
 
-def test_a_stop_finishes_what_is_under_way_and_leaves_the_file_to_the_next_server(tmp_path: Path) -> None:
+def test_a_stop_finishes_what_is_under_way_and_leaves_the_file_to_the_next_server(
+    database: str, tmp_path: Path
+) -> None:
     """SIGTERM, as a pod gets it."""
-    database = tmp_path / "delay.db"
     writer = Writer("topic", wall_ms() - 3_600_000)
-    with server_process(database) as (process, url):
+    with server_process(database, tmp_path) as (process, url):
         with DelayClient(url, TOKEN) as client:
             client.submit(writer.submission(1))
         process.send_signal(signal.SIGTERM)
         process.wait(15)
 
-    with server_process(database) as (_, url), DelayClient(url, TOKEN) as client:
+    with server_process(database, tmp_path) as (_, url), DelayClient(url, TOKEN) as client:
         assert [delay.topic for delay in client.list()] == ["topic"]

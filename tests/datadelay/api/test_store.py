@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, create_engine, text
 
-from datadelay.api.database import migrate
+from datadelay.api.migrating import migrate
 from datadelay.api.schema import metadata
 from datadelay.api.store import DelayStore
 from datadelay.errors import StoreUnavailable
@@ -22,8 +22,16 @@ from tests.support.api import NOON_MS
 Make = Callable[..., Submission]
 
 
-def open_store(path: Path, retention_ms: int = 10**9, max_points: int = 10**6) -> DelayStore:
-    return DelayStore.open(f"sqlite:///{path / 'delay.db'}", retention_ms=retention_ms, max_points=max_points)
+def open_store(database: str, retention_ms: int = 10**9, max_points: int = 10**6) -> DelayStore:
+    return DelayStore.open(database, retention_ms=retention_ms, max_points=max_points)
+
+
+def sqlite(folder: Path) -> str:
+    return f"sqlite:///{folder / 'delay.db'}"
+
+
+def engine_of(database: str) -> Engine:
+    return create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
 
 
 def put(store: DelayStore, submission: Submission, now_ms: int) -> Published:
@@ -31,9 +39,9 @@ def put(store: DelayStore, submission: Submission, now_ms: int) -> Published:
     return store.change(submission.consumer, submission.topic, decide, now_ms)
 
 
-def test_remembers_everything_over_a_restart(tmp_path: Path, submission: Make) -> None:
+def test_remembers_everything_over_a_restart(database: str, submission: Make) -> None:
     """Including what is not shown: positions, the floor, holds, rewinds."""
-    with open_store(tmp_path) as store:
+    with open_store(database) as store:
         put(store, submission(store_generation="s", caught_up=True, topic="plain"), NOON_MS)
         put(store, submission(topic="held"), NOON_MS)
         put(store, submission(topic="held", position=3, listed_ms=NOON_MS + 1), NOON_MS + 1)
@@ -42,16 +50,16 @@ def test_remembers_everything_over_a_restart(tmp_path: Path, submission: Make) -
         store.change("feeder", "rewound", lambda before: rewind(before or pytest.fail("gone"), now_ms=NOON_MS), 0)
         before = store.all()
 
-    with open_store(tmp_path) as store:
+    with open_store(database) as store:
         after = store.all()
 
     assert [entry.last.topic for entry in after] == ["held", "plain", "rewound", "unknown"]
     assert after == before
 
 
-def test_drops_points_beyond_the_retention_and_beyond_the_count(tmp_path: Path, submission: Make) -> None:
+def test_drops_points_beyond_the_retention_and_beyond_the_count(database: str, submission: Make) -> None:
     """A history is bounded in time and in number."""
-    with open_store(tmp_path, retention_ms=10_000, max_points=5) as store:
+    with open_store(database, retention_ms=10_000, max_points=5) as store:
         for n in range(8):
             put(store, submission(NOON_MS + n, position=10 + n, listed_ms=NOON_MS + n), NOON_MS + n)
         counted = store.history("feeder", "impressions", limit=100, before=None, since_ms=None)
@@ -63,9 +71,9 @@ def test_drops_points_beyond_the_retention_and_beyond_the_count(tmp_path: Path, 
     assert [point.at_ms - NOON_MS for point in aged] == [20_000]
 
 
-def test_changes_nothing_when_the_decision_fails(tmp_path: Path, submission: Make) -> None:
+def test_changes_nothing_when_the_decision_fails(database: str, submission: Make) -> None:
     """Neither in memory nor in the database."""
-    with open_store(tmp_path) as store:
+    with open_store(database) as store:
         before = put(store, submission(), NOON_MS)
         with pytest.raises(ZeroDivisionError):
             store.change("feeder", "impressions", lambda _: 1 / 0, NOON_MS)  # type: ignore[arg-type,return-value]
@@ -74,11 +82,11 @@ def test_changes_nothing_when_the_decision_fails(tmp_path: Path, submission: Mak
         assert len(store.history("feeder", "impressions", limit=9, before=None, since_ms=None)) == 1
 
 
-def test_memory_does_not_run_ahead_of_a_commit_that_failed(tmp_path: Path, submission: Make) -> None:
+def test_memory_does_not_run_ahead_of_a_commit_that_failed(database: str, submission: Make) -> None:
     """For example, with a full disk: what was not committed is not published."""
-    with open_store(tmp_path) as store:
+    with open_store(database) as store:
         before = put(store, submission(), NOON_MS)
-        breaker = create_engine(f"sqlite:///{tmp_path / 'delay.db'}")
+        breaker = engine_of(database)
         with breaker.begin() as connection:
             connection.execute(text("DROP TABLE history"))
         breaker.dispose()
@@ -87,15 +95,15 @@ def test_memory_does_not_run_ahead_of_a_commit_that_failed(tmp_path: Path, submi
             put(store, submission(position=11, listed_ms=NOON_MS + 1), NOON_MS + 1)
 
         assert store.get("feeder", "impressions") == before
-    with pytest.raises(StoreUnavailable, match="history"), open_store(tmp_path) as store:
+    with pytest.raises(StoreUnavailable, match="history"), open_store(database) as store:
         store.history("feeder", "impressions", limit=1, before=None, since_ms=None)
 
 
 def test_refuses_a_second_server_on_the_same_file(tmp_path: Path) -> None:
     """Each would publish from its own memory."""
-    with open_store(tmp_path), pytest.raises(StoreUnavailable, match="another server uses it"):
-        open_store(tmp_path)
-    open_store(tmp_path).close()
+    with open_store(sqlite(tmp_path)), pytest.raises(StoreUnavailable, match="another server uses it"):
+        open_store(sqlite(tmp_path))
+    open_store(sqlite(tmp_path)).close()
 
 
 def test_refuses_files_that_it_does_not_understand(tmp_path: Path) -> None:
@@ -104,28 +112,28 @@ def test_refuses_files_that_it_does_not_understand(tmp_path: Path) -> None:
 
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match=r"delay\.db.*not a database"):
-            open_store(tmp_path)
+            open_store(sqlite(tmp_path))
     with pytest.raises(StoreUnavailable, match="cannot create"):
-        open_store(tmp_path / "missing")
+        open_store(sqlite(tmp_path / "missing"))
 
 
-def test_refuses_a_database_of_a_newer_version(tmp_path: Path) -> None:
+def test_refuses_a_database_of_a_newer_version(database: str) -> None:
     """After a downgrade of the software."""
-    open_store(tmp_path).close()
-    engine = create_engine(f"sqlite:///{tmp_path / 'delay.db'}")
+    open_store(database).close()
+    engine = engine_of(database)
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     engine.dispose()
 
     with pytest.raises(StoreUnavailable, match="newer version"):
-        open_store(tmp_path)
+        open_store(database)
 
 
-def test_the_migrations_make_the_schema_of_the_code(tmp_path: Path) -> None:
+def test_the_migrations_make_the_schema_of_the_code(database: str) -> None:
     """A column that was added to only one of the two is noticed here."""
-    engine = create_engine(f"sqlite:///{tmp_path / 'delay.db'}")
+    engine = engine_of(database)
 
-    migrate(engine)
+    migrate(engine, "of the test")
 
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
@@ -134,7 +142,7 @@ def test_the_migrations_make_the_schema_of_the_code(tmp_path: Path) -> None:
 
 def test_commits_reach_the_disk_before_they_are_acknowledged(tmp_path: Path) -> None:
     """synchronous=FULL in WAL mode syncs at every commit; NORMAL would not."""
-    with open_store(tmp_path) as store, store._engine.connect() as connection:
+    with open_store(sqlite(tmp_path)) as store, store._database.engine.connect() as connection:
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
         assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
         assert connection.execute(text("PRAGMA foreign_keys")).scalar() == 1
