@@ -151,4 +151,4 @@ def _again(values: Iterable[T], stop: threading.Event) -> Iterator[T]:
 
 
 OF_BOTH: list[Attack] = [silent, slow_bodies, unfinished_bodies, large_bodies_of_strangers, json_bombs, probes]
-OF_STORAGE: list[Attack] = [arrow_bombs]
+OF_STORAGE: list[Attack] = [arrow_bombs, answers_not_taken, full_requests]
