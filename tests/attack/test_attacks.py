@@ -25,6 +25,8 @@ LATENCY_MAX_S = 0.250
 FEWEST = 20
 ROUNDS = 3
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def storages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Target, Target]]:
