@@ -21,7 +21,7 @@ def postgresql() -> Iterator[PostgresServer]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database, of both kinds."""
     if request.param == "sqlite":

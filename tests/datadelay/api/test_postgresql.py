@@ -27,6 +27,8 @@ from tests.support.waiting import wait_until
 
 Make = Callable[..., Submission]
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Collector:
