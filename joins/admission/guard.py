@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from datadelay.progress import UNKNOWN
-from joins.admission.bounds import low_end, starting_at
+from joins.admission.bounds import Bound, low_end, starting_at
 from joins.admission.listing import Listing
 from joins.admission.state import Admission, Reading
 from joins.errors import DataLoss, NotCoPartitioned
@@ -112,7 +112,7 @@ def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
                     for what, offsets in ((side, lost), ("window", min(ends.start, reading.end) - low)):
                         if offsets > 0:
                             skipped[what] = skipped.get(what, 0) + offsets
-                    reading = _moved_to(reading, ends.start)
+                    reading = _moved_to(side, reading, ends.start)
                 sides[side][p] = reading
         buckets[number] = replace(bucket, left=sides["left"], right=sides["right"])
     return replace(state, buckets=buckets, skipped=skipped)
@@ -141,10 +141,12 @@ def planned_records() -> Iterator[None]:
         ) from error
 
 
-def _moved_to(reading: Reading, start: int) -> Reading:
+def _moved_to(side: str, reading: Reading, start: int) -> Reading:
+    """Left keeps its bounds: what was read still says which right records were joined. What is lost took no part."""
     end = max(reading.end, start)
     held_ms = reading.held_ms if end == reading.end else None
-    return replace(reading, start=end, end=end, held_ms=held_ms, bounds=starting_at(reading.bounds, start))
+    bounds = starting_at(reading.bounds, start) if side == "right" else (*reading.bounds, Bound(end))
+    return replace(reading, start=end, end=end, held_ms=held_ms, bounds=bounds)
 
 
 def _check_truncated(spec: JoinSpec, side: str, partition: int, reading: Reading, ends: Ends) -> None:

@@ -128,7 +128,8 @@ def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore
                 one.mark(partition, offsets)
     for p, low in lows.items():
         spans = [joined.left[p] for joined in known if p in joined.left]
-        lost += [(p, start, end) for start, end in gaps(spans, low, bucket.left[p].start)]
+        missing = gaps(spans, low, bucket.left[p].start)
+        lost += [(p, *gap) for gap in missing if below_within(bucket.left[p].bounds, *gap) > UNKNOWN]
     if lost and len(window):
         came_from = "log"
         _mark_again(spec, bucket, window, lost, right_from, again, store)

@@ -278,6 +278,29 @@ def test_a_window_whose_own_records_are_deleted_is_not_restored(tmp_path: Path):
         restore(run.spec, ticket, None, AlwaysRight(run), read)
 
 
+@pytest.mark.parametrize("lose_files", [False, True])
+def test_left_records_that_were_never_read_take_no_marks_with_them(lose_files: bool):
+    """`on_data_loss: continue`: what was joined before them stays joined, also on another worker."""
+    records = [(t, b"%d" % t) for t in range(1_000, 4_000, 20)]
+    spec = join_spec(before_ms=1_000, after_ms=0, on_data_loss="continue")
+    run = Simulation(History(topic("left", records), topic("right", records), start_ms=1_000), spec)
+    run.play([step for _ in range(20) for step in (Advance(100), Admit(30))])
+    read_to = run.between().buckets[0].left[0].start
+    run.clock.advance(300)
+    run.left.delete_before(0, read_to + 10)
+
+    run.restart()
+    if lose_files:
+        for store in run.stores.values():
+            store._slices.clear()
+            store._marks.clear()
+    found = run.drain()
+
+    assert len(found.unjoined) <= 10
+    assert {(0, one.right_offset) for one in found.results}.isdisjoint(found.unjoined)
+    assert lose_files or len(found.unjoined) == 10
+
+
 class AlwaysRight(EmptyStore):
     """A store that has the window's slices, and no marks."""
 
