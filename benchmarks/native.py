@@ -90,8 +90,8 @@ def _rows(texts: pa.Array) -> pl.DataFrame:
 
 
 def _sunk(kafka: Mapping[str, str], topic: str, rows: pl.DataFrame) -> None:
-    sides = (Side(topic=name, format=Format.JSON) for name in ("l", "r"))
-    spec = JoinSpec("benchmark", *sides, before_ms=1, after_ms=0, kafka=dict(kafka))
+    left, right = (Side(topic=name, format=Format.JSON) for name in ("l", "r"))
+    spec = JoinSpec(name="benchmark", left=left, right=right, before_ms=1, kafka=dict(kafka))
     limits = limits_of(kafka, [topic])[topic]
     writer = TopicWriter(kafka)
     for start in range(0, len(rows), SINK_CHUNK):
