@@ -56,7 +56,7 @@ class SparkLogs:
         return ends_in(self.files.cat_file(f"{self.root}/offsets/{batch}").decode())
 
     def forget_plan(self, batch: int) -> None:
-        """Remove the plan of a batch that was never committed, and its checksum: Spark then plans the batch anew."""
+        """Remove the plan of a batch that was never committed, and its checksum: Spark then plans the batch again."""
         for name in (f".{batch}.crc", str(batch)):
             if self.files.exists(f"{self.root}/offsets/{name}"):
                 self.files.rm_file(f"{self.root}/offsets/{name}")

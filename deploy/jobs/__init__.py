@@ -15,7 +15,7 @@ kinds.py          the kinds of jobs, one line each
 lines.py          what a job prints on standard output
 localfolder.py    whether a checkpoint is a folder of this machine (pure)
 lock.py           one process per checkpoint
-lostplan.py       a batch that was planned, and can no longer be read, is planned anew
+lostplan.py       a batch that was planned, and can no longer be read, is planned again
 matching.py       a join that matches nothing says so once (pure)
 moving.py         a new checkpoint of a join goes on where another one ended
 query.py          the summaries of a batch, and an exit code for what failed

@@ -77,7 +77,7 @@ class Checkpoint:
         return self._admission(committed[-1]) if committed else None
 
     def forget_newest(self) -> None:
-        """Remove the plan of the batch that was planned last, which was not carried out: it is planned anew."""
+        """Remove the plan of the batch that was planned last, which was not carried out: it is planned again."""
         with self._reached():
             self._logs.forget_plan(self._logs.planned()[-1])
         if self._folder is not None:

@@ -1,4 +1,4 @@
-"""With `on_data_loss: continue`: a batch that was planned, and can no longer be read, is planned anew.
+"""With `on_data_loss: continue`: a batch that was planned, and can no longer be read, is planned again.
 
 Retention may delete what a batch is read from while the job is down. Its plan is in Spark's log, so Spark runs it again
 at each start, and it fails each time. If nothing of it is in the output, it may be forgotten: the next plan goes on
@@ -27,7 +27,7 @@ log = logging.getLogger("teacup.deploy.jobs.lostplan")
 
 
 def forget_lost_plan(job: JoinJob, planned: Admission) -> bool:
-    """Forget the batch that was planned last, if it is to be planned anew; returns whether it was.
+    """Forget the batch that was planned last, if it is to be planned again; returns whether it was.
 
     The first batch of a checkpoint stays: no batch before it says where to go on. So does one whose predecessor's facts
     are lost: where that one ended is only known from the plan.

@@ -31,7 +31,6 @@ _ATTEMPTS = 20  # at a compare-and-swap that others win
 _CLOCK_MARGIN_S = 60
 _LONGEST_TTL_S = 10 * 365 * 24 * 3600  # what the server accepts; beyond that a record never expires
 _LONGEST_SET_NAME = 63
-_EMPTY_KEY = "the key is empty"
 
 
 class AerospikeStore:
@@ -58,14 +57,7 @@ class AerospikeStore:
     def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
         """Atomic per key."""
         self._check_declared(namespace)
-        outcomes: dict[int, WriteResult] = {}
-        waiting: dict[bytes, list[int]] = {}
-        for index, item in enumerate(items):
-            outcome = entries.refusal(namespace, item, now_ms) if item.key else WriteResult(Status.REJECTED, _EMPTY_KEY)
-            if outcome is None:
-                waiting.setdefault(item.key, []).append(index)
-            else:
-                outcomes[index] = outcome
+        outcomes, waiting = entries.refused_and_waiting(namespace, items, now_ms)
         for portion in _portions(list(waiting)):
             self._write(namespace, items, {key: waiting[key] for key in portion}, now_ms, outcomes)
         self._raise_if_silent([outcomes[index] for places in waiting.values() for index in places])
@@ -75,7 +67,7 @@ class AerospikeStore:
         """Key by key."""
         self._check_declared(namespace)
         unique = list({key: None for key in keys if key})
-        found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), _EMPTY_KEY)}
+        found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)}
         for portion in _portions(unique):
             for key, kept in zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True):
                 found[key] = (
@@ -104,7 +96,7 @@ class AerospikeStore:
         self._raise_if_silent([done[key] for key in unique])
         outcomes = []
         for key in keys:
-            outcomes.append(done[key] if key else WriteResult(Status.REJECTED, _EMPTY_KEY))
+            outcomes.append(done[key] if key else WriteResult(Status.REJECTED, entries.EMPTY_KEY))
             if key and done[key].status is Status.OK:
                 done[key] = WriteResult(Status.NOT_FOUND)  # for its later occurrences in the request
         return outcomes

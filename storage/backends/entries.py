@@ -8,7 +8,7 @@ An entry is live until its expiry. What is not live counts as gone, even if it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from storage.model import Item, Keep, Namespace, ReadResult, Status, WriteResult
@@ -17,6 +17,7 @@ _HEAD = Struct("<qqHI")
 _OK = WriteResult(Status.OK)
 _CONFLICT = WriteResult(Status.CONFLICT, "a newer version is kept")
 NOT_FOUND = ReadResult(Status.NOT_FOUND)
+EMPTY_KEY = "the key is empty"
 
 
 def refusal(namespace: Namespace, item: Item, now_ms: int) -> WriteResult | None:
@@ -31,6 +32,21 @@ def refusal(namespace: Namespace, item: Item, now_ms: int) -> WriteResult | None
             f"{namespace.retention_ms}: items must live at least until then",
         )
     return _OK if item.expires_at_ms <= now_ms else None
+
+
+def refused_and_waiting(
+    namespace: Namespace, items: Sequence[Item], now_ms: int
+) -> tuple[dict[int, WriteResult], dict[bytes, list[int]]]:
+    """Of items by their index: the outcomes that are known, and, by key, those that depend on what is stored."""
+    outcomes: dict[int, WriteResult] = {}
+    waiting: dict[bytes, list[int]] = {}
+    for index, item in enumerate(items):
+        outcome = refusal(namespace, item, now_ms) if item.key else WriteResult(Status.REJECTED, EMPTY_KEY)
+        if outcome is None:
+            waiting.setdefault(item.key, []).append(index)
+        else:
+            outcomes[index] = outcome
+    return outcomes, waiting
 
 
 def pack(item: Item) -> bytes:

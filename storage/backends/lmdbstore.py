@@ -47,7 +47,6 @@ _PAGE_BYTES = 4_096
 _MAX_NAMESPACES = 1_000
 _MAX_READERS = 1_024  # threads of all processes that read at the same time
 _SPARE_READERS = 16
-_EMPTY_KEY = "the key is empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ class LmdbStore:
         with self._transaction(write=False) as txn:
             kept = dict(txn.cursor(opened.items).getmulti([key for key in stored if key]))
         return [
-            entries.found(key, kept.get(at), now_ms) if at else ReadResult(Status.REJECTED, (), _EMPTY_KEY)
+            entries.found(key, kept.get(at), now_ms) if at else ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)
             for key, at in zip(keys, stored, strict=True)
         ]
 
@@ -316,4 +315,4 @@ def _stored_key(key: bytes) -> bytes:
 
 
 def _empty_key() -> WriteResult:
-    return WriteResult(Status.REJECTED, _EMPTY_KEY)
+    return WriteResult(Status.REJECTED, entries.EMPTY_KEY)

@@ -35,7 +35,6 @@ from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, W
 _PORTION_KEYS = 1_000
 _ATTEMPTS = 20  # at a compare-and-swap that others win
 _LONGEST_LIFE_MS = 1 << 52  # what the server can add to its clock
-_EMPTY_KEY = "the key is empty"
 _LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key")
 
 _SWAP_ITEMS = """
@@ -93,14 +92,7 @@ class RedisStore:
     def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
         """Atomic per key."""
         self._check_declared(namespace)
-        outcomes: dict[int, WriteResult] = {}
-        waiting: dict[bytes, list[int]] = {}
-        for index, item in enumerate(items):
-            outcome = entries.refusal(namespace, item, now_ms) if item.key else WriteResult(Status.REJECTED, _EMPTY_KEY)
-            if outcome is None:
-                waiting.setdefault(item.key, []).append(index)
-            else:
-                outcomes[index] = outcome
+        outcomes, waiting = entries.refused_and_waiting(namespace, items, now_ms)
         begun = False
         for portion in _portions(list(waiting)):
             places = {key: waiting[key] for key in portion}
@@ -117,7 +109,7 @@ class RedisStore:
         """Key by key."""
         self._check_declared(namespace)
         unique = list({key: None for key in keys if key})
-        found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), _EMPTY_KEY)}
+        found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)}
         for portion in _portions(unique):
             for key, kept in zip(portion, self._fetch(namespace, portion), strict=True):
                 found[key] = entries.found(key, kept, now_ms)
@@ -143,7 +135,7 @@ class RedisStore:
                 done[key] = kept if isinstance(kept, WriteResult) else gone
         outcomes = []
         for key in keys:
-            outcomes.append(done[key] if key else WriteResult(Status.REJECTED, _EMPTY_KEY))
+            outcomes.append(done[key] if key else WriteResult(Status.REJECTED, entries.EMPTY_KEY))
             if key and done[key].status is Status.OK:
                 done[key] = WriteResult(Status.NOT_FOUND)  # for its later occurrences in the request
         return outcomes
@@ -241,7 +233,7 @@ class RedisStore:
     def _change(
         self, namespace: Namespace, change: Callable[[StoredNamespace], StoredNamespace], now_ms: int
     ) -> StoredNamespace:
-        """Change what is stored about the namespace; it begins anew if the store cannot have what was acknowledged."""
+        """Change what is stored about the namespace; it gets another generation if acknowledged items may be gone."""
         for _ in range(_ATTEMPTS):
             told = self._told.get(namespace.name)
             commands = [("GET", _witness_key(namespace)), ("GET", self._counted(namespace))]

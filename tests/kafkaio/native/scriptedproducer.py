@@ -1,4 +1,4 @@
-"""Stands in for librdkafka's producer: what C produces is written down. No broker, no threads.
+"""A scripted librdkafka producer, which records what C produces. No broker, no threads.
 
 It checks what C owes librdkafka: headers are destroyed exactly once, unless they were taken with a record.
 """
