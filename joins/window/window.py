@@ -93,7 +93,7 @@ class Window:
         left_bytes = row_bytes(left)
         for picks in pick(self.spec, self.slices, left, expiry_ms):
             self._mark(picks, joined)
-            for start, end in cuts(self._bytes(left_bytes, picks)):
+            for start, end in cuts(left_bytes[picks.left] + _right_bytes(self.slices, picks)):
                 yield self._rows(left, lateness, picks[start:end], stalled_from_ms)
 
     def mark_again(self, left: pl.DataFrame, expiry_ms: int = EARLIEST_MS) -> None:
@@ -107,14 +107,6 @@ class Window:
             one.marks[rows] = True
             if joined is not None and len(rows):
                 joined.picked.append((one.times[rows], one.partitions[rows], one.offsets[rows]))
-
-    def _bytes(self, left_bytes: I64, picks: Picks) -> I64:
-        """The bytes of the row that each pair becomes."""
-        sizes = left_bytes[picks.left]
-        for number, one in enumerate(self.slices):
-            at = np.flatnonzero(picks.slice_of == number)
-            sizes[at] += one.record_bytes[picks.row[at]]
-        return sizes
 
     def _rows(self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None) -> pl.DataFrame:
         as_it_is = self.spec.policy is not Policy.ALL and len(picks.left) == len(left)
@@ -202,13 +194,18 @@ def _in_order_of_time(slices: list[Slice], from_ms: int, below_ms: int) -> Picks
 
 
 def _about_unjoined(slices: list[Slice], picks: Picks) -> Iterator[pl.DataFrame]:
+    for start, end in cuts(_right_bytes(slices, picks)):
+        yield rows_about("right", _gathered(slices, picks[start:end]), "unjoined", "expired", late=False)
+
+
+def _right_bytes(slices: list[Slice], picks: Picks) -> I64:
+    """The bytes of the right record of each pair; 0 where there is none."""
     sizes = np.zeros(len(picks.row), np.int64)
     for number, one in enumerate(slices):
         at = np.flatnonzero(picks.slice_of == number)
         if len(at):
             sizes[at] = one.record_bytes[picks.row[at]]
-    for start, end in cuts(sizes):
-        yield rows_about("right", _gathered(slices, picks[start:end]), "unjoined", "expired", late=False)
+    return sizes
 
 
 def _gathered(slices: list[Slice], picks: Picks) -> pl.DataFrame:
