@@ -21,8 +21,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker import Broker
 from deploy.jobs.job import Output
-from deploy.output.refusals import too_large
 from deploy.output.results import outgoing_results
+from deploy.output.unwritable import too_large
 from joins.rows.records import ROW
 from joins.spec import Format, JoinSpec, Side
 from kafkaio.native import library

@@ -1,24 +1,24 @@
 """Joins of two Kafka streams: every left record is written exactly once, with its right record or with nothing.
 
-admission/   plans what each batch may read (SyncBolt)
-feed/        the feeder
-lookup/      the join through external storage
-rows/        records and rows as Arrow and polars frames
-shuffle/     the shuffled path of the in-memory join: any two topics
-testing/     property-test a join of two topics without a broker
-unjoined/    right records that no left record has matched, found from the output of a lookup join
-window/      the in-memory join (JoinBolt)
-belonging.py  whether a checkpoint belongs to a job (pure)
-clients.py   the clients of the two APIs that feeders and lookup joins call, as their specs say
-decoded.py   the records of a side as a join reads them
-errors.py    what a join refuses, or gives up (pure)
-flavour.py   the flavours of the join as values
-itemrows.py  items as rows of a Spark DataFrame, and back (pure)
-items.py     what the stages of a task pass to each other (pure)
-sides.py     what exists for both sides of a join (pure)
-spec.py      what a join is (pure)
+admission/       plans what each batch may read (SyncBolt)
+feed/            the feeder
+lookup/          the join through external storage
+rows/            records and rows as Arrow and polars frames
+shuffle/         the shuffled path of the in-memory join: any two topics
+testing/         property-test a join of two topics without a broker
+unjoined/        right records that no left record has matched, found from the output of a lookup join
+window/          the in-memory join (JoinBolt)
+apiclients.py    the clients of the two APIs that feeders and lookup joins call, as their specs say
+belonging.py     whether a checkpoint belongs to a job (pure)
+decoded.py       the records of a side as a join reads them
+errors.py        what a join refuses, or gives up (pure)
+flavour.py       the flavours of the join as values
+itemrows.py      items as rows of a Spark DataFrame, and back (pure)
+items.py         what the stages of a task pass to each other (pure)
+sides.py         what exists for both sides of a join (pure)
+spec.py          what a join is (pure)
 storeaddress.py  where the storage API is that a feeder writes to and a lookup join reads from (pure)
-summary.py   what the join has done with a bucket's batch (pure)
+summary.py       what the join has done with a bucket's batch (pure)
 
 Public: `joins.DataLoss`, `joins.DelayAt`, `joins.Format`, `joins.JoinError`, `joins.JoinSpec`, `joins.LookupSpec`,
 `joins.NotCoPartitioned`, `joins.Policy`, `joins.Side`, `joins.SpecChanged`, `joins.SpecError`, `joins.StorageAt`,

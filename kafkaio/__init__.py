@@ -8,7 +8,7 @@ blocksearch.py      finds where a time begins among records that are not sorted 
 bounded.py          waits a bounded time for a call, for librdkafka calls that have no time-out or do not keep to it
 brokerlog.py        one topic of a real broker, as a planner sees it
 client.py           librdkafka configurations
-clients.py          the part of a Kafka client that delivery needs
+protocols.py        the part of a Kafka client that delivery needs
 clock.py            a wall clock that is trusted only while something else agrees with it
 duck.py             DuckDB for work on JSON, in memory
 errors.py           what can go wrong between us and Kafka (pure)

@@ -16,7 +16,7 @@ import tenacity
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from kafkaio import clients
+from kafkaio import protocols as clients
 from kafkaio.errors import ConfigError, KafkaIOError, KafkaUnavailable, TopicMissing
 from kafkaio.secrets import MASK, is_secret
 from kafkaio.sparselog import sparse

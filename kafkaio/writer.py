@@ -24,13 +24,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafkaio import client
 from kafkaio.bounded import within
-from kafkaio.clients import Clients, Producer
 from kafkaio.errors import DeliveryFailed, KafkaUnavailable, ProducerFailed
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.native import rdkafka
 from kafkaio.native.columns import NotReadable
 from kafkaio.native.producer import NO_MEMORY, NativeProducer, NativeRows, RecordCounts, plugin
 from kafkaio.perprocess import PerProcess
+from kafkaio.protocols import Clients, Producer
 from kafkaio.texts import MadeHeaders, MadeTexts
 
 log = logging.getLogger("teacup.kafkaio.writer")

@@ -241,3 +241,33 @@ def test_the_name_of_a_class_means_one_thing():
     often = {one for one, times in Counter(one for one, _ in defined).items() if times > 1}
 
     assert {(one, name) for one, name in defined if one in often} == set()
+
+
+ROLES = {
+    "app": "the routes of a server",
+    "batch": "one batch of one bucket, joined",
+    "checkpoint": "what is read from a Spark checkpoint",
+    "client": "the client of the service or broker that the package is for",
+    "config": "the keys of a service's configuration file",
+    "control": "how a streaming reader is controlled from outside",
+    "errors": "the errors of a package, one tree",
+    "job": "a kind of job as plain, validated data",
+    "metrics": "the metrics of a server",
+    "model": "the words of a package as data",
+    "reader": "a streaming reader of Spark",
+    "report": "what a kind of job reports of a batch",
+    "serve": "the command that runs a server",
+    "source": "a Spark data source",
+    "spec": "what a kind of join is",
+    "stage": "what a task does with its part of a batch",
+    "start": "where a new checkpoint starts",
+    "wire": "how a client and its server write a message",
+}
+"""What a file name means that several packages have: the same in each of them."""
+
+
+def test_the_name_of_a_file_means_one_thing():
+    """Either one module has it, or it is a role that several packages fill."""
+    names = Counter(name.rpartition(".")[2] for name, path in MODULES.items() if path.stem != "__init__")
+
+    assert {name for name, times in names.items() if times > 1} == set(ROLES)

@@ -12,7 +12,7 @@ import docs.commands
 import docs.metrics
 import storage.api.metrics
 from deploy.jobs.kinds import KINDS
-from docs.keys import table, with_tables
+from docs.keytables import table, with_tables
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "reference.md").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ COMMANDS = (DOCS / "commands.md").read_text(encoding="utf-8")
 
 
 def test_the_tables_of_keys_are_those_of_the_models() -> None:
-    """`python -m docs.keys` writes them."""
+    """`python -m docs.keytables` writes them."""
     assert with_tables(PAGE) == PAGE
     assert all(table(kind) in PAGE for kind in KINDS)
 

@@ -40,12 +40,12 @@ from datadelay.wire import (
     RewindBody,
     SubmissionBody,
 )
-from httpapi.server import problems
+from httpapi.server import problemdetails as problems
 from httpapi.server.access import SMALL_BODY_BYTES, GuardedRoute, needs
 from httpapi.server.application import framework, gated, operations
 from httpapi.server.auth import Scope, Tokens
-from httpapi.server.gate import Gate
-from httpapi.server.problems import RouteProblems
+from httpapi.server.problemdetails import RouteProblems
+from httpapi.server.requestgate import Gate
 from kafkaio.times import iso
 
 HISTORY_PAGE_MAX = 2_000

@@ -8,7 +8,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from datadelay.api.database import parsed
 from datadelay.publish import SkewLimits
-from httpapi.server.keys import ServerKeys
+from httpapi.server.serverkeys import ServerKeys
 
 READ_TOKEN_VARIABLE = "TEACUP_DELAY_READ_TOKEN"
 WRITE_TOKEN_VARIABLE = "TEACUP_DELAY_WRITE_TOKEN"

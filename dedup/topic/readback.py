@@ -14,7 +14,7 @@ import pyarrow as pa
 from dedup.restart.hashing import hashes_of
 from dedup.results.kafka import TRANSACTION_TIMEOUT_S
 from dedup.topic.job import TopicJob
-from dedup.topic.window import I64, SeenWindow, with_valid_times
+from dedup.topic.recentids import I64, SeenWindow, with_valid_times
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.check.facts import TopicFacts
 from deploy.check.findings import Finding
+from deploy.check.observed import TopicFacts
 
 POSITIONS = "positions for lag tools"
 """What the consumer group of a job's name is for."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deploy.check.broker import of_groups, topic_facts
+from deploy.check.brokerfacts import of_groups, topic_facts
 from deploy.check.checks import Checks
 from deploy.check.findings import Finding, from_error, of_place, of_retention, of_topic
 from deploy.check.places import checkpoint_facts, folder_facts

@@ -16,7 +16,7 @@ import numpy as np
 from datadelay.errors import DelayError
 from datadelay.progress import Idle
 from dedup.errors import DedupError
-from deploy.check.facts import PlaceFacts, SideFacts, TopicFacts
+from deploy.check.observed import PlaceFacts, SideFacts, TopicFacts
 from joins.admission.copartition import disagreement
 from joins.admission.guard import LONGEST_DOWNTIME_MS, refuse_compaction
 from joins.admission.keysample import Sample, common_keys, nothing_in_common

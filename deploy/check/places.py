@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from deploy.check.facts import PlaceFacts
+from deploy.check.observed import PlaceFacts
 from deploy.jobs.localfolder import local_folder
 from deploy.jobs.lock import LOCK_FILE
 from kafkaio.exitcode import ExitCode

@@ -7,12 +7,12 @@ from contextlib import closing
 
 from datadelay.errors import DelayError, DelayNotFound
 from deploy.check.findings import Finding, error, from_error, ok, warning
-from joins.clients import delay_client, storage_client
+from joins.apiclients import delay_client, storage_client
 from joins.errors import JoinError
 from joins.feed.feed import FeedSpec
+from joins.lookup.keylookup import retained_from
 from joins.lookup.refusal import REFUSED, refused
 from joins.lookup.spec import LookupSpec
-from joins.lookup.stored import retained_from
 from kafkaio.exitcode import ExitCode
 from kafkaio.times import iso
 from storage.errors import StorageError

@@ -210,7 +210,7 @@ def unjoined_of(
     if job is None:
         return ExitCode.BAD_JOB_FILE
     _log(as_json=job.json_log)
-    from deploy.jobfile.values import start_at
+    from deploy.jobfile.jobvalues import start_at
     from deploy.jobs.job import JoinJob
     from joins.lookup.spec import LookupSpec
 

@@ -12,7 +12,7 @@ from configfile.values import Properties
 from dedup.identity import Identity, Within
 from dedup.restart.replayrange import DedupConfig
 from deploy.jobfile.jobkeys import JobKeys, arguments, patient
-from deploy.jobfile.values import Duration, Topic
+from deploy.jobfile.jobvalues import Duration, Topic
 from deploy.jobs.job import DedupJob
 from kafkaio.errors import ConfigError
 from kafkaio.headers import LEFT, RIGHT

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from configfile.keys import Keys, as_written
 from deploy.jobfile.jobkeys import RightKeys, StorageKeys, TimedJobKeys, arguments
-from deploy.jobfile.values import Seconds, Topic
+from deploy.jobfile.jobvalues import Seconds, Topic
 from deploy.jobs.job import FeederJob
 from joins.feed.feed import FeedSpec, FeedStorage
 

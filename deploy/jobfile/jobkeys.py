@@ -21,7 +21,7 @@ from configfile.keys import Keys, Where, as_written, at_keys
 from configfile.values import ApiUrl, Properties, Text
 from dedup.restart.replayrange import DedupConfig
 from dedup.restart.spark import location_problem
-from deploy.jobfile.values import (
+from deploy.jobfile.jobvalues import (
     Duration,
     KafkaProperties,
     KeptParts,

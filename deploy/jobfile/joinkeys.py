@@ -13,7 +13,7 @@ from configfile.values import Properties, Text
 from datadelay.progress import Idle
 from dedup.restart.replayrange import DedupConfig
 from deploy.jobfile.jobkeys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
-from deploy.jobfile.values import Duration, Seconds, Topic
+from deploy.jobfile.jobvalues import Duration, Seconds, Topic
 from deploy.jobs.job import Deduplicate, JoinJob, Output, Select
 from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
 from joins.spec import JoinPath, JoinSpec, Policy

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.job import JoinJob
+from deploy.jobs.joincheckpoint import Checkpoint
 from joins.admission.moved import Moved
 from joins.admission.ticket import Ticket
 from joins.flavour import flavour_of

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from dedup.errors import PartitionsDiffer
 from dedup.identity import Within
 from dedup.restart.spark import replay_of
+from dedup.topic.framedids import check_values
 from dedup.topic.job import TopicJob, TopicSummary
 from dedup.topic.partitions import check_partitions, compare_partitions
 from dedup.topic.source import Ranges, range_source
 from dedup.topic.stage import topic_stage
-from dedup.topic.values import check_values
 from deploy.check.checks import Checks
-from deploy.check.facts import TopicFacts
 from deploy.check.findings import Finding, from_error
+from deploy.check.observed import TopicFacts
 from deploy.jobs.accounts import check_whole
 from deploy.jobs.job import DedupJob
 from deploy.jobs.runner import Kind

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploy.check.checks import POSITIONS, Checks, Retention
-from deploy.check.records import of_feeder as of_feeder_records
+from deploy.check.samples import of_feeder as of_feeder_records
 from deploy.check.services import of_feeder
 from deploy.jobs.accounts import check_whole
 from deploy.jobs.job import FeederJob

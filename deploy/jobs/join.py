@@ -18,14 +18,14 @@ from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
 from deploy.check.checks import POSITIONS, Checks, Retention
-from deploy.check.records import of_join
+from deploy.check.samples import of_join
 from deploy.check.services import of_lookup
 from deploy.errors import SessionRefused
 from deploy.jobs.beginning import take_output
-from deploy.jobs.checkpoint import Checkpoint, look_into
 from deploy.jobs.deduplication import deduplication
-from deploy.jobs.firstlook import first_look
 from deploy.jobs.job import JoinJob
+from deploy.jobs.joincheckpoint import Checkpoint, look_into
+from deploy.jobs.kafkachecks import first_look
 from deploy.jobs.lostplan import forget_lost_plan
 from deploy.jobs.matching import NothingMatched
 from deploy.jobs.moving import started

@@ -15,8 +15,8 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
 from deploy.errors import CheckpointUnreadable, CheckpointUnusable
-from deploy.jobs.checkpoint import Checkpoint
 from deploy.jobs.job import JoinJob
+from deploy.jobs.joincheckpoint import Checkpoint
 from deploy.jobs.localfolder import local_folder
 from deploy.jobs.lock import checkpoint_lock
 from joins.admission.committed import state_after

@@ -30,7 +30,7 @@ from deploy.spark.session import Session
 from joins.admission.guard import check_compaction
 from joins.decoded import wait_for_registry
 from joins.errors import JoinError
-from joins.unjoined.slices import Verdicts, after_slice, begin, begin_ms_of, over_until, plan
+from joins.unjoined.expired import Verdicts, after_slice, begin, begin_ms_of, over_until, plan
 from joins.unjoined.verdicts import SliceSummary
 from kafkaio.client import committed_only
 from kafkaio.delivery import settling

@@ -1,7 +1,7 @@
 """What `teacup unjoined` looks at before it plans a slice.
 
 The join's newest committed batch, then the ends of the output, then those of right; in this order, see
-`joins.unjoined.slices`. Then it waits until the output is readable up to there: an open transaction, perhaps of a
+`joins.unjoined.expired`. Then it waits until the output is readable up to there: an open transaction, perhaps of a
 process that is gone, may precede rows of committed batches.
 """
 
@@ -15,7 +15,7 @@ from joins.admission.committed import state_after
 from joins.admission.state import Admission
 from joins.decoded import times_as_json
 from joins.errors import DataLoss, SpecChanged
-from joins.unjoined.slices import Seen
+from joins.unjoined.expired import Seen
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.now import wall_ms

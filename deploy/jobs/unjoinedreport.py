@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from joins.unjoined.slices import Verdicts
+from joins.unjoined.expired import Verdicts
 from joins.unjoined.verdicts import SliceSummary
 from kafkaio.times import iso
 

@@ -29,7 +29,7 @@ from joins.decoded import SideReader
 from joins.itemrows import Batches
 from joins.items import Begin, End, Item, Rows
 from joins.spec import JoinSpec
-from joins.unjoined.slices import RightSlice, Verdicts
+from joins.unjoined.expired import RightSlice, Verdicts
 from joins.unjoined.verdicts import JoinedOffsets, PartitionVerdicts, SliceSummary
 from kafkaio.client import committed_only
 from kafkaio.delivery.receipt import digest_of

@@ -12,7 +12,7 @@ import fsspec
 from deploy.jobs import durable
 from deploy.jobs.localfolder import local_folder
 from joins.errors import SpecChanged
-from joins.unjoined.slices import REMEDY, Verdicts
+from joins.unjoined.expired import REMEDY, Verdicts
 
 FOLDER, FILE = "unjoined", "verdicts.json"
 

@@ -7,9 +7,9 @@ results.py       results as records of the output topic, with our headers       
 envelope.py      the default output                                                                             (pure)
 selectsql.py     the user's expressions (`output.select`), each tried by itself, so that a row on which one fails
                  harms no other row
-copies.py        which side topic gets a copy of which record                                                   (pure)
-refusals.py      rows that cannot be written                                                                    (pure)
-opening.py       how a ticket's rows are delivered, and the limits of their topics
+sidetopics.py    which side topic gets a copy of which record                                                   (pure)
+unwritable.py    rows that cannot be written                                                                    (pure)
+deliveries.py    how a ticket's rows are delivered, and the limits of their topics
 writing.py       records on their way through a delivery, counted
 deduplicated.py  the deduplicator around a writing
 delivered.py     what became of a bucket's batch                                                                (pure)

@@ -17,9 +17,9 @@ import polars as pl
 from dedup.batchtag import BatchTag
 from deploy.jobs.accounts import Accounts
 from deploy.jobs.job import Output
-from deploy.output.copies import write_copies, write_refused, write_side_topics
-from deploy.output.refusals import Refusal, not_refused, select_failures, too_large
 from deploy.output.results import outgoing_results
+from deploy.output.sidetopics import write_copies, write_refused, write_side_topics
+from deploy.output.unwritable import Refusal, not_refused, select_failures, too_large
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec
 from kafkaio.now import wall_ms

@@ -9,7 +9,7 @@ import polars as pl
 from deploy.jobs.accounts import Accounts
 from deploy.jobs.job import Output
 from deploy.output.delivered import DeliveredBatch
-from deploy.output.opening import batch_tag, forget_output_limits, output_bucket, output_limits
+from deploy.output.deliveries import batch_tag, forget_output_limits, output_bucket, output_limits
 from deploy.output.routing import Router, about
 from deploy.output.writing import Writing
 from joins.flavour import flavour_of

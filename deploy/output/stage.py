@@ -12,7 +12,7 @@ from dataclasses import replace
 from deploy.jobs.job import Output
 from deploy.output.deduplicated import Deduplication
 from deploy.output.delivered import DeliveredBatch
-from deploy.output.opening import open_writing
+from deploy.output.deliveries import open_writing
 from deploy.output.sink import BucketSink
 from joins.errors import JoinError, NoDeadLetterTopic
 from joins.items import Begin, C, End, Item

@@ -11,11 +11,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter
 
 from httpapi.server.access import GuardedRoute, needs
 from httpapi.server.auth import Scope, Tokens
-from httpapi.server.gate import Gate
-from httpapi.server.keys import ServerKeys
 from httpapi.server.limits import HeldBytes, RateLimiter
-from httpapi.server.problems import RouteProblems
+from httpapi.server.problemdetails import RouteProblems
 from httpapi.server.readiness import Readiness
+from httpapi.server.requestgate import Gate
+from httpapi.server.serverkeys import ServerKeys
 
 
 def framework(title: str, description: str, **more: Any) -> FastAPI:

@@ -26,7 +26,7 @@ import uvicorn
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from httpapi.server.problems import problem
+from httpapi.server.problemdetails import problem
 
 _DROPPED_MAX_BYTES = 64 << 20
 _LINGER_S = 1.0

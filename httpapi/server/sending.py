@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from httpapi.server.limits import HeldBytes
-from httpapi.server.problems import problem
+from httpapi.server.problemdetails import problem
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]

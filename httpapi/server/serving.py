@@ -9,7 +9,7 @@ from typing import Any
 
 from configfile.errors import SettingsInvalid
 from httpapi.server.connections import ConnectionLimits, LimitedConfig
-from httpapi.server.keys import ServerKeys
+from httpapi.server.serverkeys import ServerKeys
 
 _BACKLOG = 2048
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from datadelay.progress import UNKNOWN
 from joins.admission.passage import lags_of
-from joins.clients import storage_client
+from joins.apiclients import storage_client
 from joins.decoded import SideReader
 from joins.errors import NoDeadLetterTopic, StoreUnreachable, StoreWiped
 from joins.feed.feed import FeedSpec, FeedStorage

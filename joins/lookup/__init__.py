@@ -1,14 +1,14 @@
 """The join through external storage: a feeder stores right; left waits for the feeder's data delay and is looked up.
 
-batch.py    one batch of one bucket of left
-frame.py    any DataFrame, batch or streaming, looked up batch by batch
-gate.py     what left may rely on when a feeder stores right
-refusal.py  the storage API refuses a job
-source.py   the Spark edge of the gate
-spec.py     what a lookup join is (pure)
-stage.py    what a task does with a ticket
-start.py    before the first batch of a lookup join (pure)
-stored.py   looking up keys
+batch.py      one batch of one bucket of left
+frame.py      any DataFrame, batch or streaming, looked up batch by batch
+gate.py       what left may rely on when a feeder stores right
+keylookup.py  looking up keys
+refusal.py    the storage API refuses a job
+source.py     the Spark edge of the gate
+spec.py       what a lookup join is (pure)
+stage.py      what a task does with a ticket
+start.py      before the first batch of a lookup join (pure)
 
 `joins.lookup(df, spec)` calls `frame.lookup`: function and package share a name, so the module itself is callable.
 """

@@ -5,7 +5,7 @@ starts before what the store still keeps are identified *after* the answers came
 between. So are those whose right record may have been replaced by a newer one of the same key. Rows leave in left's
 order.
 
-A late left record finds whatever is stored. But if unjoined right records are reported (`joins.unjoined.slices`), it
+A late left record finds whatever is stored. But if unjoined right records are reported (`joins.unjoined.expired`), it
 finds nothing below the expiry before its batch, as in the in-memory join, so that no verdict becomes wrong.
 """
 

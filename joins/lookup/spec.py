@@ -48,7 +48,7 @@ class LookupSpec(JoinSpec):
     on_expired    "stop", or "unmatched" (reason `no_longer_stored`) for left records whose window starts before what
                   the store still keeps
     accepted_generations   of the feeder or the store, besides those that the checkpoint started with
-    right_is_judged        unjoined right records are reported (`joins.unjoined.slices`): late left ones do not match
+    right_is_judged        unjoined right records are reported (`joins.unjoined.expired`): late left ones do not match
                            them
     """
 

@@ -18,9 +18,9 @@ from joins.admission.ticket import Ticket
 from joins.decoded import SideReader
 from joins.items import Begin, End, Item, Rows, Stage
 from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, StoredRight
+from joins.lookup.keylookup import RightStore
 from joins.lookup.source import lookup_client
 from joins.lookup.spec import LookupSpec
-from joins.lookup.stored import RightStore
 from joins.rows.chunks import in_chunks
 from joins.summary import BucketSummary, Newest
 from kafkaio.perprocess import PerProcess

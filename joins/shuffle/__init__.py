@@ -1,10 +1,10 @@
 """The shuffled path of the in-memory join: any two topics, whatever their partitions and keys.
 
-choice.py   which path a join takes, and into how many buckets
-fetch.py    a partition's range, fetched once for all parts (pure)
-pieces.py   what goes through the shuffle, and how a part's records are put together again (pure)
-source.py   the Spark edge of what is fetched
-stage.py    the stage of what was shuffled
+choice.py     which path a join takes, and into how many buckets
+partfetch.py  a partition's range, fetched once for all parts (pure)
+pieces.py     what goes through the shuffle, and how a part's records are put together again (pure)
+source.py     the Spark edge of what is fetched
+stage.py      the stage of what was shuffled
 
 A task for each partition that has something to read fetches its range, and divides the records by the bucket of their
 key. Spark's shuffle brings the pieces of a bucket together, and the same JoinBolt as on the direct path joins them.

@@ -16,7 +16,7 @@ from joins.admission.source import TicketReader, ticket_source
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
 from joins.decoded import SideReader
-from joins.shuffle.fetch import Fetch
+from joins.shuffle.partfetch import Fetch
 from joins.shuffle.pieces import Piece, ticket_pieces
 from joins.spec import JoinSpec
 from sparkio.source import rows_of

@@ -26,7 +26,7 @@ from itertools import islice
 import pyarrow as pa
 
 from joins.testing.history import Event, EventKind, TopicHistory
-from joins.testing.keyed import carried
+from joins.testing.simulatedkeys import carried
 from kafkaio.blocksearch import Timed, block_size, borne_out, search
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
 from kafkaio.eventtime import LOG_APPEND_TIME, OUTLIERS, typical

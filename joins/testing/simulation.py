@@ -26,7 +26,7 @@ from joins.admission.onerun import OneRun, of_one_run
 from joins.admission.start import begin
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
-from joins.shuffle.fetch import Fetch
+from joins.shuffle.partfetch import Fetch
 from joins.shuffle.pieces import parts_of, ticket_pieces
 from joins.sides import BothSides
 from joins.spec import JoinSpec

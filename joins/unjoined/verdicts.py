@@ -21,7 +21,7 @@ from datadelay.progress import UNKNOWN
 from joins.rows.intake import take_in
 from joins.rows.records import rows_about
 from joins.spec import JoinSpec
-from joins.unjoined.slices import RightSlice
+from joins.unjoined.expired import RightSlice
 from joins.window.slices import I64
 
 

@@ -1,15 +1,15 @@
 """JoinBolt: the in-memory join, with the window of right records that left may still match.
 
-batch.py     one batch of one bucket
-bolt.py      a worker's part (pure)
-covering.py  what of the wanted ranges is covered by pieces that may overlap (pure)
-match.py     which right records a left record is joined with
-ranges.py    a partition's range of a batch, from the log to the records that may go
-restore.py   bring a worker's window to its state before a batch (pure)
-slices.py    a slice (pure)
-stage.py     what a task does with a ticket
-store.py     slices and marks as files, named by what they cover
-window.py    JoinBolt (pure)
+batch.py       one batch of one bucket
+bolt.py        a worker's part (pure)
+covering.py    what of the wanted ranges is covered by pieces that may overlap (pure)
+match.py       which right records a left record is joined with
+ranges.py      a partition's range of a batch, from the log to the records that may go
+restore.py     bring a worker's window to its state before a batch (pure)
+slicefiles.py  slices and marks as files, named by what they cover
+slices.py      a slice (pure)
+stage.py       what a task does with a ticket
+window.py      JoinBolt (pure)
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from joins.spec import JoinSpec
 from joins.summary import BucketSummary
 from joins.window.bolt import JoinBolt
 from joins.window.ranges import OpenRange
-from joins.window.store import FileStore, forget_other_generations
+from joins.window.slicefiles import FileStore, forget_other_generations
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
 

@@ -29,7 +29,6 @@ from typing import Any, Protocol
 from confluent_kafka import TopicPartition
 
 from kafkaio import client
-from kafkaio.clients import Clients
 from kafkaio.delivery import failpoint
 from kafkaio.delivery.fencing import FencedProducer, OutputBucket
 from kafkaio.delivery.receipt import NOTHING_IN, Batch, Receipt, Standing, needed, standing
@@ -37,6 +36,7 @@ from kafkaio.delivery.receiptgroup import read_receipt
 from kafkaio.errors import DeliveryFailed
 from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
+from kafkaio.protocols import Clients
 from kafkaio.writer import Column, Delivered, discard_writer, open_writer
 
 PART_BYTES = 64 << 20

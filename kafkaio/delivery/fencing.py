@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafkaio import client
 from kafkaio.bounded import within
-from kafkaio.clients import Clients
 from kafkaio.errors import DeliveryFailed, Fenced, KafkaIOError, KafkaUnavailable, ProducerFailed, TopicMissing
+from kafkaio.protocols import Clients
 from kafkaio.writer import TopicWriter
 
 INIT_TIMEOUT_S = 60.0

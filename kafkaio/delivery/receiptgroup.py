@@ -12,10 +12,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kafkaio import client
-from kafkaio.clients import Clients
 from kafkaio.delivery.fencing import OutputBucket, access_refused
 from kafkaio.delivery.receipt import Receipt
 from kafkaio.errors import KafkaIOError
+from kafkaio.protocols import Clients
 
 
 def read_receipt(

@@ -22,7 +22,6 @@ from dataclasses import replace
 
 from kafkaio import client
 from kafkaio.bounded import within
-from kafkaio.clients import Clients
 from kafkaio.delivery.delivery import TransactionalWriter
 from kafkaio.delivery.fencing import OutputBucket, settle
 from kafkaio.delivery.receipt import Batch, Receipt, check_start
@@ -30,6 +29,7 @@ from kafkaio.delivery.receiptgroup import read_receipt
 from kafkaio.errors import Fenced
 from kafkaio.groupaccess import check_access
 from kafkaio.now import wall_ms
+from kafkaio.protocols import Clients
 
 CLAIMS = 10
 _PAUSE_S = 0.5

@@ -35,13 +35,13 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from httpapi.server import problems
+from httpapi.server import problemdetails as problems
 from httpapi.server.access import SMALL_BODY_BYTES, GuardedRoute, needs
 from httpapi.server.application import framework, gated, operations
 from httpapi.server.auth import Scope, Tokens
-from httpapi.server.gate import Gate
 from httpapi.server.limits import Places
-from httpapi.server.problems import RouteProblems
+from httpapi.server.problemdetails import RouteProblems
+from httpapi.server.requestgate import Gate
 from storage.api import content
 from storage.api.batches import Batches
 from storage.api.bodies import (

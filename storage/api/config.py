@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 
 from configfile.keys import Keys
 from httpapi.server.auth import Scope
-from httpapi.server.keys import ServerKeys
+from httpapi.server.serverkeys import ServerKeys
 from storage.model import Keep, Namespace
 
 READ_TOKEN_VARIABLE = "TEACUP_STORAGE_READ_TOKEN"

@@ -25,7 +25,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from httpapi.server.connections import LimitedConfig
-from httpapi.server.gate import Gate
+from httpapi.server.requestgate import Gate
 from httpapi.server.serving import listen, log_to_standard_error, url, uvicorn_config
 from kafkaio.now import wall_ms
 from storage.api.app import create_app

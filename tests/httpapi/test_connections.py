@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from httpapi.server.application import gated
 from httpapi.server.auth import Tokens
-from httpapi.server.keys import ServerKeys
+from httpapi.server.serverkeys import ServerKeys
 from tests.support.api import served
 
 SOON_S, LATER_S = 0.4, 2.0

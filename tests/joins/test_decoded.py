@@ -16,7 +16,7 @@ from joins.admission.reader import open_log
 from joins.admission.state import Reading
 from joins.decoded import as_read, decoder, needed, wait_for_registry
 from joins.rows.reading import UNREADABLE
-from joins.shuffle.fetch import Fetch
+from joins.shuffle.partfetch import Fetch
 from joins.shuffle.pieces import frame_of
 from joins.shuffle.source import fetch_stage
 from joins.spec import JoinSpec, Side

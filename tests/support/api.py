@@ -17,7 +17,7 @@ import requests
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
-from httpapi.server.keys import ServerKeys
+from httpapi.server.serverkeys import ServerKeys
 from httpapi.server.serving import uvicorn_config
 
 NOON_MS = 1_795_176_000_000

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from joins.testing.history import Event, History, TopicHistory
-from joins.unjoined.slices import Seen, Verdicts, after_slice, begin, begin_ms_of, plan
+from joins.unjoined.expired import Seen, Verdicts, after_slice, begin, begin_ms_of, plan
 from joins.unjoined.verdicts import JoinedOffsets, PartitionVerdicts
 from kafkaio.brokerlog import BEYOND_THE_LOG
 from kafkaio.topiclog import Ends

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from datadelay.progress import Idle
-from deploy.check.facts import PlaceFacts, SideFacts, TopicFacts
 from deploy.check.findings import (
     Finding,
     Level,
@@ -25,6 +24,7 @@ from deploy.check.findings import (
     ok,
     warning,
 )
+from deploy.check.observed import PlaceFacts, SideFacts, TopicFacts
 from joins.admission.keysample import Sample
 from joins.spec import JoinSpec, Side
 from kafkaio.exitcode import ExitCode

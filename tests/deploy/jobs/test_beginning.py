@@ -14,7 +14,7 @@ import pytest
 
 from deploy.jobfile.load import load_job
 from deploy.jobs import durable
-from deploy.jobs.checkpoint import Checkpoint
+from deploy.jobs.joincheckpoint import Checkpoint
 from joins.admission.ticket import Ticket
 from joins.items import Begin
 from kafkaio.delivery.delivery import TransactionalWriter

@@ -16,7 +16,7 @@ from dedup.restart.replayrange import ReplayRange
 from dedup.restart.states import Attempt
 from deploy.jobfile.load import load_job
 from deploy.jobs.deduplication import deduplication
-from deploy.output import opening
+from deploy.output import deliveries as opening
 from deploy.output.stage import deliver_stage
 from kafkaio.exitcode import ExitCode
 from tests.deploy.output.test_sink import rows_about, ticket_with

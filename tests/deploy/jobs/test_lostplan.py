@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from deploy.jobfile.load import load_job
-from deploy.jobs.checkpoint import Checkpoint
+from deploy.jobs.joincheckpoint import Checkpoint
 from deploy.jobs.lostplan import forget_lost_plan
 from joins.admission.committed import state_after
 from joins.admission.ticket import Ticket

@@ -9,7 +9,7 @@ from collections import Counter
 import yaml
 
 from deploy.cli.app import move_of
-from deploy.jobs.checkpoint import MOVED
+from deploy.jobs.joincheckpoint import MOVED
 from deploy.jobs.lock import checkpoint_lock
 from kafkaio.exitcode import ExitCode
 from tests.support.jobprocess import JobProcess, forget_last_commit, records

@@ -27,7 +27,7 @@ from deploy.jobs.unjoinedstate import folder_of, load, save
 from joins.admission.state import Admission, Bucket, Reading
 from joins.feed.rightrow import to_items
 from joins.rows.records import RECORD
-from joins.unjoined.slices import after_slice, begin, plan
+from joins.unjoined.expired import after_slice, begin, plan
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.fencing import transactional
 from kafkaio.errors import KafkaUnavailable

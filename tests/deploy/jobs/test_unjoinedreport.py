@@ -10,7 +10,7 @@ import pytest
 
 from deploy.jobs.lines import WIDTH, Lines
 from deploy.jobs.unjoinedreport import SliceReport, gathered
-from joins.unjoined.slices import RightSlice, Share, Verdicts
+from joins.unjoined.expired import RightSlice, Share, Verdicts
 from joins.unjoined.verdicts import SliceSummary
 
 ONE = SliceSummary(0, 4, 10, read=10, joined=6, rows={"unjoined": 3}, reasons={"expired": 2, "null_key": 1})

@@ -19,8 +19,8 @@ from joins.errors import CallRefused, NoRetention
 from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.rightrow import to_items
 from joins.feed.source import FeedReader
+from joins.lookup.keylookup import RightStore
 from joins.lookup.source import LookupReader, lookup_client
-from joins.lookup.stored import RightStore
 from joins.rows.records import RECORD
 from kafkaio.now import wall_ms
 from sparkio.control import ReaderControl

@@ -13,8 +13,8 @@ from joins.rows.intake import take_in
 from joins.rows.records import OWN_KEY, RECORD, rows_about
 from joins.spec import Format, JoinSpec, Side
 from joins.testing.log import RECORDS
+from joins.window.slicefiles import FileStore
 from joins.window.slices import Slice
-from joins.window.store import FileStore
 from joins.window.window import Window
 from kafkaio.times import EARLIEST_MS
 

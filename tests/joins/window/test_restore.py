@@ -21,8 +21,8 @@ from joins.testing.simulation import MemoryStore, Simulation
 from joins.testing.strategies import cuts, histories, specs
 from joins.window.covering import gaps
 from joins.window.restore import restore
+from joins.window.slicefiles import FileStore
 from joins.window.slices import SLICE_BYTES
-from joins.window.store import FileStore
 from joins.window.window import Window
 from kafkaio.errors import OffsetOutOfRange
 from tests.support.making import join_spec, marked, positions, topic

@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joins.admission.folders import generation_folder, own_folder
-from joins.window import store as store_module
+from joins.window import slicefiles as store_module
 from joins.window.restore import Joined
-from joins.window.slices import Slice
-from joins.window.store import (
+from joins.window.slicefiles import (
     FileStore,
     forget_other_generations,
 )
+from joins.window.slices import Slice
 from tests.support.making import frame, positions, rows
 
 
@@ -262,8 +262,8 @@ def test_two_writers_and_a_reader_at_once(tmp_path: Path, caplog: pytest.LogCapt
 def test_a_slice_written_by_another_process_is_read_here(tmp_path: Path):
     """The hash of a key does not depend on the process."""
     code = (
-        "import sys; from pathlib import Path; from joins.window.store import FileStore;"
-        "from tests.joins.window.test_store import a_slice; FileStore(Path(sys.argv[1])).save_slice(a_slice(0, 9))"
+        "import sys; from pathlib import Path; from joins.window.slicefiles import FileStore;"
+        "from tests.joins.window.test_slicefiles import a_slice; FileStore(Path(sys.argv[1])).save_slice(a_slice(0, 9))"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=Path(__file__).parents[3])
 

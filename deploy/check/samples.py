@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 
 from datadelay.progress import Idle
-from deploy.check.facts import SideFacts, TopicFacts
 from deploy.check.findings import Finding, from_error, of_disorder, of_keys, of_times
+from deploy.check.observed import SideFacts, TopicFacts
 from joins.admission.firstlook import sample_both, sample_newest
 from joins.decoded import times_as_json, wait_for_registry
 from joins.feed.feed import FeedSpec

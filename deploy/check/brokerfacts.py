@@ -7,8 +7,8 @@ from contextlib import closing
 
 from confluent_kafka import KafkaError
 
-from deploy.check.facts import TopicFacts
 from deploy.check.findings import Finding, error, ok, warning
+from deploy.check.observed import TopicFacts
 from deploy.jobs.topics import Named
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from httpapi.server.auth import Tokens
 from httpapi.server.limits import HeldBytes, RateLimiter
-from httpapi.server.problems import problem
+from httpapi.server.problemdetails import problem
 from httpapi.server.sending import Message, Send, Sending
 
 Scope = MutableMapping[str, Any]

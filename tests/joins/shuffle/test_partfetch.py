@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from joins.admission.state import Reading
 from joins.rows.chunks import CHUNK_BYTES
-from joins.shuffle.fetch import Fetch
+from joins.shuffle.partfetch import Fetch
 from joins.shuffle.pieces import Content, ShuffledPart
 from joins.spec import JoinPath, JoinSpec, Side
 from joins.window.ranges import Range

@@ -6,7 +6,7 @@ import pytest
 
 from dedup.errors import DedupConfigInvalid
 from dedup.identity import Identity
-from dedup.topic.values import check_values
+from dedup.topic.framedids import check_values
 from kafkaio.recordkey import KeyOf
 from tests.conftest import TopicFactory
 from tests.support.sparkjoin import Put, produce

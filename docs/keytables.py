@@ -1,4 +1,4 @@
-"""Writes the tables of keys into docs/reference.md, from the models of job files: `python -m docs.keys`."""
+"""Writes the tables of keys into docs/reference.md, from the models of job files: `python -m docs.keytables`."""
 
 from __future__ import annotations
 

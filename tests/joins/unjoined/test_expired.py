@@ -14,7 +14,7 @@ from joins.spec import Format, Side
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.strategies import histories, specs
-from joins.unjoined.slices import SNAPSHOTS
+from joins.unjoined.expired import SNAPSHOTS
 from tests.support.judging import Judging, late, with_a_last_left_record
 from tests.support.making import join_spec, topic
 from tests.support.simulatedlookup import Simulated, lookup_spec

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dedup.restart.hashing import Hashes
-from dedup.topic.window import NO_TIME, SeenWindow, with_valid_times
+from dedup.topic.recentids import NO_TIME, SeenWindow, with_valid_times
 
 WINDOW_MS = 1_000
 RECORD = st.tuples(st.integers(0, 8), st.integers(0, 300))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from deploy.jobs.firstlook import first_look
 from deploy.jobs.job import JoinJob, Output
+from deploy.jobs.kafkachecks import first_look
 from joins.errors import DataLoss
 from joins.spec import JoinSpec, Side
 from kafkaio.exitcode import ExitCode
