@@ -23,9 +23,9 @@ import polars as pl
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from dedup.identity import Identity
+from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.restart.deduplicator import Deduplicator
 from dedup.restart.hashing import Hashes
-from dedup.restart.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.restart.seen import SeenIds
 from dedup.restart.states import Attempt
 from dedup.restart.worker import Setup, WorkerDeduplicator

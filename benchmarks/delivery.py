@@ -25,12 +25,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.window_join import Bench, machine
 from benchmarks.workload import keys, make, values
 from deploy.dev.broker import Broker
-from deploy.jobs.job import Output
+from deploy.job import Output
 from deploy.output.stage import deliver_stage
+from joins.admission.summary import BucketSummary
 from joins.items import Begin, End, Item, Rows
 from joins.rows.records import ROW
 from joins.spec import Format, JoinSpec, Side
-from joins.summary import BucketSummary
 
 CASES = ((4, 400_000), (16, 400_000), (64, 400_000), (4, 4_000), (16, 4_000), (64, 4_000))
 SMALL_BATCHES = 10

@@ -26,13 +26,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.workload import keys, values
 from deploy.dev.broker import Broker
-from deploy.jobs.job import Output
+from deploy.job import Output
 from deploy.output.stage import deliver_stage
+from joins.admission.summary import BucketSummary
 from joins.items import Begin, End, Item, Rows
 from joins.rows.chunks import in_chunks
 from joins.rows.records import RECORD
 from joins.spec import JoinSpec, Side
-from joins.summary import BucketSummary
 from joins.window.slices import Slice
 from joins.window.window import Window
 from kafkaio.rangereader import RangeReader

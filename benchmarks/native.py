@@ -20,7 +20,7 @@ import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker import Broker
-from deploy.jobs.job import Output
+from deploy.job import Output
 from deploy.output.results import outgoing_results
 from deploy.output.unwritable import too_large
 from joins.rows.records import ROW

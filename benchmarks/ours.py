@@ -25,7 +25,7 @@ from typing import Any
 import polars as pl
 
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
-from deploy.jobs.job import Deduplicate, JoinJob, Output
+from deploy.job import Deduplicate, JoinJob, Output
 from deploy.jobs.join import JoinKind
 from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run
@@ -33,12 +33,12 @@ from deploy.jobs.stopping import Stop
 from deploy.output.results import outgoing_results
 from deploy.spark.session import Session
 from joins.admission.control import JoinControl
+from joins.admission.summary import BucketSummary
 from joins.flavour import flavour_of, stage_frame
 from joins.itemrows import Batches
 from joins.items import End, Item, Rows
-from joins.shuffle.choice import with_path
+from joins.pathchoice import with_path
 from joins.spec import Format, JoinPath, JoinSpec, Side
-from joins.summary import BucketSummary
 from sparkio.summaries import SUMMARY_SCHEMA, summary_rows
 
 

@@ -44,9 +44,9 @@ from joins.admission.listing import list_ends
 from joins.admission.reader import inside_the_clock
 from joins.admission.start import begin
 from joins.admission.state import Admission
+from joins.admission.summary import BucketSummary
 from joins.admission.ticket import Ticket
 from joins.spec import JoinPath, JoinSpec, Side
-from joins.summary import BucketSummary
 from kafkaio.blocksearch import Timed, block_size
 from kafkaio.eventtime import OUTLIERS, typical
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery

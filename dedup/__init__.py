@@ -1,12 +1,13 @@
 """Keeps an output free of duplicates after a restart; while off, it costs nothing.
 
-restart/     the deduplicator that a restart triggers
-results/     where recent results are read back from
-topic/       one topic deduplicated into another
-batchtag.py  which batch of which job wrote a result (pure)
-errors.py    what this package refuses or gives up (pure)
-identity.py  what identifies a result (pure)
-keyed.py     values by key that survive replays
+restart/        the deduplicator that a restart triggers
+results/        where recent results are read back from
+topic/          one topic deduplicated into another
+batchtag.py     which batch of which job wrote a result (pure)
+errors.py       what this package refuses or gives up (pure)
+identity.py     what identifies a result (pure)
+keyed.py        values by key that survive replays
+replayrange.py  which batches may be a replay, and which part of the output may hold what they wrote before (pure)
 
 Public: `dedup.DedupConfig`, `dedup.DedupError`, `dedup.Identity`, `dedup.KafkaResults`, `dedup.KeyValue`,
 `dedup.KeyedResults`, `dedup.LakeResults`, `dedup.LoadLimits`, `dedup.Loaded`, `dedup.RecentResults`, `dedup.add_int`,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from dedup.errors import DedupError
     from dedup.identity import Identity
     from dedup.keyed import KeyedResults, KeyValue, add_int
-    from dedup.restart.replayrange import DedupConfig, LoadLimits
+    from dedup.replayrange import DedupConfig, LoadLimits
     from dedup.restart.spark import restart_deduplicator
     from dedup.results.kafka import KafkaResults
     from dedup.results.lake import LakeResults
@@ -49,14 +50,14 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "DedupConfig": "dedup.restart.replayrange",
+        "DedupConfig": "dedup.replayrange",
         "DedupError": "dedup.errors",
         "Identity": "dedup.identity",
         "KafkaResults": "dedup.results.kafka",
         "KeyValue": "dedup.keyed",
         "KeyedResults": "dedup.keyed",
         "LakeResults": "dedup.results.lake",
-        "LoadLimits": "dedup.restart.replayrange",
+        "LoadLimits": "dedup.replayrange",
         "Loaded": "dedup.results.protocol",
         "RecentResults": "dedup.results.protocol",
         "add_int": "dedup.keyed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from deploy.jobfile.reference import markdown_table
-from deploy.jobs.kinds import KINDS
+from deploy.kinds import KINDS
 from docs.blocks import with_blocks
 
 PAGE = Path(__file__).with_name("reference.md")

@@ -8,17 +8,19 @@ shuffle/         the shuffled path of the in-memory join: any two topics
 testing/         property-test a join of two topics without a broker
 unjoined/        right records that no left record has matched, found from the output of a lookup join
 window/          the in-memory join (JoinBolt)
+apiaddresses.py  where the two APIs are that feeders and lookup joins call (pure)
 apiclients.py    the clients of the two APIs that feeders and lookup joins call, as their specs say
+apirefusal.py    the storage API refuses a job: which of its answers waiting does not help against
 belonging.py     whether a checkpoint belongs to a job (pure)
 decoded.py       the records of a side as a join reads them
 errors.py        what a join refuses, or gives up (pure)
 flavour.py       the flavours of the join as values
 itemrows.py      items as rows of a Spark DataFrame, and back (pure)
 items.py         what the stages of a task pass to each other (pure)
+pathchoice.py    which path a join takes, and into how many buckets
 sides.py         what exists for both sides of a join (pure)
 spec.py          what a join is (pure)
-storeaddress.py  where the storage API is that a feeder writes to and a lookup join reads from (pure)
-summary.py       what the join has done with a bucket's batch (pure)
+streaming.py     the two joins as streaming DataFrames
 
 Public: `joins.DataLoss`, `joins.DelayAt`, `joins.Format`, `joins.JoinError`, `joins.JoinSpec`, `joins.LookupSpec`,
 `joins.NotCoPartitioned`, `joins.Policy`, `joins.Side`, `joins.SpecChanged`, `joins.SpecError`, `joins.StorageAt`,
@@ -37,9 +39,9 @@ from joins.spec import Format, JoinSpec, Policy, Side
 from kafkaio.onfirstuse import on_first_use
 
 if TYPE_CHECKING:
-    from joins.lookup import lookup_join
-    from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
-    from joins.window import window_join
+    from joins.apiaddresses import DelayAt
+    from joins.lookup.spec import LookupSpec, StorageAt
+    from joins.streaming import lookup_join, window_join
 
 __all__ = [
     "DataLoss",
@@ -62,11 +64,11 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "DelayAt": "joins.lookup.spec",
+        "DelayAt": "joins.apiaddresses",
         "LookupSpec": "joins.lookup.spec",
         "StorageAt": "joins.lookup.spec",
         "lookup": "joins.lookup",  # a package that can be called
-        "lookup_join": "joins.lookup",
-        "window_join": "joins.window",
+        "lookup_join": "joins.streaming",
+        "window_join": "joins.streaming",
     },
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from datadelay.client import DelayClient
-from joins.lookup.spec import DelayAt
-from joins.storeaddress import StoreAddress
+from joins.apiaddresses import DelayAt, StoreAddress
 from storage.client import StorageClient
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
 
     from joins.admission.control import JoinControl
+    from joins.admission.summary import BucketSummary
     from joins.items import Stage
-    from joins.summary import BucketSummary
 
 
 @dataclass(frozen=True, slots=True)

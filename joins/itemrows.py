@@ -16,9 +16,9 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from joins.admission.summary import BucketSummary
 from joins.items import Begin, End, Item, Rows
 from joins.rows.records import HEADERS, ROW
-from joins.summary import BucketSummary
 
 ITEM = "item"
 

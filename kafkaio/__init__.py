@@ -20,8 +20,8 @@ fetch.py            what a range reader needs of a consumer, whichever makes the
 fieldtypes.py       the fields of a description, coerced or refused by their declared types (pure)
 framed.py           values that name their schema, as JSON text
 gcpause.py          pauses Python's garbage collector while many short-lived objects exist
-groupaccess.py      finds out whether the broker refuses us access to the receipt groups, when they cannot be read and
-                    no error says why
+groupaccess.py      finds out whether the broker refuses us access to consumer groups, when they cannot be read and no
+                    error says why
 groups.py           committed positions of a consumer group, without being a member of it
 headers.py          the headers that Teacup adds to the records it writes (pure)
 jsonfields.py       fields of JSON values, a whole batch in one query (pure)

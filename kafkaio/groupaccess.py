@@ -1,8 +1,8 @@
-"""Finds out whether the broker refuses us access to the receipt groups, when they cannot be read and no error says why.
+"""Finds out whether the broker refuses us access to consumer groups, when they cannot be read and no error says why.
 
 A consumer without access to its group gets no error: it looks for the coordinator until its time-out. The admin client
 gets the error at once, but a failed librdkafka assertion ends its process if a broker goes down during the call. So it
-runs in a process of its own, and only if a receipt does not arrive.
+runs in a process of its own, and only if a group cannot be read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kafkaio import client
-from kafkaio.delivery.fencing import OutputBucket, access_refused
 
 log = logging.getLogger("teacup.kafkaio.groupaccess")
 
@@ -30,15 +29,6 @@ _PASSING = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
-
-
-def check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket]) -> None:
-    """Raises the `KafkaIOError` that names group and ACL if the broker refuses one; returns if nobody answers."""
-    by_group = {bucket.group: bucket for bucket in buckets}
-    for group, code in (error_codes(kafka, list(by_group)) or {}).items():
-        refused = access_refused(by_group[group], KafkaError(code))
-        if refused is not None:
-            raise refused
 
 
 def error_codes(kafka: Mapping[str, str], groups: Sequence[str], *, reading: bool = False) -> dict[str, int] | None:

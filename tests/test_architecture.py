@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
@@ -99,6 +100,18 @@ def _imports(module: ast.Module) -> Iterator[str]:
             yield from (one if one in MODULES else str(node.module) for one in inner)
 
 
+def parts_of(package: str) -> dict[str, set[str]]:
+    """The sub-packages and modules at the top of a package, each with those that it imports, wherever in it."""
+    found: dict[str, set[str]] = {}
+    for name in MODULES:
+        top, _, inner = name.partition(".")
+        if top == package and inner:
+            imported = {one.split(".")[1] for one in imports(name) if one.startswith(f"{package}.")}
+            part = inner.split(".")[0]
+            found[part] = found.get(part, set()) | imported - {part}
+    return found
+
+
 def is_ours(name: str) -> bool:
     return name.split(".")[0] in MAY_IMPORT
 
@@ -118,6 +131,12 @@ def test_imports_point_one_way(name: str):
 
     assert {one.split(".")[0] for one in ours} <= MAY_IMPORT[package] | {package}
     assert not {one for one in imports(name) if one.split(".")[0] in ("tests", "benchmarks")}
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_the_parts_of_a_package_import_each_other_one_way(package: str):
+    """Whoever reads a part needs only those below it; a circle would make one part of several."""
+    TopologicalSorter(parts_of(package)).prepare()  # raises with the circle
 
 
 @pytest.mark.parametrize("name", PURE)
@@ -208,7 +227,7 @@ def test_spark_is_known_only_at_the_edges():
         "joins.feed.source",
         "joins.lookup.frame",
         "joins.lookup.source",
-        "joins.window",
+        "joins.streaming",
         "joins.admission.reader",
         "joins.admission.source",
         "joins.shuffle.source",

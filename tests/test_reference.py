@@ -11,7 +11,7 @@ import datadelay.api.metrics
 import docs.commands
 import docs.metrics
 import storage.api.metrics
-from deploy.jobs.kinds import KINDS
+from deploy.kinds import KINDS
 from docs.keytables import table, with_tables
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from deploy.dev.ports import free_port
-from deploy.jobfile.load import load_job
+from deploy.load import load_job
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")

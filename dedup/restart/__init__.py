@@ -2,7 +2,6 @@
 
 deduplicator.py  the deduplicator of one worker process (pure)
 hashing.py       ids as 128-bit hashes, one column at a time (pure)
-replayrange.py   which batches may be a replay, and which part of the output may hold what they wrote before (pure)
 report.py        what deduplicators report of a batch (pure)
 seen.py          which ids were seen (pure)
 spark.py         the Spark edge

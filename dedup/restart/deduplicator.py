@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from dedup.batchtag import BatchTag
+from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.restart.hashing import Mask, hashes_of
-from dedup.restart.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.restart.seen import SeenIds, fresh_rows
 from dedup.restart.states import Attempt, FilterChange, FilterState, Reason, Switch
 from dedup.results.protocol import Loaded

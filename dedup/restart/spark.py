@@ -21,7 +21,7 @@ import polars as pl
 import pyarrow as pa
 
 from dedup.errors import DedupError
-from dedup.restart.replayrange import DedupConfig, ReplayRange, uncommitted_batch
+from dedup.replayrange import DedupConfig, ReplayRange, uncommitted_batch
 from dedup.restart.states import Attempt
 from dedup.restart.worker import OpenResults, Setup, discard_deduplicator, open_deduplicator
 from kafkaio.now import wall_ms

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dedup.restart.replayrange import ReplayRange
+from dedup.replayrange import ReplayRange
 
 
 class FilterState(StrEnum):

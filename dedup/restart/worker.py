@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from dedup.batchtag import BatchTag
+from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.restart.deduplicator import Deduplicator
 from dedup.restart.hashing import Mask
-from dedup.restart.replayrange import DedupConfig, ReplayRange
 from dedup.restart.report import FilterReport
 from dedup.restart.states import Attempt, FilterChange, FilterState
 from dedup.results.protocol import RecentResults

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from dedup.identity import Identity
-from dedup.restart.replayrange import LoadLimits
+from dedup.replayrange import LoadLimits
 from dedup.results.protocol import Loaded
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dedup.errors import ResultsUnreadable
-from dedup.restart.replayrange import LoadLimits
+from dedup.replayrange import LoadLimits
 from dedup.results.protocol import Loaded
 from kafkaio.every import Every
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import polars as pl
 
-from dedup.restart.replayrange import LoadLimits
+from dedup.replayrange import LoadLimits
 
 
 @dataclass(frozen=True, slots=True)

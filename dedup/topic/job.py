@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dedup.identity import Identity
-from dedup.restart.replayrange import DedupConfig, ReplayRange
+from dedup.replayrange import DedupConfig, ReplayRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,4 +8,5 @@ observed.py     what was found out, as data (pure)
 places.py       checkpoints and folders
 samples.py      a sample of the records that a job reads
 services.py     the APIs of a feeder and a lookup join
+topics.py       the topics of a job: how they are named, and a check that they exist
 """

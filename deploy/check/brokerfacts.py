@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from deploy.check.findings import Finding, error, ok, warning
 from deploy.check.observed import TopicFacts
-from deploy.jobs.topics import Named
+from deploy.check.topics import Named
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError
 from kafkaio.groupaccess import error_codes

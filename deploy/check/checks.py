@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from deploy.check.findings import Finding
 from deploy.check.observed import TopicFacts
+from deploy.check.topics import Named
+from deploy.job import CommonJob
 
 POSITIONS = "positions for lag tools"
 """What the consumer group of a job's name is for."""
@@ -40,3 +43,19 @@ class Checks:
     groups: Mapping[str, str] = field(default_factory=dict)
     services: Callable[[], Iterable[Finding]] = tuple
     folders: Mapping[str, Path] = field(default_factory=dict)
+
+
+class Checkable(Protocol):
+    """What is looked at: a job's kind (`deploy.jobs.runner.Kind`).
+
+    common, kafka   the job, and the librdkafka properties that it reads with
+    """
+
+    common: CommonJob
+    kafka: Mapping[str, str]
+
+    def topics(self) -> Sequence[Named]:
+        """The topics that it reads or writes."""
+
+    def checks(self) -> Checks:
+        """What to look at beside the topics."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deploy.check.brokerfacts import of_groups, topic_facts
-from deploy.check.checks import Checks
+from deploy.check.checks import Checkable, Checks
 from deploy.check.findings import Finding, from_error, of_place, of_retention, of_topic
 from deploy.check.places import checkpoint_facts, folder_facts
-from deploy.jobs.runner import Kind
 from joins.errors import JoinError
 from kafkaio.errors import KafkaIOError
 from kafkaio.reachable import wait_for_brokers
@@ -19,7 +18,7 @@ from kafkaio.reachable import wait_for_brokers
 BROKERS_ANSWER_WITHIN_S = 10.0
 
 
-def look_at(kind: Kind) -> list[Finding]:
+def look_at(kind: Checkable) -> list[Finding]:
     """All findings, in the order of a job file."""
     found: list[Finding] = []
     checks = kind.checks()
@@ -35,7 +34,7 @@ def look_at(kind: Kind) -> list[Finding]:
     return found
 
 
-def _of_kafka(kind: Kind, checks: Checks) -> Iterator[Finding]:
+def _of_kafka(kind: Checkable, checks: Checks) -> Iterator[Finding]:
     try:
         topics = {one.key: one for one in topic_facts(kind.topics())}
     except KafkaIOError as failed:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from deploy.check.observed import PlaceFacts
-from deploy.jobs.localfolder import local_folder
-from deploy.jobs.lock import LOCK_FILE
+from deploy.checkpoint.localfolder import local_folder
+from deploy.checkpoint.lock import holder_of
 from kafkaio.exitcode import ExitCode
 
 
@@ -24,7 +23,7 @@ def checkpoint_facts(location: str, read: Callable[[], str]) -> PlaceFacts:
     folder = local_folder(location)
     if folder is None:
         return PlaceFacts(key="checkpoint", location=location, content=content)
-    if (holder := _holder(folder)) is not None:
+    if (holder := holder_of(folder)) is not None:
         content += f"; a job runs on it now (process {holder})"
     return folder_facts("checkpoint", folder, content)
 
@@ -36,16 +35,3 @@ def folder_facts(key: str, folder: Path, content: str = "") -> PlaceFacts:
         problem = f"{folder} cannot be written to; give the job a folder that its user may write to"
         return PlaceFacts(key=key, location=str(folder), problem=problem)
     return PlaceFacts(key=key, location=str(folder), content=content, free_bytes=shutil.disk_usage(there).free)
-
-
-def _holder(folder: Path) -> str | None:
-    """The process that holds a checkpoint's lock."""
-    try:
-        with (folder / LOCK_FILE).open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return file.read().strip() or "unknown"
-    except OSError:
-        return None
-    return None

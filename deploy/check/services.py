@@ -8,10 +8,10 @@ from contextlib import closing
 from datadelay.errors import DelayError, DelayNotFound
 from deploy.check.findings import Finding, error, from_error, ok, warning
 from joins.apiclients import delay_client, storage_client
+from joins.apirefusal import REFUSED, refused
 from joins.errors import JoinError
 from joins.feed.feed import FeedSpec
 from joins.lookup.keylookup import retained_from
-from joins.lookup.refusal import REFUSED, refused
 from joins.lookup.spec import LookupSpec
 from kafkaio.exitcode import ExitCode
 from kafkaio.times import iso

@@ -20,7 +20,7 @@ from deploy.jobs.stopping import Stop
 from kafkaio.exitcode import ExitCode, listed
 
 if TYPE_CHECKING:
-    from deploy.jobs.job import CommonJob
+    from deploy.job import CommonJob
 
 app = typer.Typer(
     cls=Commands,
@@ -133,7 +133,7 @@ def check(
         logging.basicConfig(level=logging.ERROR)  # a warning on the way to a finding would be said twice
         from deploy.check.connect import look_at
         from deploy.check.findings import exit_code, lines
-        from deploy.jobs.kinds import kind_of
+        from deploy.kinds import kind_of
 
         findings = look_at(kind_of(job))
         for line in lines(findings):
@@ -150,7 +150,7 @@ def schema(
 ) -> None:
     """Print the JSON schema of job files."""
     from deploy.jobfile.reference import json_schema, markdown_table
-    from deploy.jobs.kinds import KINDS
+    from deploy.kinds import KINDS
 
     if kind not in KINDS:
         raise typer.BadParameter(f"{kind!r} is not a kind of job; give {' or '.join(KINDS)}", param_hint="--kind")
@@ -191,9 +191,9 @@ def run_file(
     if job is None:
         return ExitCode.BAD_JOB_FILE
     _log(as_json=job.json_log)
-    from deploy.jobs.kinds import kind_of
     from deploy.jobs.lines import Lines
     from deploy.jobs.runner import run
+    from deploy.kinds import kind_of
 
     with closing(Lines(as_json=job.json_log)) as lines:
         return run(kind_of(job, take_over=take_over), lines, stop)
@@ -210,8 +210,8 @@ def unjoined_of(
     if job is None:
         return ExitCode.BAD_JOB_FILE
     _log(as_json=job.json_log)
+    from deploy.job import JoinJob
     from deploy.jobfile.jobvalues import start_at
-    from deploy.jobs.job import JoinJob
     from joins.lookup.spec import LookupSpec
 
     if not isinstance(job, JoinJob) or not isinstance(job.spec, LookupSpec):
@@ -238,7 +238,7 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
     if job is None:
         return ExitCode.BAD_JOB_FILE
     _log(as_json=job.json_log)
-    from deploy.jobs.job import JoinJob
+    from deploy.job import JoinJob
     from joins.errors import JoinError
     from kafkaio.errors import KafkaIOError
 
@@ -266,7 +266,7 @@ def _offsets(left: Mapping[int, int]) -> str:
 
 def _load(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
     from configfile.errors import SettingsInvalid
-    from deploy.jobfile.load import load_job
+    from deploy.load import load_job
 
     try:
         return load_job(job_file, assignments=assignments)

@@ -10,10 +10,10 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 from configfile.keys import Keys, as_written
 from configfile.values import Properties
 from dedup.identity import Identity, Within
-from dedup.restart.replayrange import DedupConfig
+from dedup.replayrange import DedupConfig
+from deploy.job import DedupJob
 from deploy.jobfile.jobkeys import JobKeys, arguments, patient
 from deploy.jobfile.jobvalues import Duration, Topic
-from deploy.jobs.job import DedupJob
 from kafkaio.errors import ConfigError
 from kafkaio.headers import LEFT, RIGHT
 from kafkaio.recordkey import HEADER, KAFKA, KeyOf

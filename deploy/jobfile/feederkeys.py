@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from configfile.keys import Keys, as_written
+from deploy.job import FeederJob
 from deploy.jobfile.jobkeys import RightKeys, StorageKeys, TimedJobKeys, arguments
 from deploy.jobfile.jobvalues import Seconds, Topic
-from deploy.jobs.job import FeederJob
 from joins.feed.feed import FeedSpec, FeedStorage
 
 

@@ -19,8 +19,9 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from configfile.certificates import CaBundle
 from configfile.keys import Keys, Where, as_written, at_keys
 from configfile.values import ApiUrl, Properties, Text
-from dedup.restart.replayrange import DedupConfig
+from dedup.replayrange import DedupConfig
 from dedup.restart.spark import location_problem
+from deploy.job import CommonJob
 from deploy.jobfile.jobvalues import (
     Duration,
     KafkaProperties,
@@ -34,7 +35,6 @@ from deploy.jobfile.jobvalues import (
     TimePath,
     Topic,
 )
-from deploy.jobs.job import CommonJob
 from deploy.spark.conf import DEFAULT_MASTER, speculation_problems
 from joins.spec import Format, Side
 from kafkaio.jsonfields import TimeUnit

@@ -11,11 +11,12 @@ from pydantic import Field, model_validator
 from configfile.keys import Keys, as_written, at_keys
 from configfile.values import Properties, Text
 from datadelay.progress import Idle
-from dedup.restart.replayrange import DedupConfig
+from dedup.replayrange import DedupConfig
+from deploy.job import Deduplicate, JoinJob, Output, Select
 from deploy.jobfile.jobkeys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.jobvalues import Duration, Seconds, Topic
-from deploy.jobs.job import Deduplicate, JoinJob, Output, Select
-from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
+from joins.apiaddresses import DelayAt
+from joins.lookup.spec import LookupSpec, StorageAt
 from joins.spec import JoinPath, JoinSpec, Policy
 from kafkaio.eventtime import OUTLIERS
 from kafkaio.headers import PREFIX

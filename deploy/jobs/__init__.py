@@ -1,20 +1,14 @@
 """Jobs, carried out: one runner for all kinds, and a module for each kind.
 
-accounts.py        what was read, joined, dropped and written must add up (pure)
 backlog.py         how much a job still has to read, and when it will have caught up
 beginning.py       receipts are compared with the checkpoint, then the output is claimed
 joincheckpoint.py  what a join's checkpoint says before Spark starts
 deduplication.py   what the tasks of a join need to drop results that were written before
 dedup.py           the deduplication of a topic into another one as a kind of job
-durable.py         local files that survive a power failure
 feeder.py          a feeder as a kind of job
 kafkachecks.py     what Kafka alone can tell against a join, asked before Spark starts
-job.py             a join job as plain, validated data (pure)
 join.py            the two joins as a kind of job
-kinds.py           the kinds of jobs, one line each
 lines.py           what a job prints on standard output
-localfolder.py     whether a checkpoint is a folder of this machine (pure)
-lock.py            one process per checkpoint
 lostplan.py        a batch that was planned, and can no longer be read, is planned again
 matching.py        a join that matches nothing says so once (pure)
 moving.py          a new checkpoint of a join goes on where another one ended
@@ -22,12 +16,11 @@ query.py           the summaries of a batch, and an exit code for what failed
 report.py          what a join reports of a batch, over all its buckets (pure)
 runner.py          run a job until it is done, or asked to stop
 stopping.py        how a job is asked to stop
-topics.py          the topics of a job: how they are named, and a check that they exist
 unjoined.py        `teacup unjoined`, made for cron
 unjoinedlook.py    what `teacup unjoined` looks at before it plans a slice
 unjoinedreport.py  what `teacup unjoined` reports of a slice (pure)
 unjoinedstage.py   one slice of unjoined right records as a Spark batch job
 unjoinedstate.py   where `teacup unjoined` keeps its verdicts
 
-A new kind of job is a subclass of `deploy.jobs.runner.Kind`, and a line in `kinds.py`.
+A new kind of job is a subclass of `deploy.jobs.runner.Kind`, and a line in `deploy/kinds.py`.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from deploy.jobs.job import JoinJob
+from deploy.job import JoinJob
 from deploy.jobs.joincheckpoint import Checkpoint
 from joins.admission.moved import Moved
 from joins.admission.ticket import Ticket

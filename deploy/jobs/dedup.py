@@ -18,10 +18,10 @@ from dedup.topic.stage import topic_stage
 from deploy.check.checks import Checks
 from deploy.check.findings import Finding, from_error
 from deploy.check.observed import TopicFacts
-from deploy.jobs.accounts import check_whole
-from deploy.jobs.job import DedupJob
+from deploy.check.topics import Named
+from deploy.job import DedupJob
 from deploy.jobs.runner import Kind
-from deploy.jobs.topics import Named
+from deploy.output.accounts import check_whole
 from kafkaio.headers import BATCH
 from sparkio.control import ReaderControl
 from sparkio.source import rows_of

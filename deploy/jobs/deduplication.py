@@ -6,7 +6,7 @@ from dedup.identity import Identity, Within
 from dedup.restart.spark import replay_of
 from dedup.restart.worker import Setup
 from dedup.results.kafka import KafkaResults
-from deploy.jobs.job import Deduplicate, JoinJob
+from deploy.job import Deduplicate, JoinJob
 from deploy.output.deduplicated import Deduplication
 from joins.spec import JoinSpec, Policy
 from kafkaio.headers import ID, LEFT

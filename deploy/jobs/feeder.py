@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from deploy.check.checks import POSITIONS, Checks, Retention
 from deploy.check.samples import of_feeder as of_feeder_records
 from deploy.check.services import of_feeder
-from deploy.jobs.accounts import check_whole
-from deploy.jobs.job import FeederJob
+from deploy.check.topics import Named, side_outputs
+from deploy.job import FeederJob
 from deploy.jobs.runner import Kind
-from deploy.jobs.topics import Named, side_outputs
+from deploy.output.accounts import check_whole
 from joins.decoded import wait_for_registry
 from joins.feed.feed import Fed
 from joins.feed.source import commit_fed, feed_source

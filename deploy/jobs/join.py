@@ -20,10 +20,11 @@ from pyspark.logger import PySparkLogger
 from deploy.check.checks import POSITIONS, Checks, Retention
 from deploy.check.samples import of_join
 from deploy.check.services import of_lookup
+from deploy.check.topics import Named, side_outputs
 from deploy.errors import SessionRefused
+from deploy.job import JoinJob
 from deploy.jobs.beginning import take_output
 from deploy.jobs.deduplication import deduplication
-from deploy.jobs.job import JoinJob
 from deploy.jobs.joincheckpoint import Checkpoint, look_into
 from deploy.jobs.kafkachecks import first_look
 from deploy.jobs.lostplan import forget_lost_plan
@@ -31,7 +32,6 @@ from deploy.jobs.matching import NothingMatched
 from deploy.jobs.moving import started
 from deploy.jobs.report import BatchReport, gather
 from deploy.jobs.runner import Kind
-from deploy.jobs.topics import Named, side_outputs
 from deploy.output.deduplicated import Deduplication
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.selectsql import selected, with_selected
@@ -41,13 +41,13 @@ from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts, known_facts
 from joins.admission.folders import own_folder
 from joins.admission.state import Admission
+from joins.admission.summary import BucketSummary
 from joins.decoded import wait_for_registry
 from joins.errors import SpecError
 from joins.flavour import LOOKUP, flavour_of, stage_frame
 from joins.itemrows import ITEM_SCHEMA, Batches, item_rows, items_in
 from joins.lookup.spec import LookupSpec
-from joins.shuffle.choice import with_path
-from joins.summary import BucketSummary
+from joins.pathchoice import with_path
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.headers import ID
 from sparkio.crossing import crossing_rows

@@ -13,16 +13,16 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from deploy.checkpoint import durable
+from deploy.checkpoint.localfolder import local_folder
 from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointUnreachable, CheckpointUnreadable
-from deploy.jobs import durable
-from deploy.jobs.job import JoinJob
-from deploy.jobs.localfolder import local_folder
+from deploy.job import JoinJob
 from joins.admission.moved import Moved
 from joins.admission.state import Admission
 from joins.spec import JoinSpec
 from sparkio.checkpoint import SparkLogs
 
-log = logging.getLogger("teacup.deploy.jobs.checkpoint")
+log = logging.getLogger("teacup.deploy.jobs.joincheckpoint")
 
 GENERATION = "teacup.generation"
 MOVED = "teacup.moved"

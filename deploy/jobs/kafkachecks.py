@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 
-from deploy.jobs.job import JoinJob
+from deploy.job import JoinJob
 from joins.admission.firstlook import compare
 from joins.admission.guard import check_topics
 from joins.admission.reader import open_log

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack, closing
 
-from deploy.jobs.job import JoinJob
+from deploy.job import JoinJob
 from deploy.jobs.joincheckpoint import Checkpoint
 from joins.admission.factsfolder import known_facts
 from joins.admission.guard import is_whole

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
+from deploy.checkpoint.localfolder import local_folder
+from deploy.checkpoint.lock import checkpoint_lock
 from deploy.errors import CheckpointUnreadable, CheckpointUnusable
-from deploy.jobs.job import JoinJob
+from deploy.job import JoinJob
 from deploy.jobs.joincheckpoint import Checkpoint
-from deploy.jobs.localfolder import local_folder
-from deploy.jobs.lock import checkpoint_lock
 from joins.admission.committed import state_after
 from joins.admission.moved import Moved, as_it_was
 from joins.admission.reader import open_log

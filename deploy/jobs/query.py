@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 
-from deploy.jobs.accounts import check_whole
+from deploy.output.accounts import check_whole
 from kafkaio.exitcode import ExitCode
 from sparkio.crossing import Failure, crossed
 from sparkio.summaries import summaries_in

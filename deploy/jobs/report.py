@@ -9,10 +9,10 @@ from typing import Any
 
 from datadelay.progress import UNKNOWN
 from dedup.restart.report import FilterReport
-from deploy.jobs.accounts import check_whole
+from deploy.output.accounts import check_whole
 from deploy.output.delivered import DeliveredBatch
+from joins.admission.summary import BucketSummary
 from joins.spec import JoinSpec
-from joins.summary import BucketSummary
 
 SIDES = ("left", "right")
 RANGES = 3

@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploy.check.checks import Checks
+from deploy.check.topics import Named, check_topics
+from deploy.checkpoint.durable import sync_plan
+from deploy.checkpoint.lock import checkpoint_lock
+from deploy.job import CommonJob
 from deploy.jobs.backlog import Backlog, Positions
-from deploy.jobs.durable import sync_plan
-from deploy.jobs.job import CommonJob
 from deploy.jobs.lines import Lines, Report
-from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.stopping import Stop
-from deploy.jobs.topics import Named, check_topics
 from deploy.spark.java import check_java
 from deploy.spark.session import Session
 from kafkaio.errors import KafkaIOError

@@ -16,9 +16,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from datadelay.progress import UNKNOWN
-from deploy.jobs.job import JoinJob
+from deploy.checkpoint.lock import checkpoint_lock
+from deploy.job import JoinJob
 from deploy.jobs.lines import Lines
-from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.query import failed
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoinedlook import Logs, check_output, committed_admission, look, state_left_behind

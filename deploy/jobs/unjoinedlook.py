@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from datadelay.positions.checkpoint import SparkCheckpoint
-from deploy.jobs.job import JoinJob
+from deploy.job import JoinJob
 from joins.admission.committed import state_after
 from joins.admission.state import Admission
 from joins.decoded import times_as_json

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dedup.identity import Identity
 from deploy.errors import ForeignRow
-from deploy.jobs.job import JoinJob
+from deploy.job import JoinJob
 from deploy.jobs.query import summaries_of
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.stage import NO_RETRY_HELPS, deliver_stage

@@ -9,8 +9,8 @@ import json
 
 import fsspec
 
-from deploy.jobs import durable
-from deploy.jobs.localfolder import local_folder
+from deploy.checkpoint import durable
+from deploy.checkpoint.localfolder import local_folder
 from joins.errors import SpecChanged
 from joins.unjoined.expired import REMEDY, Verdicts
 

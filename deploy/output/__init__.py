@@ -12,5 +12,6 @@ unwritable.py    rows that cannot be written                                    
 deliveries.py    how a ticket's rows are delivered, and the limits of their topics
 writing.py       records on their way through a delivery, counted
 deduplicated.py  the deduplicator around a writing
+accounts.py      what was read, joined, dropped and written must add up                                        (pure)
 delivered.py     what became of a bucket's batch                                                                (pure)
 """

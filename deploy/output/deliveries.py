@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dedup.batchtag import BatchTag
 from dedup.restart.spark import current_attempt
-from deploy.jobs.job import Output
+from deploy.job import Output
 from deploy.output.deduplicated import DeduplicatedWriting, Deduplication
 from deploy.output.writing import Writing
 from joins.flavour import flavour_of

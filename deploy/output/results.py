@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from dedup.batchtag import BatchTag
-from deploy.jobs.job import Output
+from deploy.job import Output
 from deploy.output.envelope import HAS_RIGHT, envelope
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec

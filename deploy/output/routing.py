@@ -15,8 +15,8 @@ from collections.abc import Callable
 import polars as pl
 
 from dedup.batchtag import BatchTag
-from deploy.jobs.accounts import Accounts
-from deploy.jobs.job import Output
+from deploy.job import Output
+from deploy.output.accounts import Accounts
 from deploy.output.results import outgoing_results
 from deploy.output.sidetopics import write_copies, write_refused, write_side_topics
 from deploy.output.unwritable import Refusal, not_refused, select_failures, too_large

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deploy.jobs.job import Select
+from deploy.job import Select
 from joins.items import C, Item, Rows
 from joins.rows.chunks import in_chunks
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from deploy.jobs.job import Output
+from deploy.job import Output
 from deploy.output.unwritable import Refusal
 from joins.errors import NoDeadLetterTopic
 from joins.rows.copies import and_more, copies_of, position_of

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from deploy.jobs.accounts import Accounts
-from deploy.jobs.job import Output
+from deploy.job import Output
+from deploy.output.accounts import Accounts
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.deliveries import batch_tag, forget_output_limits, output_bucket, output_limits
 from deploy.output.routing import Router, about

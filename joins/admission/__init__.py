@@ -1,6 +1,7 @@
 """SyncBolt: how far each batch may read, so that left advances in step with right.
 
 admission.py    how far a batch may read: a hint
+batchreader.py  one bucket's batch is read: right first, then left as far as right has come
 bounds.py       what earlier batches saw in a partition, in a few numbers (pure)
 clockcheck.py   before a batch is logged, its records are checked against the clock
 committed.py    what a committed batch left behind
@@ -23,12 +24,14 @@ plan.py         one bucket's part of a batch
 planahead.py    a plan for the next batch, made while the current one runs, from the facts that the current one is
                 expected to find
 planclock.py    the wall clock as the planner of a join reads it
+ranges.py       a partition's range of a batch, from the log to the records that may go
 readable.py     one side of a bucket when a batch is planned (pure)
 reader.py       the Spark reader of a join, whichever flavour
 source.py       the in-memory join as a streaming data source that emits tickets, not records
                 (`joins.admission.reader`)
 start.py        where a new checkpoint starts (pure)
 state.py        the admission as data (pure)
+summary.py      what the join has done with a bucket's batch (pure)
 target.py       how far right may be read without exceeding the batch's share of records (pure)
 ticket.py       a bucket's share of an admission, as it travels from the driver to the task that carries it out (pure)
 """

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from joins.admission.batchreader import find_facts
 from joins.admission.facts import BucketFacts
 from joins.admission.factsfolder import known_facts
 from joins.admission.folders import own_folder
@@ -17,7 +18,6 @@ from joins.admission.ticket import Ticket
 from joins.decoded import SideReader
 from joins.errors import DataLoss
 from joins.spec import JoinSpec
-from joins.window.batch import find_facts
 from kafkaio.errors import OffsetOutOfRange
 from kafkaio.groups import GroupOffsets, Spot
 

@@ -1,8 +1,8 @@
 """What a batch found out: where it ended, and what its records prove. The next admission starts from it. Pure.
 
 Facts are a function of the admission and the log: reading the batch's ranges once more gives them again at any time
-(`joins.window.batch.find_facts`). The task that carries out a batch keeps them beside its slices. A job's driver gets
-them in the summary and keeps them too. These files may be lost (`factsfolder`).
+(`joins.admission.batchreader.find_facts`). The task that carries out a batch keeps them beside its slices. A job's
+driver gets them in the summary and keeps them too. These files may be lost (`factsfolder`).
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from pathlib import Path
 from joins.admission.facts import BucketFacts
 from joins.admission.folders import generation_folder, own_folder
 from joins.admission.state import Admission
+from joins.admission.summary import BucketSummary
 from joins.admission.ticket import Ticket
-from joins.summary import BucketSummary
 from kafkaio.sparselog import sparse
 
 log = sparse("teacup.joins.admission.factsfolder")

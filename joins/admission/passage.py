@@ -17,9 +17,9 @@ from datadelay.progress import UNKNOWN, frontier
 from joins.admission.evidence import Evidence
 from joins.admission.facts import PartitionFacts
 from joins.admission.state import Bucket, Reading
+from joins.rows.chunks import I64
 from joins.rows.intake import Intake
 from joins.spec import JoinSpec
-from joins.window.slices import I64
 from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 

@@ -1,7 +1,6 @@
 """The feeder: right's records go to the store that lookup joins read.
 
 feed.py      what a feeder is, and its batches as data (pure)
-rightrow.py  right records as items of the storage API, and back, whole columns at a time (pure)
 source.py    the Spark edge of the feeder
 stage.py     a feeder's task
 """

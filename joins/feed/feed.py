@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from joins.apiaddresses import StoreAddress
 from joins.belonging import check_identity, identity_of
 from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
 from joins.spec import JobName, Millis, OnDataLoss, Side, Start, Timeout, TopicName, check_registry
-from joins.storeaddress import StoreAddress
 from kafkaio.eventtime import typical
 from kafkaio.fairshare import fair_shares
 from kafkaio.fieldtypes import Count, coerce_fields

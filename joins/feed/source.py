@@ -24,11 +24,11 @@ from pyspark.sql.datasource import DataSource
 from datadelay.positions.group import note_of_store
 from joins.admission.clockcheck import look_at_clock
 from joins.admission.guard import LONGEST_DOWNTIME_MS, refuse_compaction
+from joins.apirefusal import REFUSED, refused
 from joins.decoded import times_as_json
 from joins.errors import ClockBehind, NoRetention, StoreUnreachable
 from joins.feed.feed import Fed, FedRange, FeedSpec, never_fed_below, proven_by
 from joins.feed.stage import UNREACHABLE, FeedTicket, feed, feed_client
-from joins.lookup.refusal import REFUSED, refused
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.clock import not_before

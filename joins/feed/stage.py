@@ -21,14 +21,14 @@ import pyarrow as pa
 from datadelay.progress import UNKNOWN
 from joins.admission.passage import lags_of
 from joins.apiclients import storage_client
+from joins.apirefusal import REFUSED, refused
 from joins.decoded import SideReader
 from joins.errors import NoDeadLetterTopic, StoreUnreachable, StoreWiped
 from joins.feed.feed import FeedSpec, FeedStorage
-from joins.feed.rightrow import to_items
-from joins.lookup.refusal import REFUSED, refused
 from joins.rows.copies import and_more, copies_of, position_of
 from joins.rows.intake import take_in
 from joins.rows.records import RECORD, rows_about
+from joins.rows.rightrow import to_items
 from kafkaio.delivery import failpoint
 from kafkaio.errors import KafkaIOError, RecordTooLarge
 from kafkaio.now import wall_ms

@@ -4,7 +4,6 @@ batch.py      one batch of one bucket of left
 frame.py      any DataFrame, batch or streaming, looked up batch by batch
 gate.py       what left may rely on when a feeder stores right
 keylookup.py  looking up keys
-refusal.py    the storage API refuses a job
 source.py     the Spark edge of the gate
 spec.py       what a lookup join is (pure)
 stage.py      what a task does with a ticket
@@ -20,22 +19,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-    from joins.admission.control import JoinControl
     from joins.lookup.spec import LookupSpec
-
-
-def lookup_join(spark: SparkSession, spec: LookupSpec, *, control: JoinControl | None = None) -> DataFrame:
-    """The join as a streaming DataFrame: the columns of `joins.window_join`, one row per result.
-
-    outcome is matched, unmatched (reason no_candidate, null_key, right_stalled or no_longer_stored) or dead_letter.
-    Every left record gets exactly one outcome, once every right record that it may match is known to be stored.
-    Give the query a checkpoint location of its own.
-    """
-    from joins.flavour import result_frame
-
-    return result_frame(spark, spec, control)
 
 
 class _Lookup(ModuleType):

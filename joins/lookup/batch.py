@@ -20,15 +20,15 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from joins.admission.batchreader import BatchReader
 from joins.admission.facts import BucketFacts
+from joins.admission.ranges import GiveBack, from_log
+from joins.admission.summary import BucketSummary, Newest
 from joins.admission.ticket import Ticket
 from joins.errors import DataLoss
 from joins.lookup.spec import LookupSpec
 from joins.rows.intake import Intake
 from joins.rows.records import side_columns
-from joins.summary import BucketSummary, Newest
-from joins.window.batch import BatchReader
-from joins.window.ranges import GiveBack, from_log
 from joins.window.slices import Slice
 from joins.window.window import Window
 from kafkaio.times import EARLIEST_MS, iso

@@ -16,18 +16,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import polars as pl
 
+from joins.apirefusal import REFUSED, refused
 from joins.errors import NoRetention, StoreChanged, StoreUnreachable
-from joins.feed.rightrow import from_items
 from joins.lookup.batch import StoredRight
-from joins.lookup.refusal import REFUSED, refused
 from joins.lookup.spec import LookupSpec
 from joins.rows.records import RECORD
+from joins.rows.rightrow import from_items
 from storage.client import StorageClient
 from storage.errors import StorageError
 from storage.model import Keep
 from storage.wire import NamespaceBody
 
-log = logging.getLogger("teacup.joins.lookup.stored")
+log = logging.getLogger("teacup.joins.lookup.keylookup")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 

@@ -25,10 +25,10 @@ from joins.admission.listing import Listing
 from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
 from joins.admission.state import Admission
 from joins.apiclients import delay_client, storage_client
+from joins.apirefusal import REFUSED, refused
 from joins.errors import CallRefused
 from joins.lookup.gate import CONSUMER, STORE, Verdict, judge
 from joins.lookup.keylookup import retained_from
-from joins.lookup.refusal import REFUSED, refused
 from joins.lookup.spec import LookupSpec
 from joins.lookup.start import begin
 from kafkaio.brokerlog import BrokerLog

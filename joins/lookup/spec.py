@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from joins.apiaddresses import DelayAt, StoreAddress
 from joins.belonging import identity_of
-from joins.errors import SpecError
-from joins.spec import IDENTITY, JoinSpec, Timeout, Url
-from joins.storeaddress import StoreAddress
-from kafkaio.fieldtypes import Allowed, Count, Text, coerce_fields
+from joins.spec import IDENTITY, JoinSpec
+from kafkaio.fieldtypes import Allowed, Count, Text
 
 UnreachableFor = Annotated[float, Allowed("a number of seconds, 0 or more", lambda seconds: seconds >= 0)]
 
@@ -24,21 +23,6 @@ class StorageAt(StoreAddress):
 
     keys_per_request: Count = 5_000
     unreachable_for_s: UnreachableFor = 300.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class DelayAt:
-    """The Data Delay API, and the name there of the consumer that feeds the store; its topic is right's."""
-
-    url: Url
-    consumer: Text
-    token: Text | None = field(default=None, repr=False)
-    ca_bundle: Text | None = None
-    connect_timeout_s: Timeout = 2.0
-    read_timeout_s: Timeout = 5.0
-
-    def __post_init__(self) -> None:
-        coerce_fields(self, SpecError, "delay {}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from joins.admission.factsfolder import FactsFolder
 from joins.admission.folders import bucket_folder
 from joins.admission.guard import planned_records
+from joins.admission.summary import BucketSummary, Newest
 from joins.admission.ticket import Ticket
 from joins.decoded import SideReader
 from joins.items import Begin, End, Item, Rows, Stage
@@ -22,7 +23,6 @@ from joins.lookup.keylookup import RightStore
 from joins.lookup.source import lookup_client
 from joins.lookup.spec import LookupSpec
 from joins.rows.chunks import in_chunks
-from joins.summary import BucketSummary, Newest
 from kafkaio.perprocess import PerProcess
 
 _stores: PerProcess[Any, RightStore] = PerProcess(4, lambda store: store.close())

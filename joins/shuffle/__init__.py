@@ -1,6 +1,5 @@
 """The shuffled path of the in-memory join: any two topics, whatever their partitions and keys.
 
-choice.py     which path a join takes, and into how many buckets
 partfetch.py  a partition's range, fetched once for all parts (pure)
 pieces.py     what goes through the shuffle, and how a part's records are put together again (pure)
 source.py     the Spark edge of what is fetched

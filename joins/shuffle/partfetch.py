@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from joins.admission.passage import Limit
+from joins.admission.ranges import Range, Read, ranges_of
 from joins.admission.state import readings_from, readings_json
 from joins.admission.ticket import Ticket
 from joins.rows.chunks import CHUNK_BYTES, in_chunks, row_bytes
@@ -17,7 +18,6 @@ from joins.rows.intake import Intake
 from joins.rows.placing import buckets_of
 from joins.shuffle.pieces import LATE, Content, Piece, facts_pieces, frame_bytes
 from joins.spec import JoinSpec
-from joins.window.ranges import Range, Read, ranges_of
 
 RECORDS_AT_ONCE = 200_000
 """Of a partition, divided together: a piece should be large, as each of them costs a row of the shuffle."""

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from joins.admission.facts import PartitionFacts
 from joins.admission.passage import Passage
+from joins.admission.ranges import Opened, OpenRange
 from joins.admission.state import Reading
 from joins.admission.ticket import Ticket
 from joins.rows.intake import Intake
 from joins.rows.records import RECORD, ROW, empty_rows
 from joins.spec import JoinSpec
-from joins.window.ranges import Opened, OpenRange
 from kafkaio.times import LATEST_MS
 
 LATE = "late"

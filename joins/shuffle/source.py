@@ -49,7 +49,7 @@ def shuffled(
     spark: SparkSession, spec: JoinSpec, control: JoinControl, reader: Callable[..., DataSourceStreamReader]
 ) -> DataFrame:
     """The streaming DataFrame of pieces, those of a part in the same Spark partition; reader: `FetchReader`."""
-    assert spec.buckets is not None, "joins.shuffle.choice sets it"
+    assert spec.buckets is not None, "joins.pathchoice sets it"
     source = ticket_source(spec, control, reader, fetch_stage(spec), PIECE_SCHEMA)
     return rows_of(spark, source).repartitionById(spec.buckets, "part")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from joins.admission.summary import BucketSummary
 from joins.errors import JoinError
 from joins.items import Item, Stage
 from joins.shuffle.pieces import Content, Piece, ShuffledPart, parts_of
 from joins.spec import JoinSpec
-from joins.summary import BucketSummary
 from joins.window.stage import items_of
 
 

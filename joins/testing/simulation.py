@@ -18,27 +18,27 @@ import pyarrow as pa
 
 from datadelay.progress import UNKNOWN
 from joins.admission.admission import Planned, Watch, admit
+from joins.admission.batchreader import find_facts
 from joins.admission.facts import BucketFacts
 from joins.admission.guard import check_ends, check_topics, with_new_partitions
 from joins.admission.holding import Held
 from joins.admission.listing import list_ends
 from joins.admission.onerun import OneRun, of_one_run
+from joins.admission.ranges import OpenRange
 from joins.admission.start import begin
 from joins.admission.state import Admission
+from joins.admission.summary import BucketSummary
 from joins.admission.ticket import Ticket
 from joins.shuffle.partfetch import Fetch
 from joins.shuffle.pieces import parts_of, ticket_pieces
 from joins.sides import BothSides
 from joins.spec import JoinSpec
-from joins.summary import BucketSummary
 from joins.testing.cutting import Admit, Advance, Cut, Restart, Retry, WrongClock
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Position, Result
-from joins.window.batch import find_facts
 from joins.window.bolt import JoinBolt
 from joins.window.covering import chosen
-from joins.window.ranges import OpenRange
 from joins.window.restore import Joined
 from joins.window.slices import Covers, Slice
 from kafkaio.clock import WallClock

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 
 import polars as pl
 
+from joins.admission.batchreader import BatchReader
 from joins.admission.bounds import low_end
+from joins.admission.ranges import GiveBack, OpenRange, Read, from_log
 from joins.admission.state import rebuild_from
+from joins.admission.summary import BucketSummary
 from joins.admission.ticket import Ticket
 from joins.spec import JoinSpec
-from joins.summary import BucketSummary
-from joins.window.batch import BatchJoin, BatchReader
-from joins.window.ranges import GiveBack, OpenRange, Read, from_log
+from joins.window.batch import BatchJoin
 from joins.window.restore import Joined, Kept, SliceStore, restore
 from joins.window.slices import Slice
 from joins.window.window import Window

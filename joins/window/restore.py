@@ -22,15 +22,15 @@ import polars as pl
 from datadelay.progress import UNKNOWN
 from joins.admission.bounds import Bounds, below_within, expiry_at, low_end, turned_away_from
 from joins.admission.facts import BucketFacts
+from joins.admission.ranges import Read
 from joins.admission.state import Bucket, rebuild_from
+from joins.admission.summary import Deleted
 from joins.admission.ticket import Ticket
 from joins.rows.intake import take_in
 from joins.rows.placing import buckets_of
 from joins.rows.records import RECORD
 from joins.spec import JoinSpec
-from joins.summary import Deleted
 from joins.window.covering import gaps, in_order
-from joins.window.ranges import Read
 from joins.window.slices import I64, SLICE_BYTES, Covers, Slice
 from joins.window.window import Window
 from kafkaio.errors import OffsetOutOfRange

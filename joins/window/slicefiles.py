@@ -48,7 +48,7 @@ HEAD_BYTES = 1 << 20  # of a slice of 10,000 partitions
 NAME = re.compile(rf"(right|left)-(?:(\d+)-(\d+)-(\d+)|[0-9a-f]{{{DIGEST_CHARACTERS}}})\.(slice|marks)")
 UNFINISHED = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]+")  # a worker was killed while writing
 GENERATION = re.compile(r"[0-9a-f]{32}")
-log = sparse("teacup.joins.window.store")
+log = sparse("teacup.joins.window.slicefiles")
 
 
 class Torn(Exception):

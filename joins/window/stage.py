@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from joins.admission.folders import bucket_folder, own_folder
 from joins.admission.guard import planned_records
+from joins.admission.ranges import OpenRange
+from joins.admission.summary import BucketSummary
 from joins.admission.ticket import Ticket
 from joins.decoded import SideReader
 from joins.items import Begin, End, Item, Rows, Stage
 from joins.rows.chunks import in_chunks
 from joins.spec import JoinSpec
-from joins.summary import BucketSummary
 from joins.window.bolt import JoinBolt
-from joins.window.ranges import OpenRange
 from joins.window.slicefiles import FileStore, forget_other_generations
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader

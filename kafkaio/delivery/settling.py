@@ -20,14 +20,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
+from confluent_kafka import KafkaError
+
 from kafkaio import client
 from kafkaio.bounded import within
 from kafkaio.delivery.delivery import TransactionalWriter
-from kafkaio.delivery.fencing import OutputBucket, settle
+from kafkaio.delivery.fencing import OutputBucket, access_refused, settle
 from kafkaio.delivery.receipt import Batch, Receipt, check_start
 from kafkaio.delivery.receiptgroup import read_receipt
 from kafkaio.errors import Fenced
-from kafkaio.groupaccess import check_access
+from kafkaio.groupaccess import error_codes
 from kafkaio.now import wall_ms
 from kafkaio.protocols import Clients
 
@@ -82,11 +84,18 @@ def begin(
 
 
 def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients) -> None:
-    """If the first receipt does not arrive, find out why; the read itself only learns that nobody answers."""
+    """If the first receipt does not arrive, find out why; the read itself only learns that nobody answers.
+
+    Raises the `KafkaIOError` that names group and ACL if the broker refuses one; returns if nobody answers.
+    """
     try:
         within(ASK_AFTER_S, lambda: read_receipt(kafka, buckets[0], clients))
     except TimeoutError:
-        check_access(kafka, buckets)
+        by_group = {bucket.group: bucket for bucket in buckets}
+        for group, code in (error_codes(kafka, list(by_group)) or {}).items():
+            refused = access_refused(by_group[group], KafkaError(code))
+            if refused is not None:
+                raise refused from None
 
 
 def _beyond(kafka: Mapping[str, str], last: OutputBucket, clients: Clients) -> Iterator[OutputBucket]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dedup.batchtag import BatchTag
 from dedup.identity import Identity, Within
+from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.restart.deduplicator import Deduplicator
-from dedup.restart.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.restart.states import Attempt
 from dedup.results.protocol import Loaded
 from kafkaio.headers import BATCH, LEFT, RIGHT

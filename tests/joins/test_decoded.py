@@ -12,6 +12,7 @@ import pytest
 
 from joins import decoded
 from joins.admission.firstlook import sample_both
+from joins.admission.ranges import Range
 from joins.admission.reader import open_log
 from joins.admission.state import Reading
 from joins.decoded import as_read, decoder, needed, wait_for_registry
@@ -20,7 +21,6 @@ from joins.shuffle.partfetch import Fetch
 from joins.shuffle.pieces import frame_of
 from joins.shuffle.source import fetch_stage
 from joins.spec import JoinSpec, Side
-from joins.window.ranges import Range
 from kafkaio.messages import SCHEMA
 from kafkaio.registry import RegistryRefused, RegistryUnreachable
 from kafkaio.times import LATEST_MS

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.admission.facts import BucketFacts, PartitionFacts
+from joins.admission.summary import BucketSummary
 from joins.itemrows import item_rows, items_in, result_rows
 from joins.items import Begin, End, Item, Rows
 from joins.rows.records import ROW
-from joins.summary import BucketSummary
 
 LEFT, RIGHT = PartitionFacts(7, 1_000, (1, 2), held_ms=5), PartitionFacts(9, 2_000, late=True)
 FACTS = BucketFacts({3: LEFT}, {4: RIGHT}, 8, 9, 10)

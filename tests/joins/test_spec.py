@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from datadelay.progress import Idle
 from dedup.errors import DedupConfigInvalid
 from dedup.identity import Identity, Within
-from dedup.restart.replayrange import DedupConfig
+from dedup.replayrange import DedupConfig
+from joins.apiaddresses import DelayAt
 from joins.errors import SpecError
 from joins.feed.feed import FeedSpec, FeedStorage
-from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
+from joins.lookup.spec import LookupSpec, StorageAt
 from joins.spec import LONGEST_MS, Format, JoinSpec, Policy, Side
 
 ABSURD_MS = 9_999_999_999_999 * 86_400_000

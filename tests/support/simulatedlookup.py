@@ -13,22 +13,23 @@ import polars as pl
 from datadelay.model import Delay, DelayState
 from datadelay.progress import UNKNOWN, caught_up, frontier, partition_progress
 from joins.admission.admission import Watch, admit_by_frontier
+from joins.admission.batchreader import find_facts
 from joins.admission.guard import check_ends
 from joins.admission.holding import Held
 from joins.admission.listing import Listing
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
-from joins.feed.rightrow import from_items, to_items
+from joins.apiaddresses import DelayAt
 from joins.lookup.batch import LookupBatch, StoredRight
 from joins.lookup.gate import CONSUMER, STORE, judge
-from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
+from joins.lookup.spec import LookupSpec, StorageAt
 from joins.lookup.start import begin
 from joins.rows.intake import take_in
 from joins.rows.records import RECORD
+from joins.rows.rightrow import from_items, to_items
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Result
-from joins.window.batch import find_facts
 
 GENERATIONS = {CONSUMER: "feeder-1", STORE: "store-1"}
 

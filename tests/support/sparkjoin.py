@@ -12,12 +12,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from joins.admission.control import JoinControl
+from joins.admission.summary import BucketSummary
 from joins.flavour import flavour_of, stage_frame
 from joins.itemrows import ITEM_SCHEMA, item_rows, items_in
 from joins.items import End, Item, Rows
-from joins.shuffle.choice import with_path
+from joins.pathchoice import with_path
 from joins.spec import JoinSpec
-from joins.summary import BucketSummary
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from kafkaio.writer import TopicWriter

@@ -10,8 +10,8 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from dedup.errors import DedupConfigInvalid
+from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange, uncommitted_batch
 from dedup.restart.deduplicator import Deduplicator
-from dedup.restart.replayrange import DedupConfig, LoadLimits, ReplayRange, uncommitted_batch
 from dedup.restart.states import Attempt, FilterState, Reason
 from dedup.results.protocol import Loaded
 

@@ -13,7 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from dedup.errors import DedupError, ResultsUnreadable
 from dedup.identity import Identity
-from dedup.restart.replayrange import DedupConfig
+from dedup.replayrange import DedupConfig
 from dedup.restart.report import FilterReport
 from dedup.restart.spark import filtered, replay_of, restart_deduplicator
 from dedup.restart.states import Attempt

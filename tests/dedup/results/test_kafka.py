@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from dedup.batchtag import BatchTag
 from dedup.identity import Identity, Within
-from dedup.restart.replayrange import LoadLimits
+from dedup.replayrange import LoadLimits
 from dedup.results.kafka import KafkaResults
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.headers import BATCH, LEFT

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from dedup.errors import ResultsUnreadable
-from dedup.restart.replayrange import LoadLimits
+from dedup.replayrange import LoadLimits
 from dedup.results.lake import LakeResults
 
 

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 from dedup.batchtag import BatchTag
 from dedup.errors import RowsLost
 from dedup.identity import Identity, Within
+from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.restart.hashing import hashes_of
-from dedup.restart.replayrange import DedupConfig, ReplayRange
 from dedup.restart.states import Attempt
 from dedup.topic import stage as topicstage
 from dedup.topic.job import TopicJob, TopicSummary

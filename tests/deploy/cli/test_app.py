@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from deploy import submit
 from deploy.cli.app import app
 from deploy.jobfile.reference import markdown_table
-from deploy.jobs.kinds import KINDS
+from deploy.kinds import KINDS
 from docs.commands import COMMANDS
 from kafkaio.exitcode import ExitCode
 
@@ -95,7 +95,7 @@ def test_a_file_that_is_not_there_is_exit_code_2(tmp_path: Path) -> None:
 
 def test_a_refused_checkpoint_is_exit_code_5_before_spark_starts(tmp_path: Path) -> None:
     """As another process would find it."""
-    from deploy.jobs.lock import checkpoint_lock
+    from deploy.checkpoint.lock import checkpoint_lock
 
     job = (ROOT / "deploy" / "examples" / "window-join-minimal.yaml").read_text(encoding="utf-8")
     path = tmp_path / "job.yaml"

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from configfile.errors import SettingsInvalid
 from deploy.cli.app import app
-from deploy.jobfile.load import load_job
-from deploy.jobs.job import DedupJob, JoinJob
+from deploy.job import DedupJob, JoinJob
+from deploy.load import load_job
 from joins.spec import Policy
 from kafkaio.exitcode import ExitCode
 

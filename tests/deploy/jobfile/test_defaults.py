@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.jobfile.load import load_job
+from deploy.load import load_job
 
 COMMON = {"name": "j", "kafka": {"bootstrap.servers": "one:9092"}, "checkpoint": "/state/j"}
 JOIN = {"left": {"topic": "l"}, "right": {"topic": "r"}, "join": {"before": "1m"}, "output": {"topic": "o"}}

@@ -10,9 +10,9 @@ import certifi
 import pytest
 import yaml
 
-from deploy.jobfile.load import load_job
 from deploy.jobfile.reference import markdown_table
-from deploy.jobs.kinds import KINDS
+from deploy.kinds import KINDS
+from deploy.load import load_job
 
 COMMON: dict[str, Any] = {"name": "clicks", "kafka": {"bootstrap.servers": "one:9092"}, "checkpoint": "/state/clicks"}
 JOIN = {

@@ -9,8 +9,8 @@ import yaml
 
 from configfile.errors import SettingsInvalid
 from datadelay.collector.config import CollectorConfig
-from deploy.jobfile.load import load_job
-from deploy.jobs.job import FeederJob, JoinJob
+from deploy.job import FeederJob, JoinJob
+from deploy.load import load_job
 from joins.lookup.spec import LookupSpec
 from storage.api.config import StorageServeConfig
 

@@ -12,9 +12,9 @@ from functools import partial
 
 import pytest
 
-from deploy.jobfile.load import load_job
-from deploy.jobs import durable
+from deploy.checkpoint import durable
 from deploy.jobs.joincheckpoint import Checkpoint
+from deploy.load import load_job
 from joins.admission.ticket import Ticket
 from joins.items import Begin
 from kafkaio.delivery.delivery import TransactionalWriter

@@ -13,8 +13,8 @@ from dedup.topic.job import TopicSummary
 from dedup.topic.source import Ranges, following
 from deploy.cli.app import app
 from deploy.errors import AccountsDiffer
-from deploy.jobfile.load import load_job
 from deploy.jobs.dedup import gathered, without_any_id
+from deploy.load import load_job
 from kafkaio.exitcode import ExitCode
 from kafkaio.topiclog import Ends
 from kafkaio.writer import TopicWriter

@@ -12,10 +12,10 @@ from confluent_kafka.admin import NewTopic
 
 from configfile.errors import SettingsInvalid
 from dedup.batchtag import BatchTag
-from dedup.restart.replayrange import ReplayRange
+from dedup.replayrange import ReplayRange
 from dedup.restart.states import Attempt
-from deploy.jobfile.load import load_job
 from deploy.jobs.deduplication import deduplication
+from deploy.load import load_job
 from deploy.output import deliveries as opening
 from deploy.output.stage import deliver_stage
 from kafkaio.exitcode import ExitCode

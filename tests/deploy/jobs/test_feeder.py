@@ -12,9 +12,9 @@ import yaml
 
 from configfile.errors import SettingsInvalid
 from deploy.errors import AccountsDiffer
-from deploy.jobfile.load import load_job
+from deploy.job import FeederJob
 from deploy.jobs.feeder import gathered
-from deploy.jobs.job import FeederJob
+from deploy.load import load_job
 from joins.feed.stage import FeedSummary
 from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets

@@ -11,7 +11,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointUnreachable
-from deploy.jobs.job import JoinJob, Output
+from deploy.job import JoinJob, Output
 from deploy.jobs.joincheckpoint import MOVED, Checkpoint, look_into
 from deploy.jobs.moving import started
 from joins.admission.moved import Moved

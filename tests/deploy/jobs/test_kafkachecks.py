@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deploy.jobs.job import JoinJob, Output
+from deploy.job import JoinJob, Output
 from deploy.jobs.kafkachecks import first_look
 from joins.errors import DataLoss
 from joins.spec import JoinSpec, Side

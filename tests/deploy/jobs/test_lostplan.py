@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import TopicPartition
 
-from deploy.jobfile.load import load_job
 from deploy.jobs.joincheckpoint import Checkpoint
 from deploy.jobs.lostplan import forget_lost_plan
+from deploy.load import load_job
 from joins.admission.committed import state_after
 from joins.admission.ticket import Ticket
 from joins.items import Begin

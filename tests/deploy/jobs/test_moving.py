@@ -8,9 +8,9 @@ from collections import Counter
 
 import yaml
 
+from deploy.checkpoint.lock import checkpoint_lock
 from deploy.cli.app import move_of
 from deploy.jobs.joincheckpoint import MOVED
-from deploy.jobs.lock import checkpoint_lock
 from kafkaio.exitcode import ExitCode
 from tests.support.jobprocess import JobProcess, forget_last_commit, records
 from tests.support.sparkjoin import Put, produce

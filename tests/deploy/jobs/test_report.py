@@ -8,8 +8,8 @@ from dedup.restart.report import FilterReport
 from dedup.restart.states import FilterChange, FilterState, Reason
 from deploy.jobs.report import BatchReport, gather
 from deploy.output.delivered import DeliveredBatch
+from joins.admission.summary import BucketSummary
 from joins.spec import JoinSpec, Side
-from joins.summary import BucketSummary
 
 SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka={})
 OFF = FilterReport()

@@ -15,18 +15,18 @@ from typer.testing import CliRunner
 
 from configfile.errors import SettingsInvalid
 from datadelay.model import PartitionReport, Submission
+from deploy.checkpoint.lock import checkpoint_lock
 from deploy.cli.app import app
-from deploy.jobfile.load import load_job
 from deploy.jobs.lines import Lines
-from deploy.jobs.lock import checkpoint_lock
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined import run_unjoined
 from deploy.jobs.unjoinedlook import Logs, look
 from deploy.jobs.unjoinedstage import Work, deliver_slice, pieces_of
 from deploy.jobs.unjoinedstate import folder_of, load, save
+from deploy.load import load_job
 from joins.admission.state import Admission, Bucket, Reading
-from joins.feed.rightrow import to_items
 from joins.rows.records import RECORD
+from joins.rows.rightrow import to_items
 from joins.unjoined.expired import after_slice, begin, plan
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.fencing import transactional

@@ -127,8 +127,8 @@ def test_sigterm_finishes_the_batch(kafka, job, tmp_path):
 STOPPED = """
 import sys
 from pathlib import Path
-from deploy.jobfile.load import load_job
-from deploy.jobs.kinds import kind_of
+from deploy.load import load_job
+from deploy.kinds import kind_of
 from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop

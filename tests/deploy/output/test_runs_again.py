@@ -8,15 +8,15 @@ import polars as pl
 import pytest
 
 from datadelay.progress import UNKNOWN
-from deploy.jobs.job import Output
+from deploy.job import Output
 from deploy.output import sink
 from deploy.output.writing import Writing
 from joins.admission.facts import BucketFacts, PartitionFacts
+from joins.admission.summary import BucketSummary
 from joins.items import Begin
 from joins.rows.outgoing import Outgoing
 from joins.rows.records import ROW
 from joins.spec import JoinSpec, Side
-from joins.summary import BucketSummary
 from kafkaio.delivery.receipt import Standing
 from kafkaio.errors import ReceiptRefused
 

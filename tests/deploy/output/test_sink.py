@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.errors import AccountsDiffer
-from deploy.jobs.accounts import Accounts
-from deploy.jobs.job import Output
+from deploy.job import Output
+from deploy.output.accounts import Accounts
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.stage import deliver_stage
 from deploy.output.writing import Writing
+from joins.admission.summary import BucketSummary
 from joins.errors import JoinError, NoDeadLetterTopic
 from joins.items import Begin, End, Item, Rows
 from joins.rows.outgoing import Outgoing
 from joins.rows.records import ROW
 from joins.spec import JoinSpec, Side
-from joins.summary import BucketSummary
 from kafkaio.delivery import delivery
 from kafkaio.delivery.fencing import OutputBucket, settle
 from kafkaio.errors import ReceiptRefused

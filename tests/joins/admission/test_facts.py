@@ -16,8 +16,8 @@ from joins.admission.facts import BucketFacts, PartitionFacts
 from joins.admission.factsfolder import KEPT, FactsFolder, keep_facts, known_facts
 from joins.admission.folders import bucket_folder
 from joins.admission.state import Admission, Bucket
+from joins.admission.summary import BucketSummary
 from joins.admission.ticket import Ticket
-from joins.summary import BucketSummary
 from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 TIMES = st.integers(EARLIEST_MS, LATEST_MS)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from datadelay.progress import Idle
 from joins.admission.admission import Planned, admit
+from joins.admission.batchreader import find_facts
 from joins.admission.listing import list_ends
 from joins.admission.readable import BLOCKS_AHEAD
 from joins.spec import Format, Side
@@ -16,7 +17,6 @@ from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts, histories, specs
-from joins.window.batch import find_facts
 from tests.joins.admission.admitting import DAY_MS, SIDES, simulation, steady, with_payload
 from tests.support.making import join_spec, topic
 

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.feed.feed import FeedSpec, FeedStorage
-from joins.feed.rightrow import from_items
 from joins.feed.source import FeedReader, feed_source
 from joins.feed.stage import FeedSummary
+from joins.rows.rightrow import from_items
 from joins.spec import Side
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.groups import GroupOffsets

@@ -8,8 +8,8 @@ import pytest
 
 from datadelay.model import PartitionReport, Submission
 from joins import DelayAt, LookupSpec, Side, StorageAt
-from joins.feed.rightrow import to_items
 from joins.rows.records import RECORD
+from joins.rows.rightrow import to_items
 from kafkaio.now import wall_ms
 from tests.support import delay_server, sparkjoin
 from tests.support.storage_process import TOKEN, client, free_port, server_process

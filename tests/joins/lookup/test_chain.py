@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from datadelay.collector.config import CollectorConfig
 from datadelay.collector.run import run as collect
 from datadelay.positions.group import note_of_store
+from joins.admission.batchreader import find_facts
 from joins.admission.control import JoinControl
 from joins.admission.holding import USUAL_MS, Cause
 from joins.admission.state import Admission
@@ -21,7 +22,6 @@ from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.source import FeedReader
 from joins.lookup.source import LookupReader
 from joins.spec import Side
-from joins.window.batch import find_facts
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from kafkaio.rangereader import open_reader

@@ -17,11 +17,11 @@ from joins.admission.control import JoinControl
 from joins.admission.holding import USUAL_MS, Cause
 from joins.errors import CallRefused, NoRetention
 from joins.feed.feed import FeedSpec, FeedStorage
-from joins.feed.rightrow import to_items
 from joins.feed.source import FeedReader
 from joins.lookup.keylookup import RightStore
 from joins.lookup.source import LookupReader, lookup_client
 from joins.rows.records import RECORD
+from joins.rows.rightrow import to_items
 from kafkaio.now import wall_ms
 from sparkio.control import ReaderControl
 from storage.model import Namespace

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from joins.admission.ranges import Range
 from joins.admission.state import Reading
 from joins.rows.chunks import CHUNK_BYTES
 from joins.shuffle.partfetch import Fetch
 from joins.shuffle.pieces import Content, ShuffledPart
 from joins.spec import JoinPath, JoinSpec, Side
-from joins.window.ranges import Range
 from kafkaio.messages import SCHEMA
 
 SPEC = JoinSpec(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from deploy.jobs.localfolder import local_folder
+from deploy.checkpoint.localfolder import local_folder
 
 
 def write(path: Path, data: bytes) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.jobs.localfolder import local_folder
+from deploy.checkpoint.localfolder import local_folder
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,15 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 from deploy.check.checks import Checks
+from deploy.check.topics import Named
 from deploy.cli.app import app
+from deploy.job import CommonJob
 from deploy.jobfile.jobkeys import JobKeys
-from deploy.jobfile.load import load_job
-from deploy.jobs.job import CommonJob
-from deploy.jobs.kinds import KINDS, Registered, kind_of
 from deploy.jobs.runner import Kind
-from deploy.jobs.topics import Named
+from deploy.kinds import KINDS, Registered, kind_of
+from deploy.load import load_job
 
-EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
+EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 
 
 @dataclass(frozen=True, kw_only=True)

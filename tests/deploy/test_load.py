@@ -13,12 +13,12 @@ import yaml
 
 from configfile.errors import SettingsInvalid
 from datadelay.progress import Idle
-from deploy.jobfile.load import load_job
+from deploy.job import JoinJob, Select
 from deploy.jobfile.reference import json_schema, markdown_table
-from deploy.jobs.job import JoinJob, Select
+from deploy.load import load_job
 from joins.spec import Format, JoinSpec, Policy, Side
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 EXAMPLES = [
     *sorted((ROOT / "deploy" / "examples").glob("window-join*.yaml")),
     ROOT / "deploy" / "examples" / "lookup.yaml",

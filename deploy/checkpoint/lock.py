@@ -15,9 +15,10 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from deploy.checkpoint.localfolder import local_folder
 from deploy.errors import CheckpointInUse, CheckpointUnusable
-from deploy.jobs.localfolder import local_folder
 
 LOCK_FILE = "teacup.lock"
 
@@ -51,3 +52,16 @@ def checkpoint_lock(checkpoint: str) -> Iterator[None]:
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+def holder_of(folder: Path) -> str | None:
+    """The process that holds the lock of the checkpoint in a folder; None if there is none, or it cannot be seen."""
+    try:
+        with (folder / LOCK_FILE).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read().strip() or "unknown"
+    except OSError:
+        return None
+    return None

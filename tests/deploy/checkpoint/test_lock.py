@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from deploy.checkpoint.lock import checkpoint_lock
 from deploy.errors import CheckpointInUse
-from deploy.jobs.lock import checkpoint_lock
 
 _HOLD = """
 import sys
-from deploy.jobs.lock import checkpoint_lock
+from deploy.checkpoint.lock import checkpoint_lock
 with checkpoint_lock(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.errors import RightRowUnreadable
-from joins.feed.rightrow import RIGHT_ROW, from_items, to_items
 from joins.rows.records import OWN_KEY, RECORD
+from joins.rows.rightrow import RIGHT_ROW, from_items, to_items
 
 HEADER = st.fixed_dictionaries({"key": st.text(max_size=4), "value": st.none() | st.binary(max_size=5)})
 RIGHT = st.fixed_dictionaries(

@@ -1,6 +1,6 @@
 """A job file (YAML) becomes a job: validated completely before anything connects, all errors reported at once.
 
-configfile.document.Document -> the keys of its kind (`deploy.jobs.kinds`) -> a job
+configfile.document.Document -> the keys of its kind (`deploy.kinds`) -> a job
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from configfile.document import Document
 from configfile.keys import Where
 from configfile.problems import Problems, shown
 from configfile.values import texts
+from deploy.job import CommonJob
 from deploy.jobfile.jobkeys import JobKeys
 from deploy.jobfile.librdkafka import problems
-from deploy.jobs.job import CommonJob
-from deploy.jobs.kinds import KINDS
+from deploy.kinds import KINDS
 from joins.errors import SpecError
 
 

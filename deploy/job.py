@@ -1,4 +1,4 @@
-"""A join job as plain, validated data: what a job file says, and what `deploy.jobs.runner` carries out. Pure."""
+"""Jobs as plain, validated data: what a job file says, and what `deploy.jobs.runner` carries out. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dedup.identity import Identity, Within
-from dedup.restart.replayrange import DedupConfig
-from deploy.jobs.localfolder import local_folder
+from dedup.replayrange import DedupConfig
+from deploy.checkpoint.localfolder import local_folder
 from joins.feed.feed import FeedSpec
 from joins.spec import JoinSpec
 
@@ -60,7 +60,7 @@ class Output:
 class CommonJob:
     """What jobs of every kind have.
 
-    kind        what a job file calls it (`deploy.jobs.kinds`)
+    kind        what a job file calls it (`deploy.kinds`)
     checkpoint  folder or URL, used by this job only
     trigger_ms  how often a batch is tried; 0: as soon as the last one is done; None: until the topic (of a join: left)
                 is read to its present end, then stop

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
+from deploy.job import CommonJob
 from deploy.jobfile.dedupkeys import DedupKeys
 from deploy.jobfile.feederkeys import FeederKeys
 from deploy.jobfile.jobkeys import JobKeys
 from deploy.jobfile.joinkeys import LookupJoinKeys, WindowJoinKeys
-from deploy.jobs.job import CommonJob
 
 if TYPE_CHECKING:
     from deploy.jobs.runner import Kind
@@ -41,6 +41,6 @@ KINDS: Mapping[str, Registered] = {
 def kind_of(job: CommonJob, *, take_over: bool = False) -> Kind:
     """What carries out a job. Raises `ValueError` for a kind that is not registered."""
     if job.kind not in KINDS:
-        raise ValueError(f"{job.kind!r} is not a kind of job; registered are {', '.join(KINDS)} (deploy/jobs/kinds.py)")
+        raise ValueError(f"{job.kind!r} is not a kind of job; registered are {', '.join(KINDS)} (deploy/kinds.py)")
     make: Callable[..., Kind] = resolve_name(KINDS[job.kind].kind)
     return make(job, take_over=take_over)

@@ -13,7 +13,7 @@ from joins.errors import NotCoPartitioned, SpecError
 from joins.spec import JoinPath, JoinSpec
 from kafkaio.brokerlog import BrokerLog
 
-log = logging.getLogger("teacup.joins.shuffle.choice")
+log = logging.getLogger("teacup.joins.pathchoice")
 
 
 def with_path(spec: JoinSpec, planned: Admission | None = None) -> JoinSpec:
