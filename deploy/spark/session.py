@@ -55,6 +55,7 @@ class Session:
         exactly_once  whether rows are written in transactions, so that `spark.speculation` is harmless
         """
         self.spark, self._gateway = _in_thread(lambda: _session(name, spark, rows_in_jvm, exactly_once))
+        self._warming: threading.Thread | None = None
 
     def warm_up(self) -> None:
         """Start one Python worker per core in the background while the query is being planned: both take seconds."""
@@ -66,10 +67,13 @@ class Session:
             except Exception as error:  # noqa: BLE001 - nothing depends on it, and the first batch would report it
                 log.debug("workers were not started in advance: %s", error)
 
-        threading.Thread(target=run, name="warm-up", daemon=True).start()
+        self._warming = threading.Thread(target=run, name="warm-up", daemon=True)
+        self._warming.start()
 
     def close(self, within_s: float = JVM_ENDS_WITHIN_S) -> None:
         """Stop Spark; a JVM that was started here has ended when this returns: after `within_s` it is killed."""
+        if self._warming is not None:
+            self._warming.join(within_s)  # its tasks would report the end of Spark as errors
         self.spark.stop()
         if self._gateway is None:
             return

@@ -99,6 +99,26 @@ def test_workers_are_this_interpreter_and_the_log_is_quiet() -> None:
     assert [line for line in done.stderr.splitlines() if "incubator modules" not in line] == []
 
 
+_WARMING = """
+import logging, time
+logging.basicConfig()
+logging.getLogger("teacup").setLevel(logging.DEBUG)
+from deploy.spark.session import Session
+session = Session("probe", {"master": "local[2]"}, rows_in_jvm=False)
+session.warm_up()
+while not session.spark.sparkContext.statusTracker().getActiveJobsIds():
+    time.sleep(0.005)
+session.close()
+"""
+
+
+def test_a_session_that_is_closed_while_it_starts_workers_ends_quietly() -> None:
+    """Their tasks end first: otherwise each of them reports that Spark is gone, with a stack."""
+    done = subprocess.run([sys.executable, "-c", _WARMING], capture_output=True, text=True, check=True)
+
+    assert [line for line in done.stderr.splitlines() if "incubator modules" not in line] == []
+
+
 _SIGNALS = """
 import signal
 from deploy.spark.session import Session
