@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kafkaio.exitcode import ExitCode
+from kafkaio.invalid import Invalid
 
 
-class SettingsInvalid(ValueError):
+class SettingsInvalid(Invalid, ValueError):
     """A configuration that is not valid; each of `problems` is a line, `where: what`."""
 
     exit_code = ExitCode.BAD_JOB_FILE

@@ -6,7 +6,9 @@
       +- SubmissionLate       a newer submission, or a rewind, came first
       +- DelayNotFound        nothing was ever submitted for this consumer and topic
       +- StoreUnavailable     the database cannot be opened, read or written
-      +- PositionsUnreadable  a consumer's positions are unreachable or cannot be understood
+      +- PositionsUnreadable  a consumer's positions cannot be understood
+      |    +- PositionsUnreachable     where they are kept does not answer
+      |    +- CheckpointNotUnderstood  it has no committed batch, or is that of something else
       +- PositionsRefused     positions are not written: the consumer is active, or they would be wrong
       +- DelayCallFailed      the client's call got no usable answer
            +- DelayAccessDenied          the token is missing, unknown, or lacks the scope
@@ -23,6 +25,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kafkaio.exitcode import ExitCode
+from kafkaio.invalid import Invalid
 
 
 class DelayError(Exception):
@@ -31,7 +34,7 @@ class DelayError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
-class ConfigInvalid(DelayError, ValueError):
+class ConfigInvalid(DelayError, Invalid, ValueError):
     """A value of a configuration is not allowed."""
 
     exit_code = ExitCode.BAD_JOB_FILE
@@ -54,7 +57,21 @@ class StoreUnavailable(DelayError):
 
 
 class PositionsUnreadable(DelayError):
-    """A consumer's positions are unreachable or cannot be understood; they are unknown."""
+    """A consumer's positions cannot be understood, so they are unknown."""
+
+    exit_code = ExitCode.UNKNOWN
+
+
+class PositionsUnreachable(PositionsUnreadable):
+    """Where a consumer's positions are kept does not answer. The same call may work later."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class CheckpointNotUnderstood(PositionsUnreadable):
+    """A checkpoint without a committed batch, of another query, or with files that are not Spark's."""
+
+    exit_code = ExitCode.CHECKPOINT
 
 
 class PositionsRefused(DelayError):
@@ -70,7 +87,7 @@ class DelayCallFailed(DelayError):
 class DelayAccessDenied(DelayCallFailed):
     """The token is missing, unknown, or lacks the scope that the call needs."""
 
-    exit_code = ExitCode.FAILED
+    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class DelayRateLimited(DelayCallFailed):

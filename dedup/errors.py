@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kafkaio.exitcode import ExitCode
+from kafkaio.invalid import Invalid
 
 
 class DedupError(Exception):
@@ -24,8 +25,10 @@ class DedupError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
-class DedupConfigInvalid(DedupError, ValueError):
+class DedupConfigInvalid(DedupError, Invalid, ValueError):
     """A value of the configuration is not allowed."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class SourceChanged(DedupError):

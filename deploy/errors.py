@@ -25,6 +25,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kafkaio.exitcode import ExitCode
+from kafkaio.invalid import Invalid
 
 
 class DeployError(Exception):
@@ -39,14 +40,16 @@ class MissingTool(DeployError):
     exit_code = ExitCode.BAD_JOB_FILE
 
 
-class SessionRefused(DeployError):
+class SessionRefused(DeployError, Invalid):
     """A property of the session would break the job, or Spark refuses an expression; the message says which."""
 
     exit_code = ExitCode.BAD_JOB_FILE
 
 
-class TopicsMissing(DeployError):
+class TopicsMissing(DeployError, Invalid):
     """Topics that the job file names do not exist; the message lists them all, each with its key."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class CheckpointUnusable(DeployError):

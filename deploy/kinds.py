@@ -7,33 +7,35 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from deploy.job import CommonJob
-from deploy.jobfile.dedupkeys import DedupKeys
-from deploy.jobfile.feederkeys import FeederKeys
-from deploy.jobfile.jobkeys import JobKeys
-from deploy.jobfile.joinkeys import LookupJoinKeys, WindowJoinKeys
-
 if TYPE_CHECKING:
+    from deploy.job import CommonJob
+    from deploy.jobfile.jobkeys import JobKeys
     from deploy.jobs.runner import Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """One kind of job.
+    """One kind of job, by where its parts are: what they need is imported only when they are.
 
-    keys   of its job file; they become its job
-    kind   where its subclass of `deploy.jobs.runner.Kind` is: imported only for jobs that run, because it imports Spark
+    keys_at   the subclass of `deploy.jobfile.jobkeys.JobKeys`: the keys of its job file, which become its job
+    kind_at   the subclass of `deploy.jobs.runner.Kind`, which imports Spark
     """
 
-    keys: type[JobKeys]
-    kind: str
+    keys_at: str
+    kind_at: str
+
+    @property
+    def keys(self) -> type[JobKeys]:
+        """The keys of its job file."""
+        found: type[JobKeys] = resolve_name(self.keys_at)
+        return found
 
 
 KINDS: Mapping[str, Registered] = {
-    "window-join": Registered(WindowJoinKeys, "deploy.jobs.join:JoinKind"),
-    "lookup-join": Registered(LookupJoinKeys, "deploy.jobs.join:JoinKind"),
-    "dedup": Registered(DedupKeys, "deploy.jobs.dedup:DedupKind"),
-    "feeder": Registered(FeederKeys, "deploy.jobs.feeder:FeederKind"),
+    "window-join": Registered("deploy.jobfile.joinkeys:WindowJoinKeys", "deploy.jobs.join:JoinKind"),
+    "lookup-join": Registered("deploy.jobfile.joinkeys:LookupJoinKeys", "deploy.jobs.join:JoinKind"),
+    "dedup": Registered("deploy.jobfile.dedupkeys:DedupKeys", "deploy.jobs.dedup:DedupKind"),
+    "feeder": Registered("deploy.jobfile.feederkeys:FeederKeys", "deploy.jobs.feeder:FeederKind"),
 }
 """By what a job file calls it."""
 
@@ -42,5 +44,5 @@ def kind_of(job: CommonJob, *, take_over: bool = False) -> Kind:
     """What carries out a job. Raises `ValueError` for a kind that is not registered."""
     if job.kind not in KINDS:
         raise ValueError(f"{job.kind!r} is not a kind of job; registered are {', '.join(KINDS)} (deploy/kinds.py)")
-    make: Callable[..., Kind] = resolve_name(KINDS[job.kind].kind)
+    make: Callable[..., Kind] = resolve_name(KINDS[job.kind].kind_at)
     return make(job, take_over=take_over)

@@ -18,7 +18,7 @@ from deploy.job import CommonJob
 from deploy.jobfile.jobkeys import JobKeys
 from deploy.jobfile.librdkafka import problems
 from deploy.kinds import KINDS
-from joins.errors import SpecError
+from kafkaio.invalid import Invalid
 
 
 def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: Sequence[str] = ()) -> CommonJob:
@@ -36,7 +36,7 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: S
     keys = document.as_model(model, also=also)
     try:
         return keys.to_job()
-    except SpecError as error:
+    except Invalid as error:
         raise document.refused([((), str(error))]) from error
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kafkaio.exitcode import ExitCode
+from kafkaio.invalid import Invalid
 
 
 class JoinError(Exception):
@@ -32,7 +33,7 @@ class JoinError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
-class SpecError(JoinError, ValueError):
+class SpecError(JoinError, Invalid, ValueError):
     """A value of the join's description is not allowed."""
 
     exit_code = ExitCode.BAD_JOB_FILE
@@ -82,7 +83,7 @@ class StoreWiped(StoreChanged):
     """The store that answers is not the one that was fed: what was fed before is gone."""
 
 
-class NoRetention(JoinError):
+class NoRetention(JoinError, Invalid):
     """The namespace does not promise how long items live, so no lookup join could rely on it."""
 
     exit_code = ExitCode.BAD_JOB_FILE
@@ -92,8 +93,10 @@ class RightRowUnreadable(JoinError):
     """An item of the store is not a right record, or has a format that this version does not know."""
 
 
-class CallRefused(JoinError):
+class CallRefused(JoinError, Invalid):
     """An API refuses the job: its token, its namespace, or its request. Waiting does not help."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class DelayUnreachable(JoinError):

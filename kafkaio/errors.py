@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kafkaio.exitcode import ExitCode
+from kafkaio.invalid import Invalid
 
 
 class KafkaIOError(Exception):
@@ -29,7 +30,7 @@ class KafkaIOError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
-class ConfigError(KafkaIOError):
+class ConfigError(KafkaIOError, Invalid):
     """A property that would lose data, that we set ourselves, or that librdkafka does not know."""
 
     exit_code = ExitCode.BAD_JOB_FILE

@@ -6,6 +6,7 @@ because the errors of all packages need it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -22,7 +23,7 @@ class ExitCode(IntEnum):
 
     DONE = 0, "done, or stopped cleanly by Ctrl-C or SIGTERM"
     FAILED = 1, "failed unexpectedly; the log says how. Starting again continues from the checkpoint"
-    BAD_JOB_FILE = 2, "the job file or command line is not valid, or something is not installed; nothing was done"
+    BAD_JOB_FILE = 2, "the configuration or command line cannot work, or something is not installed; see the message"
     DATA_LOSS = 3, "records that the join still needs are gone from Kafka; the message names the options"
     UNREACHABLE = 4, "a broker, an API or the checkpoint's file system could not be reached"
     CHECKPOINT = 5, "the checkpoint belongs to another join, is damaged or incomplete, or another process uses it"
@@ -34,6 +35,13 @@ class ExitCode(IntEnum):
     DEADLINE = 11, "the deadline passed; what was not done by then was submitted as unknown"
 
 
-def listed() -> str:
-    """The codes and their meanings, one per line."""
-    return "\n".join(f"{code.value}  {code.meaning}" for code in ExitCode)
+_DELAYS = (ExitCode.UNKNOWN, ExitCode.LOCKED, ExitCode.DEADLINE)
+OF_COLLECTOR = (ExitCode.DONE, ExitCode.BAD_JOB_FILE, ExitCode.UNREACHABLE, *_DELAYS)
+"""The codes of `teacup delay collect`."""
+OF_JOBS = tuple(code for code in ExitCode if code not in _DELAYS)
+"""The codes of the commands that are given a job file."""
+
+
+def listed(codes: Iterable[ExitCode]) -> str:
+    """Codes and their meanings, one per line."""
+    return "\n".join(f"{code.value:<2} {code.meaning}" for code in codes)

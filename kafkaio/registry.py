@@ -21,6 +21,7 @@ from kafkaio.avrojson import AvroSchema, NotAvro
 from kafkaio.errors import ConfigError, KafkaIOError, KafkaUnavailable
 from kafkaio.exitcode import ExitCode
 from kafkaio.framed import Schema
+from kafkaio.invalid import Invalid
 from kafkaio.perprocess import PerProcess
 from kafkaio.protojson import NotProtobuf, ProtoSchema
 from kafkaio.sparselog import sparse
@@ -40,10 +41,10 @@ class RegistryUnreachable(KafkaUnavailable):
     """The schema registry gave no usable answer for too long."""
 
 
-class RegistryRefused(KafkaIOError):
+class RegistryRefused(KafkaIOError, Invalid):
     """The schema registry refuses us, or is none: waiting does not help."""
 
-    exit_code = ExitCode.FAILED
+    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class Registry:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kafkaio.exitcode import ExitCode
+from kafkaio.invalid import Invalid
 
 
 class StorageError(Exception):
@@ -31,7 +32,7 @@ class StorageError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
-class StorageConfigInvalid(StorageError, ValueError):
+class StorageConfigInvalid(StorageError, Invalid, ValueError):
     """A value of a configuration, or an argument of the client, is not allowed."""
 
     exit_code = ExitCode.BAD_JOB_FILE
@@ -72,7 +73,7 @@ class CallFailed(StorageError):
 class AccessDenied(CallFailed):
     """The token is missing, unknown, or lacks the scope that the namespace needs."""
 
-    exit_code = ExitCode.FAILED
+    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class RateLimited(CallFailed):

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from datadelay.errors import PositionsRefused, PositionsUnreadable
+from datadelay.errors import ConfigInvalid, PositionsRefused
 from datadelay.positions import WritablePositions
 from kafkaio.topiclog import Ends
 
@@ -85,7 +85,7 @@ def undo(
 ) -> tuple[PositionPlan, tuple[PositionChange, ...]]:
     """The plan that restores an undo file's old positions, and the changes that cannot be undone.
 
-    Raises `PositionsUnreadable` if it is not an undo file, `PositionsRefused` if it belongs to another consumer.
+    Raises `ConfigInvalid` if it is not an undo file, `PositionsRefused` if it belongs to another consumer.
     """
     try:
         document = json.loads(undo_file.read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def undo(
         topic, target = str(document["topic"]), dict(document["target"])
         changes = [PositionChange(one["partition"], one["old"], one["new"]) for one in document["changes"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PositionsUnreadable(f"{undo_file} is not an undo file: {type(error).__name__}: {error}") from error
+        raise ConfigInvalid(f"{undo_file} is not an undo file: {type(error).__name__}: {error}") from error
     if target != positions.target():
         raise PositionsRefused(f"{undo_file} belongs to {target}, not to {positions.target()}")
     back = {one.partition: one.old for one in changes if one.old is not None}
@@ -102,11 +102,11 @@ def undo(
 
 
 def undo_topic(undo_file: Path) -> str:
-    """The topic of an undo file. Raises `PositionsUnreadable`."""
+    """The topic of an undo file. Raises `ConfigInvalid`."""
     try:
         return str(json.loads(undo_file.read_text(encoding="utf-8"))["topic"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PositionsUnreadable(f"{undo_file} is not an undo file: {type(error).__name__}: {error}") from error
+        raise ConfigInvalid(f"{undo_file} is not an undo file: {type(error).__name__}: {error}") from error
 
 
 def _save(wanted: PositionPlan, undo_file: Path, now_ms: int) -> None:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from datadelay.errors import PositionsUnreadable
+from datadelay.errors import CheckpointNotUnderstood, PositionsUnreachable
 from datadelay.positions import Committed
 from sparkio.checkpoint import SparkLogs
 
@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 
 class SparkCheckpoint:
-    """Implements `Positions` over a local folder or any fsspec URL. Raises `PositionsUnreadable`."""
+    """Implements `Positions` over a local folder or any fsspec URL.
+
+    Raises `PositionsUnreachable`, `CheckpointNotUnderstood`.
+    """
 
     def __init__(self, location: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self._location = location
@@ -47,7 +50,9 @@ class SparkCheckpoint:
                 raise ValueError("no batch has been committed")
             return generation, of_ends([json.loads(end) for end in logs.ends(committed[-1]) if end is not None])
         except (OSError, ValueError, KeyError, ImportError) as error:
-            raise PositionsUnreadable(
+            unreachable = isinstance(error, OSError) and not isinstance(error, FileNotFoundError | NotADirectoryError)
+            kind = PositionsUnreachable if unreachable else CheckpointNotUnderstood
+            raise kind(
                 f"checkpoint {self._location}: {type(error).__name__}: {error}; is this the checkpointLocation of a "
                 "query that has committed a batch?"
             ) from error

@@ -26,7 +26,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from datadelay.errors import PositionsRefused, PositionsUnreadable
+from datadelay.errors import PositionsRefused, PositionsUnreachable, PositionsUnreadable
 from datadelay.positions import Committed, check_unchanged
 from kafkaio.now import wall_ms
 
@@ -163,7 +163,7 @@ class SpoutPositions:
         try:
             return call(self._connected())
         except (KazooException, KazooTimeoutError) as error:
-            raise PositionsUnreadable(
+            raise PositionsUnreachable(
                 f"ZooKeeper {self._hosts}{self._folder}: {type(error).__name__} {error}; check hosts and root"
             ) from error
 

@@ -11,7 +11,8 @@ from deploy.check.findings import Finding, error, ok, warning
 from deploy.check.observed import TopicFacts
 from deploy.check.topics import Named
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.errors import KafkaIOError
+from kafkaio.errors import KafkaIOError, TopicMissing
+from kafkaio.exitcode import ExitCode
 from kafkaio.groupaccess import error_codes
 from kafkaio.topicaccess import Described, describe
 
@@ -29,7 +30,8 @@ def topic_facts(asked: Sequence[Named]) -> list[TopicFacts]:
 
 def _facts(asked: Named, found: Described | KafkaIOError) -> TopicFacts:
     if isinstance(found, KafkaIOError):
-        return TopicFacts(key=asked.key, topic=asked.topic, written=asked.written, problem=str(found))
+        code = ExitCode.BAD_JOB_FILE if isinstance(found, TopicMissing) else found.exit_code
+        return TopicFacts(key=asked.key, topic=asked.topic, written=asked.written, problem=str(found), code=code)
     return TopicFacts(
         key=asked.key,
         topic=asked.topic,

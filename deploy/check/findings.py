@@ -89,7 +89,8 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
 def of_topic(one: TopicFacts) -> Iterator[Finding]:
     """Whether it exists, and may be used."""
     if one.problem is not None or one.partitions is None:
-        yield error(one.key, one.problem or f"Kafka has no topic {one.topic!r}; check its name, or create it")
+        text = one.problem or f"Kafka has no topic {one.topic!r}; check its name, or create it"
+        yield error(one.key, text, one.code)
         return
     needed = "write" if one.written else "read"
     if one.allowed is not None and needed not in one.allowed:

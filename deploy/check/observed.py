@@ -18,6 +18,7 @@ class TopicFacts:
     config      None: it may not be looked at
     allowed     what the job's user may do with it ("read", "write"); None: the brokers do not say
     problem     why nothing is known; None if something is
+    code        the exit code of that problem
     """
 
     key: str
@@ -27,6 +28,7 @@ class TopicFacts:
     config: Mapping[str, str] | None = None
     allowed: frozenset[str] | None = None
     problem: str | None = None
+    code: ExitCode = ExitCode.BAD_JOB_FILE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

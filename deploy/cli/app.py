@@ -17,7 +17,8 @@ from deploy.cli.extras import Commands
 from deploy.cli.storage import storage_app
 from deploy.errors import DeployError
 from deploy.jobs.stopping import Stop
-from kafkaio.exitcode import ExitCode, listed
+from deploy.kinds import KINDS
+from kafkaio.exitcode import OF_JOBS, ExitCode, listed
 
 if TYPE_CHECKING:
     from deploy.job import CommonJob
@@ -60,7 +61,7 @@ Assignments = Annotated[
         "trigger=available_now or left.topic=clicks; may be given several times",
     ),
 ]
-_CODES = "Exit codes:\n\n\b\n" + listed()
+_CODES = "Exit codes:\n\n\b\n" + listed(OF_JOBS)
 
 
 @app.command(epilog=_CODES)
@@ -144,13 +145,10 @@ def check(
 @app.command()
 def schema(
     table: Annotated[bool, typer.Option("--table", help="a Markdown table of keys, defaults and meanings")] = False,
-    kind: Annotated[
-        str, typer.Option("--kind", help="the kind of job: window-join, lookup-join, feeder or dedup")
-    ] = "window-join",
+    kind: Annotated[str, typer.Option("--kind", help=f"the kind of job: {' or '.join(KINDS)}")] = "window-join",
 ) -> None:
     """Print the JSON schema of job files."""
     from deploy.jobfile.reference import json_schema, markdown_table
-    from deploy.kinds import KINDS
 
     if kind not in KINDS:
         raise typer.BadParameter(f"{kind!r} is not a kind of job; give {' or '.join(KINDS)}", param_hint="--kind")

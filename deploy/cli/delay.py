@@ -26,7 +26,7 @@ from datadelay.offsets.rewriting import PositionPlan, apply_plan, plan, undo, un
 from datadelay.offsets.search import OffsetAt, OffsetKind, offsets_at
 from datadelay.positions import WritablePositions
 from kafkaio.errors import KafkaIOError
-from kafkaio.exitcode import ExitCode
+from kafkaio.exitcode import OF_COLLECTOR, ExitCode, listed
 from kafkaio.now import wall_ms
 from kafkaio.sparselog import Sparse
 from kafkaio.times import iso
@@ -58,16 +58,12 @@ class PastEnd(StrEnum):
     END = "end"
 
 
-@delay_app.command("collect")
+@delay_app.command("collect", epilog="Exit codes:\n\n\b\n" + listed(OF_COLLECTOR))
 def collect_command(
     config: Annotated[Path, typer.Argument(help="collector.yaml")],
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="one line per topic, not only for problems")] = False,
 ) -> None:
-    """Look at every consumer and topic once, and submit their delays; made for cron.
-
-    Exit codes: 0 every topic has a value, 2 wrong configuration, 4 the API cannot be reached or refuses, 9 some topic
-    is unknown, 10 another run holds the lock, 11 the deadline passed.
-    """
+    """Look at every consumer and topic once, and submit their delays; made for cron."""
     from datadelay.collector.run import collect
 
     _log(logging.INFO if verbose else logging.WARNING)

@@ -70,7 +70,7 @@ class CountKind(Kind):
 def test_a_new_kind_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Job files, commands and `check --connect` know it; here no broker answers."""
     monkeypatch.setattr("deploy.check.connect.BROKERS_ANSWER_WITHIN_S", 0.5)
-    monkeypatch.setitem(KINDS, "count", Registered(CountKeys, f"{__name__}:CountKind"))  # type: ignore[misc]
+    monkeypatch.setitem(KINDS, "count", Registered(f"{__name__}:CountKeys", f"{__name__}:CountKind"))  # type: ignore[misc]
     path, state = tmp_path / "job.yaml", str(tmp_path / "state")
     kafka = {"bootstrap.servers": "127.0.0.1:9"}
     path.write_text(yaml.safe_dump({"name": "c", "kind": "count", "kafka": kafka, "topic": "t", "checkpoint": state}))

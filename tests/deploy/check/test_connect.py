@@ -73,7 +73,7 @@ def test_several_errors_are_reported_at_once(check: Check, kafka: dict[str, str]
 
     code, found = check(join(left, right, "nowhere"))
 
-    assert code == ExitCode.FAILED
+    assert code == ExitCode.BAD_JOB_FILE
     assert "Kafka has no topic 'nowhere'" in found["error output.topic"][0]
     assert "min.compaction.lag.ms is 0" in found["error left.retention"][0]
     assert "retention.ms=60000" in found["error right.retention"][0]

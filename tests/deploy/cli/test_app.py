@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from deploy.cli.app import app
 from deploy.jobfile.reference import markdown_table
 from deploy.kinds import KINDS
 from docs.commands import COMMANDS
-from kafkaio.exitcode import ExitCode
+from kafkaio.exitcode import OF_COLLECTOR, OF_JOBS, ExitCode
+from kafkaio.invalid import Invalid
 
 ROOT = Path(__file__).parents[3]
 BAD = "name: x\nkind: window-join\n"
@@ -48,11 +50,28 @@ def test_every_command_has_help_and_is_documented(path: str) -> None:
 
 def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
     """An operator's scripts depend on them."""
-    help_text = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).stdout
+    for command, own in ((["run"], OF_JOBS), (["check"], OF_JOBS), (["delay", "collect"], OF_COLLECTOR)):
+        help_text = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).stdout
+        rows = re.findall(r"^ *(\d+) +(.*)$", help_text.split("Exit codes:")[1], re.MULTILINE)
+        assert rows == [(str(code.value), code.meaning) for code in own]
 
-    for code in ExitCode:
-        assert re.search(rf"^\s*{code.value}  {re.escape(code.meaning)}$", help_text, re.MULTILINE), code
-        assert f"| {code.value} | {code.meaning} |" in DOCUMENTS
+    assert all(f"| {code.value} | {code.meaning} |" in DOCUMENTS for code in ExitCode)
+    assert set(ExitCode) == {*OF_JOBS, *OF_COLLECTOR}
+
+
+def test_a_configuration_that_cannot_work_always_has_the_same_exit_code() -> None:
+    """Whichever package refuses it: a service manager must not start it again and again."""
+    for package in ("configfile", "datadelay", "dedup", "deploy", "joins", "kafkaio", "storage"):
+        import_module(f"{package}.errors")
+    import_module("kafkaio.registry")
+    kinds = set(Invalid.__subclasses__())
+
+    assert {"CallRefused", "ConfigError", "DedupConfigInvalid", "SpecError", "TopicsMissing"} <= {
+        one.__name__ for one in kinds
+    }
+    assert {one.__name__: getattr(one, "exit_code", None) for one in kinds} == dict.fromkeys(
+        (one.__name__ for one in kinds), ExitCode.BAD_JOB_FILE
+    )
 
 
 def test_help_loads_neither_spark_nor_polars() -> None:

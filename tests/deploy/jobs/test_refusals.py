@@ -55,7 +55,7 @@ def test_missing_topics_are_all_reported_before_spark_starts(kafka, job, tmp_pat
 
     started = JobProcess(tmp_path, content)
 
-    assert started.ended() == ExitCode.FAILED
+    assert started.ended() == ExitCode.BAD_JOB_FILE
     (line,) = started.logged().strip().splitlines()
     assert "topics.late: Kafka has no topic 'nowhere-1'" in line
     assert "output.topic: Kafka has no topic 'nowhere-2'" in line
