@@ -18,7 +18,7 @@ exitcode.py         how a command ends (pure)
 fairshare.py        how many records of each partition, or bucket, a batch reads when not all of them fit (pure)
 fetch.py            what a range reader needs of a consumer, whichever makes the records into columns
 fieldtypes.py       the fields of a description, coerced or refused by their declared types (pure)
-framed.py           values that name their schema, as JSON text
+framed.py           values that name their schema, as JSON text (pure)
 gcpause.py          pauses Python's garbage collector while many short-lived objects exist
 groupaccess.py      finds out whether the broker refuses us access to consumer groups, when they cannot be read and no
                     error says why

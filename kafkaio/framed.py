@@ -1,9 +1,9 @@
-"""Values that name their schema (magic byte 0, the schema's id in 4 bytes, big-endian, a record) as JSON text.
+"""Values that name their schema (magic byte 0, the schema's id in 4 bytes, big-endian, a record) as JSON text. Pure.
 
 A batch may hold records of several schemas; those of one schema are decoded together.
 
 invalid_avro, invalid_protobuf   no such frame, a schema of another kind, or a value that is not of its schema
-unknown_schema                   the registry has no schema of this id
+unknown_schema                   the registry has no schema of this id (yet)
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 HEAD = 5
+UNKNOWN_SCHEMA = "unknown_schema"
 
 
 @runtime_checkable
@@ -39,7 +40,7 @@ def json_of(
     invalid   the reason of a value that cannot be read
     columns   the top-level fields that are needed; None: all
     """
-    ids = _ids(values)
+    ids = schema_ids(values)
     found: list[pa.Array] = []
     reasons: list[pa.Array] = []
     rows: list[np.typing.NDArray[np.int64]] = []
@@ -60,7 +61,7 @@ def _of_schema(
 ) -> tuple[pa.Array, pa.Array]:
     schema = schema_of(number) if number >= 0 else "no frame"
     if not isinstance(schema, Schema):
-        why = pa.scalar("unknown_schema" if schema is None else invalid, pa.string())
+        why = pa.scalar(UNKNOWN_SCHEMA if schema is None else invalid, pa.string())
         return pa.nulls(len(values), pa.string()), pc.if_else(values.is_valid(), why, pa.scalar(None, pa.string()))
     texts = schema.json_of(_sliced(values, HEAD), columns)
     return texts, pc.if_else(texts.is_null(), pa.scalar(invalid), pa.scalar(None, pa.string()))
@@ -71,8 +72,8 @@ def _sliced(values: pa.Array, start: int, length: int | None = None) -> pa.Array
     return pl.Series(pl.from_arrow(values)).bin.slice(start, length).to_arrow().cast(pa.binary())
 
 
-def _ids(values: pa.Array) -> np.typing.NDArray[np.int64]:
-    """The id of each value's schema; -1 where it has no frame, or is null."""
+def schema_ids(values: pa.Array) -> np.typing.NDArray[np.int64]:
+    """The id of the schema that each value (binary) names; -1 where it has no frame, or is null."""
     heads = pc.fill_null(_sliced(values, 0, HEAD), b"")
     framed = pc.equal(pc.binary_length(heads), HEAD)
     fixed = pc.if_else(framed, heads, pa.scalar(b"\xff" * HEAD)).cast(pa.binary(HEAD))

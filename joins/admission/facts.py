@@ -27,6 +27,7 @@ class PartitionFacts:
     future_ms    those that were rejected as from the future have at least this time
     held_ms      left only: the time of the record at `end`, if it was held back
     late         some records of the batch were late
+    schemas      the schemas with which records of the batch were decoded, each with the first offset (Avro, Protobuf)
     """
 
     end: int
@@ -36,6 +37,7 @@ class PartitionFacts:
     future_ms: int = LATEST_MS
     held_ms: int | None = None
     late: bool = False
+    schemas: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +74,25 @@ class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
         """What `to_json` wrote."""
 
         def partitions(rows: list[list[Any]]) -> dict[int, PartitionFacts]:
-            return {p: PartitionFacts(end, progress, tuple(tail), *others) for p, end, progress, tail, *others in rows}
+            return {
+                p: PartitionFacts(end, progress, tuple(tail), *others, schemas=pairs(schemas))
+                for p, end, progress, tail, *others, schemas in rows
+            }
 
         return cls(
             partitions(data["left"]), partitions(data["right"]), data["frontier"], data["expiry"], data["oldest"]
         )
 
 
+def pairs(rows: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
+    """Schemas and their first offsets, from JSON."""
+    return tuple((number, first) for number, first in rows)
+
+
 def _rows(partitions: Mapping[int, PartitionFacts]) -> list[list[Any]]:
     """By partition, its number and the fields of its facts in their order; not by `asdict`, which takes ten times as
     long, and a batch may have thousands of them."""
     return [
-        [p, f.end, f.progress_ms, list(f.tail), f.below_ms, f.future_ms, f.held_ms, f.late]
+        [p, f.end, f.progress_ms, list(f.tail), f.below_ms, f.future_ms, f.held_ms, f.late, list(map(list, f.schemas))]
         for p, f in sorted(partitions.items())
     ]

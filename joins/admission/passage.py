@@ -40,6 +40,7 @@ class Passage:
     _below_ms: int = EARLIEST_MS
     _future_ms: int = LATEST_MS
     _late: bool = False
+    _schemas: dict[int, int] = field(default_factory=dict)
     _stopped: bool = False
     _gone: Evidence = field(init=False)
     _seen: Evidence | None = None
@@ -90,6 +91,7 @@ class Passage:
             future_ms=self._future_ms,
             held_ms=self._held_ms,
             late=self._late,
+            schemas=tuple(sorted(self._schemas.items())),
         )
 
     def _note(self, going: Intake) -> None:
@@ -98,6 +100,7 @@ class Passage:
             self._below_ms = max(self._below_ms, int(times.max()) + 1)
         self._future_ms = min(self._future_ms, going.future_ms)
         self._late = self._late or bool(going.late.any())
+        self._schemas = {**going.schemas, **self._schemas}
         self._gone.see(times[going.proves])
 
     def _look_at(self, held: Intake) -> None:

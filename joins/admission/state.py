@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from datadelay.progress import UNKNOWN, frontier
@@ -23,7 +24,7 @@ from joins.errors import SpecChanged
 from joins.sides import BothSides
 from joins.spec import JoinPath, JoinSpec
 
-FORMAT = 5
+FORMAT = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Reading:
     progress_ms   the report before the batch: every record from `start` on has at least this time. One below it is late
     tail          the times before `start` that do not fill a block yet (`joins.admission.evidence`)
     held_ms       left only: the time of the record at `start`, if it was held back; None: not examined yet
+    schemas       the schemas with which records before `start` were decoded, each with the first offset
     """
 
     start: int
@@ -44,6 +46,7 @@ class Reading:
     tail: tuple[int, ...] = ()
     held_ms: int | None = None
     bounds: Bounds = ()
+    schemas: tuple[tuple[int, int], ...] = ()
 
     @property
     def before_ms(self) -> int:
@@ -57,9 +60,8 @@ class Reading:
 
     def to(self, end: int, claim_ms: int = UNKNOWN) -> Reading:
         """The same range with another end; without `replace`, which takes three times as long."""
-        return Reading(
-            self.start, max(end, self.start), claim_ms, self.progress_ms, self.tail, self.held_ms, self.bounds
-        )
+        end = max(end, self.start)
+        return Reading(self.start, end, claim_ms, self.progress_ms, self.tail, self.held_ms, self.bounds, self.schemas)
 
     def after(self, facts: PartitionFacts, expiry_ms: int) -> Reading:
         """An empty reading, where the batch with these facts ended; `expiry_ms` was the expiry before that batch."""
@@ -67,7 +69,8 @@ class Reading:
         if facts.end > self.start:
             late_below_ms = expiry_ms if facts.late else UNKNOWN
             bounds = (*bounds, Bound(facts.end, facts.below_ms, facts.future_ms, late_below_ms))
-        return Reading(facts.end, facts.end, UNKNOWN, facts.progress_ms, facts.tail, facts.held_ms, bounds)
+        schemas = tuple(sorted({**dict(facts.schemas), **dict(self.schemas)}.items()))
+        return Reading(facts.end, facts.end, UNKNOWN, facts.progress_ms, facts.tail, facts.held_ms, bounds, schemas)
 
     @classmethod
     def starting_at(cls, offset: int) -> Reading:
@@ -245,10 +248,14 @@ class Admission:
 
 
 def readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
-    """For each partition [partition, start, end, progress, claim, held, tail as differences, bounds], each bound
-    without its last fields where they have their defaults, as usual."""
+    """For each partition [partition, start, end, progress, claim, held, tail as differences, bounds, schema 1, its
+    first offset, schema 2, …], each bound without its last fields where they have their defaults, as usual."""
     return [
-        [p, r.start, r.end, r.progress_ms, r.claim_ms, r.held_ms, _differences(r.tail), [b.short() for b in r.bounds]]
+        [
+            *(p, r.start, r.end, r.progress_ms, r.claim_ms, r.held_ms, _differences(r.tail)),
+            [b.short() for b in r.bounds],
+            *chain.from_iterable(r.schemas),
+        ]
         for p, r in sorted(readings.items())
     ]
 
@@ -256,8 +263,12 @@ def readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
 def readings_from(rows: list[list[Any]]) -> dict[int, Reading]:
     """What `readings_json` wrote."""
     return {
-        p: Reading(start, end, claim, progress, _sums(tail), held, tuple(Bound(*b) for b in bounds))
-        for p, start, end, progress, claim, held, tail, bounds in rows
+        p: Reading(
+            *(start, end, claim, progress, _sums(tail), held),
+            bounds=tuple(Bound(*b) for b in bounds),
+            schemas=tuple(zip(schemas[::2], schemas[1::2], strict=True)),
+        )
+        for p, start, end, progress, claim, held, tail, bounds, *schemas in rows
     }
 
 

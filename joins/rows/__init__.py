@@ -9,4 +9,5 @@ placing.py   which bucket a key belongs to, on the shuffled path (pure)
 reading.py   what a side finds in its records: times, join keys, and what cannot be used (pure)
 records.py   the frames that the window works on (pure)
 rightrow.py  right records as items of the storage API, and back, whole columns at a time (pure)
+schemas.py   which schemas the registry had when a record was read (pure)
 """

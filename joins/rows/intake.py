@@ -7,7 +7,7 @@ invalid_…     the value or the key cannot be used (`joins.rows.reading`)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from joins.rows.reading import RAW, find
 from joins.rows.records import OWN_KEY, RECORD, empty_rows, rows_about
+from joins.rows.schemas import Known, known_in
 from joins.spec import Side
 from kafkaio.eventtime import LOG_APPEND_TIME, ceilings, valid
 from kafkaio.times import LATEST_MS, UNLIMITED_MS
@@ -34,6 +35,7 @@ class Intake:
     records    in the schema of `records.RECORD`; late: one flag each
     proves     per record, whether it can have been appended at its time, by clocks that differ a little
     dead       rows of the dead letters
+    schemas    the schemas that the registry had, of those that values name, each with its first offset
     """
 
     side: str
@@ -42,6 +44,7 @@ class Intake:
     proves: Bools
     dead: pl.DataFrame
     ceiling_ms: int
+    schemas: Known = field(default_factory=dict)
 
     @property
     def future_ms(self) -> int:
@@ -56,7 +59,8 @@ class Intake:
         """The part below an offset, and the rest."""
         at = int(np.searchsorted(self.records["offset"].to_numpy(), offset))
         dead_at = int(np.searchsorted(self.dead[f"{self.side}_offset"].to_numpy(), offset))
-        return self._part(0, at, 0, dead_at), self._part(at, len(self.records), dead_at, len(self.dead))
+        below, rest = self._part(0, at, 0, dead_at), self._part(at, len(self.records), dead_at, len(self.dead))
+        return replace(below, schemas={n: first for n, first in self.schemas.items() if first < offset}), rest
 
     def _part(self, start: int, end: int, dead_start: int, dead_end: int) -> Intake:
         return replace(
@@ -104,7 +108,7 @@ def take_in(
         dead = rows_about(name, as_read.filter(bad), "dead_letter", reason.filter(bad), late=False)
         frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
     late = pl.Series(frame["time"].to_numpy() < progress_before_ms)
-    return Intake(name, frame.cast(RECORD), late, proves, dead, listed_ms + skew_ms)
+    return Intake(name, frame.cast(RECORD), late, proves, dead, listed_ms + skew_ms, known_in(batch))
 
 
 def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, listed_ms: int) -> Bools:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from joins.admission.facts import PartitionFacts
+from joins.admission.facts import PartitionFacts, pairs
 from joins.admission.passage import Passage
 from joins.admission.ranges import Opened, OpenRange
 from joins.admission.state import Reading
@@ -91,7 +91,8 @@ class ShuffledPart:
             self.ticket = Ticket.from_json(json.loads(piece.data))
         elif piece.content is Content.FACTS:
             values = json.loads(piece.data)
-            self.facts[piece.side, piece.partition] = PartitionFacts(**{**values, "tail": tuple(values["tail"])})
+            values |= {"tail": tuple(values["tail"]), "schemas": pairs(values["schemas"])}
+            self.facts[piece.side, piece.partition] = PartitionFacts(**values)
         else:
             self.pieces.setdefault((piece.side, piece.partition), []).append(piece)
 

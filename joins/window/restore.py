@@ -29,6 +29,7 @@ from joins.admission.ticket import Ticket
 from joins.rows.intake import take_in
 from joins.rows.placing import buckets_of
 from joins.rows.records import RECORD
+from joins.rows.schemas import as_first_read
 from joins.spec import JoinSpec
 from joins.window.covering import gaps, in_order
 from joins.window.slices import I64, SLICE_BYTES, Covers, Slice
@@ -189,7 +190,7 @@ def _presume_joined(spec: JoinSpec, bucket: Bucket, window: Window, deleted: lis
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """Reads ranges again, without the records that were from the future when first read, or belong to another part."""
+    """Reads ranges again, without the records that were dead letters when first read, or belong to another part."""
 
     spec: JoinSpec
     ticket: Ticket
@@ -199,10 +200,12 @@ class _Again:
     def read(self, side: str, partition: int, start: int, end: int, bounds: Bounds) -> Iterator[Slice]:
         """The range, in slices of bounded bytes one after the other."""
         topic = self.spec.side(side)
+        known = dict(self.ticket.bucket.side(side)[partition].schemas)
         frames: list[pl.DataFrame] = []
         size = 0
         with closing(self.fetch(side, partition, start, end)) as batches:
-            for batch in batches:
+            for records in batches:
+                batch = as_first_read(records, known, f"{topic.topic}[{partition}]")
                 taken = take_in(side, topic, batch, LATEST_MS // 2, self.ticket.skew_ms, UNKNOWN).records
                 below = turned_away_from(bounds, taken["offset"].to_numpy())
                 mine = taken.filter(taken["key"].is_not_null() & pl.Series(taken["time"].to_numpy() < below))

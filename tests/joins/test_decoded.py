@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import kafkaio.registry
+from datadelay.progress import UNKNOWN
 from joins import decoded
 from joins.admission.firstlook import sample_both
 from joins.admission.ranges import Range
 from joins.admission.reader import open_log
-from joins.admission.state import Reading
+from joins.admission.state import Bucket, Reading
+from joins.admission.ticket import Ticket
 from joins.decoded import as_read, decoder, needed, wait_for_registry
 from joins.rows.reading import UNREADABLE
 from joins.shuffle.partfetch import Fetch
 from joins.shuffle.pieces import frame_of
 from joins.shuffle.source import fetch_stage
 from joins.spec import JoinSpec, Side
+from joins.testing.simulation import MemoryStore
+from joins.window.restore import restore
 from kafkaio.messages import SCHEMA
 from kafkaio.registry import RegistryRefused, RegistryUnreachable
 from kafkaio.times import LATEST_MS
@@ -100,6 +105,33 @@ def test_the_shuffled_path_decodes_as_the_direct_one(
     assert all(json.loads(one["value"])["seen"].encode() == one["key"] for one in records)
     (dead,) = [one for row in rows if row["content"] == "dead" for one in frame_of(row["data"]).to_dicts()]
     assert (dead["left_value"], dead["reason"]) == (values[6], "unknown_schema")
+
+
+def test_a_window_read_again_is_without_records_whose_schema_came_later(
+    registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were dead letters, and left records went without them."""
+    monkeypatch.setattr(kafkaio.registry, "UNKNOWN_FOR_S", 0.0)
+    old, later = registry.register("clicks", CLICK), 2
+    values = [avro(one, CLICK, {"seen": "i", "at": START_MS + i}) for i, one in enumerate((old, later, old))]
+    at = {"url": registry.url}
+    spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r", **LEFT), before_ms=9, registry=at)
+
+    def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+        decode = decoder(spec.right, at)
+        assert decode is not None
+        yield decode(batch(values[start:end]))
+
+    reading = Reading.starting_at(0).to(3)
+    intakes, facts = Range(0, reading, START_MS, 60_000).opened(spec, "right", read)
+    entered = [time for taken in intakes for time in taken.records["time"]]
+    after = reading.after(facts(), UNKNOWN)
+    assert registry.register("clicks", {**CLICK, "doc": "as before"}) == later
+    ticket = Ticket("g", 2, 1, START_MS, 60_000, 1 << 20, None, Bucket(0, {}, {0: after}))
+    kept, came_from = restore(spec, ticket, None, MemoryStore(), read)
+
+    assert came_from == "log"
+    assert [int(time) for one in kept.window.slices for time in one.times] == entered == [START_MS, START_MS + 2]
 
 
 def test_what_was_decoded_can_be_given_back_as_it_was_read(registry: RegistryServer) -> None:
