@@ -75,7 +75,7 @@ class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
 
         def partitions(rows: list[list[Any]]) -> dict[int, PartitionFacts]:
             return {
-                p: PartitionFacts(end, progress, tuple(tail), *others, schemas=pairs(schemas))
+                p: replace(PartitionFacts(end, progress, tuple(tail), *others), schemas=pairs(schemas))
                 for p, end, progress, tail, *others, schemas in rows
             }
 
