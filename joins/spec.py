@@ -23,9 +23,7 @@ from kafkaio.fieldtypes import Allowed, Count, coerce_fields
 from kafkaio.jsonfields import TimeUnit
 from kafkaio.kept import KeptOf
 from kafkaio.recordkey import KAFKA, KeyOf
-
-LONGEST_MS = 3_650 * 86_400_000
-"""Ten years: a longer duration is a mistake, and sums of absurd ones would overflow 64 bits."""
+from kafkaio.times import LONGEST_MS
 
 _NAME = r"[A-Za-z0-9._-]+"
 

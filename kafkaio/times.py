@@ -16,6 +16,9 @@ LATEST_MS = 2**62
 UNLIMITED_MS = 2**62
 """A duration that limits nothing."""
 
+LONGEST_MS = 3_650 * 86_400_000
+"""Ten years: a longer duration in a configuration is a mistake, and sums of absurd ones would overflow 64 bits."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
+from configfile.durations import Duration
+from configfile.keys import as_written
 from datadelay.api.database import parsed
 from datadelay.publish import SkewLimits
-from httpapi.server.serverkeys import ServerKeys
+from httpapi.server.serverkeys import BODY, BURST, HELD, RATE, ServerKeys, Within
 
 READ_TOKEN_VARIABLE = "TEACUP_DELAY_READ_TOKEN"
 WRITE_TOKEN_VARIABLE = "TEACUP_DELAY_WRITE_TOKEN"
+
+Skew = Annotated[Duration, Field(gt=0)]
+"""How far a time may be ahead."""
 
 
 class DelayServeConfig(ServerKeys):
     """A server's configuration.
 
     A value is stale if its newest submission is older than `stale_after_intervals` times the interval at which its
-    consumer is collected: `intervals_s` by consumer, otherwise `interval_s`.
+    consumer is collected: that of `intervals`, otherwise `interval`.
     """
 
     token_variables: ClassVar = (READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE)
 
-    database: str = Field(description="sqlite:////var/lib/teacup/delay.db or postgresql://user@host/database")
+    database: str = Field(description="`sqlite:////var/lib/teacup/delay.db` or `postgresql://user@host/database`")
     port: int = Field(default=8710, ge=0, le=65535, description="0: any free port, which the log names")
 
-    interval_s: PositiveFloat = 60.0
-    intervals_s: dict[str, PositiveFloat] = Field(default_factory=dict)
-    stale_after_intervals: float = Field(default=3.0, ge=1.0)
+    interval_s: Within = Field(default=as_written("1m"), alias="interval", description="how often the collector runs")
+    intervals_s: dict[str, Within] = Field(
+        default={}, alias="intervals", description="consumers with another interval: `{hourly-report: 1h}`"
+    )
+    stale_after_intervals: float = Field(
+        default=3.0, ge=1.0, description="a value without a submission for this many intervals is `stale`"
+    )
 
-    history_retention_s: PositiveFloat = 7 * 86_400.0
+    history_retention_s: Within = Field(
+        default=as_written("7d"), alias="history_retention", description="how long submitted values are kept"
+    )
     history_max_points: PositiveInt = Field(default=50_000, description="kept for each consumer and topic")
 
-    max_body_bytes: PositiveInt = 1 << 20
-    max_held_bytes: PositiveInt = 16 << 20
-    requests_per_s: PositiveFloat = Field(default=2_000.0, description="by token, or by address without one")
-    burst: PositiveInt = 4_000
+    max_body_bytes: PositiveInt = Field(default=1 << 20, description=BODY)
+    max_held_bytes: PositiveInt = Field(default=16 << 20, description=HELD)
+    requests_per_s: PositiveFloat = Field(default=2_000.0, description=RATE)
+    burst: PositiveInt = Field(default=4_000, description=BURST)
 
-    max_clock_skew_ms: PositiveInt = 60_000
-    max_future_skew_ms: PositiveInt = 600_000
+    max_clock_skew_ms: Skew = Field(
+        default=as_written("1m"),
+        alias="max_clock_skew",
+        description="how far a collector's clock may be ahead of the server's",
+    )
+    max_future_skew_ms: Skew = Field(
+        default=as_written("10m"),
+        alias="max_future_skew",
+        description="how far a submitted value may be ahead of the server's clock",
+    )
 
     @field_validator("database")
     @classmethod

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     Field,
     HttpUrl,
-    PositiveFloat,
     PositiveInt,
     field_validator,
     model_validator,
@@ -16,7 +15,8 @@ from pydantic import (
 
 from configfile.certificates import CaBundle
 from configfile.document import Document
-from configfile.keys import Keys
+from configfile.durations import Duration, Seconds
+from configfile.keys import Keys, as_written
 from configfile.values import ApiUrl, Properties, Text
 from datadelay.collector.reports import Rules
 from datadelay.model import NAME_MAX, NAME_PATTERN
@@ -27,22 +27,43 @@ from kafkaio.eventtime import KAFKA, TimeOf
 from kafkaio.jsonfields import TimeUnit
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
-Ms = Annotated[int, Field(ge=0, le=3_650 * 86_400_000)]  # ten years: more is a mistake
+Within = Annotated[Seconds, Field(gt=0)]
+
+_TOKEN = "bearer token; write `${NAME}`, never the token itself"
+_CA_BUNDLE = "file of the certificates, in PEM, that the server's is signed by; null: those of the system"
 
 
 class TopicSettings(Keys):
     """A topic and what is known of its times.
 
-    For LogAppendTime `disorder_ms` is the clock skew between brokers; for CreateTime it depends on the producers.
+    For LogAppendTime `disorder` is the clock skew between brokers; for CreateTime it depends on the producers.
     """
 
-    topic: Name
-    time: str = Field(default=KAFKA, description="'kafka', or a JSON path into the value such as '$.event.time'")
-    time_unit: TimeUnit = Field(default=TimeUnit.MS, description="what a number in the value counts: ms, s or us")
-    disorder_ms: Ms = 1_000
-    producer_delay_ms: Ms = 10_000
-    max_future_skew_ms: Ms = 60_000
-    idle: Idle = Idle.ADVANCE
+    topic: Name = Field(description="Kafka topic")
+    time: str = Field(
+        default=KAFKA,
+        description="event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`)",
+    )
+    time_unit: TimeUnit = Field(default=TimeUnit.MS, description="what a number under `time` counts since the epoch")
+    disorder_ms: Duration = Field(
+        default=as_written("1s"),
+        alias="disorder",
+        description="how far below the largest time before it in its partition a record's time may lie; of a feeder's "
+        "topic: the same as in its job file",
+    )
+    producer_delay_ms: Duration = Field(
+        default=as_written("10s"),
+        alias="producer_delay",
+        description="the longest time between a record's event time and when it can be read",
+    )
+    max_future_skew_ms: Duration = Field(
+        default=as_written("1m"), alias="max_future_skew", description="records further ahead of the clock are skipped"
+    )
+    idle: Idle = Field(
+        default=Idle.ADVANCE,
+        description="a partition read to its end follows the clock (`advance`), or stays where it is (`hold`: topics "
+        "replayed with old times)",
+    )
 
     @field_validator("time")
     @classmethod
@@ -72,70 +93,71 @@ class TopicSettings(Keys):
 class GroupSettings(Keys):
     """Positions of a Kafka consumer group."""
 
-    kind: Literal["group"] = Field(alias="from")
-    group: Text
+    kind: Literal["group"] = Field(alias="from", description="who keeps the consumer's positions")
+    group: Text = Field(description="`group`: the consumer group")
 
 
 class CheckpointSettings(Keys):
     """Positions in a Spark checkpoint: a folder, or any URL that fsspec knows with its options."""
 
     kind: Literal["checkpoint"] = Field(alias="from")
-    location: Text
-    storage_options: dict[str, Any] = Field(default_factory=dict)
+    location: Text = Field(description="`checkpoint`: the folder, or any URL that fsspec knows")
+    storage_options: dict[str, Any] = Field(default={}, description="`checkpoint`: fsspec's options for the URL")
 
 
 class ZooKeeperSettings(Keys):
     """Positions of a Storm Kafka spout: `<root>/<consumer_id>/partition_<n>`, or `.../<topic>/partition_<n>`."""
 
     kind: Literal["zookeeper"] = Field(alias="from")
-    hosts: str = Field(min_length=1, description="host:port,host:port[/chroot]")
-    root: str = Field(pattern="^/")
-    consumer_id: str = Field(min_length=1, pattern="^[^/]+$")
-    topic_folders: bool = False
-    timeout_s: PositiveFloat = 10.0
+    hosts: str = Field(min_length=1, description="`zookeeper`: `host:port,host:port[/chroot]`")
+    root: str = Field(pattern="^/", description="`zookeeper`: the spout's `zkRoot`")
+    consumer_id: str = Field(min_length=1, pattern="^[^/]+$", description="`zookeeper`: the spout's id, below its root")
+    topic_folders: bool = Field(default=False, description="`zookeeper`: partitions lie in a folder for each topic")
+    timeout_s: Within = Field(default=as_written("10s"), alias="timeout", description="`zookeeper`: of a connection")
 
 
 class StoreSettings(Keys):
     """Where the store that a consumer feeds reports its generation: a JSON object over HTTP, and the key in it."""
 
-    url: HttpUrl
-    key: str = "generation"
-    token: Text | None = None
-    ca_bundle: CaBundle | None = None
+    url: HttpUrl = Field(description="of the JSON object, at the storage API `http(s)://host:port/v1/namespaces/NAME`")
+    key: str = Field(default="generation", description="the object's key with the generation")
+    token: Text | None = Field(default=None, description=_TOKEN)
+    ca_bundle: CaBundle | None = Field(default=None, description=_CA_BUNDLE)
 
 
 class ConsumerSettings(Keys):
-    """A consumer: where it keeps its positions, and which topics it reads. `kafka` overrides the common properties."""
+    """A consumer: where it keeps its positions, and which topics it reads."""
 
-    consumer: Name
+    consumer: Name = Field(description="the name that readers ask the API for")
     positions: Annotated[GroupSettings | CheckpointSettings | ZooKeeperSettings, Field(discriminator="kind")]
     topics: tuple[TopicSettings, ...] = Field(min_length=1)
-    kafka: Properties = Field(default_factory=dict)
-    store: StoreSettings | None = None
+    kafka: Properties = Field(default={}, description="librdkafka properties, over those of all consumers")
+    store: StoreSettings | None = Field(
+        default=None, description="where the store that the consumer feeds reports its generation"
+    )
 
 
 class ApiSettings(Keys):
     """The Data Delay API that the collector submits to."""
 
-    url: ApiUrl
-    token: Text | None = None
-    ca_bundle: CaBundle | None = None
+    url: ApiUrl = Field(description="`http(s)://host:port` of the Data Delay API")
+    token: Text | None = Field(default=None, description=_TOKEN)
+    ca_bundle: CaBundle | None = Field(default=None, description=_CA_BUNDLE)
 
 
 class CollectorConfig(Keys):
-    """One collector: what a single run collects.
-
-    deadline_s  for the whole run; shorter than the interval at which cron starts it
-    lock_file   held while it runs; two runs with the same file must not overlap
-    parallel    how many topics are looked at in parallel
-    """
+    """One collector: what a single run collects."""
 
     api: ApiSettings
-    kafka: Properties = Field(default_factory=dict)
+    kafka: Properties = Field(default={}, description="librdkafka properties for all consumers")
     consumers: tuple[ConsumerSettings, ...] = Field(min_length=1)
-    deadline_s: PositiveFloat = 50.0
-    lock_file: Path
-    parallel: PositiveInt = 8
+    deadline_s: Within = Field(
+        default=as_written("50s"),
+        alias="deadline",
+        description="for the whole run; shorter than the interval at which cron starts it",
+    )
+    lock_file: Path = Field(description="held while it runs, so that two runs never overlap")
+    parallel: PositiveInt = Field(default=8, description="how many topics are looked at in parallel")
 
     @model_validator(mode="after")
     def _each_once_and_reachable(self) -> Self:

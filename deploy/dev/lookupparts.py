@@ -87,7 +87,7 @@ class LookupParts:
             DELAY: {
                 "database": f"sqlite:///{folder / 'delay.db'}",
                 "port": ports[DELAY],
-                "interval_s": plan.collected_every_s,
+                "interval": f"{plan.collected_every_s}s",
             },
             FEEDER: self._feeder(),
             LOOKUP: self._lookup(),
@@ -218,7 +218,7 @@ class LookupParts:
             "port": port,
             "workers": plan.workers,
             "namespaces": [
-                {"name": plan.namespace, "keep": "all", "bound": 32, "retention_ms": plan.retention_ms},
+                {"name": plan.namespace, "keep": "all", "bound": 32, "retention": f"{plan.retention_ms}ms"},
             ],
         }
 
@@ -226,8 +226,8 @@ class LookupParts:
         plan = self.plan
         topic = {
             "topic": plan.right,
-            "disorder_ms": plan.disorder_ms,
-            "producer_delay_ms": plan.producer_delay_ms,
+            "disorder": f"{plan.disorder_ms}ms",
+            "producer_delay": f"{plan.producer_delay_ms}ms",
             "idle": plan.idle,
         }
         consumer = {
@@ -242,7 +242,7 @@ class LookupParts:
         return {
             "api": {"url": self.urls[DELAY], "token": self.tokens[DELAY]},
             "kafka": dict(plan.kafka),
-            "deadline_s": 20,
+            "deadline": "20s",
             "lock_file": str(self.folder / "collector.lock"),
             "consumers": [consumer],
         }

@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
+from configfile.durations import Duration
 from configfile.keys import Keys, as_written
 from configfile.values import Properties
 from dedup.identity import Identity, Within
 from dedup.replayrange import DedupConfig
 from deploy.job import DedupJob
 from deploy.jobfile.jobkeys import JobKeys, arguments, patient
-from deploy.jobfile.jobvalues import Duration, Topic
+from deploy.jobfile.jobvalues import Topic
 from kafkaio.errors import ConfigError
 from kafkaio.headers import LEFT, RIGHT
 from kafkaio.recordkey import HEADER, KAFKA, KeyOf

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from configfile.durations import Seconds
 from configfile.keys import Keys, as_written
 from deploy.job import FeederJob
 from deploy.jobfile.jobkeys import RightKeys, StorageKeys, TimedJobKeys, arguments
-from deploy.jobfile.jobvalues import Seconds, Topic
+from deploy.jobfile.jobvalues import Topic
 from joins.feed.feed import FeedSpec, FeedStorage
 
 

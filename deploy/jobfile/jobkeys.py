@@ -17,19 +17,18 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from configfile.certificates import CaBundle
+from configfile.durations import Duration, Seconds
 from configfile.keys import Keys, Where, as_written, at_keys
 from configfile.values import ApiUrl, Properties, Text
 from dedup.replayrange import DedupConfig
 from dedup.restart.spark import location_problem
 from deploy.job import CommonJob
 from deploy.jobfile.jobvalues import (
-    Duration,
     KafkaProperties,
     KeptParts,
     KeyParts,
     Name,
     Namespace,
-    Seconds,
     SparkProperties,
     Start,
     TimePath,

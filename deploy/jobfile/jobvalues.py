@@ -1,11 +1,10 @@
-"""Values of a job file: durations, times and properties as people write them -> what a job holds. Pure.
+"""Values of a job file: times, keys and properties as people write them -> what a job holds. Pure.
 
 Each function is a pydantic validator: it returns the value, or raises with what is allowed.
 """
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -14,35 +13,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Wit
 from configfile.keys import at_keys
 from configfile.values import Properties
 from deploy.spark import conf as sparkconf
-from joins.spec import LONGEST_MS
 from kafkaio.errors import ConfigError
 from kafkaio.kept import KeptOf
 from kafkaio.recordkey import KeyOf
 
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PART = r"\d+(?:\.\d+)?\s*(?:ms|s|m|h|d)"
-_DURATION = rf"^\s*{_PART}(?:\s+{_PART})*\s*$|^0$"
 _KEY_PART = r"^(kafka|\$.+|header:.+)$"
-_HOW_LONG = "give a duration with its unit: 250ms, 10s, 1m 30s, 2h, 7d"
-
-
-def duration_ms(value: object) -> int:
-    """`1m 30s` -> 90000; ValueError if it is not a duration or has no unit."""
-    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    if not re.match(_DURATION, text):
-        raise ValueError(_HOW_LONG)
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", text)
-    total = sum(float(number) * _UNITS_MS[unit] for number, unit in parts)
-    if total > LONGEST_MS:
-        raise ValueError("give at most 3650d")
-    if total != round(total):
-        raise ValueError("give whole milliseconds")
-    return round(total)
-
-
-def duration_s(value: object) -> float:
-    """`1m 30s` -> 90.0; as `duration_ms`."""
-    return duration_ms(value) / 1000
 
 
 def start_at(value: object) -> str | int:
@@ -107,16 +82,6 @@ def spark_properties(given: dict[str, str]) -> dict[str, str]:
     return given
 
 
-Duration = Annotated[
-    int,
-    BeforeValidator(duration_ms),
-    WithJsonSchema({"type": "string", "pattern": _DURATION, "examples": ["250ms", "10s", "1m 30s", "2h"]}),
-]
-Seconds = Annotated[
-    float,
-    BeforeValidator(duration_s),
-    WithJsonSchema({"type": "string", "pattern": _DURATION, "examples": ["250ms", "10s", "1m 30s", "2h"]}),
-]
 Start = Annotated[
     str | int,
     BeforeValidator(start_at),

@@ -8,13 +8,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from configfile.durations import Duration, Seconds
 from configfile.keys import Keys, as_written, at_keys
 from configfile.values import Properties, Text
 from datadelay.progress import Idle
 from dedup.replayrange import DedupConfig
 from deploy.job import Deduplicate, JoinJob, Output, Select
 from deploy.jobfile.jobkeys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
-from deploy.jobfile.jobvalues import Duration, Seconds, Topic
+from deploy.jobfile.jobvalues import Topic
 from joins.apiaddresses import DelayAt
 from joins.lookup.spec import LookupSpec, StorageAt
 from joins.spec import JoinPath, JoinSpec, Policy

@@ -1,10 +1,10 @@
-"""The keys of job files for readers, made from their models: JSON schema, and the table of docs/reference.md."""
+"""The keys of configuration files for readers, made from their models: JSON schema of job files, tables of all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -14,6 +14,7 @@ from deploy.jobfile.jobkeys import JobKeys, TimedJobKeys
 from deploy.jobfile.joinkeys import WindowJoinKeys
 
 _FIRST = ("name", "kind", "kafka")
+_MIB = 1 << 20
 
 
 def json_schema(model: type[BaseModel] = WindowJoinKeys) -> dict[str, Any]:
@@ -23,25 +24,34 @@ def json_schema(model: type[BaseModel] = WindowJoinKeys) -> dict[str, Any]:
 
 
 def markdown_table(model: type[BaseModel] = WindowJoinKeys) -> str:
-    """Key, default and meaning, one row per key, in the order of a job file."""
-    rows = [f"| `{key}` | {default} | {_cell(meaning)} |" for key, default, meaning in _rows(model, "")]
+    """Key, default and meaning, one row per key, in the order of a file; `[]` follows the key of a list."""
+    rows = [f"| `{key}` | {default} | {_cell(meaning)} |" for key, default, meaning in _rows([model], "")]
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows]) + "\n"
 
 
-def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
-    for name, field in _ordered(model):
-        inner = next(models_in(field.annotation), None)
-        meaning = field.description or ""
-        if inner is None or not field.is_required():
-            yield f"{prefix}{name}", _default(field, inner), _allowed(field) + meaning
-        if inner is not None:
-            yield from _rows(inner, f"{prefix}{name}.")
+def _rows(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[tuple[str, str, str]]:
+    """Those of a mapping for which there is one model, or several; a key that they have in common is one row."""
+    fields: dict[str, list[FieldInfo]] = {}
+    for model in models:
+        for name, field in _ordered(model):
+            fields.setdefault(name, []).append(field)
+    for name, (field, *others) in fields.items():
+        inner = list(models_in(field.annotation))
+        if not inner or not field.is_required():
+            meaning = next((one.description for one in (field, *others) if one.description), "")
+            yield f"{prefix}{name}", _default(field, bool(inner)), _allowed([field, *others]) + meaning
+        if inner:
+            yield from _rows(inner, f"{prefix}{name}{'[]' if get_origin(field.annotation) is tuple else ''}.")
 
 
 def _ordered(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
-    """The keys in the order of a job file: what the job is, its own keys, those that other jobs have too."""
-    names = list(model.model_fields)
+    """The keys in the order of a job file: what the job is, its own keys, those that other jobs have too.
+
+    Of other files: those that must be there, then the others.
+    """
+    names = sorted(model.model_fields, key=lambda name: not model.model_fields[name].is_required())
     if issubclass(model, JobKeys):
+        names = list(model.model_fields)
         timed = [name for name in TimedJobKeys.model_fields if name not in JobKeys.model_fields]
         common = [name for name in JobKeys.model_fields if name not in _FIRST]
         last = [name for name in (*timed, *common) if name in names]
@@ -49,22 +59,25 @@ def _ordered(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
     return [(model.model_fields[name].alias or name, model.model_fields[name]) for name in names]
 
 
-def _default(field: FieldInfo, inner: type[BaseModel] | None) -> str:
+def _default(field: FieldInfo, holds_keys: bool) -> str:
     if field.is_required():
         return "required"
     default = field.default.value if isinstance(field.default, Enum) else field.default
-    if default is None or default == {} or inner is not None:
+    if default in (None, {}, (), frozenset()) or holds_keys:
         return "none"
     if isinstance(default, dict):
         return ", ".join(f"`{key}: {value}`" for key, value in default.items())
-    return f"`{default}`"
+    text = str(default).lower() if isinstance(default, bool) else f"{default:g}" if type(default) is float else default
+    size = f" ({default // _MIB} MiB)" if type(default) is int and default and default % _MIB == 0 else ""
+    return f"`{text}`{size}"
 
 
-def _allowed(field: FieldInfo) -> str:
+def _allowed(fields: Sequence[FieldInfo]) -> str:
     """The values of an enumeration, to be put before the meaning."""
-    kind = field.annotation
-    values = [one.value for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else get_args(kind)
-    words = [value for value in values if isinstance(value, str)]
+    words: list[str] = []
+    for kind in (field.annotation for field in fields):
+        values = [one.value for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else get_args(kind)
+        words += [value for value in values if isinstance(value, str)]
     return f"{', '.join(f'`{word}`' for word in words)}: " if words else ""
 
 

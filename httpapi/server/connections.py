@@ -1,8 +1,8 @@
 """The connections of one process: how many there may be, and how long a peer may take.
 
-    a new connection, or one that was idle    `header_within_s` from its first moment, or byte, to a complete header
-    a header                                  `body_within_s` until the body is complete; then 408
-    an answer                                 a peer takes each piece (sending.py) in `answer_within_s`
+    a new connection, or one that was idle    `header_within` from its first moment, or byte, to a complete header
+    a header                                  `body_within` until the body is complete; then 408
+    an answer                                 a peer takes each piece (sending.py) in `answer_within`
     an answered request                       up to 64 MiB of its body are still read, and dropped, so that a peer that
                                               is still sending finds the answer
     between two requests                      uvicorn's keep-alive
@@ -130,7 +130,7 @@ class LimitedProtocol(HttpToolsProtocol):
         elif self.cycle is None or self.cycle.response_started:
             self.transport.abort()
         else:
-            self._answer(problem(408, f"the body was not complete within {seconds:g} s (body_within_s)"))
+            self._answer(problem(408, f"the body was not complete within {seconds:g} s (body_within)"))
 
     def _answer(self, answer: Response) -> None:
         """Answer in place of the application, and close."""

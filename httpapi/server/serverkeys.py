@@ -5,13 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from configfile.document import Document
-from configfile.keys import Keys, at_keys
+from configfile.durations import Seconds
+from configfile.keys import Keys, as_written, at_keys
 from httpapi.server.auth import Scope, Tokens, load_tokens
+
+Within = Annotated[Seconds, Field(gt=0)]
+"""A time that is not zero."""
+
+
+BODY = "of a body, also after decompression; routes that need less accept less"
+HELD = (
+    "of all bodies at a time in one worker, and of all answers until they are taken; half by one token, or address "
+    "without one"
+)
+RATE = "per token, or per address without one, in each worker"
+BURST = "this many requests at once"
+"""What the limits mean whose defaults a server chooses."""
 
 
 class ServerKeys(Keys):
@@ -22,25 +36,41 @@ class ServerKeys(Keys):
 
     token_variables: ClassVar[tuple[str, str]]
 
-    host: str = "127.0.0.1"
+    host: str = Field(default="127.0.0.1", description="the address to listen on")
     port: int = Field(ge=0, le=65535, description="0: any free port, which the log names")
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
+    tls_certificate: Path | None = Field(default=None, description="PEM file, for https")
+    tls_key: Path | None = Field(default=None, description="PEM file with the certificate's private key")
 
-    tokens_file: Path | None = None
-    anonymous: frozenset[str] = Field(default=frozenset(), description="scopes that nobody needs a token for")
+    tokens_file: Path | None = Field(
+        default=None,
+        description="one line per token: name, scopes joined by commas, SHA-256 of the token in hex; null: only the "
+        "tokens of the environment",
+    )
+    anonymous: frozenset[str] = Field(default=frozenset(), description="scopes that need no token: `[read]`")
 
-    max_body_bytes: PositiveInt = Field(description="of a body, also when it is decompressed")
-    max_held_bytes: PositiveInt = Field(description="of all bodies at a time, and of all answers; half by one caller")
-    requests_per_s: PositiveFloat = Field(description="by token, or by address without one")
-    burst: PositiveInt
+    max_body_bytes: PositiveInt = Field(description=BODY)
+    max_held_bytes: PositiveInt = Field(description=HELD)
+    requests_per_s: PositiveFloat = Field(description=RATE)
+    burst: PositiveInt = Field(description=BURST)
 
     max_connections: PositiveInt = Field(default=800, description="at a time, in one worker; more are answered 503")
-    max_connections_per_client: PositiveInt = Field(default=200, description="of them from one address")
-    header_within_s: PositiveFloat = Field(default=10.0, description="for the header of a request, from its first byte")
-    body_within_s: PositiveFloat = Field(default=30.0, description="for its body; later ones are answered 408")
-    answer_within_s: PositiveFloat = Field(default=30.0, description="for each MiB of an answer to be taken")
-    keep_alive_s: PositiveInt = Field(default=75, description="between two requests of a connection")
+    max_connections_per_client: PositiveInt = Field(
+        default=200, description="of them from one address; raise it for a proxy"
+    )
+    header_within_s: Within = Field(
+        default=as_written("10s"),
+        alias="header_within",
+        description="for the header of a request, from its first byte, or from the connection",
+    )
+    body_within_s: Within = Field(
+        default=as_written("30s"), alias="body_within", description="for its body; later ones are answered 408"
+    )
+    answer_within_s: Within = Field(
+        default=as_written("30s"), alias="answer_within", description="for the client to take each MiB of an answer"
+    )
+    keep_alive_s: Within = Field(
+        default=as_written("75s"), alias="keep_alive", description="between two requests of a connection"
+    )
 
     @model_validator(mode="after")
     def _known_scopes(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import ssl
 from typing import Any
@@ -68,6 +69,6 @@ def uvicorn_config(keys: ServerKeys, app: Any, **more: Any) -> LimitedConfig:
         server_header=False,
         ssl_certfile=keys.tls_certificate,
         ssl_keyfile=keys.tls_key,
-        timeout_keep_alive=keys.keep_alive_s,
+        timeout_keep_alive=math.ceil(keys.keep_alive_s),
         **more,
     )

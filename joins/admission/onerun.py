@@ -15,7 +15,8 @@ from dataclasses import replace
 from joins.admission.holding import unread_left
 from joins.admission.listing import Listing
 from joins.admission.state import Admission
-from joins.spec import LONGEST_MS, JoinSpec
+from joins.spec import JoinSpec
+from kafkaio.times import LONGEST_MS
 from sparkio.listedends import ListedEnds
 
 

@@ -251,7 +251,7 @@ def _end_of(fed: Fed, partition: int) -> int:
 def _retention(namespace: NamespaceBody) -> int:
     if namespace.retention_ms is None:
         raise NoRetention(
-            f"namespace {namespace.name!r} has no retention_ms: how long right records live would be unknown to joins; "
-            "configure one of another name with `retention_ms` at the storage API, and feed that"
+            f"namespace {namespace.name!r} has no retention: how long right records live would be unknown to joins; "
+            "configure one of another name with `retention` at the storage API, and feed that"
         )
     return namespace.retention_ms

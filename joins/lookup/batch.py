@@ -219,7 +219,7 @@ def _too_late(spec: LookupSpec, left: pl.DataFrame, retained_from_ms: int) -> st
         f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, look for right records "
         f"from {iso(first - spec.before_ms)} on, but namespace {spec.storage.namespace!r} keeps them only from "
         f"{iso(retained_from_ms)} on: their right records may be gone. Feed a namespace of another name with a longer "
-        "`retention_ms` from as far back, and start a new checkpoint; or start later (`start: TIME`); or have "
+        "`retention` from as far back, and start a new checkpoint; or start later (`start: TIME`); or have "
         "them written unmatched (`on_expired: unmatched`, reason no_longer_stored)"
     )
 

@@ -104,6 +104,6 @@ def retained_from(namespace: NamespaceBody) -> int:
     if namespace.retained_from is None:
         raise NoRetention(
             f"namespace {namespace.name!r} promises no retention: a missing right record could have expired unseen; "
-            "configure one of another name with `retention_ms` at the storage API, and feed that"
+            "configure one of another name with `retention` at the storage API, and feed that"
         )
     return namespace.retained_from

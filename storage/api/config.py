@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from configfile.keys import Keys
+from configfile.durations import Duration
+from configfile.keys import Keys, as_written
 from httpapi.server.auth import Scope
-from httpapi.server.serverkeys import ServerKeys
+from httpapi.server.serverkeys import BODY, BURST, HELD, RATE, ServerKeys, Within
 from storage.model import Keep, Namespace
 
 READ_TOKEN_VARIABLE = "TEACUP_STORAGE_READ_TOKEN"
@@ -21,13 +22,16 @@ MAX_TAG_BYTES = 64
 class NamespaceSettings(Keys):
     """One namespace. What it keeps is explained in `storage.model`."""
 
-    name: Annotated[str, Field(pattern=NAME_PATTERN)]
-    keep: Keep = Keep.LATEST
+    name: Annotated[str, Field(pattern=NAME_PATTERN, description="letters, digits and `_.-`, up to 64")]
+    keep: Keep = Field(default=Keep.LATEST, description="of a key's items only the newest version, or all")
     bound: PositiveInt = Field(default=1, description="live items per key, at most, under `keep: all`")
-    retention_ms: NonNegativeInt | None = Field(
-        default=None, description="versions are times, and an item lives at least until version + retention_ms"
+    retention_ms: Duration | None = Field(
+        default=None,
+        alias="retention",
+        description="versions are times, and an item lives at least until its version plus this; null: as long as its "
+        "writer says",
     )
-    max_value_bytes: PositiveInt = Field(default=65_536, description="items with a larger value are rejected")
+    max_value_bytes: PositiveInt = Field(default=65_536, description="items with a larger value are `rejected`")
 
     @model_validator(mode="after")
     def _bound_of_all(self) -> Self:
@@ -46,30 +50,36 @@ class StorageServeConfig(ServerKeys):
 
     token_variables: ClassVar = (READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE)
 
-    store: str = Field(description="the back end's URL: lmdb:///var/lib/teacup/storage")
+    store: str = Field(description="the back end's URL: `lmdb:///var/lib/teacup/storage`")
     namespaces: tuple[NamespaceSettings, ...] = Field(min_length=1)
 
     port: int = Field(default=8720, ge=0, le=65535, description="0: any free port, which the log names")
-    workers: PositiveInt = Field(default=1, description="processes that share the socket and the store")
+    workers: PositiveInt = Field(default=1, description="processes that share the port and the store")
 
     max_items: PositiveInt = Field(default=10_000, description="items or keys in one request")
-    max_body_bytes: PositiveInt = Field(default=32 << 20, description="of a body, also after decompression")
-    max_held_bytes: PositiveInt = Field(
-        default=64 << 20, description="of all bodies in one worker at a time, and of all answers; half by one caller"
-    )
+    max_body_bytes: PositiveInt = Field(default=32 << 20, description=BODY)
+    max_held_bytes: PositiveInt = Field(default=64 << 20, description=HELD)
     max_answer_bytes: PositiveInt = Field(
-        default=8 << 20, description="of values in one answer; the keys beyond are `retryable`"
+        default=8 << 20, description="of values in one answer; the remaining keys are `retryable`"
     )
     max_under_way: PositiveInt = Field(
-        default=64, description="requests under way in one worker, half of them by one caller; more get 429"
+        default=64,
+        description="requests in progress in one worker, from when their body is complete; one token, or address "
+        "without one, may have as many as it leaves free; more are answered 429",
     )
-    threads: PositiveInt = Field(default=2, description="requests that one worker carries out at a time")
-    requests_per_s: PositiveFloat = Field(default=10_000.0, description="by token, or by address without one")
-    burst: PositiveInt = 20_000
-    purge_every_s: PositiveFloat = Field(
-        default=30.0, description="how often what has expired is freed where nobody writes, by each worker"
+    threads: PositiveInt = Field(
+        default=2, description="of them executed at a time; a free thread goes to the token with the fewest"
     )
-    stop_within_s: PositiveInt = Field(default=20, description="for requests under way when it is stopped")
+    requests_per_s: PositiveFloat = Field(default=10_000.0, description=RATE)
+    burst: PositiveInt = Field(default=20_000, description=BURST)
+    purge_every_s: Within = Field(
+        default=as_written("30s"),
+        alias="purge_every",
+        description="how often each worker frees what has expired; writes do so as well",
+    )
+    stop_within_s: Within = Field(
+        default=as_written("20s"), alias="stop_within", description="for requests in progress at SIGTERM"
+    )
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:

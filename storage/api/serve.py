@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
+import math
 import multiprocessing
 import os
 import platform
@@ -74,7 +75,7 @@ def _uvicorn(config: StorageServeConfig, app: Gate | partial[Gate]) -> LimitedCo
         app,
         factory=config.workers > 1,
         workers=config.workers,
-        timeout_graceful_shutdown=config.stop_within_s,
+        timeout_graceful_shutdown=math.ceil(config.stop_within_s),
         timeout_worker_healthcheck=_HEALTH_S,
     )
 

@@ -6,7 +6,7 @@ An item of version now - retention may expire now and is then no longer found: h
 
 The horizon is the largest value that was ever published, or below which anything was freed: a clock that goes back does
 not bring back what is gone. Settings may change as long as promises are kept: `keep` never; `bound` freely (existing
-items stay); `retention_ms` only down, because existing items live no longer than was requested for them.
+items stay); `retention` only down, because existing items live no longer than was requested for them.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class StoredNamespace:
             )
         before, now = self.retention_ms, namespace.retention_ms
         if now is not None and (before is None or before < now):
+            had = "no retention" if before is None else f"a retention of {before} ms"
             raise StorageConfigInvalid(
-                f"{where} has retention_ms {before}, and items that live no longer: it cannot be raised to {now}; "
-                "use another name"
+                f"{where} has {had}, and items that live no longer: it cannot be raised to {now} ms; use another name"
             )
         return replace(self, bound=namespace.bound, retention_ms=now)
 

@@ -20,7 +20,8 @@ from joins.apiaddresses import DelayAt
 from joins.errors import SpecError
 from joins.feed.feed import FeedSpec, FeedStorage
 from joins.lookup.spec import LookupSpec, StorageAt
-from joins.spec import LONGEST_MS, Format, JoinSpec, Policy, Side
+from joins.spec import Format, JoinSpec, Policy, Side
+from kafkaio.times import LONGEST_MS
 
 ABSURD_MS = 9_999_999_999_999 * 86_400_000
 

@@ -12,7 +12,7 @@ from tests.support.storage_server import config_of, item, running_server
 from tests.support.waiting import wait_until
 
 LONG_MS = 7_200_000
-SOON = {"purge_every_s": 0.05}
+SOON = {"purge_every": "50ms"}
 
 
 def keys_kept(store: LmdbStore) -> int:

@@ -17,7 +17,7 @@ from tests.support.api import NOON_MS, RunningApi, SetClock, served
 NAMESPACES = (
     {"name": "latest"},
     {"name": "all", "keep": "all", "bound": 3, "max_value_bytes": 1_000},
-    {"name": "kept", "keep": "all", "bound": 3, "retention_ms": 60_000},
+    {"name": "kept", "keep": "all", "bound": 3, "retention": "1m"},
 )
 SCOPES = {
     "reader": ["read"],

@@ -380,7 +380,7 @@ def test_metrics_count_requests_by_route_and_not_by_what_callers_make_up(server:
 
 def test_goes_stale_by_the_interval_of_its_consumer(tmp_path: Path, submission: Make) -> None:
     """An hourly consumer is not stale after three minutes."""
-    with running_server(tmp_path, interval_s=60, intervals_s={"hourly": 3600}) as server:
+    with running_server(tmp_path, interval="1m", intervals={"hourly": "1h"}) as server:
         for consumer in ("hourly", "minutely"):
             content = body(submission(consumer=consumer))
             call(server, "PUT", f"/v1/delays/{consumer}/impressions", json=content)

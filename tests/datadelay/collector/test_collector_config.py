@@ -48,16 +48,16 @@ def put(content: dict[str, Any], place: str, value: Any) -> None:
     ("place", "value", "message"),
     [
         (
-            "consumers/0/topics/0/disorder_ms",
-            -1,
-            r"consumers\.0\.topics\.0\.disorder_ms: -1 is not allowed: give 0 or more",
+            "consumers/0/topics/0/disorder",
+            1_000,
+            r"consumers\.0\.topics\.0\.disorder: 1000 is not allowed: give a duration with its unit: 250ms, 10s",
         ),
         ("consumers/0/topics/0/idle", "maybe", r"topics\.0\.idle: 'maybe' is not allowed: give advance or hold"),
         ("consumers/0/topics/0/time", "at", r"topics\.0\.time: 'at' is not allowed: .*give 'kafka', or the JSON path"),
         (
-            "consumers/0/topics/0/disorder",
+            "consumers/0/topics/0/disorder_ms",
             1,
-            r"topics\.0\.disorder: unknown key; did you mean disorder_ms\? allowed: topic, time, .*idle",
+            r"topics\.0\.disorder_ms: unknown key; did you mean disorder\? allowed: topic, time, .*idle",
         ),
         ("consumers/0/positions/grp", "g", r"0\.positions\.grp: unknown key; .*allowed: from, group$"),
         (
@@ -71,7 +71,7 @@ def put(content: dict[str, Any], place: str, value: Any) -> None:
         ("consumers/0/consumer", "a/b", r"consumers\.0\.consumer: 'a/b' is not allowed"),
         ("consumers/0/kafka", {"auto.offset.reset": "latest"}, r"consumer 'feeder': auto.offset.reset: 'latest'"),
         ("kafka", {}, r"bootstrap\.servers is missing"),
-        ("deadline_s", 0, r"deadline_s: 0 is not allowed: give more than 0"),
+        ("deadline", 0, r"deadline: 0 is not allowed: give more than 0"),
         ("api/url", "delay", r"api\.url: 'delay' is not allowed"),
         ("api/token", 17, r"api\.token: '\*\*\*' is not allowed: give a text"),
         ("consumers", [], r"consumers: give at least 1"),
@@ -140,13 +140,13 @@ def test_the_example_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_file_ends_with_its_code(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is tried."""
     content = document(tmp_path)
-    put(content, "deadline_s", "soon")
+    put(content, "deadline", "soon")
 
     with caplog.at_level(logging.ERROR):
         code = collect(write(tmp_path, content))
 
     assert code == ExitCode.BAD_JOB_FILE
-    assert "deadline_s: 'soon' is not allowed" in caplog.text
+    assert "deadline: 'soon' is not allowed" in caplog.text
 
 
 def test_a_lock_in_a_folder_that_does_not_exist_is_a_wrong_configuration(tmp_path: Path) -> None:

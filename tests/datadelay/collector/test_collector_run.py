@@ -341,7 +341,7 @@ def test_a_broker_that_never_answers_ends_with_the_deadline(
         hanging = of_group(
             consumer, "far", name="far", kafka={"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"}
         )
-        path = write(tmp_path, {**settings, "consumers": [hanging, of_group(consumer, topic)], "deadline_s": 20})
+        path = write(tmp_path, {**settings, "consumers": [hanging, of_group(consumer, topic)], "deadline": "20s"})
         server.clock.now_ms = wall_ms() + 1_000
         done = subprocess.run(
             [

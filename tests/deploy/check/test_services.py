@@ -23,7 +23,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupSpec]:
     """A lookup join between both APIs; nothing is fed yet."""
     folder, port = tmp_path_factory.mktemp("services"), free_port()
     (folder / "delay").mkdir()
-    names = [{"name": "right", "keep": "all", "bound": 100, "retention_ms": HOUR_MS}]
+    names = [{"name": "right", "keep": "all", "bound": 100, "retention": "1h"}]
     with (
         delay_server.running_server(folder / "delay") as delays,
         server_process(folder / "storage", port, namespaces=names),

@@ -78,7 +78,7 @@ def test_a_feeder_runs_and_stops_cleanly_and_a_wiped_store_ends_it(
     kafka, topic = {"bootstrap.servers": broker.bootstrap}, topic_factory(1)
     now_ms = wall_ms()
     produce(kafka, topic, [Put(0, b"k%d" % i, now_ms) for i in range(5)])
-    namespaces = [{"name": "right", "retention_ms": 3_600_000}]
+    namespaces = [{"name": "right", "retention": "1h"}]
     job = {
         "name": f"feeder-{topic}",
         "kind": "feeder",

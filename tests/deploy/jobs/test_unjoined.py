@@ -138,7 +138,7 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
     produce(kafka, content["right"]["topic"], [*right, *newer])
     out, unjoined = content["output"]["topic"], content["topics"]["unjoined"]
     (tmp_path / "delay").mkdir()
-    namespaces = [{"name": "right", "keep": "all", "bound": 100, "retention_ms": 3_600_000}]
+    namespaces = [{"name": "right", "keep": "all", "bound": 100, "retention": "1h"}]
 
     with (
         server_process(tmp_path / "storage", namespaces=namespaces) as (_, url),

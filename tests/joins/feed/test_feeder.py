@@ -36,7 +36,7 @@ HOUR_MS = 3_600_000
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a storage API on LMDB."""
     namespaces = [
-        {"name": name, "keep": "all", "bound": 2, "retention_ms": HOUR_MS, "max_value_bytes": 100}
+        {"name": name, "keep": "all", "bound": 2, "retention": "1h", "max_value_bytes": 100}
         for name in ("plain", "dead", "start")
     ]
     with server_process(tmp_path_factory.mktemp("storage"), namespaces=namespaces) as (_, url):
@@ -225,7 +225,7 @@ def test_a_feeder_that_begins_later_informs_the_store_and_one_in_another_store_s
     with feed_client(late) as client:
         assert client.namespace("start").retained_from == now_ms + 101
     assert stored(late, b"before") == []
-    with server_process(tmp_path / "other", namespaces=[{"name": "start", "retention_ms": HOUR_MS}]) as (_, url):
+    with server_process(tmp_path / "other", namespaces=[{"name": "start", "retention": "1h"}]) as (_, url):
         produce(dict(spec.kafka), spec.right.topic, [Put(0, b"after", now_ms)])
         with pytest.raises(Exception, match="StoreWiped: namespace 'start' is of generation"):
             run(spark, replace(late, storage=replace(at, url=url)), tmp_path / "c")

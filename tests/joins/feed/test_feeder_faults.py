@@ -27,7 +27,7 @@ from tests.support.jobprocess import JobProcess, records
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, free_port, server_process
 
-NAMESPACES = [{"name": "right", "keep": "all", "bound": 4, "retention_ms": HOUR_MS}]
+NAMESPACES = [{"name": "right", "keep": "all", "bound": 4, "retention": "1h"}]
 COUNT = 60
 
 
@@ -259,7 +259,7 @@ def test_a_namespace_without_retention_ends_the_feeder_at_once(spec: FeedSpec, p
 
     with (
         server_process(tmp_path / "store", port, namespaces=[{"name": "right"}]),
-        pytest.raises(NoRetention, match=r"'right' has no retention_ms.* one of another name with `retention_ms`"),
+        pytest.raises(NoRetention, match=r"'right' has no retention:.* one of another name with `retention`"),
     ):
         reader.latestOffset({}, ReadAllAvailable())
     reader.stop()

@@ -29,7 +29,7 @@ class World:
 
     @contextmanager
     def storage_running(self):
-        names = [{"name": "right", "keep": "all", "bound": 100, "retention_ms": RETENTION_MS}]
+        names = [{"name": "right", "keep": "all", "bound": 100, "retention": f"{RETENTION_MS}ms"}]
         with server_process(self.folder / "storage", self.port, namespaces=names) as (process, _):
             yield process
 

@@ -63,7 +63,7 @@ class Chain:
             kafka=kafka,
         )
         self.join = join(right=Side(topic=topic, disorder_ms=0), after_ms=0)
-        topic_settings = {"topic": topic, "disorder_ms": 0, "producer_delay_ms": 0}
+        topic_settings = {"topic": topic, "disorder": "0", "producer_delay": "0"}
         positions = {"from": "group", "group": "feeder-group"}
         self._config = CollectorConfig.model_validate(
             {

@@ -35,7 +35,7 @@ from tests.support.storage_server import running_server
 NAMESPACES = [
     {"name": "right", "keep": "all", "bound": 9},
     {"name": "without-retention"},
-    {"name": "kept", "retention_ms": 3_600_000},
+    {"name": "kept", "retention": "1h"},
 ]
 MINUTE_MS = 60_000
 
@@ -159,7 +159,7 @@ def test_other_generations_hold_everything_and_name_the_remedy(world, spec, look
             {"namespace": "without-retention"},
             {},
             NoRetention,
-            r"promises no retention.*one of another name with `retention_ms`",
+            r"promises no retention.*one of another name with `retention`",
         ),
         ({}, {"token": "wrong"}, CallRefused, r"Data Delay API refuses 'test'.* 401 .*correct `delay.token`"),
         ({}, {"token": None}, CallRefused, r"Data Delay API refuses 'test'.* 401 "),
