@@ -14,9 +14,10 @@ from functools import partial
 import pyarrow as pa
 
 from joins.rows.reading import RAW, UNREADABLE
-from joins.spec import Side
+from joins.spec import Format, Side
 from kafkaio.jsonfields import first_name
 from kafkaio.rangereader import RangeReader, open_reader
+from kafkaio.reasons import INVALID_AVRO, INVALID_PROTOBUF
 from kafkaio.sparselog import sparse
 
 log = sparse("teacup.joins.decoded")
@@ -24,6 +25,8 @@ log = sparse("teacup.joins.decoded")
 UNREACHABLE_FOR_S = 300.0
 """How long tasks wait for the registry. What plans does not wait: the planner itself holds, and says why."""
 PAUSE_S = 0.5
+
+_INVALID = {Format.AVRO: INVALID_AVRO, Format.PROTOBUF: INVALID_PROTOBUF}
 
 Decode = Callable[[pa.RecordBatch], pa.RecordBatch]
 
@@ -73,7 +76,7 @@ def json_values(
         from kafkaio.registry import open_registry
 
         schemas = open_registry(registry, side.format, unreachable_for_s)
-        return json_of(values, schemas.schema, f"invalid_{side.format}", columns)
+        return json_of(values, schemas.schema, _INVALID[side.format], columns)
 
     return decode
 

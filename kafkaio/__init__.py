@@ -38,6 +38,7 @@ producible.py       what a topic accepts, and what happens to a record that it w
 protojson.py        Protobuf messages as JSON text
 rangereader.py      reads ranges of a partition as Arrow batches
 reachable.py        whether the brokers answer at all, asked before anything else
+reasons.py          why a record or a row is where it is (pure)
 recordkey.py        the join key of records (pure)
 registry.py         schemas by their ids, from a schema registry
 secrets.py          names whose values are never shown (pure)

@@ -1,9 +1,6 @@
 """Values that name their schema (magic byte 0, the schema's id in 4 bytes, big-endian, a record) as JSON text. Pure.
 
 A batch may hold records of several schemas; those of one schema are decoded together.
-
-invalid_avro, invalid_protobuf   no such frame, a schema of another kind, or a value that is not of its schema
-unknown_schema                   the registry has no schema of this id (yet)
 """
 
 from __future__ import annotations
@@ -16,8 +13,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafkaio.reasons import UNKNOWN_SCHEMA
+
 HEAD = 5
-UNKNOWN_SCHEMA = "unknown_schema"
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""The headers that Teacup adds to the records it writes: a name and its meaning each, as in docs/reference.md. Pure."""
+"""The headers that Teacup adds to the records it writes: a name and its meaning, as in docs/reference.md. Pure."""
 
 from __future__ import annotations
 

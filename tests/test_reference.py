@@ -1,4 +1,4 @@
-"""The reference lists every key of a file, every option and exit code, and every metric of the services."""
+"""The reference lists every key of a file, option, exit code, reason, header and metric."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from prometheus_client import generate_latest
 import datadelay.api.metrics
 import docs.commands
 import docs.metrics
+import docs.recordtables
 import storage.api.metrics
 from docs.keytables import MODELS, table, with_tables
 
@@ -32,6 +33,13 @@ def test_the_tables_of_options_are_those_of_the_commands() -> None:
         assert f"## `{path}" in COMMANDS
         if any(one.opts[0].startswith("-") for one in command.params):
             assert docs.commands.options(path) in COMMANDS
+
+
+def test_the_tables_of_headers_and_reasons_are_those_of_their_modules() -> None:
+    """`python -m docs.recordtables` writes them."""
+    assert docs.recordtables.with_tables(PAGE) == PAGE
+    assert docs.recordtables.header_table("") in PAGE
+    assert docs.recordtables.reason_table("") in PAGE
 
 
 def test_the_table_of_metrics_is_that_of_the_services() -> None:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 from joins.spec import JoinSpec
+from kafkaio.reasons import NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED
 
 ENOUGH = 1_000
-REASONS = ("no_candidate", "null_key", "right_stalled", "no_longer_stored")
+REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
 
 
 class NothingMatched:

@@ -9,6 +9,7 @@ from typing import Any
 
 from joins.unjoined.expired import Verdicts
 from joins.unjoined.verdicts import SliceSummary
+from kafkaio.reasons import EXPIRED
 from kafkaio.times import iso
 
 _COUNTS = ("read", "joined", "before_start")
@@ -42,7 +43,7 @@ class SliceReport:
 
     def rare(self) -> list[str]:
         """Reasons other than `expired`, and what has no verdict."""
-        parts = [f"{reason} {count:,}" for reason, count in self.reasons.items() if reason != "expired"]
+        parts = [f"{reason} {count:,}" for reason, count in self.reasons.items() if reason != EXPIRED]
         parts += [f"dead letters ({reason}) {count:,}" for reason, count in self.dead.items()]
         names = {"before the start": "before_start", "deleted unread": "skipped"}
         return parts + [f"{shown} {self.counts[name]:,}" for shown, name in names.items() if self.counts[name]]

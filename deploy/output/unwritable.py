@@ -11,6 +11,7 @@ import polars as pl
 from joins.rows.outgoing import Outgoing
 from kafkaio.headers import EXPRESSION, LIMIT, SIZE
 from kafkaio.producible import Headers, TopicLimits, record_bytes
+from kafkaio.reasons import SELECT_FAILED, TOO_LARGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def select_failures(results: pl.DataFrame) -> list[Refusal]:
     if "failed" not in results.columns or results["failed"].null_count() == len(results):
         return []
     return [
-        Refusal(i, "select_failed", f"`output.select.{name}` fails on it", [(EXPRESSION, name)])
+        Refusal(i, SELECT_FAILED, f"`output.select.{name}` fails on it", [(EXPRESSION, name)])
         for i, name in enumerate(results["failed"].to_list())
         if name is not None
     ]
@@ -49,7 +50,7 @@ def too_large(out: Outgoing, limits: TopicLimits) -> list[Refusal]:
         if passed is not None:
             size, (name, limit) = record_bytes(*record), passed
             why = f"{size:,} bytes, above the {limit:,} of {name}"
-            found.append(Refusal(i, "too_large", why, [(SIZE, str(size)), (LIMIT, f"{limit} ({name})")]))
+            found.append(Refusal(i, TOO_LARGE, why, [(SIZE, str(size)), (LIMIT, f"{limit} ({name})")]))
     return found
 
 

@@ -33,6 +33,7 @@ from kafkaio.delivery import failpoint
 from kafkaio.errors import KafkaIOError, RecordTooLarge
 from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
+from kafkaio.reasons import REJECTED
 from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.writer import discard_writer, open_writer
 from sparkio.summaries import summary_rows
@@ -149,7 +150,7 @@ class FeedTask:
             self._summary.stored += len(part) - len(refused)
             if len(rejected):
                 records = part[rejected["index"].to_list()]
-                reasons = pl.select("rejected: " + pl.lit(rejected["reason"])).to_series()
+                reasons = pl.select(f"{REJECTED}: " + pl.lit(rejected["reason"])).to_series()
                 self._write_dead_letters(rows_about("right", records, "dead_letter", reasons, late=False))
 
     def _write_dead_letters(self, rows: pl.DataFrame) -> None:

@@ -31,6 +31,7 @@ from joins.rows.intake import Intake
 from joins.rows.records import side_columns
 from joins.window.slices import Slice
 from joins.window.window import Window
+from kafkaio.reasons import NO_LONGER_STORED
 from kafkaio.times import EARLIEST_MS, iso
 
 RECORDS_AT_ONCE = 40_000
@@ -181,7 +182,7 @@ def match(
         yield rows.with_columns(
             key=left["key"].gather(row),
             left_key=left[side_columns(left)["key"]].gather(row),
-            reason=pl.when(gone.gather(row)).then(pl.lit("no_longer_stored")).otherwise(rows["reason"]),
+            reason=pl.when(gone.gather(row)).then(pl.lit(NO_LONGER_STORED)).otherwise(rows["reason"]),
         )
 
 

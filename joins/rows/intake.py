@@ -1,9 +1,4 @@
-"""Which of the records that were read take part, and which go to the dead-letter topic, with the reason. Pure.
-
-no_time       the record has no event time, or one before 1970
-future_time   the time is further ahead of the clock, or of the append, than `max_future_skew`
-invalid_…     the value or the key cannot be used (`joins.rows.reading`)
-"""
+"""Which of the records that were read take part, and which go to the dead-letter topic, with the reason. Pure."""
 
 from __future__ import annotations
 
@@ -20,6 +15,7 @@ from joins.rows.records import OWN_KEY, RECORD, empty_rows, rows_about
 from joins.rows.schemas import Known, known_in
 from joins.spec import Side
 from kafkaio.eventtime import LOG_APPEND_TIME, ceilings, valid
+from kafkaio.reasons import FUTURE_TIME, INVALID_KEY, NO_TIME
 from kafkaio.times import LATEST_MS, UNLIMITED_MS
 
 Bools = npt.NDArray[np.bool_]
@@ -51,7 +47,7 @@ class Intake:
         """The smallest time that the clock rejected, above those of all records; `LATEST_MS` if there is none."""
         if self.dead.is_empty():
             return LATEST_MS
-        times = self.dead[f"{self.side}_time"].filter(self.dead["reason"] == "future_time")
+        times = self.dead[f"{self.side}_time"].filter(self.dead["reason"] == FUTURE_TIME)
         beyond = times.filter(times > self.ceiling_ms)
         return LATEST_MS if beyond.is_empty() else int(beyond.min())  # type: ignore[arg-type]
 
@@ -134,11 +130,11 @@ def _reasons(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array)
         {"time": time, "valid": pl.Series(pl.from_arrow(valid_times)), "why": none if unusable is None else unusable}
     )
     # Where there is no time because the value cannot be read, the value is the reason.
-    unread = (pl.col("why") != "invalid_key").fill_null(value=False)
+    unread = (pl.col("why") != INVALID_KEY).fill_null(value=False)
     return frame.select(
         reason=pl.when(pl.col("time").is_null() & ~unread)
-        .then(pl.lit("no_time"))
+        .then(pl.lit(NO_TIME))
         .when(pl.col("time").is_not_null() & ~pl.col("valid"))
-        .then(pl.lit("future_time"))
+        .then(pl.lit(FUTURE_TIME))
         .otherwise(pl.col("why"))
     )["reason"]

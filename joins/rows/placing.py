@@ -28,7 +28,11 @@ def buckets_of(records: pl.DataFrame, buckets: int) -> npt.NDArray[np.int32]:
 
 
 def murmur2(keys: pl.Series) -> U32:
-    """The hash of each key (`org.apache.kafka.common.utils.Utils.murmur2`, unsigned); that of b"" for null."""
+    """The hash of each key, unsigned; that of b"" for null.
+
+    Up to `LONG` bytes it is `org.apache.kafka.common.utils.Utils.murmur2`; of a longer key it is that of its digest, which
+    is not where the Java client would put the key.
+    """
     column = _reduced(keys.fill_null(b"")).to_arrow().cast(pa.large_binary())
     _, offsets, data = column.buffers()
     bounds = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]

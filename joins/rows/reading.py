@@ -1,13 +1,8 @@
-"""What a side finds in its records: event times, join keys, and why a value or a key cannot be used. Pure.
-
-invalid_json  the topic is declared `json`, and the value is not JSON
-invalid_text  the topic is declared `text` (or `json`), and the value is not UTF-8
-invalid_avro, invalid_protobuf, unknown_schema   the value could not be decoded when it was read (`kafkaio.framed`)
-invalid_key   the field of the join key holds something that cannot be a key, such as an object or a fraction
-"""
+"""What a side finds in its records: event times, join keys, and why a value or a key cannot be used. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -17,6 +12,7 @@ import pyarrow.compute as pc
 from joins.spec import Format, Side
 from kafkaio.eventtime import valid_or_null
 from kafkaio.jsonfields import JsonFields, json_fields, text_of
+from kafkaio.reasons import INVALID_JSON, INVALID_KEY, INVALID_TEXT
 
 RAW, UNREADABLE = "raw", "unreadable"
 """Columns of a batch whose values became JSON when they were read: the bytes as they were, and why there is no JSON."""
@@ -54,7 +50,7 @@ def find(side: Side, batch: pa.RecordBatch) -> Found:
         undecoded = pl.Series(pl.from_arrow(unread))
         reasons = undecoded if reasons is None else pl.select(pl.coalesce(undecoded, reasons)).to_series()
     if side.format is Format.TEXT:
-        reasons = _worded(invalid_text=_not_text(values))
+        reasons = _worded({INVALID_TEXT: _not_text(values)})
     return Found(valid_or_null(times), keys, reasons, None if fields is None else fields.kept)
 
 
@@ -62,14 +58,14 @@ def _reasons(values: pa.Array, fields: JsonFields) -> pl.Series | None:
     if pc.all(fields.json).as_py() is not False and not pc.any(fields.odd).as_py():
         return None
     not_text = _not_text(values)
-    return _worded(invalid_text=not_text, invalid_json=pc.invert(fields.json), invalid_key=fields.odd)
+    return _worded({INVALID_TEXT: not_text, INVALID_JSON: pc.invert(fields.json), INVALID_KEY: fields.odd})
 
 
 def _not_text(values: pa.Array) -> pa.Array:
     return pc.and_(text_of(values).is_null(), values.is_valid())
 
 
-def _worded(**masks: pa.Array) -> pl.Series | None:
+def _worded(masks: Mapping[str, pa.Array]) -> pl.Series | None:
     """The name of the first mask that holds for a record; null if none does."""
     if not any(pc.any(mask).as_py() for mask in masks.values()):
         return None

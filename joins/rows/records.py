@@ -40,9 +40,7 @@ ROW = pl.Schema(
 key      the join key; left_key and right_key are the records' own
 outcome  matched | unmatched (left without right) | unjoined (right that appears in no output row and never will)
          | dead_letter (a record of either side that cannot take part) | late (a copy of a late right record)
-reason   of unmatched: no_candidate | null_key | right_stalled; of unjoined: expired | null_key;
-         of dead_letter: future_time | no_time | invalid_json | invalid_text | invalid_avro
-         | invalid_protobuf | unknown_schema | invalid_key
+reason   of unmatched, unjoined and dead_letter rows: one of `kafkaio.reasons`
 late     the row's record came later than its disorder allows
 """
 

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from joins.errors import DataLoss
 from joins.rows.reading import RAW, UNREADABLE
-from kafkaio.framed import UNKNOWN_SCHEMA, schema_ids
+from kafkaio.framed import schema_ids
+from kafkaio.reasons import UNKNOWN_SCHEMA
 
 Known = Mapping[int, int]
 """The id of a schema -> the first offset whose record was decoded with it."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from joins.spec import JoinSpec, Policy
 from joins.testing.history import Event, History, TopicHistory
+from kafkaio.reasons import NO_CANDIDATE, NULL_KEY
 
 Position = tuple[int, int]
 """Partition and offset."""
@@ -53,7 +54,7 @@ def join(history: History, spec: JoinSpec) -> list[Result]:
         chosen = _CHOICE[spec.policy](left, [right for right in rights if _pairs(left, right, spec)])
         rows += [Result(left.partition, left.offset, right.partition, right.offset, "matched") for right in chosen]
         if not chosen:
-            reason = "null_key" if left.key is None else "no_candidate"
+            reason = NULL_KEY if left.key is None else NO_CANDIDATE
             rows.append(Result(left.partition, left.offset, None, None, "unmatched", reason))
     return rows
 

@@ -23,6 +23,7 @@ from joins.rows.records import rows_about
 from joins.spec import JoinSpec
 from joins.unjoined.expired import RightSlice
 from joins.window.slices import I64
+from kafkaio.reasons import EXPIRED, NULL_KEY
 
 
 class JoinedOffsets:
@@ -101,9 +102,9 @@ class PartitionVerdicts:
         early = records["time"] < self._begin_ms
         joined = pl.Series(self._joined.holds(records["offset"].to_numpy())) & ~early
         rest = records.filter(~(joined | early))
-        reason = rest.select(
-            reason=pl.when(pl.col("key").is_null()).then(pl.lit("null_key")).otherwise(pl.lit("expired"))
-        )["reason"]
+        reason = rest.select(reason=pl.when(pl.col("key").is_null()).then(pl.lit(NULL_KEY)).otherwise(pl.lit(EXPIRED)))[
+            "reason"
+        ]
         rows = rows_about("right", rest, "unjoined", reason, late=False)
         summary.read += len(records) + len(dead)
         summary.joined += int(joined.sum())

@@ -19,6 +19,7 @@ from joins.rows.intake import Intake
 from joins.rows.records import RECORD, rows_about
 from joins.window.slices import I64, Slice
 from joins.window.window import JoinedRight, Window
+from kafkaio.reasons import EXPIRED, NULL_KEY
 
 
 class BatchJoin:
@@ -82,7 +83,7 @@ class BatchJoin:
             yield rows_about("right", records.filter(taken.late), "late", None, late=True)
         no_key = records["key"].is_null()
         expired = (records["time"] < self._bucket.expiry_ms) & ~no_key
-        for gone, reason in ((no_key, "null_key"), (expired, "expired")):
+        for gone, reason in ((no_key, NULL_KEY), (expired, EXPIRED)):
             if gone.any():
                 yield rows_about("right", records.filter(gone), "unjoined", reason, taken.late.filter(gone))
         staying = records.filter(~(no_key | expired))

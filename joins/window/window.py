@@ -24,6 +24,7 @@ from joins.rows.records import RECORD, ROW, rows_about, side_columns
 from joins.spec import JoinSpec, Policy
 from joins.window.match import NONE, Picks, pick
 from joins.window.slices import I64, SLICE_BYTES, Slice
+from kafkaio.reasons import EXPIRED, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED
 from kafkaio.times import EARLIEST_MS
 
 TIER = 4  # neighbours are merged unless the older is at least TIER times as large as the younger ones together
@@ -120,10 +121,10 @@ class Window:
             pl.when(pl.lit(matched))
             .then(pl.lit(None, dtype=pl.String))
             .when(pl.lit(null_key))
-            .then(pl.lit("null_key"))
+            .then(pl.lit(NULL_KEY))
             .when(stalled)
-            .then(pl.lit("right_stalled"))
-            .otherwise(pl.lit("no_candidate"))
+            .then(pl.lit(RIGHT_STALLED))
+            .otherwise(pl.lit(NO_CANDIDATE))
         )
         columns = {"key": mine["key"]}
         for side, records in (("left", mine), ("right", right)):
@@ -195,7 +196,7 @@ def _in_order_of_time(slices: list[Slice], from_ms: int, below_ms: int) -> Picks
 
 def _about_unjoined(slices: list[Slice], picks: Picks) -> Iterator[pl.DataFrame]:
     for start, end in cuts(_right_bytes(slices, picks)):
-        yield rows_about("right", _gathered(slices, picks[start:end]), "unjoined", "expired", late=False)
+        yield rows_about("right", _gathered(slices, picks[start:end]), "unjoined", EXPIRED, late=False)
 
 
 def _right_bytes(slices: list[Slice], picks: Picks) -> I64:

@@ -1,28 +1,14 @@
-"""The headers of output records: named in one place, and listed in the reference."""
+"""The headers of output records are named in one place."""
 
 import ast
-import re
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 from kafkaio import headers
-from tests.test_architecture import MODULES, ROOT
+from tests.test_architecture import MODULES
 
 NOT_HEADERS = {"teacup.lock", "teacup.generation", "teacup.moved", "teacup.proto"}
 """Files in the folder of a checkpoint, and the name of a Protobuf schema."""
-
-
-def documented() -> dict[str, str]:
-    """The value of each constant, and the docstring after it."""
-    body = ast.parse(Path(headers.__file__).read_text()).body
-    found = {}
-    for one, after in pairwise(body):
-        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant):
-            assert isinstance(after, ast.Expr), f"line {one.lineno} has no docstring"
-            assert isinstance(after.value, ast.Constant)
-            found[str(one.value.value)] = str(after.value.value)
-    return found
 
 
 def literals(path: Path) -> Iterator[str]:
@@ -46,12 +32,3 @@ def test_no_other_module_writes_a_name_out() -> None:
 
     assert {name for name, texts in found.items() if texts} == {"kafkaio.headers", "kafkaio.delivery.fencing"}
     assert found["kafkaio.delivery.fencing"] == {headers.PREFIX}
-
-
-def test_the_reference_lists_the_headers_with_their_meaning() -> None:
-    """In the order of the module."""
-    page = (ROOT / "docs" / "reference.md").read_text()
-    section = page.split("\n## Headers\n")[1].split("\n## ")[0]
-
-    rows = re.findall(r"^\| `(teacup\.\w+)` \| (.*) \|$", section, re.MULTILINE)
-    assert rows == [(name, meaning) for name, meaning in documented().items() if name != headers.PREFIX]

@@ -1,4 +1,4 @@
-"""A key's bucket never changes, and is that of Java's partitioner."""
+"""A key's bucket never changes, and is that of Java's partitioner, but for long keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from joins.rows.placing import LONG, buckets_of, murmur2
 
 @given(st.lists(st.binary(max_size=LONG)))
 @example([b"", b"a", b"ab", b"abc", b"abcd", b"\xff" * LONG])
-def test_the_hash_is_that_of_the_java_client(keys: list[bytes]) -> None:
+def test_the_hash_of_a_key_that_is_not_long_is_that_of_the_java_client(keys: list[bytes]) -> None:
     hashes = murmur2(pl.Series(keys, dtype=pl.Binary))
 
     assert [int(h) & 0x7FFFFFFF for h in hashes] == [copartition.murmur2(key) for key in keys]
