@@ -1,4 +1,4 @@
-"""The page for operators names messages, errors and exit codes that exist."""
+"""The pages for operators name messages, errors and exit codes that exist."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import pytest
 from kafkaio.exitcode import ExitCode
 from tests.test_architecture import MODULES
 
-PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[1] / "docs"
+OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
+MESSAGES = (DOCS / "messages.md").read_text(encoding="utf-8")
 
 
 def quoted_messages() -> list[str]:
     """What is between backquotes in the first column of the tables headed by `it says`; `…` is any text."""
-    tables = re.findall(r"^\| it says .*\n\|---.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    tables = re.findall(r"^\| it says .*\n\|---.*\n((?:\|.*\n)+)", MESSAGES, re.MULTILINE)
     cells = [row.split("|")[1] for table in tables for row in table.splitlines()]
     return [
         message
@@ -44,7 +46,7 @@ SOURCES = [text for path in MODULES.values() for text in texts(ast.parse(path.re
 
 
 @pytest.mark.parametrize("message", quoted_messages())
-def test_a_message_that_the_page_quotes_exists(message: str) -> None:
+def test_a_message_that_a_page_quotes_exists(message: str) -> None:
     """Its class, if it starts with one, and the longest piece of its text."""
     name, _, rest = message.partition(": ")
     is_class = re.fullmatch(r"[A-Z]\w+", name) is not None
@@ -56,7 +58,7 @@ def test_a_message_that_the_page_quotes_exists(message: str) -> None:
 
 def test_every_exit_code_has_a_row() -> None:
     """In the order of their numbers."""
-    section = PAGE.split("## Exit codes")[1].split("\n## ")[0]
+    section = OPERATIONS.split("## Exit codes")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (\d[\d, ]*) \|", section, re.MULTILINE)
 
     assert [int(code) for row in rows for code in row.split(", ")] == [code.value for code in ExitCode]
