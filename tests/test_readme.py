@@ -1,16 +1,14 @@
-"""What the documents ask people to do works: the property test as it is, checks of job files, every link."""
+"""What the documents ask people to do works: the property test as it is, the README's commands, every link."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from deploy.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,10 +32,30 @@ def test_the_property_test_of_the_documents_passes(tmp_path: Path) -> None:
     assert "1 passed" in done.stdout
 
 
-@pytest.mark.parametrize("path", re.findall(r"^teacup check (\S+)$", README, re.MULTILINE))
-def test_the_job_files_of_the_readme_are_valid(path: str) -> None:
-    """As its commands say, from the root of the repository."""
-    assert CliRunner().invoke(app, ["check", str(ROOT / path)]).exit_code == 0
+def test_the_commands_of_the_readme_work() -> None:
+    """In the root of the repository; the environment is this one."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    commands = [line for line in "".join(blocks).splitlines() if line not in ("make venv", ". .venv/bin/activate")]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    done = subprocess.run(
+        ["bash", "-ec", "\n".join(commands)],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+    assert commands
+    assert done.returncode == 0, done.stderr
+    assert "is valid" in done.stdout
+
+
+def test_the_file_of_the_readme_is_the_example() -> None:
+    """Word for word, but for its comment."""
+    (shown,) = re.findall(r"^```yaml\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+    assert (ROOT / "deploy" / "examples" / "window-join-minimal.yaml").read_text().endswith(f"\n{shown}")
 
 
 def test_the_readme_names_its_two_commands() -> None:

@@ -30,8 +30,8 @@ def buckets_of(records: pl.DataFrame, buckets: int) -> npt.NDArray[np.int32]:
 def murmur2(keys: pl.Series) -> U32:
     """The hash of each key, unsigned; that of b"" for null.
 
-    Up to `LONG` bytes it is `org.apache.kafka.common.utils.Utils.murmur2`; of a longer key it is that of its digest, which
-    is not where the Java client would put the key.
+    Up to `LONG` bytes it is `org.apache.kafka.common.utils.Utils.murmur2`. Of a longer key it is that of its digest, so
+    the Java client would put that key elsewhere.
     """
     column = _reduced(keys.fill_null(b"")).to_arrow().cast(pa.large_binary())
     _, offsets, data = column.buffers()
