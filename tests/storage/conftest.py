@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,13 @@ from tests.support.storage_server import RunningServer, running_server
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
     """One server for all tests that leave it as it is."""
     with redis_process(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[RedisProcess]:
+    """One for this test alone, that loses nothing."""
+    with redis_process(tmp_path / "redis") as running:
         yield running
 
 

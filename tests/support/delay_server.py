@@ -12,6 +12,8 @@ from datadelay.api.app import create_app
 from datadelay.api.config import DelayServeConfig
 from datadelay.api.store import DelayStore
 from datadelay.client import DelayClient
+from datadelay.model import Submission
+from datadelay.wire import SubmissionBody
 from httpapi.server.auth import Scope, Tokens, new_token
 from tests.support.api import RunningApi, SetClock, served
 
@@ -28,6 +30,12 @@ class RunningServer(RunningApi):
         made = DelayClient(self.url, None if who is None else self.secrets[who], **more)
         self.clients.append(made)
         return made
+
+
+def body_of(submission: Submission) -> dict[str, Any]:
+    """What a collector sends."""
+    document: dict[str, Any] = SubmissionBody.of(submission).model_dump(mode="json")
+    return document
 
 
 @contextmanager

@@ -1,0 +1,190 @@
+"""What the Data Delay API refuses, before it reads more than it must; through a real socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datadelay.model import Submission
+from tests.support.api import answer_before_body, assert_problem, call
+from tests.support.delay_server import RunningServer, body_of, running_server
+
+Make = Callable[..., Submission]
+ONE = "/v1/delays/feeder/impressions"
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "kind", "pointer"),
+    [
+        (b"{", 400, "malformed", None),
+        (b"\xff\xfe", 400, "malformed", None),
+        (b"[]", 422, "invalid", "/body"),
+        (b"{}", 422, "invalid", "/body/listed_ms"),
+        (b"[" * 50_000, 400, "malformed", None),
+    ],
+)
+def test_refuses_malformed_bodies(
+    server: RunningServer, content: bytes, status: int, kind: str, pointer: str | None
+) -> None:
+    """None of them leaves a trace in the log, and nothing is stored."""
+    headers = {"Content-Type": "application/json"}
+
+    document = assert_problem(call(server, "PUT", ONE, data=content, headers=headers), status, kind)
+
+    if pointer is not None:
+        assert pointer in [part["pointer"] for part in document["errors"]]
+    assert_problem(call(server, "GET", ONE), 404, "no-delay")
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"listed_ms": 1.5}, "/body/listed_ms"),
+        ({"listed_ms": "1795176000000"}, "/body/listed_ms"),
+        ({"listed_ms": True}, "/body/listed_ms"),
+        ({"consumed_until_ms": -(2**62)}, "/body/consumed_until_ms"),
+        ({"consumed_until_ms": 10**400}, "/body/consumed_until_ms"),
+        ({"caught_up": "yes"}, "/body/caught_up"),
+        ({"typo": 1}, "/body/typo"),
+        ({"partitions": [{"partition": 0, "position": -1001, "progress_ms": 0}]}, "/body/partitions/0/position"),
+    ],
+)
+def test_points_at_the_value_that_is_not_allowed(
+    server: RunningServer, submission: Make, change: dict[str, Any], pointer: str
+) -> None:
+    """No coercion: a time as text or as a fraction is a defect of the sender."""
+    answer = call(server, "PUT", ONE, json=body_of(submission()) | change)
+
+    assert pointer in [part["pointer"] for part in assert_problem(answer, 422, "invalid")["errors"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ("?partitions=8", "/query/partitions"),
+        ("/history?limit=0", "/query/limit"),
+        ("/history?limit=2001", "/query/limit"),
+        ("/history?limit=ten", "/query/limit"),
+        ("/history?before=0", "/query/before"),
+        ("/history?since_ms=99999999999999999999", "/query/since_ms"),
+    ],
+)
+def test_points_at_the_query_that_is_not_allowed(server: RunningServer, query: str, pointer: str) -> None:
+    """Before anything is looked up."""
+    document = assert_problem(call(server, "GET", ONE + query), 422, "invalid")
+
+    assert [part["pointer"] for part in document["errors"]] == [pointer]
+
+
+def test_refuses_what_is_not_a_number(server: RunningServer, submission: Make) -> None:
+    """NaN is not JSON, and not a time either."""
+    text = json.dumps(body_of(submission()) | {"consumed_until_ms": float("nan")})
+
+    answer = call(server, "PUT", ONE, data=text, headers={"Content-Type": "application/json"})
+
+    assert answer.status_code in (400, 422)
+    assert_problem(call(server, "GET", ONE), 404, "no-delay")
+
+
+def test_refuses_unknown_paths_and_methods_as_problems(server: RunningServer) -> None:
+    """405 names the methods allowed by all routes of the path."""
+    assert_problem(call(server, "GET", "/nowhere"), 404, "not-found")
+    wrong = call(server, "PATCH", ONE)
+    assert_problem(wrong, 405, "method")
+    assert wrong.headers["Allow"] == "GET, PUT, DELETE"
+    assert_problem(call(server, "GET", "/v1/delays/a%20b/t"), 422, "invalid")
+
+
+def test_readers_may_not_write_and_strangers_may_nothing(server: RunningServer, submission: Make) -> None:
+    """401 asks for a token, 403 for another one; a wrong scheme counts as a wrong token."""
+    content = body_of(submission())
+    for who in (None, "reader"):
+        status, kind = (401, "unauthenticated") if who is None else (403, "forbidden")
+        assert_problem(call(server, "PUT", ONE, who, json=content), status, kind)
+        assert_problem(call(server, "POST", ONE + "/rewind", who, json={}), status, kind)
+        assert_problem(call(server, "DELETE", ONE, who), status, kind)
+    for path in ("/v1/delays", ONE, ONE + "/history", "/metrics"):
+        refused = call(server, "GET", path, None)
+        assert_problem(refused, 401, "unauthenticated")
+        assert refused.headers["WWW-Authenticate"].startswith("Bearer ")
+        for wrong in ("Bearer wrong", "Bearer", "Basic YTpi", f"Basic {server.secrets['writer']}", "Bearer é"):
+            headers = {"Authorization": wrong.encode("latin-1")}
+            assert_problem(call(server, "GET", path, None, headers=headers), 401, "unauthenticated")
+    for path in ("/livez", "/readyz", "/", "/openapi.json"):
+        assert call(server, "GET", path, None).status_code == 200
+
+
+@pytest.fixture
+def small_server(tmp_path: Path) -> Iterator[RunningServer]:
+    """A server with tight limits, open to readers."""
+    with running_server(tmp_path, max_body_bytes=10_000, requests_per_s=0.5, burst=20, anonymous=["read"]) as running:
+        yield running
+
+
+def test_refuses_bodies_beyond_the_limit_declared_or_not(small_server: RunningServer) -> None:
+    """413 before the body is read; for a chunked body as soon as it is too long."""
+    declared = call(small_server, "PUT", ONE, data=b" " * 10_001, headers={"Content-Type": "application/json"})
+    chunks = (b" " * 1_000 for _ in range(11))
+    chunked = call(small_server, "PUT", ONE, data=chunks, headers={"Content-Type": "application/json"})
+
+    assert_problem(declared, 413, "too-large")
+    assert_problem(chunked, 413, "too-large")
+
+
+@pytest.mark.parametrize("value", ["1", "[]", '{"a":1}'])
+def test_refuses_bodies_of_many_values_unparsed(server: RunningServer, value: str) -> None:
+    """They would take the event loop hundreds of milliseconds; the largest topic is far below."""
+    body = f'{{"partitions":[{",".join([value] * 90_000)}]}}'
+
+    answer = call(server, "PUT", ONE, data=body, headers={"Content-Type": "application/json"})
+
+    assert "commas and brackets" in assert_problem(answer, 413, "too-large")["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "who", "length", "status"),
+    [
+        ("PUT", ONE, None, 5_000, 401),
+        ("PUT", ONE, "reader", 5_000, 403),
+        ("PUT", ONE, "writer", 10_001, 413),
+        ("POST", f"{ONE}/rewind", None, 50, 401),
+        ("POST", f"{ONE}/rewind", "writer", 5_000, 413),
+    ],
+)
+def test_refuses_before_the_body_is_read(
+    small_server: RunningServer, method: str, path: str, who: str | None, length: int, status: int
+) -> None:
+    """By token, scope, and the route's own limit; strangers cannot make the server parse anything."""
+    answer = answer_before_body(small_server, method, path, who, length)
+
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert b"application/problem+json" in answer
+
+
+def test_survives_a_body_that_never_comes(small_server: RunningServer) -> None:
+    """Connections that are cut in the middle of a body affect nothing else."""
+    address = ("127.0.0.1", int(small_server.url.rsplit(":", 1)[1]))
+    for _ in range(5):
+        with socket.create_connection(address, timeout=5) as connection:
+            token = small_server.secrets["writer"]
+            head = f"PUT {ONE} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: 500\r\n\r\n{{"
+            connection.sendall(head.encode())
+
+    assert call(small_server, "GET", "/v1/delays").json()["delays"] == []
+
+
+def test_limits_the_rate_of_each_caller_apart(small_server: RunningServer) -> None:
+    """429 says when to retry; other callers and the probes are not affected."""
+    answers = [call(small_server, "GET", "/v1/delays", None) for _ in range(25)]
+
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert refused
+    assert_problem(refused[0], 429, "too-many")
+    assert int(refused[0].headers["Retry-After"]) >= 1
+    assert call(small_server, "GET", "/v1/delays", "reader").status_code == 200
+    assert call(small_server, "GET", "/livez", None).status_code == 200

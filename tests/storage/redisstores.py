@@ -1,0 +1,41 @@
+"""Stores on a Redis server, for the tests of what is specific to that back end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from redis import Redis
+
+from kafkaio.now import wall_ms
+from storage.backends.opening import open_backend
+from storage.model import Backend, Item, Keep, Namespace
+from tests.storage.stores import item_maker, opened
+from tests.support.redis_server import RedisProcess
+
+NOW = wall_ms()
+item = item_maker(NOW)
+SPACE = Namespace("space", Keep.ALL, 10, 1_000)
+
+
+@contextmanager
+def redis_store(server: RedisProcess, more: str = "") -> Iterator[Backend]:
+    with opened(lambda *spaces: open_backend(server.url(more), spaces), SPACE) as store:
+        yield store
+
+
+def numbered(first: int, count: int) -> list[Item]:
+    return [item(b"key-%d" % number, value=b"%d" % number) for number in range(first, first + count)]
+
+
+def generation(store: Backend) -> str:
+    return store.state(SPACE, NOW).generation
+
+
+def all_there(store: Backend, items: list[Item]) -> bool:
+    return [one.items for one in store.read(SPACE, [one.key for one in items], NOW)] == [(one,) for one in items]
+
+
+def evicts(redis: Redis) -> bool:
+    redis.get(b"any")
+    return bool(redis.info("stats")["evicted_keys"])

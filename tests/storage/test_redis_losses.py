@@ -1,0 +1,233 @@
+"""What a Redis server loses, and how that is noticed: kills, wipes, replicas, settings, eviction.
+
+Every test has a real server of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kafkaio.now import wall_ms
+from storage.backends.opening import open_backend
+from storage.errors import StorageConfigInvalid, StorageUnavailable
+from storage.model import Backend, Item, Status, WriteResult
+from tests.storage.modelmachine import statuses
+from tests.storage.redisstores import NOW, SPACE, all_there, evicts, generation, numbered, redis_store
+from tests.support.redis_server import RedisProcess, redis_process
+from tests.support.storage_process import client, server_process
+from tests.support.waiting import wait_until
+
+EVERYSEC = {"appendfsync": "everysec"}
+
+
+@dataclass
+class Writer:
+    """Writes batches until the server is gone, and knows what was acknowledged."""
+
+    store: Backend
+    acknowledged: list[Item]
+
+    def run(self, first: int) -> None:
+        for start in itertools.count(first, 20):
+            batch = numbered(start, 20)
+            try:
+                outcomes = self.store.write(SPACE, batch, NOW)
+            except StorageUnavailable:
+                return
+            self.acknowledged += [one for one, outcome in zip(batch, outcomes, strict=True) if outcome.status == "ok"]
+
+
+def test_nothing_acknowledged_is_lost_when_the_server_is_killed(own_redis: RedisProcess):
+    """kill -9 while two threads write, twice; the same store object goes on, its generation stays."""
+    acknowledged: list[Item] = []
+    with redis_store(own_redis) as store:
+        before = generation(store)
+        for turn in range(2):
+            goal = len(acknowledged) + 400
+            threads = [
+                threading.Thread(target=Writer(store, acknowledged).run, args=((2 * turn + one) * 1_000_000,))
+                for one in range(2)
+            ]
+            for thread in threads:
+                thread.start()
+            wait_until(lambda goal=goal: len(acknowledged) >= goal)
+            own_redis.kill()
+            for thread in threads:
+                thread.join(20)
+            own_redis.start()
+
+        assert generation(store) == before
+        assert all_there(store, acknowledged)
+
+
+def test_with_sync_no_every_other_run_of_the_server_is_another_generation(tmp_path: Path):
+    """Also after a clean end: nobody can tell that from a crash."""
+    with redis_process(tmp_path / "redis", **EVERYSEC) as server, redis_store(server, "?sync=no") as store:
+        store.write(SPACE, numbered(0, 10), NOW)
+        generations = [generation(store), generation(store)]
+        for end in (server.end, server.kill):
+            end()
+            server.start()
+            generations += [generation(store), generation(store)]
+
+    assert [len(list(group)) for _, group in itertools.groupby(generations)] == [2, 2, 2]
+
+
+def test_what_was_written_with_sync_no_does_not_become_safe_afterwards(tmp_path: Path):
+    """When the server's configuration is corrected, its next start is one more generation, and the last."""
+    with redis_process(tmp_path / "redis", **EVERYSEC) as server:
+        with redis_store(server, "?sync=no") as store:
+            first = generation(store)
+        server.settings["appendfsync"] = "always"  # from its next start on
+        with server.client() as redis:
+            redis.config_set("appendfsync", "always")
+        generations = []
+        for _ in range(3):
+            with redis_store(server) as store:
+                generations.append(generation(store))
+            server.kill()
+            server.start()
+
+    assert generations[0] == first
+    assert generations[1] == generations[2] != first
+
+
+def test_a_wiped_server_has_another_generation(own_redis: RedisProcess):
+    """By a command, or because its files are gone."""
+    with redis_store(own_redis) as store:
+        generations = [generation(store)]
+        with own_redis.client() as redis:
+            redis.flushall()
+        generations.append(generation(store))
+        own_redis.kill()
+        shutil.rmtree(own_redis.folder / "appendonlydir")
+        own_redis.start()
+        generations.append(generation(store))
+
+    assert len(set(generations)) == 3
+
+
+@pytest.mark.parametrize("first_call", ["state", "write"])
+def test_a_log_that_lost_its_end_is_another_generation(own_redis: RedisProcess, tmp_path: Path, first_call: str):
+    """An older copy of the files was restored: the process that wrote knows better, and says so only once."""
+    with redis_store(own_redis) as store:
+        store.write(SPACE, numbered(0, 10), NOW)
+        before = generation(store)
+        shutil.copytree(own_redis.folder / "appendonlydir", tmp_path / "copy")
+        store.write(SPACE, numbered(10, 10), NOW)
+        own_redis.kill()
+        shutil.rmtree(own_redis.folder / "appendonlydir")
+        shutil.copytree(tmp_path / "copy", own_redis.folder / "appendonlydir")
+        own_redis.start()
+
+        if first_call == "write":
+            for number in range(3):
+                store.write(SPACE, numbered(20 + number, 1), NOW)
+        after = [generation(store), generation(store)]
+        store.write(SPACE, numbered(40, 1), NOW)
+        after.append(generation(store))
+
+    assert after[0] != before
+    assert len(set(after)) == 1
+
+
+def test_a_replica_is_refused_and_has_another_generation_once_it_is_promoted(own_redis: RedisProcess, tmp_path: Path):
+    """Nobody can tell what it has not received; also the old master, started again, is one more generation."""
+    with redis_process(tmp_path / "replica", replicaof=f"127.0.0.1 {own_redis.port}") as replica:
+        with redis_store(own_redis) as store, own_redis.client() as redis:
+            wait_until(lambda: redis.info("replication")["connected_slaves"] == 1)
+            before = generation(store)
+            wait_until(lambda: is_refused(replica, "it is a replica: name the master"))
+        own_redis.kill()
+        with replica.client() as redis:
+            redis.replicaof("NO", "ONE")
+        with redis_store(replica) as store:
+            promoted = generation(store)
+        own_redis.start()
+        with redis_store(own_redis) as store:
+            restarted = generation(store)
+
+    assert len({before, promoted, restarted}) == 3
+
+
+def is_refused(server: RedisProcess, words: str) -> bool:
+    try:
+        with redis_store(server):
+            return False
+    except StorageUnavailable as error:
+        return words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"appendonly": "no"}, "appendonly is 'no', and a restart would lose what was acknowledged: set it to 'yes'"),
+        (EVERYSEC, "appendfsync is 'everysec', .*set it to 'always'; or name the store with sync=no"),
+        ({"save": "3600 1"}, "save is '3600 1', and a server that starts from a snapshot"),
+        ({"maxmemory_policy": "volatile-ttl"}, "maxmemory-policy is 'volatile-ttl', and it would evict live items"),
+    ],
+)
+def test_a_server_that_would_lose_records_is_refused(tmp_path: Path, settings: dict[str, str], words: str):
+    """With the remedy, by setting."""
+    with redis_process(tmp_path / "redis", **settings) as server, pytest.raises(StorageConfigInvalid, match=words):
+        open_backend(server.url(), [SPACE])
+
+
+def test_settings_that_change_at_run_time_hold_everything(own_redis: RedisProcess):
+    """Nothing is acknowledged meanwhile, not even what was stored before the change was noticed."""
+    with redis_store(own_redis) as store, own_redis.client() as redis:
+        store.write(SPACE, numbered(0, 1), NOW)
+        before = generation(store)
+        redis.config_set("appendfsync", "everysec")
+
+        outcomes = [store.write(SPACE, numbered(1, 2), NOW), store.write(SPACE, numbered(0, 2), NOW)]
+        with pytest.raises(StorageUnavailable, match="appendfsync is 'everysec'"):
+            store.state(SPACE, NOW)
+        with pytest.raises(StorageUnavailable, match="appendfsync is 'everysec'"):
+            store.delete(SPACE, [b"key-0"], NOW)
+        redis.config_set("appendfsync", "always")
+
+        assert [set(statuses(one)) for one in outcomes] == [{Status.IN_DOUBT}] * 2
+        assert set(statuses(store.write(SPACE, numbered(0, 2), NOW))) == {Status.OK}
+        assert generation(store) == before
+
+
+def test_evicted_keys_are_noticed_afterwards(own_redis: RedisProcess):
+    """Though the setting was corrected before anybody looked; also by a process that has written nothing."""
+    with redis_store(own_redis) as store, own_redis.client() as redis:
+        store.write(SPACE, numbered(0, 10), NOW)
+        before = generation(store)
+        redis.config_set("maxmemory-policy", "volatile-random")
+        redis.config_set("maxmemory", 1)
+        wait_until(lambda: evicts(redis))
+        redis.config_set("maxmemory", 0)
+        redis.config_set("maxmemory-policy", "noeviction")
+        with redis_store(own_redis) as other:
+            after = [generation(other), generation(store)]
+
+    assert after[0] == after[1] != before
+
+
+def test_the_api_on_redis_survives_kill_9_of_both(own_redis: RedisProcess, tmp_path: Path):
+    """Through the server as users run it, with two workers."""
+    keys = [b"key-%d" % number for number in range(3_000)]
+    items = [Item(key, 1, b"", key, wall_ms() + 3_600_000) for key in keys]
+    with server_process(tmp_path / "api", store=own_redis.url(), workers=2) as (_, url), client(url) as storage:
+        outcomes = storage.write("latest", items)
+        before = storage.namespace("latest").generation
+        own_redis.kill()
+    own_redis.start()
+
+    with server_process(tmp_path / "api", store=own_redis.url()) as (_, url), client(url) as storage:
+        found = storage.read("latest", keys)
+        after = storage.namespace("latest").generation
+
+    assert outcomes == [WriteResult(Status.OK)] * len(items)
+    assert [one.items for one in found] == [(one,) for one in items]
+    assert before == after
