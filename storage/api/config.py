@@ -60,7 +60,7 @@ class StorageServeConfig(ServerKeys):
     max_body_bytes: PositiveInt = Field(default=32 << 20, description=BODY)
     max_held_bytes: PositiveInt = Field(default=64 << 20, description=HELD)
     max_answer_bytes: PositiveInt = Field(
-        default=8 << 20, description="of values in one answer; the remaining keys are `retryable`"
+        default=4 << 20, description="of values in one answer; the remaining keys are `retryable`"
     )
     max_under_way: PositiveInt = Field(
         default=64,

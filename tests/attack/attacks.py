@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
@@ -15,50 +16,64 @@ import pyarrow as pa
 from storage.codecs.arrowcodec import ArrowCodec, written
 from storage.codecs.encodings import compress
 from storage.codecs.jsoncodec import JsonCodec
-from tests.attack.targets import LARGE_KEYS, Target
 
 T = TypeVar("T")
-Attack = Callable[[Target, threading.Event], None]
+LARGE_KEYS = [b"large-%d" % number for number in range(300)]
 ADDRESS = "127.0.0.2"
 MIB = 1 << 20
 
 
-def silent(target: Target, stop: threading.Event) -> None:
+@dataclass(frozen=True)
+class Victim:
+    """A server, as attackers know it.
+
+    takes   method and path of its largest bodies, and a token for them, which the attackers have
+    """
+
+    name: str
+    port: int
+    takes: tuple[str, str, str]
+
+
+Attack = Callable[[Victim, threading.Event], None]
+
+
+def silent(victim: Victim, stop: threading.Event) -> None:
     """Connections on which nothing is ever sent, or a beginning only."""
-    _hold(target, stop, 500, [b"", b"GET /livez HTTP/1.1\r\nHost:"])
+    _hold(victim, stop, 500, [b"", b"GET /livez HTTP/1.1\r\nHost:"])
 
 
-def slow_bodies(target: Target, stop: threading.Event) -> None:
+def slow_bodies(victim: Victim, stop: threading.Event) -> None:
     """Bodies with a valid token, of which a byte comes now and then."""
-    _hold(target, stop, 60, [_head(target, MIB - 1) + b"{"])
+    _hold(victim, stop, 60, [_head(victim, MIB - 1) + b"{"])
 
 
-def unfinished_bodies(target: Target, stop: threading.Event) -> None:
+def unfinished_bodies(victim: Victim, stop: threading.Event) -> None:
     """Large bodies with a valid token, without their end."""
-    size = 12 * MIB if target.name == "storage" else MIB
-    _hold(target, stop, 40, [_head(target, size) + bytes(size - 1)])
+    size = 12 * MIB if victim.name == "storage" else MIB
+    _hold(victim, stop, 40, [_head(victim, size) + bytes(size - 1)])
 
 
-def large_bodies_of_strangers(target: Target, stop: threading.Event) -> None:
+def large_bodies_of_strangers(victim: Victim, stop: threading.Event) -> None:
     """JSON of 32 MiB without a token."""
-    method, path, _ = target.takes
+    method, path, _ = victim.takes
     head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {JsonCodec.media_type}\r\n"
     request = f"{head}Content-Length: {32 * MIB}\r\n\r\n".encode() + b"[" * 32 * MIB
     while not stop.is_set():
-        _exchange(target, request)
+        _exchange(victim, request)
 
 
-def json_bombs(target: Target, stop: threading.Event) -> None:
+def json_bombs(victim: Victim, stop: threading.Event) -> None:
     """JSON that is many times as large when it is parsed, or when its errors are listed."""
-    size = 13 * MIB if target.name == "storage" else MIB - 100
-    name = b"keys" if target.name == "storage" else b"partitions"
+    size = 13 * MIB if victim.name == "storage" else MIB - 100
+    name = b"keys" if victim.name == "storage" else b"partitions"
     for values in _again([b"1,", b"{},", b'"",', b"[[[[[[[[[[[["], stop):
         body = b'{"%b":[%b' % (name, values * ((size - 20) // len(values)))
         ends = body[:-1] + b"]}" if values.endswith(b",") else body
-        _exchange(target, _head(target, len(ends)) + ends)
+        _exchange(victim, _head(victim, len(ends)) + ends)
 
 
-def arrow_bombs(target: Target, stop: threading.Event) -> None:
+def arrow_bombs(victim: Victim, stop: threading.Event) -> None:
     """A small stream of many rows without width, or of views that overlap; compressed on top."""
     keys = pa.FixedSizeBinaryArray.from_buffers(pa.binary(0), 200_000_000, [None, pa.py_buffer(b"")])
     view = struct.pack("<i4sii", MIB, bytes(4), 0, 0)
@@ -67,28 +82,28 @@ def arrow_bombs(target: Target, stop: threading.Event) -> None:
     long = compress(JsonCodec().encode_keys([bytes(20 * MIB)]), "zstd")
     for number in _again(range(4), stop):
         if number == 3:
-            _exchange(target, _head(target, len(long), JsonCodec.media_type, "zstd") + long)
+            _exchange(victim, _head(victim, len(long), JsonCodec.media_type, "zstd") + long)
             continue
         body = plain[min(number, 1)]
         encoding = "zstd" if number == 2 else "identity"
         body = compress(body, "zstd") if number == 2 else body
-        _exchange(target, _head(target, len(body), ArrowCodec.media_type, encoding) + body)
+        _exchange(victim, _head(victim, len(body), ArrowCodec.media_type, encoding) + body)
 
 
-def answers_not_taken(target: Target, stop: threading.Event) -> None:
+def answers_not_taken(victim: Victim, stop: threading.Event) -> None:
     """Large answers, of which nothing is read."""
     body = ArrowCodec().encode_keys(LARGE_KEYS)
-    _hold(target, stop, 12, [_head(target, len(body), ArrowCodec.media_type) + body])
+    _hold(victim, stop, 12, [_head(victim, len(body), ArrowCodec.media_type) + body])
 
 
-def full_requests(target: Target, stop: threading.Event) -> None:
+def full_requests(victim: Victim, stop: threading.Event) -> None:
     """As many large requests as it is allowed, whose answers are read."""
     body = ArrowCodec().encode_keys(LARGE_KEYS)
-    request = _head(target, len(body), ArrowCodec.media_type) + body
+    request = _head(victim, len(body), ArrowCodec.media_type) + body
     while not stop.is_set():
         with ExitStack() as stack:
             try:
-                held = [stack.enter_context(_connected(target)) for _ in range(20)]
+                held = [stack.enter_context(_connected(victim)) for _ in range(20)]
                 for each in held:
                     each.sendall(request)
                 for each in held:
@@ -97,14 +112,14 @@ def full_requests(target: Target, stop: threading.Event) -> None:
                 continue
 
 
-def probes(target: Target, stop: threading.Event) -> None:
+def probes(victim: Victim, stop: threading.Event) -> None:
     """`/readyz`, as fast as it is answered."""
     while not stop.is_set():
-        _exchange(target, b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+        _exchange(victim, b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
 
 
-def _head(target: Target, length: int, kind: str = JsonCodec.media_type, encoding: str = "identity") -> bytes:
-    method, path, token = target.takes
+def _head(victim: Victim, length: int, kind: str = JsonCodec.media_type, encoding: str = "identity") -> bytes:
+    method, path, token = victim.takes
     lines = [
         f"{method} {path} HTTP/1.1",
         "Host: x",
@@ -116,13 +131,13 @@ def _head(target: Target, length: int, kind: str = JsonCodec.media_type, encodin
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def _hold(target: Target, stop: threading.Event, count: int, beginnings: list[bytes]) -> None:
+def _hold(victim: Victim, stop: threading.Event, count: int, beginnings: list[bytes]) -> None:
     """Keep so many connections open, on each of which a beginning is sent; a lost one is replaced."""
     held: list[socket.socket] = []
     while not stop.is_set():
         while len(held) < count and not stop.is_set():
             try:
-                made = _connected(target)
+                made = _connected(victim)
                 held.append(made)
                 made.sendall(beginnings[len(held) % len(beginnings)])
             except OSError:
@@ -132,17 +147,17 @@ def _hold(target: Target, stop: threading.Event, count: int, beginnings: list[by
         each.close()
 
 
-def _exchange(target: Target, request: bytes) -> None:
+def _exchange(victim: Victim, request: bytes) -> None:
     try:
-        with _connected(target) as connection:
+        with _connected(victim) as connection:
             connection.sendall(request)
             connection.recv(65_536)
     except OSError:
         return
 
 
-def _connected(target: Target) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", target.port), timeout=3, source_address=(ADDRESS, 0))
+def _connected(victim: Victim) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", victim.port), timeout=3, source_address=(ADDRESS, 0))
 
 
 def _again(values: Iterable[T], stop: threading.Event) -> Iterator[T]:

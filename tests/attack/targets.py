@@ -18,31 +18,20 @@ from kafkaio.now import wall_ms
 from storage.api import config as storage
 from storage.client import StorageClient
 from storage.model import Item
+from tests.attack.attacks import LARGE_KEYS, Victim
 from tests.support.api import ready_process
 from tests.support.storage_process import free_port
 
 READER, WRITER = "a-token-that-reads-only", "a-token-that-reads-and-writes"
-LARGE_KEYS = [b"large-%d" % number for number in range(300)]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A server.
+    """A server; `usual` is a path that its other clients read, and their token."""
 
-    usual   a path that its other clients read, and their token
-    takes   method and path of its largest bodies, and a token for them, which the attackers have
-    """
-
-    name: str
-    port: int
+    victim: Victim
     process: subprocess.Popen[bytes]
     usual: tuple[str, str]
-    takes: tuple[str, str, str]
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return f"http://127.0.0.1:{self.port}"
 
 
 @contextmanager
@@ -53,12 +42,11 @@ def storage_target(folder: Path) -> Iterator[Target]:
     environment = {storage.READ_TOKEN_VARIABLE: READER, storage.WRITE_TOKEN_VARIABLE: WRITER}
     with _served(folder, port, ["storage", "serve"], config, environment) as process:
         takes = ("POST", "/v1/namespaces/names/items:read", READER)
-        target = Target("storage", port, process, ("/v1/namespaces/names/items/YQ", WRITER), takes)
-        with StorageClient(target.url, WRITER) as client:
+        with StorageClient(f"http://127.0.0.1:{port}", WRITER) as client:
             later_ms = wall_ms() + 3_600_000
             client.write("names", [Item(b"a", 1, b"", b"value", later_ms)])
             client.write("names", [Item(key, 1, b"", bytes(65_536), later_ms) for key in LARGE_KEYS])
-        yield target
+        yield Target(Victim("storage", port, takes), process, ("/v1/namespaces/names/items/YQ", WRITER))
 
 
 @contextmanager
@@ -69,8 +57,7 @@ def delay_target(folder: Path) -> Iterator[Target]:
     environment = {delay.READ_TOKEN_VARIABLE: READER, delay.WRITE_TOKEN_VARIABLE: WRITER}
     with _served(folder, port, ["delay", "serve"], config, environment) as process:
         takes = ("PUT", "/v1/delays/feeder/attacked", WRITER)
-        target = Target("delay", port, process, ("/v1/delays/feeder/usual", READER), takes)
-        with DelayClient(target.url, WRITER) as client:
+        with DelayClient(f"http://127.0.0.1:{port}", WRITER) as client:
             client.submit(
                 Submission(
                     consumer="feeder",
@@ -82,7 +69,7 @@ def delay_target(folder: Path) -> Iterator[Target]:
                     generation="g",
                 )
             )
-        yield target
+        yield Target(Victim("delay", port, takes), process, ("/v1/delays/feeder/usual", READER))
 
 
 @contextmanager
