@@ -35,7 +35,7 @@ def with_path(spec: JoinSpec, planned: Admission | None = None) -> JoinSpec:
                 why = _why_not_direct(spec, left, right)
                 path = JoinPath.DIRECT if why is None else JoinPath.SHUFFLED
                 if why is not None:
-                    log.warning("%s takes the shuffled path: %s", spec.name, why)
+                    log.info("%s takes the shuffled path: %s", spec.name, why)
             if path is JoinPath.SHUFFLED:
                 buckets = buckets or max(left.partition_count(), right.partition_count())
     if path is JoinPath.DIRECT and buckets is not None:

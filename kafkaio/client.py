@@ -228,7 +228,9 @@ def translate(
 
 
 def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: float | None = None) -> T:
-    """Call until it no longer raises `KafkaUnavailable`, with growing pauses, for at most a minute; logs a warning.
+    """Call until it no longer raises `KafkaUnavailable`, with growing pauses; logs a warning.
+
+    give_up_after_s   None: after a minute. (A running job holds for longer: `sparkio.reader`.)
 
     `TopicMissing` is retried for a few seconds: a topic just created, or a broker just started, may not know it yet.
     """

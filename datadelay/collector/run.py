@@ -2,7 +2,7 @@
 
     0   every topic has a value
     2   the configuration is wrong; nothing was done
-    4   the Data Delay API is unreachable, or refuses: readers see `stale` after a while
+    4   the Data Delay API is unreachable, or refuses some topic: readers see `stale` after a while
     9   some topic is unknown; its reason was submitted and logged
     10  another run holds the lock; nothing was done
     11  the deadline passed; topics not done by then were submitted as unknown
@@ -40,6 +40,7 @@ from datadelay.collector.observe import Observation, observe
 from datadelay.collector.reports import failed_submission, submission
 from datadelay.errors import (
     ConfigInvalid,
+    DelayAccessDenied,
     DelayCallFailed,
     DelayError,
     DelayNotFound,
@@ -105,34 +106,38 @@ def run(config: CollectorConfig) -> ExitCode:
     started, begun_ms = time.monotonic(), wall_ms()
     look_until = started + config.deadline_s - min(SUBMIT_RESERVE_S, config.deadline_s / 2)
     tasks = _tasks(config)
+    waiting = {task.name: task for task in tasks}
+    codes = {ExitCode.DONE}
     with DelayClient(
         config.api.url, config.api.token, retries=1, read_timeout_s=3.0, verify=config.api.ca_bundle or True
     ) as api:
         outcomes = _start(config, tasks)
-        codes = {ExitCode.DONE}
-        waiting = {task.name: task for task in tasks}
-        while waiting:
-            try:
-                outcome = outcomes.get(timeout=max(0.0, look_until - time.monotonic()))
-            except queue.Empty:
-                break
-            del waiting[outcome.task.name]
-            codes.add(_submit(api, outcome, begun_ms))
-            if ExitCode.UNREACHABLE in codes:
-                return ExitCode.UNREACHABLE
-        for task in waiting.values():
-            brokers = config.kafka_of(task.consumer).get("bootstrap.servers", "its brokers")
-            reason = (
-                f"not done within the collector's deadline of {config.deadline_s:g} s; slow or not reachable: Kafka at "
-                f"{brokers}, or where the positions are kept ({task.consumer.positions.kind})"
-            )
-            codes |= {ExitCode.DEADLINE, _submit(api, TaskOutcome(task, None, reason), begun_ms)}
-            if ExitCode.UNREACHABLE in codes:
-                return ExitCode.UNREACHABLE
+        try:
+            while waiting:
+                try:
+                    outcome = outcomes.get(timeout=max(0.0, look_until - time.monotonic()))
+                except queue.Empty:
+                    break
+                codes.add(_submit(api, outcome, begun_ms))
+                del waiting[outcome.task.name]
+            for task in waiting.values():
+                late = TaskOutcome(task, None, _too_late(task, config))
+                codes |= {ExitCode.DEADLINE, _submit(api, late, begun_ms)}
+        except DelayCallFailed as error:
+            logger.error("not submitted: %s: %s", ", ".join(waiting), error)
+            return ExitCode.UNREACHABLE
     if not waiting:
         for positions in {id(task.positions): task.positions for task in tasks}.values():
             positions.close()
-    return max(codes)
+    return ExitCode.UNREACHABLE if ExitCode.UNREACHABLE in codes else max(codes)
+
+
+def _too_late(task: Task, config: CollectorConfig) -> str:
+    brokers = config.kafka_of(task.consumer).get("bootstrap.servers", "its brokers")
+    return (
+        f"not done within the collector's deadline of {config.deadline_s:g} s; slow or not reachable: Kafka at "
+        f"{brokers}, or where the positions are kept ({task.consumer.positions.kind})"
+    )
 
 
 def open_positions(consumer: ConsumerSettings, config: CollectorConfig) -> Positions:
@@ -236,11 +241,14 @@ def _store_generation(store: StoreSettings | None) -> str | None:
 
 
 def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> ExitCode:
-    """Submit one topic and log what readers now see."""
+    """Submit one topic and log what readers now see; a refusal is logged, too, because it is about this topic alone.
+
+    Raises `DelayCallFailed` for anything else: no other topic would fare better.
+    """
     task = outcome.task
     try:
         delay = api.submit(outcome.found or _failure(api, outcome, begun_ms))
-    except (SubmissionInvalid, SubmissionLate, DelayCallFailed) as error:
+    except (SubmissionInvalid, SubmissionLate, DelayAccessDenied) as error:
         logger.error("%s: not submitted: %s", task.name, error)
         return ExitCode.UNREACHABLE
     if delay.state is DelayState.UNKNOWN or delay.consumed_until_ms is None:

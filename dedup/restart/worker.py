@@ -71,7 +71,7 @@ class WorkerDeduplicator:
             began = time.monotonic()
             self._core.load(self._results.load(load.bounds), wall_ms)
             took = time.monotonic() - began
-            log.warning("%s: %d ids are known after %.1f s", self._setup.name, self._core.seen, took)
+            log.info("%s: %d ids are known after %.1f s", self._setup.name, self._core.seen, took)
         if not self._core.filtering:
             self.close()
         return self._core.filtering
@@ -114,7 +114,7 @@ def wait_until_settled(name: str, settled_ms: int) -> None:
     """Wait until nothing of an earlier attempt of this job can arrive."""
     rest_s = (settled_ms - wall_ms()) / 1000
     if rest_s > 0:
-        log.warning("%s: waits %.1f s until writes of the earlier attempt have arrived or were given up", name, rest_s)
+        log.info("%s: waits %.1f s until writes of the earlier attempt have arrived or were given up", name, rest_s)
         time.sleep(rest_s)
 
 

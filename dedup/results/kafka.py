@@ -66,7 +66,7 @@ class KafkaResults:
         spans = {p: (max(starts.get(p, one.start), one.start), one.stable) for p, one in ends.items()}
         total = sum(max(end - start, 0) for start, end in spans.values())
         read, report = 0, Every(SAY_EVERY_S)
-        log.warning("loads recent results of %s: %d records", self._topic, total)
+        log.info("loads recent results of %s: %d records", self._topic, total)
         for p, (start, end) in spans.items():
             for batch in self._reader.read(p, start, end):
                 ids = self._identity.of_records(batch, bounds.batch)
@@ -74,7 +74,7 @@ class KafkaResults:
                 read += len(ids)
                 yield Loaded(ids.drop_nulls() if foreign else ids, foreign)
                 if report.due():
-                    log.warning("loads recent results of %s: %d of %d records", self._topic, read, total)
+                    log.info("loads recent results of %s: %d of %d records", self._topic, read, total)
         self._positions = {p: end for p, (_, end) in spans.items()}
 
     def close(self) -> None:

@@ -77,7 +77,7 @@ class LakeResults:
                 break
             total += self._rows_of(path)
             chosen.append(path)
-        log.warning("loads recent results of %s: %d rows in %d files", self._root, total, len(chosen))
+        log.info("loads recent results of %s: %d rows in %d files", self._root, total, len(chosen))
         read, report = 0, Every(SAY_EVERY_S)
         for path in chosen:
             with self._files.open(path) as file:
@@ -91,7 +91,7 @@ class LakeResults:
                     ids = pl.Series(pl.from_arrow(column))
                     yield Loaded(ids.drop_nulls().cast(pl.Binary), ids.null_count())
                     if report.due():
-                        log.warning("loads recent results of %s: %d of %d rows", self._root, read, total)
+                        log.info("loads recent results of %s: %d of %d rows", self._root, read, total)
         self._read.update(new)
 
     def close(self) -> None:

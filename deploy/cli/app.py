@@ -207,7 +207,7 @@ def unjoined_of(
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    _log(as_json=job.json_log)
+    _log(as_json=job.json_log, progress=sys.stderr.isatty())  # cron mails what is printed
     from deploy.job import JoinJob
     from deploy.jobfile.jobvalues import start_at
     from joins.lookup.spec import LookupSpec
@@ -273,10 +273,12 @@ def _load(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
         return None
 
 
-def _log(*, as_json: bool) -> None:
+def _log(*, as_json: bool, progress: bool = True) -> None:
+    """Log to standard error: what needs a look, and of our own code also progress."""
     handler = StandardError()
     handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("teacup").setLevel(logging.INFO if progress else logging.WARNING)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,7 +27,7 @@ from kafkaio.errors import KafkaIOError
 from kafkaio.exitcode import OF_COLLECTOR, ExitCode, listed
 from kafkaio.now import wall_ms
 from kafkaio.sparselog import Sparse
-from kafkaio.times import iso
+from kafkaio.times import iso, millis_of
 
 if TYPE_CHECKING:
     from kafkaio.brokerlog import BrokerLog
@@ -274,16 +272,9 @@ def _kafka(bootstrap_servers: str, kafka_config: Path | None) -> dict[str, str]:
 
 def _time_ms(text: str) -> int:
     try:
-        # The standard library parses `2026-11-20T10Z` and the like; here a zone is required.
-        at = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
+        return millis_of(text)
     except ValueError as error:
-        raise ConfigInvalid(f"--time {text!r} is not an ISO-8601 time; write it as 2026-11-20T10:00Z") from error
-    if at.tzinfo is None:
-        raise ConfigInvalid(f"--time {text!r} has no zone; append Z for UTC, or +01:00")
-    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND
-
-
-_MILLISECOND = datetime(1970, 1, 1, 0, 0, 0, 1_000) - datetime(1970, 1, 1)
+        raise ConfigInvalid(f"--time {text!r} is not allowed: {error}; write it as 2026-11-20T10:00Z") from error
 
 
 def _shown(time_ms: int | None) -> str:

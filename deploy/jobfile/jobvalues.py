@@ -5,7 +5,6 @@ Each function is a pydantic validator: it returns the value, or raises with what
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
@@ -16,6 +15,7 @@ from deploy.spark import conf as sparkconf
 from kafkaio.errors import ConfigError
 from kafkaio.kept import KeptOf
 from kafkaio.recordkey import KeyOf
+from kafkaio.times import millis_of
 
 _KEY_PART = r"^(kafka|\$.+|header:.+)$"
 
@@ -28,14 +28,12 @@ def start_at(value: object) -> str | int:
     if not isinstance(value, str):
         raise ValueError(how)
     try:
-        time = datetime.fromisoformat(value)
+        begin_ms = millis_of(value)
     except ValueError as error:
-        raise ValueError(how) from error
-    if time.tzinfo is None:
-        raise ValueError(f"the time has no zone; {how}")
-    if time < datetime.fromtimestamp(0, UTC):
+        raise ValueError(f"{how} ({error})") from error
+    if begin_ms < 0:
         raise ValueError("give a time since 1970")
-    return round(time.timestamp() * 1000)
+    return begin_ms
 
 
 def time_path(value: str) -> str:

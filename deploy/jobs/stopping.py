@@ -73,4 +73,4 @@ class Stop:
 
 def _say(line: str, *values: str) -> None:
     """From a thread: the signal may have interrupted a log line that is being written."""
-    threading.Thread(target=log.warning, args=(line, *values), daemon=True).start()
+    threading.Thread(target=log.info, args=(line, *values), daemon=True).start()

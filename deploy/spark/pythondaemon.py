@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import logging
 import sys
 from pathlib import Path
 
@@ -26,6 +27,8 @@ def use_installed_pyspark() -> None:
 
 if __name__ == "__main__":
     use_installed_pyspark()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("teacup").setLevel(logging.INFO)  # also progress, as in the driver
     for module in ("pyspark.worker", "deploy.output.stage", "joins.window.stage", "pydantic", "duckdb"):
         if importlib.util.find_spec(module) is not None:
             importlib.import_module(module)

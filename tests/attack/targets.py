@@ -14,13 +14,13 @@ import yaml
 from datadelay.api import config as delay
 from datadelay.client import DelayClient
 from datadelay.model import Submission
+from deploy.dev.ports import free_port
 from kafkaio.now import wall_ms
 from storage.api import config as storage
 from storage.client import StorageClient
 from storage.model import Item
 from tests.attack.attacks import LARGE_KEYS, Victim
 from tests.support.api import ready_process
-from tests.support.storage_process import free_port
 
 READER, WRITER = "a-token-that-reads-only", "a-token-that-reads-and-writes"
 

@@ -167,7 +167,7 @@ def test_a_trigger_interval_is_milliseconds(tmp_path: Path) -> None:
         ("max_wait", "9" * 400 + "d", "max_wait", "give at most 3650d"),
         ("join/policy", "best", "join.policy", "'best' is not allowed: give nearest, first, last or all"),
         ("start", "yesterday", "start", "'yesterday' is not allowed: give earliest, latest, or an ISO-8601 time"),
-        ("start", "2026-01-31T12:00:00", "start", "the time has no zone"),
+        ("start", "2026-01-31T12:00:00", "start", "it has no zone"),
         ("start", "1969-01-31T12:00:00Z", "start", "give a time since 1970"),
         ("idle", "wait", "idle", "'wait' is not allowed: give advance or hold"),
         ("max_wait", "0s", "max_wait", "'0s' is not allowed: give more than 0"),

@@ -1,10 +1,10 @@
-"""The bounds of times, and how people see one."""
+"""The bounds of times, and how people read and write one."""
 
 import ast
 
 import pytest
 
-from kafkaio.times import EARLIEST_MS, iso
+from kafkaio.times import EARLIEST_MS, iso, millis_of
 from tests.test_architecture import MODULES
 
 
@@ -24,13 +24,34 @@ def test_a_time_is_shown_in_utc_to_the_millisecond(time_ms: int, text: str) -> N
     assert iso(time_ms) == text
 
 
-def test_times_are_formatted_in_one_place() -> None:
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("1970-01-01T00:00Z", 0),
+        (" 2026-11-20T10:00:00.123Z ", 1_795_168_800_123),
+        ("2026-11-20T11:00:00.1239+01:00", 1_795_168_800_123),
+        ("1969-12-31T23:59:59.999Z", -1),
+    ],
+)
+def test_a_time_with_a_zone_is_read_to_the_millisecond(text: str, time_ms: int) -> None:
+    """What is below a millisecond is dropped."""
+    assert millis_of(text) == time_ms
+
+
+@pytest.mark.parametrize(("text", "why"), [("yesterday", "not an ISO-8601 time"), ("2026-11-20T10:00", "no zone")])
+def test_another_text_is_refused(text: str, why: str) -> None:
+    """A time without a zone would mean another time on another machine."""
+    with pytest.raises(ValueError, match=why):
+        millis_of(text)
+
+
+def test_times_are_read_and_formatted_in_one_place() -> None:
     """So that two lines about one time show the same text. Values of records are shown with all that they have."""
     formatting = {
         name
         for name, path in MODULES.items()
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr in ("strftime", "isoformat")
+        if isinstance(node, ast.Attribute) and node.attr in ("strftime", "isoformat", "fromisoformat")
     }
 
     assert formatting - {"kafkaio.avrojson", "kafkaio.protojson"} == {"kafkaio.times"}

@@ -10,6 +10,7 @@ import aerospike
 import pytest
 from aerospike_helpers.batch.records import BatchRecord
 
+from deploy.dev.ports import free_port
 from kafkaio.now import wall_ms
 from storage.backends.aerospikerecords import LOST, ReadRecord, Swap, check_namespace, failure_of, kept_of
 from storage.backends.aerospikestore import AerospikeStore
@@ -18,7 +19,6 @@ from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Keep, Namespace, Status, WriteResult
 from tests.storage.modelmachine import statuses
 from tests.storage.stores import AEROSPIKE, NEEDS_AEROSPIKE, item_maker, namespace, opened
-from tests.support.storage_process import free_port
 
 NOW = wall_ms()
 item = item_maker(NOW)

@@ -16,13 +16,14 @@ import requests
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from deploy.dev.ports import free_port
 from kafkaio.now import wall_ms
 from storage.api.config import WRITE_TOKEN_VARIABLE
 from storage.codecs.arrowcodec import ArrowCodec
 from storage.errors import StorageError
 from storage.model import Item, Status, WriteResult
 from tests.support.api import is_ready
-from tests.support.storage_process import TOKEN, client, free_port, server_process
+from tests.support.storage_process import TOKEN, client, server_process
 from tests.support.waiting import wait_until
 
 WRITERS = 3

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from deploy.dev.ports import free_port
 from storage.backends.opening import open_backend
 from storage.errors import StorageUnavailable
 from storage.model import Status, WriteResult
@@ -19,7 +20,6 @@ from tests.storage.modelmachine import statuses
 from tests.storage.redisstores import NOW, SPACE, all_there, item, numbered, redis_store
 from tests.storage.stores import opened
 from tests.support.redis_server import RedisProcess, redis_process
-from tests.support.storage_process import free_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "storage-api.md").read_text(encoding="utf-8")
 

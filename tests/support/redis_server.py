@@ -12,7 +12,7 @@ from pathlib import Path
 
 import redis
 
-from tests.support.storage_process import free_port
+from deploy.dev.ports import free_port
 from tests.support.waiting import wait_until
 
 SOUND = {"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory-policy": "noeviction"}

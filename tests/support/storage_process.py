@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,17 +11,12 @@ from typing import Any
 
 import yaml
 
+from deploy.dev.ports import free_port
 from storage.api.config import WRITE_TOKEN_VARIABLE
 from storage.client import StorageClient
 from tests.support.api import ready_process
 
 TOKEN = "a-token-of-this-test-alone"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
 
 
 @contextmanager

@@ -17,12 +17,12 @@ from datadelay.client import DelayClient
 from datadelay.errors import DelayError, StoreUnavailable
 from datadelay.model import PartitionReport, Submission
 from datadelay.publish import rewind
+from deploy.dev.ports import free_port
 from kafkaio.now import wall_ms
 from tests.datadelay.api.test_crash import TOKEN, server_process
 from tests.datadelay.api.test_store import open_store, put
 from tests.support.api import NOON_MS
 from tests.support.postgresql import QUOTED, PostgresServer
-from tests.support.storage_process import free_port
 from tests.support.waiting import wait_until
 
 Make = Callable[..., Submission]

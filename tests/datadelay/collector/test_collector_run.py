@@ -19,6 +19,7 @@ import pytest
 import yaml
 from kazoo.client import KazooClient
 
+from datadelay.collector.reports import failed_submission
 from datadelay.collector.run import collect
 from datadelay.model import Delay, DelayState
 from kafkaio.exitcode import ExitCode
@@ -302,6 +303,23 @@ def test_an_api_that_does_not_take_it_has_its_code(
     topic = topic_factory()
 
     assert run(of_group(stepped(topic), topic), api={**settings["api"], **broken}) == ExitCode.UNREACHABLE
+
+
+def test_a_topic_that_the_api_refuses_keeps_no_other_from_it(
+    run: Run, server: RunningServer, topic_factory: TopicFactory, stepped: Callable[[str], Stepped]
+) -> None:
+    """Here a newer submission of the first one came before; the run has the code of a refusal nevertheless."""
+    refused, taken = stepped(topic_factory()), stepped(topic_factory())
+    server.clock.now_ms = wall_ms() + 60_000
+    newer = failed_submission(
+        consumer="first", topic=refused.topic, listed_ms=wall_ms() + 50_000, reason="newer", before=None
+    )
+    server.client("writer").submit(newer)
+
+    code = run(of_group(refused, refused.topic, name="first"), of_group(taken, taken.topic, name="next"), parallel=1)
+
+    assert code == ExitCode.UNREACHABLE
+    assert read(server, taken.topic, "next").listed_ms is not None
 
 
 def test_a_second_run_does_nothing_while_the_first_holds_the_lock(

@@ -83,6 +83,7 @@ def test_a_long_load_shows_how_far_it_is(kafka, topic_factory, results, monkeypa
     put(kafka, topic, [result("0:1"), result("0:2")])
     put(kafka, topic, [result("1:1")], partition=1)
     monkeypatch.setattr("dedup.results.kafka.SAY_EVERY_S", -1.0)
+    caplog.set_level("INFO", logger="teacup")
 
     ids_of(results(topic))
 

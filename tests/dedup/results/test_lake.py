@@ -54,6 +54,7 @@ def test_a_long_load_shows_how_far_it_is(tmp_path, monkeypatch, caplog):
     for number in range(3):
         put(tmp_path, f"{number}.parquet", ["a", "b"], modified_s=1_000 + number)
     monkeypatch.setattr("dedup.results.lake.SAY_EVERY_S", -1.0)
+    caplog.set_level("INFO", logger="teacup")
 
     ids_of(LakeResults(str(tmp_path), "id"), LoadLimits(None, 100))
 

@@ -8,11 +8,12 @@ import pytest
 
 from deploy.check.findings import Level
 from deploy.check.services import of_feeder, of_lookup
+from deploy.dev.ports import free_port
 from joins import DelayAt, LookupSpec, Side, StorageAt
 from joins.feed.feed import FeedSpec, FeedStorage
 from kafkaio.exitcode import ExitCode
 from tests.support import delay_server
-from tests.support.storage_process import TOKEN, free_port, server_process
+from tests.support.storage_process import TOKEN, server_process
 
 HOUR_MS = 3_600_000
 RIGHT = Side(topic="impressions")

@@ -192,6 +192,7 @@ def test_a_late_retry_loads_what_its_batch_can_have_written(
 ):
     """Two hours of output precede it: the ticket says that left is past them, if it knows. Of the rest, twice a
     batch's records are searched, whatever their times."""
+    caplog.set_level("INFO", logger="teacup")
     path, content = tmp_path / "job.yaml", {**job(), "records_per_batch": 1}
     path.write_text(yaml.safe_dump(content))
     made, hour_ms = load_job(path), 3_600_000

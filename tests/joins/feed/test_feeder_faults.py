@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from deploy.dev.ports import free_port
 from joins.errors import CallRefused, NoRetention, StoreUnreachable
 from joins.feed import stage
 from joins.feed.feed import FeedSpec, FeedStorage
@@ -25,7 +26,7 @@ from tests.joins.feed.test_feeder import HOUR_MS, run, stored
 from tests.support.faultyproxy import Proxy, closed, half_a_body, nonsense, passed_on, running_proxy, slow, status
 from tests.support.jobprocess import JobProcess, records
 from tests.support.sparkjoin import Put, produce
-from tests.support.storage_process import TOKEN, free_port, server_process
+from tests.support.storage_process import TOKEN, server_process
 
 NAMESPACES = [{"name": "right", "keep": "all", "bound": 4, "retention": "1h"}]
 COUNT = 60

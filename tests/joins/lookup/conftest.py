@@ -7,12 +7,13 @@ import polars as pl
 import pytest
 
 from datadelay.model import PartitionReport, Submission
+from deploy.dev.ports import free_port
 from joins import DelayAt, LookupSpec, Side, StorageAt
 from joins.rows.records import RECORD
 from joins.rows.rightrow import to_items
 from kafkaio.now import wall_ms
 from tests.support import delay_server, sparkjoin
-from tests.support.storage_process import TOKEN, client, free_port, server_process
+from tests.support.storage_process import TOKEN, client, server_process
 
 RETENTION_MS = 3_600_000
 

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from deploy.dev.broker import Broker
+from deploy.dev.ports import free_port
 from joins.admission.control import JoinControl
 from joins.admission.holding import USUAL_MS, Cause
 from joins.errors import CallRefused, NoRetention
@@ -29,7 +30,6 @@ from tests.joins.lookup.test_lookup_on_broker import put_left
 from tests.support.dictbackend import DictBackend, unavailable
 from tests.support.morepartitions import add_partitions
 from tests.support.sparkjoin import DEADLINE_S, Put
-from tests.support.storage_process import free_port
 from tests.support.storage_server import running_server
 
 NAMESPACES = [
