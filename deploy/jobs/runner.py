@@ -110,22 +110,36 @@ class Kind(ABC):
 
 def run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     """Run until stopped, or until all is read; one line per batch; returns the exit code."""
+    return with_lock(kind.common.checkpoint, lambda: _run(kind, lines, stop))
+
+
+def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
+    """Work that holds the lock of a checkpoint; an error that ends it is logged, and becomes an exit code."""
     try:
-        with checkpoint_lock(kind.common.checkpoint):
-            return _run(kind, lines, stop)
+        with checkpoint_lock(checkpoint):
+            return work()
     except Exception as error:  # noqa: BLE001 - whatever ended the job is logged and becomes an exit code
         return failed(error)
-    except KeyboardInterrupt:  # a second signal before the query ran: nothing was read
+    except KeyboardInterrupt:  # a second signal: what was in progress runs again
         return ExitCode.DONE
+
+
+def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], stop: Stop) -> bool:
+    """Whether Spark may start: Java is there, what is read from answers (`wait`), the topics exist.
+
+    False if the job is asked to stop meanwhile. Raises `MissingTool`, `TopicsMissing`, and what `wait` raises.
+    """
+    check_java()
+    wait(lambda: stop.asked)
+    if not stop.asked:
+        check_topics(topics)
+    return not stop.asked
 
 
 def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     lines.opening(kind.opening())
-    check_java()
     kind.read_checkpoint()
-    kind.wait(lambda: stop.asked)
-    if not stop.asked:
-        check_topics(kind.topics())
+    if ready(kind.wait, kind.topics(), stop):
         kind.prepare()
     if stop.asked:
         return ExitCode.DONE

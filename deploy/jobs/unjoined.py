@@ -12,20 +12,21 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from datadelay.progress import UNKNOWN
-from deploy.checkpoint.lock import checkpoint_lock
+from deploy.check.topics import Named, side_outputs
 from deploy.job import JoinJob
 from deploy.jobs.lines import Lines
 from deploy.jobs.query import failed
+from deploy.jobs.runner import ready, with_lock
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoinedlook import Logs, check_output, committed_admission, look, state_left_behind
 from deploy.jobs.unjoinedreport import gathered
 from deploy.jobs.unjoinedstage import Work, deliver_slice, verdicts_name
 from deploy.jobs.unjoinedstate import folder_of, load, save
-from deploy.spark.java import check_java
 from deploy.spark.session import Session
 from joins.admission.guard import check_compaction
 from joins.decoded import wait_for_registry
@@ -61,19 +62,27 @@ def run_unjoined(
     start    of the first run: "earliest", "latest" or a time; None: derived from the join's own `start`
     at_once  offsets of a right partition per slice
     """
-    try:
-        with checkpoint_lock(folder_of(job.checkpoint)):
-            check_java()
-            wait_for_brokers(job.spec.kafka, lambda: stop.asked)
-            wait_for_registry(job.spec.registry, [job.spec.right], lambda: stop.asked)
-            if stop.asked:
-                return ExitCode.DONE
-            with closing(Logs.of(job)) as logs:
-                return _run(job, logs, lines, stop, start, at_once)
-    except Exception as error:  # noqa: BLE001 - whatever ended the run is logged and becomes an exit code
-        return failed(error)
-    except KeyboardInterrupt:  # a second signal: the slice in progress runs again
-        return ExitCode.DONE
+
+    def wait(stopped: Callable[[], bool]) -> None:
+        wait_for_brokers(job.spec.kafka, stopped)
+        wait_for_registry(job.spec.registry, [job.spec.right], stopped)
+
+    def work() -> ExitCode:
+        if not ready(wait, _topics(job), stop):
+            return ExitCode.DONE
+        with closing(Logs.of(job)) as logs:
+            return _run(job, logs, lines, stop, start, at_once)
+
+    return with_lock(folder_of(job.checkpoint), work)
+
+
+def _topics(job: JoinJob) -> list[Named]:
+    spec, output = job.spec, job.output
+    return [
+        Named("right.topic", spec.right.topic, spec.kafka),
+        Named("output.topic", output.topic, spec.kafka),
+        *side_outputs({"unjoined": output.unjoined}, {**spec.kafka, **output.kafka}),
+    ]
 
 
 def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | None, at_once: int) -> ExitCode:
@@ -100,6 +109,8 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
             lines.batch(gathered(summaries, state, time.monotonic() - began))
             if all(reached[p] == share.start for p, share in state.under_way.right.items()):
                 return ExitCode.DONE
+    except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
+        return failed(error)
     finally:
         if session is not None:
             session.close()

@@ -294,6 +294,15 @@ def test_nothing_that_is_over_starts_no_spark(job, by_hand):
     assert json.loads(events.getvalue()) == {"event": "nothing", "over_ms": None}
 
 
+def test_missing_topics_are_reported_as_by_run(job, caplog):
+    """All of them, each with its key, before the checkpoint is looked at."""
+    missing = replace(job.output, topic="nowhere-1", unjoined="nowhere-2")
+
+    assert ran(replace(job, output=missing)) == ExitCode.BAD_JOB_FILE
+    assert "output.topic: Kafka has no topic 'nowhere-1'" in caplog.text
+    assert "topics.unjoined: Kafka has no topic 'nowhere-2'" in caplog.text
+
+
 def test_one_run_at_a_time_and_a_join_that_has_begun(job, by_hand, caplog):
     """Another run, a checkpoint without a batch, and one of another join have exit codes of their own."""
     before_it_began = ran(job)
