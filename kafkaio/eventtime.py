@@ -70,13 +70,6 @@ def event_times(time_of: TimeOf, timestamps: pa.Array, values: pa.Array) -> pa.A
     return valid_or_null(found)
 
 
-def event_time(time_of: TimeOf, timestamp_ms: int | None, value: bytes | None) -> int | None:
-    """The event time of one record: what `event_times` gives for a batch of one (takes about a millisecond)."""
-    times = event_times(time_of, pa.array([timestamp_ms], pa.int64()), pa.array([value], pa.binary()))
-    found: int | None = times[0].as_py()
-    return found
-
-
 def ceilings(timestamps: pa.Array, timestamp_types: pa.Array, ceiling_ms: int, skew_ms: int) -> pa.Array:
     """The largest valid time of each record of a batch, int64 milliseconds UTC.
 

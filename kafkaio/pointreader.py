@@ -58,17 +58,12 @@ class PointReader:
         self._lock = threading.Lock()
         self._knows_leaders = False
 
-    def read_one(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, Record | None]:
-        """For each partition the first readable record at or after its position; None if there is none below its end.
-
-        The log must have reached `ends` (at most the last stable offset); an empty range costs nothing.
-        Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`.
-        """
-        records = self.take({partition: (at, ends[partition]) for partition, at in positions.items()})
-        return {partition: some[0] if some else None for partition, some in records.items()}
-
     def take(self, spans: Mapping[int, tuple[int, int]], count: int = 1) -> dict[int, list[Record]]:
-        """For each partition the first readable records of [from, to), at most `count`; errors as above."""
+        """For each partition the first readable records of [from, to), at most `count`; an empty range costs nothing.
+
+        The log must have reached the ends (at most the last stable offset). Raises `OffsetOutOfRange`, `TopicMissing`,
+        `KafkaUnavailable`.
+        """
         found: dict[int, list[Record]] = {partition: [] for partition in spans}
         open_spans = {partition: span for partition, span in spans.items() if span[0] < span[1]}
         if not open_spans:

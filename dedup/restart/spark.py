@@ -6,7 +6,7 @@ batch from Spark's local property `streaming.sql.batchId`, and its attempt from 
 
 Spark does not report to Python that a stage was run before, and its tasks count their attempts from 0 again. A stage is
 rerun only if files of a shuffle that it reads were lost: so let the filtering stage read its source itself, as our own
-jobs do. (`dedup.restart.states` has the reason `stage_attempt` for callers that can detect it.)
+jobs do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """When the deduplicator filters: its two states, and why it changes from one to the other. Pure.
 
     off --------> filtering   a batch that an earlier driver may have run (`driver_restart`), a task that was tried
-                              before (`task_attempt`), a stage that was run before (`stage_attempt`)
+                              before (`task_attempt`)
     filtering --> off         the replay range has passed, and no duplicate came during the quiet period (`quiet`)
 
 The replay range ends with the batch that is rerun. What is delivered in it is seen. Rows of later batches are not a
@@ -27,11 +27,10 @@ class FilterState(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why the state changed: the driver restarted, a task or stage was retried, or no duplicate came for a while."""
+    """Why the state changed: the driver restarted, a task was retried, or no duplicate came for a while."""
 
     DRIVER_RESTART = "driver_restart"
     TASK_ATTEMPT = "task_attempt"
-    STAGE_ATTEMPT = "stage_attempt"
     QUIET = "quiet"
 
 
@@ -41,7 +40,6 @@ class Attempt:
 
     batch: int
     task: int = 0
-    stage: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +84,6 @@ class Switch:
 
     def reason(self, attempt: Attempt) -> Reason | None:
         """Why this attempt needs the output loaded; None if it does not."""
-        if attempt.stage:
-            return Reason.STAGE_ATTEMPT
         if attempt.task:
             return Reason.TASK_ATTEMPT
         if not self._met_restart and self._replay.covers(attempt.batch):

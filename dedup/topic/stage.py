@@ -121,7 +121,7 @@ def _written(
 
 def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
     """The time from which nothing of an earlier attempt can arrive any more; None: there was none."""
-    if attempt.task or attempt.stage:
+    if attempt.task:
         return job.config.settled_at_ms(wall_ms())
     return job.config.settled_at_ms(job.replay.started_ms) if job.replay.covers(attempt.batch) else None
 

@@ -26,16 +26,16 @@ def test_the_record_at_or_after_each_position_is_given(
             send(b"in", BASE_MS + 1, 1)
     reader = PointReader(topic, kafka)
 
-    first = reader.read_one({0: 1, 1: 0, 2: 0, 3: 0}, {0: 2, 1: 4, 2: 2, 3: 0})
-    again = reader.read_one({0: 0, 1: 3, 2: 1}, {0: 2, 1: 4, 2: 1})
+    first = reader.take({0: (1, 2), 1: (0, 4), 2: (0, 2), 3: (0, 0)})
+    again = reader.take({0: (0, 2), 1: (3, 4), 2: (1, 1)})
 
-    assert {p: one and (one.offset, one.value, one.timestamp_ms) for p, one in first.items()} == {
-        0: (1, b"b", BASE_MS),
-        1: (2, b"in", BASE_MS + 1),
-        2: (0, b"c", BASE_MS),
-        3: None,
+    assert {p: [(one.offset, one.value, one.timestamp_ms) for one in some] for p, some in first.items()} == {
+        0: [(1, b"b", BASE_MS)],
+        1: [(2, b"in", BASE_MS + 1)],
+        2: [(0, b"c", BASE_MS)],
+        3: [],
     }
-    assert {p: one and one.value for p, one in again.items()} == {0: b"a", 1: None, 2: None}
+    assert {p: [one.value for one in some] for p, some in again.items()} == {0: [b"a"], 1: [], 2: []}
 
 
 def test_several_records_can_be_taken_in_order(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
@@ -61,10 +61,9 @@ def test_a_deleted_position_is_refused(kafka: dict[str, str], admin: AdminClient
     reader = PointReader(topic, kafka)
 
     with pytest.raises(OffsetOutOfRange, match=r"\[6, 10\).*retention"):
-        reader.read_one({0: 2}, {0: 10})
-    found = reader.read_one({0: 6}, {0: 10})[0]
+        reader.take({0: (2, 10)})
+    (found,) = reader.take({0: (6, 10)})[0]
 
-    assert found is not None
     assert found.value == b"6"
 
 
@@ -73,4 +72,4 @@ def test_an_unreachable_broker_is_reported() -> None:
     reader = PointReader("any", {"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1)
 
     with pytest.raises(KafkaUnavailable, match=r"partitions \[0\] of any"):
-        reader.read_one({0: 0}, {0: 1})
+        reader.take({0: (0, 1)})

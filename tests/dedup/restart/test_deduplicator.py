@@ -67,7 +67,7 @@ class Worker:
             self.dedup.durable()
 
 
-FAILURE = st.tuples(st.sampled_from(["task", "stage", "driver"]), st.integers(0, 6), st.integers(0, 1))
+FAILURE = st.tuples(st.sampled_from(["task", "driver"]), st.integers(0, 6), st.integers(0, 1))
 
 
 HISTORY = {
@@ -84,7 +84,7 @@ HISTORY = {
 @settings(deadline=None)
 @given(**HISTORY)
 def test_nothing_twice_and_nothing_lost(batches, pause_ms):
-    """Two workers; attempts that write some rows and fail; retries of tasks, stages and drivers; other writers."""
+    """Two workers; attempts that write some rows and fail; retries of tasks and drivers; other writers."""
     check_output(batches, pause_ms)
 
 
@@ -120,9 +120,7 @@ def check_output(batches, pause_ms):
             workers[worker].run(attempt, rows, writes, now)
             output.log.extend([None] * foreign)
             if kind == "task":
-                attempt = Attempt(number, attempt.task + 1, attempt.stage)
-            elif kind == "stage":
-                attempt = Attempt(number, 0, attempt.stage + 1)
+                attempt = Attempt(number, attempt.task + 1)
             else:
                 workers = [Worker(output, ReplayRange(last_batch=number, started_ms=now)) for _ in range(2)]
                 attempt = Attempt(number)
