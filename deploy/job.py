@@ -104,6 +104,7 @@ class DedupJob(CommonJob):
 
     kafka, producer   librdkafka properties for both topics; for the producer, overriding those
     window_ms         how far back, in record times of the output, ids are known
+    on_data_loss      "stop", or "continue" with what is left of the source, with the loss counted
     """
 
     name: str
@@ -115,6 +116,7 @@ class DedupJob(CommonJob):
     window_ms: int = 600_000
     config: DedupConfig = field(default_factory=DedupConfig)
     start: str = "earliest"
+    on_data_loss: str = "stop"
     max_records: int = 1_000_000
 
 

@@ -27,6 +27,7 @@ headers.py          the headers that Teacup adds to the records it writes (pure)
 invalid.py          what errors of all packages are that mean: this configuration cannot work (pure)
 jsonfields.py       fields of JSON values, a whole batch in one query (pure)
 kept.py             what of a record is kept where records are stored (pure)
+losses.py           whether a partition still holds what a reader needs of it (pure)
 messagefetch.py     records as confluent-kafka's messages, where the C library is not there
 messages.py         librdkafka's messages as Arrow columns
 now.py              the two clocks of this machine, in milliseconds

@@ -22,6 +22,7 @@ class TopicJob:
     window_ms: int
     config: DedupConfig
     replay: ReplayRange
+    on_data_loss: str = "stop"
 
     @property
     def to_output(self) -> dict[str, str]:
@@ -31,7 +32,11 @@ class TopicJob:
 
 @dataclass(frozen=True, slots=True)
 class TopicSummary:
-    """What a task did with its range. read = written + dropped; loaded, known, forgotten: ids of the output's window"""
+    """What a task did with its range.
+
+    read      = written + dropped; skipped: offsets that were deleted before they could be read
+    loaded, known, forgotten   ids of the output's window
+    """
 
     partition: int
     number: int
@@ -43,3 +48,4 @@ class TopicSummary:
     loaded: int
     known: int
     forgotten: int
+    skipped: int

@@ -1,6 +1,7 @@
 """Spark: a streaming data source of offset ranges of one topic, processed as they are read.
 
-offset      {"number", "topic", "id", "ranges": {partition: [start, end]}}: what a batch reads, and nothing else
+offset      {"number", "topic", "id", "ranges": {partition: [start, end]}, "skipped"}: what a batch reads, and how many
+            offsets were deleted before any batch read them
 latest      up to the last stable offsets, at most `max_records` more; `start` itself if there is nothing to do
 read        on an executor: one range goes through the stage, which gives its summary as a row
 
@@ -9,6 +10,7 @@ What it shares with other readers, and how a new partition is read: `sparkio.rea
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 
-from dedup.errors import RecordsGone, SourceChanged
+from dedup.errors import SourceChanged
+from dedup.topic.remaining import REMEDY, losses_of
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.fairshare import fair_shares
 from kafkaio.topiclog import Ends
@@ -25,7 +28,9 @@ from sparkio.reader import StreamReader
 from sparkio.source import pickled, stream_source
 from sparkio.summaries import SUMMARY_SCHEMA
 
-FORMAT = 1
+log = logging.getLogger("teacup.dedup.topic.source")
+
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +46,13 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What is read. start: "earliest" or "latest", in a new checkpoint."""
+    """What is read. start: "earliest" or "latest", in a new checkpoint; on_data_loss: "stop" or "continue"."""
 
     topic: str
     kafka: Mapping[str, str]
     max_records: int
     start: str
+    on_data_loss: str = "stop"
 
 
 RangeStage = Callable[[BatchPart], Iterator[pa.RecordBatch]]
@@ -69,9 +75,11 @@ class RangesReader(StreamReader):
     def plan(self, start: dict[str, Any]) -> dict[str, Any]:
         if self._log is None:
             self._log = BrokerLog(self._ranges.topic, self._ranges.kafka)
-        topic_id = self._log.topic_id()
-        self._log.partition_count()
-        return following(start, topic_id, self.within_run(self._log.ends()), self._ranges)
+        topic_id, _ = self._log.described()
+        end = following(start, topic_id, self.within_run(self._log.ends()), self._ranges)
+        if end["skipped"] > (start["skipped"] if start else 0):
+            log.warning("%s continues without %d offsets that retention deleted", self._name, end["skipped"])
+        return end
 
     def tasks(self, end: dict[str, Any]) -> list[tuple[int, ...]]:
         spans = [(int(p), a, b) for p, (a, b) in end["ranges"].items() if b > a]
@@ -85,31 +93,40 @@ class RangesReader(StreamReader):
 
 def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], ranges: Ranges) -> dict[str, Any]:
     """The offset after `start`; `start` itself if there is nothing to read. Raises `SourceChanged`, `RecordsGone`."""
+    if start and start["format"] != FORMAT:
+        raise SourceChanged(
+            f"the checkpoint has format {start['format']!r}, this version reads {FORMAT}: continue with the version "
+            f"that wrote it, or {REMEDY}"
+        )
     if start and start["topic"] != ranges.topic:
         raise SourceChanged(
             f"the checkpoint has read {start['topic']!r}, and the job reads {ranges.topic!r}: give it a new checkpoint"
         )
-    if start and start["id"] != topic_id:
-        raise RecordsGone(f"{ranges.topic!r} was deleted and recreated since the last batch: give a new checkpoint")
-    at = {int(p): end for p, (_, end) in start["ranges"].items()} if start else {}
-    for p, one in ends.items():
-        # A partition that is new to a running job is read from its start, whatever `start` the job began with.
-        first = one.stable if not start and ranges.start == "latest" else one.start
-        at.setdefault(p, first)
-        if at[p] < one.start and start:
-            raise RecordsGone(
-                f"offset {at[p]} of {ranges.topic}-{p} is to be read next, and the log begins at {one.start}: "
-                "retention was faster than the job; give a new checkpoint to continue with what is left"
-            )
-        if at[p] > one.high:
-            raise RecordsGone(
-                f"{ranges.topic}-{p} ends at offset {one.high}, and the checkpoint has read up to {at[p]}: it was "
-                "truncated (an unclean leader election, or records deleted by hand); give a new checkpoint"
-            )
+    losses = losses_of(ranges.on_data_loss)
+    if start:
+        losses.check_topic(f"source topic {ranges.topic!r}", start["id"], topic_id)
+    at = {int(p): end for p, (_, end) in start["ranges"].items()} if start else _first(ends, ranges)
+    skipped = start["skipped"] if start else 0
+    for p in sorted({*ends, *at}):
+        position = at.get(p, 0)  # a partition that is new to a running job is read from its start
+        lost = losses.of(f"source partition {ranges.topic}-{p}", position, ends.get(p))
+        at[p], skipped = position + lost.unread, skipped + lost.unread
     rests = {p: max(one.stable - at[p], 0) for p, one in ends.items()}
     shares = fair_shares(rests, ranges.max_records)
     spans = {str(p): [at[p], at[p] + shares[p]] for p in sorted(ends)}
     if start and all(a == b for a, b in spans.values()):
         return dict(start)
     number = start["number"] + 1 if start else 1
-    return {"format": FORMAT, "id": topic_id, "number": number, "ranges": spans, "topic": ranges.topic}
+    return {
+        "format": FORMAT,
+        "id": topic_id,
+        "number": number,
+        "ranges": spans,
+        "skipped": skipped,
+        "topic": ranges.topic,
+    }
+
+
+def _first(ends: Mapping[int, Ends], ranges: Ranges) -> dict[int, int]:
+    """Where a new checkpoint starts."""
+    return {p: one.stable if ranges.start == "latest" else one.start for p, one in ends.items()}

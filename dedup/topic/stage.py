@@ -29,6 +29,7 @@ from dedup.restart.worker import wait_until_settled
 from dedup.topic.accepted import accepted
 from dedup.topic.job import TopicJob, TopicSummary
 from dedup.topic.readback import OutputWindow, valid_times
+from dedup.topic.remaining import Remaining
 from dedup.topic.source import BatchPart, RangeStage
 from kafkaio.delivery import failpoint
 from kafkaio.errors import RecordTooLarge
@@ -87,7 +88,8 @@ def _written(
     under_way = SeenIds()
     failpoint.reach("before_produce")
     read = dropped = without_id = 0
-    for batch in open_reader(job.source, job.kafka).read(span.partition, span.start, span.end):
+    source = _source(job, span)
+    for batch in source.of(span.start, span.end):
         ids = job.identity.of_records(batch)
         times = valid_times(batch, wall_ms())[ids.is_not_null().to_numpy()]
         fresh = fresh_rows(ids, window.seen.to_rows_at(times), under_way)
@@ -116,7 +118,13 @@ def _written(
         loaded=loaded,
         known=len(window.seen),
         forgotten=window.forgotten,
+        skipped=source.skipped,
     )
+
+
+def _source(job: TopicJob, span: BatchPart) -> Remaining:
+    reader = open_reader(job.source, job.kafka)
+    return Remaining(lambda start, end: reader.read(span.partition, start, end), job.on_data_loss)
 
 
 def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
@@ -128,5 +136,5 @@ def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
 
 def _first_ms(job: TopicJob, span: BatchPart) -> int | None:
     """The smallest time in a range, valid or not: from there on an earlier attempt may have written."""
-    batches = open_reader(job.source, job.kafka).read(span.partition, span.start, span.end)
+    batches = _source(job, span).of(span.start, span.end)
     return min((int(pc.min(batch.column("timestamp")).as_py()) for batch in batches), default=None)

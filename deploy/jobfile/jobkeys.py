@@ -101,6 +101,10 @@ class JobKeys(Keys):
         alias="records_per_batch",
         description="limit per batch; a join's is soft, for left and right together",
     )
+    on_data_loss: Literal["stop", "continue"] = Field(
+        default="stop",
+        description="when records that are still needed are gone from Kafka; `continue` counts them and carries on",
+    )
     trigger: Trigger = Field(
         default=EveryKeys(),
         description="`every`, or `available_now`: until the topic (of a join: left) is read to its present end, then "
@@ -174,10 +178,6 @@ class TimedJobKeys(JobKeys):
         default=as_written("1m"),
         alias="max_future_skew",
         description="a record further ahead of the clock goes to the dead-letter topic",
-    )
-    on_data_loss: Literal["stop", "continue"] = Field(
-        default="stop",
-        description="when records that are still needed are gone from Kafka; `continue` counts them and carries on",
     )
 
 

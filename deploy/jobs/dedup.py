@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from deploy.jobs.backlog import Positions
 
-_COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known", "forgotten")
+_COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known", "forgotten", "skipped")
 
 
 class DedupKind(Kind):
@@ -42,6 +42,7 @@ class DedupKind(Kind):
     def __init__(self, job: DedupJob, *, take_over: bool = False) -> None:
         super().__init__(job, job.name, job.kafka, take_over=take_over)
         self._job = job
+        self._ranges = Ranges(job.source, job.kafka, job.max_records, job.start, job.on_data_loss)
         self._topics: TopicJob | None = None
 
     def opening(self) -> str:
@@ -79,6 +80,7 @@ class DedupKind(Kind):
             window_ms=job.window_ms,
             config=job.config,
             replay=replay_of(job.checkpoint),
+            on_data_loss=job.on_data_loss,
         )
 
     def prepare(self) -> None:
@@ -86,10 +88,8 @@ class DedupKind(Kind):
         check_values(self._job.source, self._job.identity, self._job.kafka)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
-        job = self._job
         assert self._topics is not None
-        ranges = Ranges(job.source, job.kafka, job.max_records, job.start)
-        source = range_source(self.name, ranges, topic_stage(self._topics), ReaderControl(stop_file=stop_file))
+        source = range_source(self.name, self._ranges, topic_stage(self._topics), ReaderControl(stop_file=stop_file))
         return rows_of(spark, source)
 
     def report(self, summaries: Sequence[TopicSummary], seconds: float, at_ms: int) -> DedupReport:
@@ -124,7 +124,8 @@ class DedupReport:
         ]
 
     def rare(self) -> list[str]:
-        return [f"ids forgotten {self.counts['forgotten']:,}"] if self.counts["forgotten"] else []
+        names = {"ids forgotten": "forgotten", "deleted unread": "skipped"}
+        return [f"{shown} {self.counts[name]:,}" for shown, name in names.items() if self.counts[name]]
 
     def for_machines(self) -> dict[str, Any]:
         return {"event": "batch", "number": self.number, "seconds": round(self.seconds, 6), **self.counts}

@@ -15,6 +15,7 @@ from deploy.check.samples import of_feeder as of_feeder_records
 from deploy.check.services import of_feeder
 from deploy.check.topics import Named, side_outputs
 from deploy.job import FeederJob
+from deploy.jobs.lostplan import forget_lost_feed
 from deploy.jobs.runner import Kind
 from deploy.output.accounts import check_whole
 from joins.decoded import wait_for_registry
@@ -41,7 +42,7 @@ class FeederKind(Kind):
 
     def __init__(self, job: FeederJob, *, take_over: bool = False) -> None:
         super().__init__(job, job.spec.name, job.spec.kafka, take_over=take_over)
-        self._spec = job.spec
+        self._job, self._spec = job, job.spec
 
     def opening(self) -> str:
         return f"{self.name}: feeds {self._spec.right.topic} into namespace {self._spec.storage.namespace}"
@@ -75,6 +76,9 @@ class FeederKind(Kind):
             return "is new"
         Fed.from_json(data).check_belongs_to(self._spec)
         return f"has batch {planned[-1]} of this feeder"
+
+    def prepare(self) -> None:
+        forget_lost_feed(self._job)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         source = feed_source(self._spec, ReaderControl(stop_file=stop_file, commit_group=self.name))

@@ -12,6 +12,7 @@ import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from deploy.checkpoint import durable
 from deploy.checkpoint.localfolder import local_folder
@@ -66,15 +67,25 @@ class Checkpoint:
 
     def newest(self) -> Admission | None:
         """The batch that was planned last, whichever join's it is; None if none was."""
-        with self._reached():
-            planned = self._logs.planned()
-        return self._admission(planned[-1]) if planned else None
+        data = self.newest_end()
+        return Admission.from_json(data) if data else None
 
     def committed(self) -> Admission | None:
         """The batch that was carried out last; None if none was."""
+        data = self.committed_end()
+        return Admission.from_json(data) if data else None
+
+    def newest_end(self) -> dict[str, Any]:
+        """Where the batch that was planned last ends, whatever the job; empty if none was."""
+        with self._reached():
+            planned = self._logs.planned()
+        return self._end(planned[-1]) if planned else {}
+
+    def committed_end(self) -> dict[str, Any]:
+        """Where the batch that was carried out last ends, whatever the job; empty if none was."""
         with self._reached():
             committed = self._logs.committed()
-        return self._admission(committed[-1]) if committed else None
+        return self._end(committed[-1]) if committed else {}
 
     def forget_newest(self) -> None:
         """Remove the plan of the batch that was planned last, which was not carried out: it is planned again."""
@@ -83,19 +94,18 @@ class Checkpoint:
         if self._folder is not None:
             durable.sync(self._folder / "offsets")
 
-    def _admission(self, batch: int) -> Admission | None:
+    def _end(self, batch: int) -> dict[str, Any]:
+        """Empty also for the batch of a job that was stopped before anything was planned."""
         try:
             with self._reached(but=ValueError):
                 end, *_ = self._logs.ends(batch)
-            data = {} if end is None else json.loads(end)
+            return {} if end is None else dict(json.loads(end))
         except ValueError as error:
             raise CheckpointInvalid(
                 f"{self._cannot_be_read}: `offsets/{batch}` is truncated ({error}), as after a power loss. "
                 f"Remove it, and `commits/{batch}` if that exists: at the next start the receipts in Kafka tell "
                 "whether anything of the batch is in the output"
             ) from error
-        # A job that was stopped before anything was planned has an empty batch.
-        return Admission.from_json(data) if data else None
 
     def is_committed(self) -> bool:
         """Whether the batch that was planned last has been carried out to its end."""

@@ -1,9 +1,15 @@
 """With `on_data_loss: continue`: a batch that was planned, and can no longer be read, is planned again.
 
 Retention may delete what a batch is read from while the job is down. Its plan is in Spark's log, so Spark runs it again
-at each start, and it fails each time. If nothing of it is in the output, it may be forgotten: the next plan goes on
-after the batch before it, skips what is gone, and counts it. If anything is in, it is left as it is: another batch of
-the same number would not be known from it.
+at each start, and it fails each time. It may be forgotten: the next plan goes on after the batch before it, skips what
+is gone, and counts it.
+
+    join        if nothing of it is in the output. Otherwise it is left as it is: another batch of the same number would
+                not be known from it
+    feeder      always: what it stored of the batch is stored again, which changes nothing
+    dedup       its task reads what is left of a range (`dedup.topic.remaining`): nothing is planned again
+
+A batch whose records were truncated stops the job, whatever `on_data_loss` says.
 """
 
 from __future__ import annotations
@@ -11,7 +17,8 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack, closing
 
-from deploy.job import JoinJob
+from deploy.errors import CheckpointDriverMissing
+from deploy.job import FeederJob, JoinJob
 from deploy.jobs.joincheckpoint import Checkpoint
 from joins.admission.factsfolder import known_facts
 from joins.admission.guard import is_whole
@@ -19,9 +26,12 @@ from joins.admission.listing import Listing
 from joins.admission.reader import open_log
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
+from joins.feed.feed import Fed
 from joins.flavour import flavour_of
+from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.fencing import OutputBucket, settle
 from kafkaio.delivery.receiptgroup import read_receipt
+from kafkaio.losses import CONTINUE
 
 log = logging.getLogger("teacup.deploy.jobs.lostplan")
 
@@ -35,18 +45,46 @@ def forget_lost_plan(job: JoinJob, planned: Admission) -> bool:
     Raises `DataLoss` for a truncated topic, `CheckpointUnreadable`, `KafkaIOError`.
     """
     spec, checkpoint = job.spec, Checkpoint(job.checkpoint)
-    if spec.on_data_loss != "continue" or checkpoint.is_committed():
+    if checkpoint.is_committed() or is_whole(spec, planned, _listed(job)) or spec.on_data_loss != CONTINUE:
         return False
     done = checkpoint.committed()
-    if done is None or done.number != planned.number - 1 or is_whole(spec, planned, _listed(job)):
+    if done is None or done.number != planned.number - 1:
         return False
     if len(known_facts(spec.name, done, job.facts_folders)) < len(done.buckets):
         return False
     if job.output.exactly_once and not _nothing_is_in(job, planned):
         log.warning("%s: rows of batch %d are in the output: it is not planned again", spec.name, planned.number)
         return False
+    return _forget(checkpoint, spec.name, planned.number)
+
+
+def forget_lost_feed(job: FeederJob) -> bool:
+    """The same of a feeder.
+
+    Raises `DataLoss` for a truncated topic, `SpecChanged`, `CheckpointUnreadable`, `KafkaIOError`.
+    """
+    spec = job.spec
+    try:
+        checkpoint = Checkpoint(job.checkpoint)
+    except CheckpointDriverMissing as error:  # a feeder runs without: only Spark reads its checkpoint then
+        log.warning("%s. A batch that retention has overtaken would not be planned again", error)
+        return False
+    end = checkpoint.newest_end()
+    if not end or checkpoint.is_committed():
+        return False
+    planned = Fed.from_json(end)
+    planned.check_belongs_to(spec)
+    with closing(BrokerLog(spec.right.topic, spec.kafka)) as right:
+        planned.check_topic(spec, right.topic_id())
+        whole = planned.is_whole(spec, right.ends())
+    if whole or spec.on_data_loss != CONTINUE or not checkpoint.committed_end():
+        return False
+    return _forget(checkpoint, spec.name, planned.number)
+
+
+def _forget(checkpoint: Checkpoint, name: str, number: int) -> bool:
     checkpoint.forget_newest()
-    log.warning("%s: retention has deleted records of batch %d: it is planned again", spec.name, planned.number)
+    log.warning("%s: retention has deleted records of batch %d: it is planned again", name, number)
     return True
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from datadelay.progress import UNKNOWN
@@ -12,11 +12,20 @@ from joins.admission.listing import Listing
 from joins.admission.state import Admission, Reading
 from joins.errors import DataLoss, NotCoPartitioned
 from joins.spec import JoinPath, JoinSpec
-from kafkaio.errors import OffsetOutOfRange
-from kafkaio.topiclog import Ends
+from kafkaio.losses import CONTINUE, Losses
 
 LONGEST_DOWNTIME_MS = 24 * 3_600_000
 REMEDY = "start a new checkpoint at a time (`start: TIME`)"
+WAY_OUT = (
+    "With `on_data_loss: continue` the next `teacup run` plans it again from what is left, if no row of it is in the "
+    "output. Otherwise start a new checkpoint at a time (`start: TIME`) with `teacup run --take-over`: rows from that "
+    "time on are then written again"
+)
+
+
+def losses_of(spec: JoinSpec) -> Losses:
+    """What the join does about lost records."""
+    return Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
 
 
 def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
@@ -24,8 +33,7 @@ def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[st
     for side, (topic_id, count) in topics.items():
         name = spec.side(side).topic
         known_id, known_count = state.topics[side]
-        if topic_id != known_id:
-            raise DataLoss(f"{side} topic {name!r} was deleted and recreated (id {known_id} -> {topic_id}): {REMEDY}")
+        losses_of(spec).check_topic(f"{side} topic {name!r}", known_id, topic_id)
         if count != known_count and not (spec.path is JoinPath.SHUFFLED and count > known_count):
             raise DataLoss(
                 f"{side} topic {name!r} had {known_count} partitions, now {count}: keys have moved; "
@@ -96,7 +104,7 @@ def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
     `skipped` then counts by side the offsets that were never read, and as `window` those of right that were read but
     cannot be read again.
     """
-    skipped = dict(state.skipped)
+    losses, skipped = losses_of(spec), dict(state.skipped)
     buckets = {}
     for number, bucket in state.buckets.items():
         sides: dict[str, dict[int, Reading]] = {}
@@ -104,13 +112,11 @@ def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
             sides[side] = {}
             for p, reading in bucket.side(side).items():
                 ends = listing.side(side)[p]
-                _check_truncated(spec, side, p, reading, ends)
                 low = low_end(reading.bounds, bucket.expiry_ms) if side == "right" else reading.end
-                lost = max(ends.start - reading.end, 0)
-                if (ends.start > low and reading.end > low) or lost:
-                    _refuse_loss(spec, side, p, low, reading.end, ends)
-                    for what, offsets in ((side, lost), ("window", min(ends.start, reading.end) - low)):
-                        if offsets > 0:
+                where = f"{side} partition {spec.side(side).topic}-{p}"
+                if lost := losses.of(where, reading.end, ends, low, by="the window"):
+                    for what, offsets in ((side, lost.unread), ("window", lost.again)):
+                        if offsets:
                             skipped[what] = skipped.get(what, 0) + offsets
                     reading = _moved_to(side, reading, ends.start)
                 sides[side][p] = reading
@@ -119,26 +125,27 @@ def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
 
 
 def is_whole(spec: JoinSpec, planned: Admission, listing: Listing) -> bool:
-    """Whether the log still holds what a batch that was planned, and its window, are read from."""
-    buckets = {}
-    for number, bucket in planned.buckets.items():
-        left, right = ({p: r.to(r.start) for p, r in side.items()} for side in (bucket.left, bucket.right))
-        buckets[number] = replace(bucket, left=left, right=right)
-    state = replace(planned, buckets=buckets)  # as it was before the batch
-    return check_ends(replace(spec, on_data_loss="continue"), state, listing) == state
+    """Whether the log still holds what a batch that was planned, and its window, are read from.
+
+    Raises `DataLoss` where it was truncated.
+    """
+    losses = replace(losses_of(spec), continues=True)
+    return not any(
+        losses.of(
+            f"{side} partition {spec.side(side).topic}-{p}",
+            reading.end,
+            listing.side(side).get(p),
+            min(low_end(reading.bounds, bucket.expiry_ms), reading.start) if side == "right" else reading.start,
+        )
+        for bucket in planned.buckets.values()
+        for side in ("left", "right")
+        for p, reading in bucket.side(side).items()
+    )
 
 
-@contextmanager
-def planned_records() -> Iterator[None]:
+def planned_records(spec: JoinSpec) -> AbstractContextManager[None]:
     """Around what reads the records of a batch that was planned: raises `DataLoss` for those that are gone."""
-    try:
-        yield
-    except OffsetOutOfRange as error:
-        raise DataLoss(
-            f"a batch that is planned cannot be carried out: {error}. With `on_data_loss: continue` the next `teacup "
-            "run` plans it again from what is left, if no row of it is in the output. Otherwise start a new checkpoint "
-            "at a time (`start: TIME`) with `teacup run --take-over`: rows from that time on are then written again"
-        ) from error
+    return losses_of(spec).of_planned(WAY_OUT)
 
 
 def _moved_to(side: str, reading: Reading, start: int) -> Reading:
@@ -147,27 +154,3 @@ def _moved_to(side: str, reading: Reading, start: int) -> Reading:
     held_ms = reading.held_ms if end == reading.end else None
     bounds = starting_at(reading.bounds, start) if side == "right" else (*reading.bounds, Bound(end))
     return replace(reading, start=end, end=end, held_ms=held_ms, bounds=bounds)
-
-
-def _check_truncated(spec: JoinSpec, side: str, partition: int, reading: Reading, ends: Ends) -> None:
-    if reading.end > ends.high:
-        topic = spec.side(side).topic
-        raise DataLoss(
-            f"{side} partition {topic}-{partition} ends at offset {ends.high}, the checkpoint has read up to "
-            f"{reading.end}: it was truncated (an unclean leader election, or records deleted by hand); {REMEDY}"
-        )
-
-
-def _refuse_loss(spec: JoinSpec, side: str, partition: int, low: int, position: int, ends: Ends) -> None:
-    if spec.on_data_loss == "continue":
-        return
-    topic = spec.side(side).topic
-    what = (
-        f"{ends.start - position} offsets from {position} on were never read"
-        if ends.start > position
-        else f"the window still needs right records from offset {low} on"
-    )
-    raise DataLoss(
-        f"retention has deleted records of {side} partition {topic}-{partition} below offset {ends.start}: {what}. "
-        f"Lengthen retention and {REMEDY}, or continue with what is left, counted (`on_data_loss: continue`)"
-    )

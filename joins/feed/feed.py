@@ -24,10 +24,12 @@ from joins.spec import JobName, Millis, OnDataLoss, Side, Start, Timeout, TopicN
 from kafkaio.eventtime import typical
 from kafkaio.fairshare import fair_shares
 from kafkaio.fieldtypes import Count, coerce_fields
+from kafkaio.losses import CONTINUE, Losses
 from kafkaio.topiclog import Ends
 
 FORMAT = 1
 REMEDY = "feed again with a new checkpoint (`start: TIME`, or earliest)"
+WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` plans it again from what is left. Otherwise {REMEDY}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,11 @@ class FeedSpec:
         check_registry(self.registry, self.right)
         if self.dead_letter == self.right.topic:
             raise SpecError(f"dead_letter: {self.dead_letter!r} is right's topic; dead letters would be read again")
+
+    @property
+    def losses(self) -> Losses:
+        """What the feeder does about lost records."""
+        return Losses(DataLoss, REMEDY, self.on_data_loss == CONTINUE)
 
     def identity(self) -> dict[str, object]:
         """What a checkpoint is bound to."""
@@ -149,11 +156,15 @@ class Fed:
 
     def check_topic(self, spec: FeedSpec, topic_id: str) -> None:
         """Raise `DataLoss` if the topic was deleted and recreated."""
-        if topic_id != self.topic_id:
-            raise DataLoss(
-                f"right topic {spec.right.topic!r} was deleted and recreated (id {self.topic_id} -> {topic_id}): "
-                f"{REMEDY}"
-            )
+        spec.losses.check_topic(f"right topic {spec.right.topic!r}", self.topic_id, topic_id)
+
+    def is_whole(self, spec: FeedSpec, ends: Mapping[int, Ends]) -> bool:
+        """Whether the log still holds what the batch reads. Raises `DataLoss` where it was truncated."""
+        losses = replace(spec.losses, continues=True)
+        return not any(
+            losses.of(f"right partition {spec.right.topic}-{p}", span.end, ends.get(p), span.start)
+            for p, span in self.spans.items()
+        )
 
     def after(self, spec: FeedSpec, ends: Mapping[int, Ends], listed_ms: int) -> Fed | None:
         """The next batch; None when there is nothing to read. New partitions are read from their start.
@@ -162,26 +173,11 @@ class Fed:
         """
         at: dict[int, int] = {}
         skipped = self.skipped
-        for p, end in ends.items():
+        for p in sorted({*ends, *self.spans}):
             position = self.spans[p].end if p in self.spans else 0
-            if position > end.high:
-                raise DataLoss(
-                    f"right partition {spec.right.topic}-{p} ends at offset {end.high}, the checkpoint has read up to "
-                    f"{position}: it was truncated (an unclean leader election, or records deleted by hand); {REMEDY}"
-                )
-            if end.start > position:
-                if spec.on_data_loss == "stop":
-                    raise DataLoss(
-                        f"retention has deleted records of right partition {spec.right.topic}-{p} below offset "
-                        f"{end.start}: {end.start - position} offsets from {position} on were never read. Lengthen "
-                        f"retention and {REMEDY}, or continue with what is left, counted (`on_data_loss: continue`)"
-                    )
-                skipped += end.start - position
-                position = end.start
-            at[p] = position
-        missing = sorted(set(self.spans) - set(ends))
-        if missing:
-            raise DataLoss(f"right topic {spec.right.topic!r} has lost its partitions {missing}: {REMEDY}")
+            lost = spec.losses.of(f"right partition {spec.right.topic}-{p}", position, ends.get(p))
+            skipped += lost.unread
+            at[p] = position + lost.unread
         taken = fair_shares({p: max(ends[p].stable - at[p], 0) for p in at}, spec.max_records)
         if not any(taken.values()):
             return None

@@ -24,7 +24,7 @@ from joins.apiclients import storage_client
 from joins.apirefusal import REFUSED, refused
 from joins.decoded import SideReader
 from joins.errors import NoDeadLetterTopic, StoreUnreachable, StoreWiped
-from joins.feed.feed import FeedSpec, FeedStorage
+from joins.feed.feed import WAY_OUT, FeedSpec, FeedStorage
 from joins.rows.copies import and_more, copies_of, position_of
 from joins.rows.intake import take_in
 from joins.rows.records import RECORD, rows_about
@@ -90,17 +90,18 @@ class FeedTask:
         self._store = store_of(spec)
 
     def run(self) -> FeedSummary:
-        """Feed the range. Raises `StoreUnreachable`, `StoreWiped`, `NoDeadLetterTopic`."""
+        """Feed the range. Raises `StoreUnreachable`, `StoreWiped`, `NoDeadLetterTopic`, `DataLoss`."""
         spec, ticket, summary = self._spec, self._ticket, self._summary
         reader = SideReader(spec.right, spec.kafka, spec.registry)
         under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []
         failpoint.reach("before_produce")
         try:
-            for batch in reader.read(ticket.partition, ticket.start, ticket.end):
-                records = self._taken_in(batch)
-                self._settle(under_way)
-                under_way = self._send(records)
-                failpoint.reach("producing")
+            with spec.losses.of_planned(WAY_OUT):
+                for batch in reader.read(ticket.partition, ticket.start, ticket.end):
+                    records = self._taken_in(batch)
+                    self._settle(under_way)
+                    under_way = self._send(records)
+                    failpoint.reach("producing")
             self._settle(under_way)
         finally:
             for _, future in under_way:

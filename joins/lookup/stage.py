@@ -69,7 +69,7 @@ def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Ite
     newest = _newest.get((spec.name, ticket.generation), dict)
     batch = LookupBatch(spec, ticket, read, look_up, newest, begin, reader.give_back)
     try:
-        with planned_records():
+        with planned_records(spec):
             for rows in batch.rows():
                 yield from map(Rows, in_chunks(rows))
     finally:

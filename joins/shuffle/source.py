@@ -68,7 +68,7 @@ def fetch_stage(spec: JoinSpec) -> Callable[[str], Iterator[pa.RecordBatch]]:
         return Fetch.from_json(task["fetch"]).pieces(spec, read)
 
     def rows(task: str) -> Iterator[pa.RecordBatch]:
-        with planned_records():
+        with planned_records(spec):
             for piece in pieces(json.loads(task)):
                 yield pa.record_batch({name: [getattr(piece, name)] for name in PIECE.names}, schema=PIECE)
 

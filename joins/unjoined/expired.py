@@ -32,6 +32,7 @@ from datadelay.progress import UNKNOWN
 from joins.admission.state import Admission
 from joins.errors import DataLoss, SpecChanged
 from joins.spec import JoinSpec
+from kafkaio.losses import CONTINUE, Losses
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 
 FORMAT = 1
@@ -271,27 +272,17 @@ def _check_same(state: Verdicts, seen: Seen) -> None:
             f"{seen.admission.generation}: {REMEDY}"
         )
     for side, known in state.topics.items():
-        if seen.topics[side] != known:
-            raise DataLoss(f"the {side} topic was deleted and recreated (id {known} -> {seen.topics[side]}): {REMEDY}")
+        Losses(DataLoss, REMEDY).check_topic(f"the {side} topic", known, seen.topics[side])
 
 
 def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen) -> Verdicts:
     """The state with positions that are in the log; new partitions start at 0."""
+    losses = Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
     positions, skipped = dict(state.positions), state.skipped
-    for p in seen.right:
-        positions.setdefault(p, 0)
-    for p, at in positions.items():
-        ends = seen.right.get(p)
-        if ends is None or at > ends.high:
-            raise DataLoss(f"right partition {spec.right.topic}-{p} ends below offset {at}, it was truncated: {REMEDY}")
-        if at < ends.start:
-            if spec.on_data_loss == "stop":
-                raise DataLoss(
-                    f"retention has deleted records of right partition {spec.right.topic}-{p} below offset "
-                    f"{ends.start}: those from {at} on have no verdict. Lengthen retention, or run this more often; or "
-                    "continue with what is left, counted (`on_data_loss: continue`)"
-                )
-            positions[p], skipped = ends.start, skipped + ends.start - at
+    for p in sorted({*positions, *seen.right}):
+        at = positions.get(p, 0)
+        lost = losses.of(f"right partition {spec.right.topic}-{p}", at, seen.right.get(p))
+        positions[p], skipped = at + lost.unread, skipped + lost.unread
     numbers = {p: state.numbers.get(p, 0) for p in positions}
     state = replace(state, positions=positions, numbers=numbers, skipped=skipped)
     low = _newest_before(state.snapshots, positions)

@@ -44,7 +44,7 @@ def items_of(
     summaries: list[BucketSummary] = []
     yield Begin.of(ticket, spec)
     bolt = _bolt_of(spec, windows or own_folder(), ticket.generation)
-    with planned_records():
+    with planned_records(spec):
         for rows in bolt.join(ticket, summaries.append, opened):
             yield from map(Rows, in_chunks(rows))
     (summary,) = summaries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,7 +143,7 @@ def test_the_schema_of_the_kind_is_printed():
 
 
 def summary(partition, parts):
-    counts = dict.fromkeys(("read", "written", "dropped", "without_id", "loaded", "known", "forgotten"), 2)
+    counts = dict.fromkeys(("read", "written", "dropped", "without_id", "loaded", "known", "forgotten", "skipped"), 2)
     return TopicSummary(partition=partition, number=7, parts=parts, **counts)
 
 
@@ -177,14 +178,14 @@ def test_a_topic_without_the_chosen_id_is_reported(parsed, without_id, named):
 
 
 RANGES = Ranges("in", {}, 10, "earliest")
-BEGUN = {"format": 1, "id": "t", "number": 4, "ranges": {"0": [0, 7]}, "topic": "in"}
+BEGUN = {"format": 2, "id": "t", "number": 4, "ranges": {"0": [0, 7]}, "skipped": 0, "topic": "in"}
 
 
 def test_the_next_offset_stays_within_the_limit_and_unchanged_if_nothing_is_new():
     """Partitions share the limit; without new records the offset is exactly the same."""
-    after = following(BEGUN, "t", {0: Ends(0, 100, 100), 1: Ends(3, 5, 5)}, RANGES)
+    after = following(BEGUN, "t", {0: Ends(0, 100, 100), 1: Ends(0, 2, 2)}, RANGES)
 
-    assert after == {**BEGUN, "number": 5, "ranges": {"0": [7, 15], "1": [3, 5]}}
+    assert after == {**BEGUN, "number": 5, "ranges": {"0": [7, 15], "1": [0, 2]}}
     assert following(BEGUN, "t", {0: Ends(0, 7, 9)}, RANGES) == BEGUN
 
 
@@ -193,6 +194,8 @@ def test_the_next_offset_stays_within_the_limit_and_unchanged_if_nothing_is_new(
     [
         ({0: Ends(8, 9, 9)}, "t", RANGES, RecordsGone),
         ({0: Ends(0, 6, 6)}, "t", RANGES, RecordsGone),
+        ({0: Ends(0, 9, 9), 1: Ends(3, 5, 5)}, "t", RANGES, RecordsGone),
+        ({1: Ends(0, 9, 9)}, "t", RANGES, RecordsGone),
         ({0: Ends(0, 9, 9)}, "other", RANGES, RecordsGone),
         ({0: Ends(0, 9, 9)}, "t", Ranges("elsewhere", {}, 10, "earliest"), SourceChanged),
     ],
@@ -201,3 +204,19 @@ def test_what_is_gone_or_another_topic_is_an_error(ends, topic_id, ranges, error
     """Never skipped silently."""
     with pytest.raises(error):
         following(BEGUN, topic_id, ends, ranges)
+
+
+def test_deleted_records_are_skipped_and_counted_if_the_job_is_to_continue():
+    """Also those of a partition that is new; the count goes on."""
+    ranges = replace(RANGES, on_data_loss="continue")
+
+    after = following({**BEGUN, "skipped": 1}, "t", {0: Ends(9, 12, 12), 1: Ends(3, 5, 5)}, ranges)
+
+    assert after["ranges"] == {"0": [9, 12], "1": [3, 5]}
+    assert after["skipped"] == 1 + 2 + 3
+
+
+def test_a_checkpoint_of_another_version_is_refused():
+    """Its offsets have other fields."""
+    with pytest.raises(SourceChanged, match="has format 1, this version reads 2"):
+        following({**BEGUN, "format": 1}, "t", {0: Ends(0, 9, 9)}, RANGES)

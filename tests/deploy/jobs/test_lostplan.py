@@ -11,11 +11,14 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from deploy.jobs.joincheckpoint import Checkpoint
-from deploy.jobs.lostplan import forget_lost_plan
+from deploy.jobs.lostplan import forget_lost_feed, forget_lost_plan
 from deploy.load import load_job
 from joins.admission.committed import state_after
 from joins.admission.ticket import Ticket
+from joins.errors import DataLoss
+from joins.feed.feed import Fed, FedRange
 from joins.items import Begin
+from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.delivery import TransactionalWriter
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.delivery.receipt import Receipt
@@ -113,3 +116,45 @@ def test_a_batch_of_which_rows_are_in_the_output_is_not_planned_again(kafka, win
     stopped = JobProcess(tmp_path, content)
     assert stopped.ended() == ExitCode.DATA_LOSS, stopped.logged()
     assert read_receipt(kafka, bucket)[0].number == planned.number
+
+
+def test_a_feeders_batch_that_retention_has_overtaken_is_forgotten_if_it_is_to_continue(
+    kafka, topic_factory, tmp_path, admin
+):
+    """The next plan skips what is gone. A batch that is whole or committed stays, and so does that of one that stops."""
+    content = {
+        "name": "feeder",
+        "kind": "feeder",
+        "kafka": kafka,
+        "right": {"topic": (topic := topic_factory(2, prefix="right"))},
+        "storage": {"url": "http://localhost:1", "namespace": "right"},
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+    produce(kafka, topic, [Put(i % 2, b"%d" % i, START_MS + i, b"v") for i in range(40)])
+    (tmp_path / "job.yaml").write_text(json.dumps(content))
+    stops = load_job(tmp_path / "job.yaml")
+    continues = replace(stops, spec=replace(stops.spec, on_data_loss="continue"))
+    with closing(BrokerLog(topic, kafka)) as log:
+        fed = Fed(0, 0, stops.spec.identity(), log.topic_id(), "g", {0: FedRange(0, 0), 1: FedRange(0, 0)})
+    planned = replace(fed, number=1, spans={0: FedRange(0, 20), 1: FedRange(0, 15)})
+
+    def plan(batch, end, *, committed):
+        for name in ("offsets", *(["commits"] if committed else [])):
+            (tmp_path / "checkpoint" / name).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "checkpoint" / name / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(end.to_json())}")
+
+    plan(0, fed, committed=True)
+    assert not forget_lost_feed(continues)
+    plan(1, planned, committed=False)
+    assert not forget_lost_feed(continues)
+
+    for deleted in admin.delete_records([TopicPartition(topic, 1, 6)]).values():
+        deleted.result(30)
+    assert not forget_lost_feed(stops)
+    assert forget_lost_feed(continues)
+    assert Checkpoint(stops.checkpoint).newest_end() == fed.to_json()
+
+    plan(1, replace(planned, spans={0: FedRange(0, 21), 1: FedRange(6, 15)}), committed=False)
+    for job in (stops, continues):
+        with pytest.raises(DataLoss, match=f"right partition {topic}-0 ends at offset 20.* was truncated"):
+            forget_lost_feed(job)

@@ -74,7 +74,7 @@ def test_right_records_of_the_window_are_gone():
     text = message(right=(21, 90))
 
     assert "right partition right-0 below offset 21" in text
-    assert "the window still needs right records from offset 20 on" in text
+    assert "the window still needs records from offset 20 on" in text
     assert "start: TIME" in text
     assert "on_data_loss: continue" in text
 
@@ -208,7 +208,7 @@ def test_a_planned_batch_is_whole_while_the_log_holds_its_ranges_and_its_window(
 
 def test_a_planned_batch_whose_records_are_gone_says_what_to_do():
     """It would fail in the same way at each start."""
-    with pytest.raises(DataLoss) as raised, planned_records():
+    with pytest.raises(DataLoss) as raised, planned_records(SPEC):
         raise OffsetOutOfRange("clicks", 3, 5, 8, 20)
 
     for said in ("offset 5 of clicks-3", "retention", "`on_data_loss: continue`", "`start: TIME`", "--take-over"):

@@ -55,7 +55,7 @@ def test_a_batch_survives_its_json_and_collectors_can_read_it() -> None:
     [
         ({0: Ends(0, 8, 8), 1: Ends(0, 0, 0)}, "truncated"),
         ({0: Ends(15, 20, 20), 1: Ends(0, 0, 0)}, "5 offsets from 10 on were never read"),
-        ({0: Ends(0, 10, 10)}, r"lost its partitions \[1\]"),
+        ({0: Ends(0, 10, 10)}, "right partition right-1, which the checkpoint has read up to offset 0, is gone"),
     ],
 )
 def test_records_that_are_gone_stop_the_feeder(ends: dict[int, Ends], message: str) -> None:

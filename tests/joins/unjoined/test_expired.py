@@ -203,7 +203,7 @@ def test_right_records_that_retention_has_deleted_stop_it_or_are_counted(choice)
     run.right.delete_before(0, 2)
 
     if choice == "stop":
-        with pytest.raises(DataLoss, match=r"right-0 below offset 2: those from 1 on have no verdict"):
+        with pytest.raises(DataLoss, match=r"right-0 below offset 2: 1 offsets from 1 on were never read"):
             judging.judge()
     else:
         assert judging.drain() == [(0, 2)]

@@ -1,0 +1,89 @@
+"""Whether a partition still holds what a reader needs of it: one rule for all that read from a checkpoint. Pure.
+
+the log holds      [start, high)
+a reader needs     offsets from `position` on, its next one; and from `needed` on, what it may have to read again
+
+deleted     start > needed: retention, or somebody, has deleted records. Refused; or, with `on_data_loss: continue`,
+            counted: the reader continues at `start`
+truncated   high < position: offsets that count as read will be those of other records. Always refused, because
+            nobody knows what else of the output came from records that are gone
+recreated   the topic has another id. Always refused
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kafkaio.errors import OffsetOutOfRange
+from kafkaio.topiclog import Ends
+
+CONTINUE = "continue"
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """How many offsets of a partition are deleted: those never read, and those read that may be needed again."""
+
+    unread: int = 0
+    again: int = 0
+
+    def __bool__(self) -> bool:
+        return self.unread > 0 or self.again > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What a reader does about lost records.
+
+    error      what it raises
+    remedy     how to go on without them, as a clause: "start a new checkpoint"
+    continues  deleted records are counted instead (`on_data_loss: continue`)
+    """
+
+    error: type[Exception]
+    remedy: str
+    continues: bool = False
+
+    def of(self, where: str, position: int, ends: Ends | None, needed: int | None = None, by: str = "") -> Lost:
+        """What is deleted of a partition; raises `error` for it unless the reader continues, and for a truncated one.
+
+        where    the partition, for people: "right partition clicks-0"
+        ends     None: the topic has no such partition any more
+        needed   the first offset that may have to be read again, by what (`by`: "the window"); None: `position`
+        """
+        needed = position if needed is None else needed
+        if ends is None:
+            raise self.error(f"{where}, which the checkpoint has read up to offset {position}, is gone: {self.remedy}")
+        if position > ends.high:
+            raise self.error(
+                f"{where} ends at offset {ends.high}, the checkpoint has read up to {position}: it was truncated (an "
+                f"unclean leader election, or records deleted by hand); {self.remedy}"
+            )
+        lost = Lost(max(ends.start - position, 0), max(min(ends.start, position) - needed, 0))
+        if lost and not self.continues:
+            unread = f"{lost.unread} offsets from {position} on were never read"
+            what = unread if lost.unread else f"{by} still needs records from offset {needed} on"
+            raise self.error(
+                f"retention has deleted records of {where} below offset {ends.start}: {what}. Lengthen retention and "
+                f"{self.remedy}, or continue with what is left, counted (`on_data_loss: continue`)"
+            )
+        return lost
+
+    def check_topic(self, where: str, known_id: str, topic_id: str) -> None:
+        """Raise `error` if the topic is not the one that the checkpoint has read. where: "right topic 'clicks'"."""
+        if topic_id != known_id:
+            raise self.error(f"{where} was deleted and recreated (id {known_id} -> {topic_id}): {self.remedy}")
+
+    @contextmanager
+    def of_planned(self, way_out: str) -> Iterator[None]:
+        """Around what reads a batch that is planned: raises `error` for records that are gone since.
+
+        way_out   a sentence: what can be done where they are deleted
+        """
+        try:
+            yield
+        except OffsetOutOfRange as error:
+            remedy = way_out if error.offset < error.start else f"{self.remedy[0].upper()}{self.remedy[1:]}"
+            raise self.error(f"a batch that is planned cannot be carried out: {error}. {remedy}") from error
