@@ -35,7 +35,8 @@ from kafkaio.errors import KafkaUnavailable
 from kafkaio.eventtime import OUTLIERS, TimeOf, ceilings, event_times, typical, valid
 from kafkaio.pointreader import PointReader, Record
 from kafkaio.times import LATEST_MS, UNLIMITED_MS
-from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
+from kafkaio.topiclog import Ends, LeaderPosition, TimeAnswer, TimeQuery
+from kafkaio.truncation import truncated
 
 # These are untyped.
 OffsetSpec: Any = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
@@ -77,6 +78,7 @@ class BrokerLog:
         self._admin = client.admin(kafka, self._on_error)
         self._points = PointReader(topic, kafka)
         self._partitions: int | None = None
+        self._whole: dict[int, LeaderPosition] = {}  # what was asked last, and is not truncated
 
     @property
     def topic(self) -> str:
@@ -124,6 +126,12 @@ class BrokerLog:
             )
             for p in partitions
         }
+
+    def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
+        asked = {p: one for p, one in positions.items() if self._whole.get(p) != one}
+        found = client.retried(lambda: truncated(self._topic, asked, self._kafka), self._kafka) if asked else set()
+        self._whole.update({p: one for p, one in asked.items() if p not in found})
+        return found
 
     def highs(self) -> dict[int, int]:
         """The high watermark of every partition, in one request: the cheapest way to see whether anything came."""

@@ -6,18 +6,21 @@ a reader needs     offsets from `position` on, its next one; and from `needed` o
 deleted     start > needed: retention, or somebody, has deleted records. Refused; or, with `on_data_loss: continue`,
             counted: the reader continues at `start`
 truncated   high < position: offsets that count as read will be those of other records. Always refused, because
-            nobody knows what else of the output came from records that are gone
+            nobody knows what else of the output came from records that are gone. If the log has grown beyond the
+            position again, only its leader epochs tell: a log is cut off when another broker, or the same one after a
+            restart, becomes its leader without all of its records. So a position is kept with the leader epoch of the
+            listing that it is from; where the partition has another one now, its leader is asked (KIP-320)
 recreated   the topic has another id. Always refused
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kafkaio.errors import OffsetOutOfRange
-from kafkaio.topiclog import Ends
+from kafkaio.topiclog import Ends, LeaderPosition, TopicLog
 
 CONTINUE = "continue"
 
@@ -31,6 +34,15 @@ class Lost:
 
     def __bool__(self) -> bool:
         return self.unread > 0 or self.again > 0
+
+
+Epochs = tuple[int | None, ...]
+"""The leader epochs of a topic's partitions, in their order; None: not known."""
+
+
+def epochs_of(ends: Mapping[int, Ends]) -> Epochs:
+    """Those of a listing."""
+    return tuple(one.epoch for _, one in sorted(ends.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +82,33 @@ class Losses:
                 f"{self.remedy}, or continue with what is left, counted (`on_data_loss: continue`)"
             )
         return lost
+
+    def check_leaders(
+        self,
+        where: str,
+        log: TopicLog,
+        positions: Mapping[int, int],
+        epochs: Sequence[int | None],
+        ends: Mapping[int, Ends],
+    ) -> None:
+        """Raise `error` if a partition holds other records below a position than when that was listed.
+
+        where    "right partition clicks", without its number
+        epochs   of the listing that the positions are from
+        """
+        now = epochs_of(ends)
+        if now == tuple(epochs):
+            return
+        asked = {}
+        for p, at in positions.items():
+            known, present = (some[p] if p < len(some) else None for some in (epochs, now))
+            if known is not None and present is not None and known != present and ends[p].start < at <= ends[p].high:
+                asked[p] = LeaderPosition(at, known, present)
+        for p in sorted(log.truncated(asked)) if asked else ():
+            raise self.error(
+                f"{where}-{p} was truncated below offset {asked[p].offset}, up to which the checkpoint has read, and "
+                f"has been written to again: other records are at offsets that count as read; {self.remedy}"
+            )
 
     def check_topic(self, where: str, known_id: str, topic_id: str) -> None:
         """Raise `error` if the topic is not the one that the checkpoint has read. where: "right topic 'clicks'"."""

@@ -18,7 +18,8 @@ class Ends:
     start   the first offset that retention has kept
     stable  the last stable offset: where a `read_committed` reader stops
     high    the high watermark; records in [stable, high) belong to open transactions
-    epoch   the leader epoch; None if the broker does not report one
+    epoch   the leader epoch: a number that rises with each change of the partition's leader; None if the broker does
+            not report it
     """
 
     start: int
@@ -30,6 +31,19 @@ class Ends:
     def settled(self) -> bool:
         """Whether no open transaction hides records behind the last stable offset."""
         return self.stable == self.high
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderPosition:
+    """An offset up to which a partition was listed.
+
+    epoch   the leader epoch of that listing
+    now     the one of the present listing
+    """
+
+    offset: int
+    epoch: int
+    now: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +100,12 @@ class TopicLog(Protocol):
 
     def ends(self) -> dict[int, Ends]:
         """The ends of every partition. Read the clock *before* the call: that is the time they were listed."""
+
+    def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
+        """The partitions whose log is not any more what it was up to these positions: another leader has cut it off.
+
+        Positions must lie above the first offset, and at most at the high watermark.
+        """
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
         """For each partition roughly where a time begins: one cheap, unchecked look-up (the index may be misled).

@@ -1,7 +1,7 @@
 """Spark: a streaming data source of offset ranges of one topic, processed as they are read.
 
-offset      {"number", "topic", "id", "ranges": {partition: [start, end]}, "skipped"}: what a batch reads, and how many
-            offsets were deleted before any batch read them
+offset      {"number", "topic", "id", "ranges": {partition: [start, end]}, "skipped", "epochs"}: what a batch reads, how
+            many offsets were deleted before any batch read them, and the leader epochs when it was listed
 latest      up to the last stable offsets, at most `max_records` more; `start` itself if there is nothing to do
 read        on an executor: one range goes through the stage, which gives its summary as a row
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,8 @@ from dedup.errors import SourceChanged
 from dedup.topic.remaining import REMEDY, losses_of
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.fairshare import fair_shares
-from kafkaio.topiclog import Ends
+from kafkaio.losses import epochs_of
+from kafkaio.topiclog import Ends, TopicLog
 from sparkio.control import ReaderControl
 from sparkio.reader import StreamReader
 from sparkio.source import pickled, stream_source
@@ -76,7 +77,10 @@ class RangesReader(StreamReader):
         if self._log is None:
             self._log = BrokerLog(self._ranges.topic, self._ranges.kafka)
         topic_id, _ = self._log.described()
-        end = following(start, topic_id, self.within_run(self._log.ends()), self._ranges)
+        ends = self.within_run(self._log.ends())
+        if start:
+            check_log(start, topic_id, ends, self._log, self._ranges)
+        end = following(start, topic_id, ends, self._ranges)
         if end["skipped"] > (start["skipped"] if start else 0):
             log.warning("%s continues without %d offsets that retention deleted", self._name, end["skipped"])
         return end
@@ -91,20 +95,23 @@ class RangesReader(StreamReader):
             self._log = None
 
 
+def check_log(end: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], log: TopicLog, ranges: Ranges) -> None:
+    """Raise `RecordsGone` if the topic is not any more what it was up to a batch's end: recreated, or truncated, even
+    if it has grown beyond it since. Raises `SourceChanged` for another job's checkpoint.
+    """
+    _check_belongs(end, topic_id, ranges)
+    losses, where = replace(losses_of(ranges.on_data_loss), continues=True), f"source partition {ranges.topic}"
+    positions = {int(p): until for p, (_, until) in end["ranges"].items()}
+    for p, until in positions.items():
+        losses.of(f"{where}-{p}", until, ends.get(p))
+    losses.check_leaders(where, log, positions, end["epochs"], ends)
+
+
 def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], ranges: Ranges) -> dict[str, Any]:
     """The offset after `start`; `start` itself if there is nothing to read. Raises `SourceChanged`, `RecordsGone`."""
-    if start and start["format"] != FORMAT:
-        raise SourceChanged(
-            f"the checkpoint has format {start['format']!r}, this version reads {FORMAT}: continue with the version "
-            f"that wrote it, or {REMEDY}"
-        )
-    if start and start["topic"] != ranges.topic:
-        raise SourceChanged(
-            f"the checkpoint has read {start['topic']!r}, and the job reads {ranges.topic!r}: give it a new checkpoint"
-        )
-    losses = losses_of(ranges.on_data_loss)
     if start:
-        losses.check_topic(f"source topic {ranges.topic!r}", start["id"], topic_id)
+        _check_belongs(start, topic_id, ranges)
+    losses = losses_of(ranges.on_data_loss)
     at = {int(p): end for p, (_, end) in start["ranges"].items()} if start else _first(ends, ranges)
     skipped = start["skipped"] if start else 0
     for p in sorted({*ends, *at}):
@@ -118,6 +125,7 @@ def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends],
         return dict(start)
     number = start["number"] + 1 if start else 1
     return {
+        "epochs": list(epochs_of(ends)),
         "format": FORMAT,
         "id": topic_id,
         "number": number,
@@ -125,6 +133,19 @@ def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends],
         "skipped": skipped,
         "topic": ranges.topic,
     }
+
+
+def _check_belongs(end: Mapping[str, Any], topic_id: str, ranges: Ranges) -> None:
+    if end["format"] != FORMAT:
+        raise SourceChanged(
+            f"the checkpoint has format {end['format']!r}, this version reads {FORMAT}: continue with the version "
+            f"that wrote it, or {REMEDY}"
+        )
+    if end["topic"] != ranges.topic:
+        raise SourceChanged(
+            f"the checkpoint has read {end['topic']!r}, and the job reads {ranges.topic!r}: give it a new checkpoint"
+        )
+    losses_of(ranges.on_data_loss).check_topic(f"source topic {ranges.topic!r}", end["id"], topic_id)
 
 
 def _first(ends: Mapping[int, Ends], ranges: Ranges) -> dict[int, int]:

@@ -20,6 +20,7 @@ from deploy.check.findings import Finding, from_error
 from deploy.check.observed import TopicFacts
 from deploy.check.topics import Named
 from deploy.job import DedupJob
+from deploy.jobs.lostplan import check_ranges
 from deploy.jobs.runner import Kind
 from deploy.output.accounts import check_whole
 from kafkaio.headers import BATCH
@@ -85,6 +86,7 @@ class DedupKind(Kind):
 
     def prepare(self) -> None:
         check_partitions(self._job.source, self._job.output, self._job.kafka)
+        check_ranges(self._job, self._ranges)
         check_values(self._job.source, self._job.identity, self._job.kafka)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:

@@ -17,11 +17,12 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack, closing
 
+from dedup.topic.source import Ranges, check_log
 from deploy.errors import CheckpointDriverMissing
-from deploy.job import FeederJob, JoinJob
+from deploy.job import DedupJob, FeederJob, JoinJob
 from deploy.jobs.joincheckpoint import Checkpoint
 from joins.admission.factsfolder import known_facts
-from joins.admission.guard import is_whole
+from joins.admission.guard import check_leaders, is_whole
 from joins.admission.listing import Listing
 from joins.admission.reader import open_log
 from joins.admission.state import Admission
@@ -45,7 +46,7 @@ def forget_lost_plan(job: JoinJob, planned: Admission) -> bool:
     Raises `DataLoss` for a truncated topic, `CheckpointUnreadable`, `KafkaIOError`.
     """
     spec, checkpoint = job.spec, Checkpoint(job.checkpoint)
-    if checkpoint.is_committed() or is_whole(spec, planned, _listed(job)) or spec.on_data_loss != CONTINUE:
+    if checkpoint.is_committed() or _is_whole(job, planned) or spec.on_data_loss != CONTINUE:
         return False
     done = checkpoint.committed()
     if done is None or done.number != planned.number - 1:
@@ -76,7 +77,9 @@ def forget_lost_feed(job: FeederJob) -> bool:
     planned.check_belongs_to(spec)
     with closing(BrokerLog(spec.right.topic, spec.kafka)) as right:
         planned.check_topic(spec, right.topic_id())
-        whole = planned.is_whole(spec, right.ends())
+        ends = right.ends()
+        planned.check_leaders(spec, ends, right)
+        whole = planned.is_whole(spec, ends)
     if whole or spec.on_data_loss != CONTINUE or not checkpoint.committed_end():
         return False
     return _forget(checkpoint, spec.name, planned.number)
@@ -88,12 +91,23 @@ def _forget(checkpoint: Checkpoint, name: str, number: int) -> bool:
     return True
 
 
-def _listed(job: JoinJob) -> Listing:
+def check_ranges(job: DedupJob, ranges: Ranges) -> None:
+    """Of a deduplicator: raises `RecordsGone` if an interrupted batch was truncated."""
+    checkpoint = Checkpoint(job.checkpoint)
+    end = checkpoint.newest_end()
+    if end and not checkpoint.is_committed():
+        with closing(BrokerLog(job.source, job.kafka)) as source:
+            check_log(end, source.topic_id(), source.ends(), source, ranges)
+
+
+def _is_whole(job: JoinJob, planned: Admission) -> bool:
     spec = job.spec
     with ExitStack() as stack:
-        inputs = flavour_of(spec).inputs
-        ends = {side: stack.enter_context(closing(open_log(spec, spec.side(side)))).ends() for side in inputs}
-    return Listing(0, ends["left"], ends.get("right", {}))
+        logs = {side: stack.enter_context(closing(open_log(spec, spec.side(side)))) for side in flavour_of(spec).inputs}
+        ends = {side: one.ends() for side, one in logs.items()}
+        listing = Listing(0, ends["left"], ends.get("right", {}))
+        check_leaders(spec, planned, listing, logs)
+        return is_whole(spec, planned, listing)
 
 
 def _nothing_is_in(job: JoinJob, planned: Admission) -> bool:

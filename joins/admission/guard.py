@@ -13,6 +13,7 @@ from joins.admission.state import Admission, Reading
 from joins.errors import DataLoss, NotCoPartitioned
 from joins.spec import JoinPath, JoinSpec
 from kafkaio.losses import CONTINUE, Losses
+from kafkaio.topiclog import TopicLog
 
 LONGEST_DOWNTIME_MS = 24 * 3_600_000
 REMEDY = "start a new checkpoint at a time (`start: TIME`)"
@@ -98,8 +99,16 @@ def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who
         )
 
 
+def check_leaders(spec: JoinSpec, state: Admission, listing: Listing, logs: Mapping[str, TopicLog]) -> None:
+    """Raise `DataLoss` if a partition was truncated below a reading's end, even if it has grown beyond it since."""
+    for side, log in logs.items():
+        ends = {p: reading.end for bucket in state.buckets.values() for p, reading in bucket.side(side).items()}
+        where = f"{side} partition {spec.side(side).topic}"
+        losses_of(spec).check_leaders(where, log, ends, state.epochs.get(side, ()), listing.side(side))
+
+
 def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
-    """The state unchanged; with `on_data_loss: continue`, with positions moved to what is left of the log.
+    """The state as of this listing; with `on_data_loss: continue`, with positions moved to what is left of the log.
 
     `skipped` then counts by side the offsets that were never read, and as `window` those of right that were read but
     cannot be read again.
@@ -121,7 +130,7 @@ def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
                     reading = _moved_to(side, reading, ends.start)
                 sides[side][p] = reading
         buckets[number] = replace(bucket, left=sides["left"], right=sides["right"])
-    return replace(state, buckets=buckets, skipped=skipped)
+    return replace(state, buckets=buckets, skipped=skipped, epochs=listing.epochs)
 
 
 def is_whole(spec: JoinSpec, planned: Admission, listing: Listing) -> bool:

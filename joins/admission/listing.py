@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from joins.admission.state import Bucket
 from joins.sides import BothSides
+from kafkaio.losses import Epochs, epochs_of
 from kafkaio.topiclog import Ends, TopicLog
 
 
@@ -17,6 +18,11 @@ class Listing(BothSides[Mapping[int, Ends]]):
     listed_ms: int
     left: Mapping[int, Ends]
     right: Mapping[int, Ends]
+
+    @property
+    def epochs(self) -> dict[str, Epochs]:
+        """Per side the leader epochs."""
+        return {"left": epochs_of(self.left), "right": epochs_of(self.right)}
 
     def unread(self, bucket: Bucket) -> int:
         """How many offsets of a bucket's partitions, left and right, are readable but not yet read."""

@@ -11,7 +11,7 @@ from joins.admission import copartition
 from joins.admission.admission import Planned, admit
 from joins.admission.clockcheck import BrokersClock
 from joins.admission.control import JoinControl
-from joins.admission.guard import check_ends, check_topics, is_whole, with_new_partitions
+from joins.admission.guard import check_ends, check_leaders, check_topics, is_whole, with_new_partitions
 from joins.admission.holding import Held
 from joins.admission.listing import Listing, list_ends
 from joins.admission.planahead import PlanAhead
@@ -93,15 +93,17 @@ class TicketReader(AdmissionReader):
         now_ms = self.now_ms(state)
         listing = list_ends(left, right, now_ms)
         self._compare_with_broker(listing, {"left": left, "right": right})
+        check_leaders(spec, state, listing, {"left": left, "right": right})
         state = check_ends(spec, with_new_partitions(spec, state, topics), listing)
         listing = self.readable(listing, state)
         found = admit(spec, state, listing, left, right, self.watch(now_ms))
         return inside_the_clock(found, {"left": left, "right": right}) if isinstance(found, Planned) else found
 
     def _is_whole(self, ahead: Planned) -> bool:
-        """Retention may have deleted what a plan needs since it was made ahead."""
+        """Retention may have deleted what a plan needs since it was made ahead; a new leader is asked when planning."""
         planned = ahead.admission
-        return is_whole(self._spec, planned, list_ends(*self._connected(), planned.listed_ms))
+        listing = list_ends(*self._connected(), planned.listed_ms)
+        return listing.epochs == planned.epochs and is_whole(self._spec, planned, listing)
 
     def _compare_with_broker(self, listing: Listing, logs: Mapping[str, BrokerLog]) -> None:
         spec = self._spec

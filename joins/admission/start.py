@@ -77,6 +77,7 @@ def first_admission(
             for number, (left_partitions, right_partitions) in divided.items()
         },
         parts=(spec.buckets or max(len(left_from), len(right_from))) if shuffled else None,
+        epochs=listing.epochs,
     )
 
 

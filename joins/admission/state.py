@@ -23,6 +23,7 @@ from joins.belonging import check_identity
 from joins.errors import SpecChanged
 from joins.sides import BothSides
 from joins.spec import JoinPath, JoinSpec
+from kafkaio.losses import Epochs
 
 FORMAT = 6
 
@@ -180,6 +181,7 @@ class Admission:
     right_bytes  how many bytes of right may enter the window of a bucket
     parts       shuffled path: into how many parts the bucket is divided by key; None: the direct path
     topics      per side the topic's id and its number of partitions, to detect a recreated topic
+    epochs      per side the leader epochs when it was listed, to detect a truncated partition (`kafkaio.losses`)
     """
 
     generation: str
@@ -192,6 +194,7 @@ class Admission:
     buckets: Mapping[int, Bucket] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
     parts: int | None = None
+    epochs: Mapping[str, Epochs] = field(default_factory=dict)
 
     def after(self, facts: Mapping[int, BucketFacts], spec: JoinSpec) -> Admission:
         """The state between this batch and the next: every reading is empty, and starts where this batch ended."""
@@ -202,6 +205,7 @@ class Admission:
         """JSON in which equal admissions give equal texts: Spark starts a batch when the text differs."""
         return {
             "buckets": [bucket.to_json() for _, bucket in sorted(self.buckets.items())],
+            "epochs": {side: list(epochs) for side, epochs in sorted(self.epochs.items())},
             "format": FORMAT,
             "generation": self.generation,
             "identity": dict(sorted(self.identity.items())),
@@ -233,6 +237,7 @@ class Admission:
             buckets={b["bucket"]: Bucket.from_json(b) for b in data["buckets"]},
             skipped=data["skipped"],
             parts=data["parts"],
+            epochs={side: tuple(epochs) for side, epochs in data["epochs"].items()},
         )
 
     def check_belongs_to(self, spec: JoinSpec) -> None:

@@ -24,10 +24,10 @@ from joins.spec import JobName, Millis, OnDataLoss, Side, Start, Timeout, TopicN
 from kafkaio.eventtime import typical
 from kafkaio.fairshare import fair_shares
 from kafkaio.fieldtypes import Count, coerce_fields
-from kafkaio.losses import CONTINUE, Losses
-from kafkaio.topiclog import Ends
+from kafkaio.losses import CONTINUE, Epochs, Losses, epochs_of
+from kafkaio.topiclog import Ends, TopicLog
 
-FORMAT = 1
+FORMAT = 2
 REMEDY = "feed again with a new checkpoint (`start: TIME`, or earliest)"
 WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` plans it again from what is left. Otherwise {REMEDY}"
 
@@ -97,7 +97,11 @@ class FedRange:
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """One batch. `skipped`: offsets that retention deleted before they were read, with `on_data_loss: continue`."""
+    """One batch.
+
+    skipped   offsets that retention deleted before they were read, with `on_data_loss: continue`
+    epochs    the leader epochs when it was listed
+    """
 
     number: int
     listed_ms: int
@@ -106,6 +110,7 @@ class Fed:
     store_generation: str
     spans: Mapping[int, FedRange]
     skipped: int = 0
+    epochs: Epochs = ()
 
     def to_json(self) -> dict[str, Any]:
         """The batch as Spark's offset log holds it."""
@@ -114,6 +119,7 @@ class Fed:
                 {"bucket": p, "right": [[p, span.start, span.end, span.newest_ms]]}
                 for p, span in sorted(self.spans.items())
             ],
+            "epochs": list(self.epochs),
             "format": FORMAT,
             "identity": dict(sorted(self.identity.items())),
             "listed_ms": self.listed_ms,
@@ -140,6 +146,7 @@ class Fed:
             store_generation=data["store_generation"],
             spans={p: FedRange(start, end, newest) for p, start, end, newest in rows},
             skipped=data["skipped"],
+            epochs=tuple(data["epochs"]),
         )
 
     def check_belongs_to(self, spec: FeedSpec) -> None:
@@ -157,6 +164,11 @@ class Fed:
     def check_topic(self, spec: FeedSpec, topic_id: str) -> None:
         """Raise `DataLoss` if the topic was deleted and recreated."""
         spec.losses.check_topic(f"right topic {spec.right.topic!r}", self.topic_id, topic_id)
+
+    def check_leaders(self, spec: FeedSpec, ends: Mapping[int, Ends], right: TopicLog) -> None:
+        """Raise `DataLoss` if a partition was truncated below the batch's end, even if it has grown beyond it since."""
+        at = {p: span.end for p, span in self.spans.items()}
+        spec.losses.check_leaders(f"right partition {spec.right.topic}", right, at, self.epochs, ends)
 
     def is_whole(self, spec: FeedSpec, ends: Mapping[int, Ends]) -> bool:
         """Whether the log still holds what the batch reads. Raises `DataLoss` where it was truncated."""
@@ -182,7 +194,8 @@ class Fed:
         if not any(taken.values()):
             return None
         spans = {p: FedRange(at[p], at[p] + taken[p]) for p in at}
-        return replace(self, number=self.number + 1, listed_ms=listed_ms, spans=spans, skipped=skipped)
+        epochs = epochs_of(ends)
+        return replace(self, number=self.number + 1, listed_ms=listed_ms, spans=spans, skipped=skipped, epochs=epochs)
 
 
 def proven_by(times: Sequence[int], block: int) -> int | None:

@@ -34,6 +34,7 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.clock import not_before
 from kafkaio.errors import KafkaIOError
 from kafkaio.groups import GroupOffsets
+from kafkaio.losses import epochs_of
 from kafkaio.now import wall_ms
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 from sparkio.control import ReaderControl
@@ -153,6 +154,7 @@ class FeedReader(StreamReader):
             raise ClockBehind(reason)
         right.partition_count()
         ends = self.within_run(right.ends())
+        state.check_leaders(spec, ends, right)
         after = state.after(spec, ends, listed_ms)
         if after is None:
             return None
@@ -231,6 +233,7 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
         topic_id=right.topic_id(),
         store_generation=generation,
         spans={p: FedRange(offset, offset) for p, offset in at.items()},
+        epochs=epochs_of(ends),
     )
 
 

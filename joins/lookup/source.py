@@ -19,7 +19,7 @@ from datadelay.errors import DelayAccessDenied, DelayCallFailed, DelayNotFound
 from datadelay.model import Delay
 from joins.admission.admission import Planned, admit_by_frontier
 from joins.admission.control import JoinControl
-from joins.admission.guard import check_ends, check_topics
+from joins.admission.guard import check_ends, check_leaders, check_topics
 from joins.admission.holding import Cause, Held, LeftWaits, unread_left
 from joins.admission.listing import Listing
 from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
@@ -173,6 +173,7 @@ class LookupReader(AdmissionReader):
         else:
             verdict = judge(*known, state.identity, spec.accepted_generations)
         listing = self.readable(Listing(now_ms, left.ends(), {}))
+        check_leaders(spec, state, listing, {"left": left})
         state = check_ends(spec, state, listing)
         held = None if verdict.waits_for is None else _unknown(verdict.waits_for, now_ms, state, listing)
         if held is not None and verdict.shut:

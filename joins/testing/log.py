@@ -32,7 +32,7 @@ from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
 from kafkaio.eventtime import LOG_APPEND_TIME, OUTLIERS, typical
 from kafkaio.recordkey import KeyOf
 from kafkaio.times import UNLIMITED_MS
-from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
+from kafkaio.topiclog import Ends, LeaderPosition, TimeAnswer, TimeQuery
 
 RECORDS = pa.schema(
     [
@@ -83,6 +83,7 @@ class SimulatedLog:
     outliers: int = OUTLIERS
     max_future_skew_ms: int = UNLIMITED_MS
     _starts: dict[int, int] = field(default_factory=dict, init=False)
+    _cuts: dict[int, list[int]] = field(default_factory=dict, init=False)
     _failures: int = field(default=0, init=False)
 
     @property
@@ -99,6 +100,10 @@ class SimulatedLog:
             raise ValueError(f"offset: {offset} is above the high watermark {high} of {self.topic}-{partition}")
         self._starts[partition] = max(offset, self._start(partition))
 
+    def lead_anew(self, partition: int, end: int) -> None:
+        """Another leader, which had only the records below `end`; the log has grown again since."""
+        self._cuts.setdefault(partition, []).append(end)
+
     def topic_id(self) -> str:
         self._answer()
         return self.identity
@@ -110,6 +115,12 @@ class SimulatedLog:
     def ends(self) -> dict[int, Ends]:
         self._answer()
         return {partition: self._ends(partition) for partition in range(len(self.history.partitions))}
+
+    def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
+        """As in the Protocol; a leader epoch is how many leaders there were before (`lead_anew`)."""
+        self._answer()
+        cuts = {p: self._cuts.get(p, [])[one.epoch :] for p, one in positions.items()}
+        return {p for p, one in positions.items() if one.offset > min(cuts[p], default=one.offset)}
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
         self._answer()
@@ -188,7 +199,7 @@ class SimulatedLog:
             start=start,
             stable=max(start, bisect_right(events, now_ms, key=lambda event: event.readable_ms)),
             high=bisect_right(events, now_ms, key=lambda event: event.appended_ms),
-            epoch=0,
+            epoch=len(self._cuts.get(partition, ())),
         )
 
     def _indexed(self, partition: int) -> list[Event]:

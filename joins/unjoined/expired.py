@@ -32,10 +32,10 @@ from datadelay.progress import UNKNOWN
 from joins.admission.state import Admission
 from joins.errors import DataLoss, SpecChanged
 from joins.spec import JoinSpec
-from kafkaio.losses import CONTINUE, Losses
+from kafkaio.losses import CONTINUE, Epochs, Losses, epochs_of
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 
-FORMAT = 1
+FORMAT = 2
 SNAPSHOTS = 200
 REMEDY = "remove the folder `unjoined` of the checkpoint and start over at a time (`teacup unjoined --start TIME`)"
 
@@ -98,6 +98,7 @@ class Verdicts:
     topics       the ids of right and output, to detect a recreated topic
     begin_ms     records below it get no verdict: their rows are not searched for
     positions    right records below them have their verdict; numbers: of the last slice of each partition
+    epochs       the leader epochs of right when it was last listed
     """
 
     generation: str
@@ -109,12 +110,14 @@ class Verdicts:
     snapshots: tuple[Snapshot, ...]
     under_way: RightSlice | None = None
     skipped: int = 0
+    epochs: Epochs = ()
 
     def to_json(self) -> dict[str, Any]:
         """The state as the checkpoint holds it."""
         one = self.under_way
         return {
             "begin_ms": self.begin_ms,
+            "epochs": list(self.epochs),
             "format": FORMAT,
             "generation": self.generation,
             "join": self.join,
@@ -156,6 +159,7 @@ class Verdicts:
                 output={p: (start, end) for p, start, end in one["output"]},
             ),
             skipped=data["skipped"],
+            epochs=tuple(data["epochs"]),
         )
 
 
@@ -205,6 +209,7 @@ def begin(spec: JoinSpec, seen: Seen, right: TopicLog, output: TopicLog, begin_m
         positions=start,
         numbers=dict.fromkeys(start, 0),
         snapshots=(Snapshot(start, low),),
+        epochs=epochs_of(seen.right),
     )
 
 
@@ -214,7 +219,7 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
     Raises `SpecChanged` for another checkpoint of the join, `DataLoss` if records that are needed are gone.
     """
     _check_same(state, seen)
-    state = _on_what_is_left(spec, state, seen)
+    state = _on_what_is_left(spec, state, seen, right)
     state = replace(state, snapshots=_with(state, seen))
     over_ms, ceiling_ms = over_until(seen.admission), seen.listed_ms + spec.max_future_skew_ms
     if over_ms == UNKNOWN:
@@ -275,7 +280,7 @@ def _check_same(state: Verdicts, seen: Seen) -> None:
         Losses(DataLoss, REMEDY).check_topic(f"the {side} topic", known, seen.topics[side])
 
 
-def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen) -> Verdicts:
+def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog) -> Verdicts:
     """The state with positions that are in the log; new partitions start at 0."""
     losses = Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
     positions, skipped = dict(state.positions), state.skipped
@@ -283,8 +288,10 @@ def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen) -> Verdicts:
         at = positions.get(p, 0)
         lost = losses.of(f"right partition {spec.right.topic}-{p}", at, seen.right.get(p))
         positions[p], skipped = at + lost.unread, skipped + lost.unread
+    losses.check_leaders(f"right partition {spec.right.topic}", right, state.positions, state.epochs, seen.right)
     numbers = {p: state.numbers.get(p, 0) for p in positions}
-    state = replace(state, positions=positions, numbers=numbers, skipped=skipped)
+    epochs = epochs_of(seen.right)
+    state = replace(state, positions=positions, numbers=numbers, skipped=skipped, epochs=epochs)
     low = _newest_before(state.snapshots, positions)
     for p, ends in seen.output.items():
         if not ends.start <= low.output.get(p, 0) <= ends.high:

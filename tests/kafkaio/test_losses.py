@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkaio.errors import OffsetOutOfRange
-from kafkaio.losses import Losses, Lost
-from kafkaio.topiclog import Ends
+from kafkaio.losses import Losses, Lost, epochs_of
+from kafkaio.topiclog import Ends, LeaderPosition
 
 offsets = st.integers(0, 30)
 STOPS, CONTINUES = (Losses(LookupError, "start over", continues) for continues in (False, True))
@@ -61,6 +61,41 @@ def test_a_partition_that_is_truncated_or_gone_is_refused_whatever_is_configured
     """Offsets that count as read would be those of other records."""
     assert "ends at offset 39, the checkpoint has read up to 40" in refused(40, Ends(0, 39, 39), losses=losses)
     assert "which the checkpoint has read up to offset 4, is gone: start over" in refused(4, None, losses=losses)
+
+
+class Leaders:
+    """What the leaders of a topic say: `cut` is where each partition was cut off when its leader changed."""
+
+    def __init__(self, cut):
+        self.cut, self.asked = cut, {}
+
+    def truncated(self, positions):
+        self.asked = dict(positions)
+        return {p for p, one in positions.items() if one.offset > self.cut.get(p, one.offset)}
+
+
+@pytest.mark.parametrize("losses", [STOPS, CONTINUES])
+def test_a_partition_that_was_truncated_and_has_grown_again_is_refused(losses):
+    """Only where the leader has changed is it asked, and only about offsets that the log still covers."""
+    ends = {p: Ends(2, 90, 90, epoch) for p, epoch in enumerate([7, 5, 7, 7, None])}
+    known, positions = (5, 5, 5, 5, 5), {0: 40, 1: 40, 2: 2, 3: 30, 4: 40, 5: 40}
+    same, cut = Leaders({}), Leaders({3: 29})
+
+    losses.check_leaders("right partition clicks", same, positions, known, ends)
+    with pytest.raises(LookupError, match=r"right partition clicks-3 was truncated below offset 30.* start over"):
+        losses.check_leaders("right partition clicks", cut, positions, known, ends)
+
+    assert same.asked == {0: LeaderPosition(40, 5, 7), 3: LeaderPosition(30, 5, 7)}
+
+
+def test_no_leader_is_asked_while_none_has_changed():
+    """Which is so nearly always; nor if it was not known who led, as after a move."""
+    ends, leaders = {0: Ends(0, 9, 9, 5), 1: Ends(0, 9, 9, 6)}, Leaders({0: 1, 1: 1})
+
+    for known in (epochs_of(ends), (), (None, None)):
+        STOPS.check_leaders("p", leaders, {0: 5, 1: 5}, known, ends)
+
+    assert leaders.asked == {}
 
 
 def test_a_recreated_topic_is_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from dedup.batchtag import BatchTag
-from dedup.errors import RowsLost
+from dedup.errors import RecordsGone, RowsLost
 from dedup.identity import Identity, Within
 from dedup.replayrange import DedupConfig, ReplayRange
 from dedup.restart.hashing import hashes_of
@@ -149,6 +150,27 @@ def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_
     then = dropped(Attempt(1), 20, 22)
 
     assert (first, again, then) == (10, 20, 1)
+
+
+def test_a_range_that_retention_has_overtaken_stops_the_job_or_gives_what_is_left(
+    kafka, topic_factory, admin, monkeypatch
+):
+    """An interrupted batch, of which a part was written: nothing of what is left is written twice, or missing."""
+    source, out = topic_factory(), topic_factory()
+    put(kafka, source, "abcdef", wall_ms())
+    stops = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(settle_ms=0), ReplayRange())
+    continues = replace(stops, on_data_loss="continue")
+    monkeypatch.setattr(topicstage, "current_attempt", lambda: Attempt(0))
+    summary(stops, BatchPart(1, 1, 0, 0, 4))
+    admin.delete_records([TopicPartition(source, 0, 2)])[TopicPartition(source, 0, 2)].result(30)
+    monkeypatch.setattr(topicstage, "current_attempt", lambda: Attempt(0, task=1))
+
+    with pytest.raises(RecordsGone, match=r"cannot be carried out: offset 0 of .*`on_data_loss: continue`"):
+        summary(stops, BatchPart(1, 1, 0, 0, 6))
+    found = summary(continues, BatchPart(1, 1, 0, 0, 6))
+
+    assert (found.read, found.dropped, found.skipped) == (4, 2, 2)
+    assert sorted(one["key"].decode() for one in records(kafka, out)) == [*"abcdef"]
 
 
 @pytest.mark.parametrize(("reads_back", "dropped"), [(True, 2), (False, 0)])

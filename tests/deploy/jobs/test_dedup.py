@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dedup.errors import RecordsGone, SourceChanged
 from dedup.topic.job import TopicSummary
-from dedup.topic.source import Ranges, following
+from dedup.topic.source import Ranges, check_log, following
 from deploy.cli.app import app
 from deploy.errors import AccountsDiffer
 from deploy.jobs.dedup import gathered, without_any_id
@@ -178,14 +178,14 @@ def test_a_topic_without_the_chosen_id_is_reported(parsed, without_id, named):
 
 
 RANGES = Ranges("in", {}, 10, "earliest")
-BEGUN = {"format": 2, "id": "t", "number": 4, "ranges": {"0": [0, 7]}, "skipped": 0, "topic": "in"}
+BEGUN = {"epochs": [None], "format": 2, "id": "t", "number": 4, "ranges": {"0": [0, 7]}, "skipped": 0, "topic": "in"}
 
 
 def test_the_next_offset_stays_within_the_limit_and_unchanged_if_nothing_is_new():
     """Partitions share the limit; without new records the offset is exactly the same."""
     after = following(BEGUN, "t", {0: Ends(0, 100, 100), 1: Ends(0, 2, 2)}, RANGES)
 
-    assert after == {**BEGUN, "number": 5, "ranges": {"0": [7, 15], "1": [0, 2]}}
+    assert after == {**BEGUN, "epochs": [None, None], "number": 5, "ranges": {"0": [7, 15], "1": [0, 2]}}
     assert following(BEGUN, "t", {0: Ends(0, 7, 9)}, RANGES) == BEGUN
 
 
@@ -220,3 +220,24 @@ def test_a_checkpoint_of_another_version_is_refused():
     """Its offsets have other fields."""
     with pytest.raises(SourceChanged, match="has format 1, this version reads 2"):
         following({**BEGUN, "format": 1}, "t", {0: Ends(0, 9, 9)}, RANGES)
+
+
+class CutOff:
+    """A log that another leader has cut off at an offset."""
+
+    def __init__(self, end):
+        self.end = end
+
+    def truncated(self, positions):
+        return {p for p, one in positions.items() if one.offset > self.end}
+
+
+def test_a_partition_that_was_truncated_and_has_grown_again_is_an_error():
+    """Even for a job that continues."""
+    begun, ends = {**BEGUN, "epochs": [3]}, {0: Ends(0, 90, 90, 4)}
+
+    for ranges in (RANGES, replace(RANGES, on_data_loss="continue")):
+        check_log(begun, "t", ends, CutOff(7), ranges)
+        with pytest.raises(RecordsGone, match="source partition in-0 was truncated below offset 7"):
+            check_log(begun, "t", ends, CutOff(6), ranges)
+    assert following(begun, "t", ends, RANGES)["epochs"] == [4]

@@ -121,7 +121,7 @@ def test_a_batch_of_which_rows_are_in_the_output_is_not_planned_again(kafka, win
 def test_a_feeders_batch_that_retention_has_overtaken_is_forgotten_if_it_is_to_continue(
     kafka, topic_factory, tmp_path, admin
 ):
-    """The next plan skips what is gone. A batch that is whole or committed stays, and so does that of one that stops."""
+    """The next plan skips what is gone. A batch that is whole or committed stays, and that of a feeder that stops."""
     content = {
         "name": "feeder",
         "kind": "feeder",

@@ -9,7 +9,14 @@ import pytest
 from datadelay.progress import UNKNOWN
 from joins.admission.admission import Planned
 from joins.admission.bounds import Bound, low_end
-from joins.admission.guard import check_ends, check_topics, is_whole, planned_records, with_new_partitions
+from joins.admission.guard import (
+    check_ends,
+    check_leaders,
+    check_topics,
+    is_whole,
+    planned_records,
+    with_new_partitions,
+)
 from joins.admission.listing import Listing
 from joins.admission.planahead import PlanAhead
 from joins.admission.state import Admission, Bucket, Reading
@@ -32,6 +39,7 @@ STATE = Admission(
     SPEC.identity(),
     {"left": ("l", 1), "right": ("r", 1)},
     {0: Bucket(0, {0: LEFT}, {0: RIGHT}, expiry_ms=250)},
+    epochs={"left": (None,), "right": (None,)},
 )
 """Left is read up to 40, right up to 50; the window needs right from time 250 on, which is from offset 20 on."""
 
@@ -95,6 +103,29 @@ def test_a_truncated_partition_stops_even_a_join_that_continues(side, position):
     assert f"{side} partition {side}-0 ends at offset 39" in str(raised.value)
     assert f"read up to {position}" in str(raised.value)
     assert "start: TIME" in str(raised.value)
+
+
+class CutOff:
+    """A log that another leader has cut off at an offset."""
+
+    def __init__(self, end):
+        self.end = end
+
+    def truncated(self, positions):
+        return {p for p, one in positions.items() if one.offset > self.end}
+
+
+@pytest.mark.parametrize(("side", "position"), [("left", 40), ("right", 50)])
+def test_a_partition_that_was_truncated_and_has_grown_again_stops_even_a_join_that_continues(side, position):
+    """The leader epochs of the last listing are in the state."""
+    state = replace(STATE, epochs={"left": (5,), "right": (5,)})
+    listed = Listing(1_000, {0: Ends(0, 90, 90, 6)}, {0: Ends(0, 90, 90, 6)})
+    logs = {"left": CutOff(40), "right": CutOff(50)}
+
+    check_leaders(GOES_ON, state, listed, logs)
+    with pytest.raises(DataLoss, match=f"{side} partition {side}-0 was truncated below offset {position}"):
+        check_leaders(GOES_ON, state, listed, {**logs, side: CutOff(position - 1)})
+    assert check_ends(GOES_ON, state, listed).epochs == {"left": (6,), "right": (6,)}
 
 
 def test_an_open_transaction_is_not_a_truncation():

@@ -64,6 +64,7 @@ def admissions(draw: st.DrawFn):
         topics={"right": ("r", 3), "left": ("l", 3)},
         buckets={number: bucket(number) for number in numbers},
         skipped=draw(st.sampled_from([{}, {"right": 3, "left": 1}])),
+        epochs=draw(st.sampled_from([{}, {"right": (), "left": (3, None)}])),
     )
 
 

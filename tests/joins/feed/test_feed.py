@@ -23,6 +23,7 @@ FED = Fed(
     topic_id="id",
     store_generation="g1",
     spans={0: FedRange(5, 10), 1: FedRange(0, 0)},
+    epochs=(3, None),
 )
 
 
@@ -62,6 +63,34 @@ def test_records_that_are_gone_stop_the_feeder(ends: dict[int, Ends], message: s
     """Nothing is skipped silently."""
     with pytest.raises(DataLoss, match=message):
         FED.after(SPEC, ends, 2_000)
+
+
+class CutOff:
+    """A log that another leader has cut off at offset 9."""
+
+    def truncated(self, positions):
+        return {p for p, one in positions.items() if one.offset > 9}
+
+
+def test_a_partition_that_was_truncated_and_has_grown_again_stops_the_feeder() -> None:
+    """Each batch holds the leader epochs of its listing."""
+    ends = {0: Ends(0, 30, 30, 4), 1: Ends(0, 30, 30, 4)}
+    after = FED.after(SPEC, ends, 2_000)
+
+    with pytest.raises(DataLoss, match="right partition right-0 was truncated below offset 10"):
+        FED.check_leaders(SPEC, ends, CutOff())
+    assert after is not None
+    assert after.epochs == (4, 4)
+    after.check_leaders(SPEC, ends, CutOff())
+
+
+@pytest.mark.parametrize(("start", "whole"), [(5, True), (6, False)])
+def test_a_planned_batch_is_whole_while_the_log_holds_its_ranges(start: int, whole: bool) -> None:
+    """Whether losses stop the feeder makes no difference; a truncated range stops it."""
+    for spec in (SPEC, replace(SPEC, on_data_loss="continue")):
+        assert FED.is_whole(spec, {0: Ends(start, 20, 20), 1: Ends(0, 0, 0)}) == whole
+        with pytest.raises(DataLoss, match="truncated"):
+            FED.is_whole(spec, {0: Ends(start, 9, 9), 1: Ends(0, 0, 0)})
 
 
 def test_what_retention_deleted_can_be_skipped_and_is_counted() -> None:

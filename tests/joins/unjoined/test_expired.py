@@ -210,6 +210,20 @@ def test_right_records_that_retention_has_deleted_stop_it_or_are_counted(choice)
         assert judging.saved["skipped"] == 1
 
 
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_right_partition_that_was_truncated_and_has_grown_again_stops_it(end):
+    """Other records would be at offsets that have a verdict; a leader that had all of those changes nothing."""
+    run, judging = judged([(50, b"a"), (90, b"b")], [(45, b"a"), (46, b"x"), (47, b"x")])
+    judging.judge(1)
+    run.right.lead_anew(0, end)
+
+    if end == 1:
+        judging.drain()
+        return
+    with pytest.raises(DataLoss, match="right-0 was truncated below offset 1"):
+        judging.judge()
+
+
 def test_another_checkpoint_of_the_join_and_another_topic_are_refused():
     """What they have written, or will write, differs from what was examined."""
     run, judging = judged([(50, b"a"), (90, b"b")], [(45, b"a"), (46, b"x")])

@@ -1,0 +1,86 @@
+"""Whether a partition still holds what it held up to an offset, asked of its leader (KIP-320, `OffsetForLeaderEpoch`).
+
+A leader knows at which offset each of its epochs ended. If the epoch of an offset ended below that offset, the records
+from there on are gone, whatever is there now.
+
+librdkafka asks when a consumer seeks to an offset with a leader epoch; an assignment with one is not checked (2.16).
+With `auto.offset.reset=error` a truncated log then gives an error event in place of records. Anything else that arrives
+after the seek says that the offset is valid.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from kafkaio import client
+from kafkaio.errors import KafkaUnavailable
+from kafkaio.topiclog import LeaderPosition
+
+TUNING: Mapping[str, object] = {
+    "queued.min.messages": 1,
+    "fetch.message.max.bytes": 1_024,
+    "fetch.wait.max.ms": 5,
+}
+_POLL_S = 0.1
+_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+
+
+def truncated(topic: str, positions: Mapping[int, LeaderPosition], kafka: Mapping[str, str]) -> set[int]:
+    """The partitions that are no longer what they were up to these positions.
+
+    Raises `KafkaUnavailable`, `KafkaIOError`.
+    """
+    troubles: list[KafkaError] = []
+    everything = {**kafka, "isolation.level": "read_uncommitted"}  # an open transaction would hide the end
+    consumer = client.consumer(everything, TUNING, troubles.append)
+    try:
+        client.learn(consumer, topic, client.REQUEST_TIMEOUT_S)
+        spots = [TopicPartition(topic, p, one.offset, leader_epoch=one.epoch) for p, one in positions.items()]
+        consumer.incremental_assign([TopicPartition(topic, spot.partition, spot.offset) for spot in spots])
+        return _judged(consumer, topic, spots, troubles)
+    except KafkaException as error:
+        raise client.translate(error.args[0], "look for truncation", topic) from error
+    finally:
+        consumer.close()
+
+
+def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], troubles: list[KafkaError]) -> set[int]:
+    deadline = time.monotonic() + client.REQUEST_TIMEOUT_S
+    found: set[int] = set()
+    waiting = {spot.partition for spot in spots}
+    while waiting:
+        if time.monotonic() > deadline:
+            last = f"; the last error: {troubles[-1].str()}" if troubles else ""
+            raise KafkaUnavailable(f"partitions {sorted(waiting)} of {topic} gave no answer{last}")
+        spots = [spot for spot in spots if not _sought(consumer, spot)]
+        event: Any = consumer.poll(_POLL_S)
+        if event is None:
+            continue
+        partition, error = event.partition(), event.error()
+        if partition not in waiting or any(spot.partition == partition for spot in spots):
+            continue  # until the seek has begun nothing is checked
+        if error is not None and error.code() in _GONE:
+            found.add(partition)
+        elif error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if not client.is_transient(error):
+                raise client.translate(error, "look for truncation", topic, partition)
+            troubles.append(error)
+            continue
+        waiting.discard(partition)
+        consumer.incremental_unassign([TopicPartition(topic, partition)])
+    return found
+
+
+def _sought(consumer: Consumer, spot: TopicPartition) -> bool:
+    """Whether the seek has begun: an assignment that has not begun refuses it. What was fetched before is discarded."""
+    try:
+        consumer.seek(spot)
+    except KafkaException as error:
+        if error.args[0].code() in (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION):
+            return False
+        raise
+    return True
