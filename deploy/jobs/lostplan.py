@@ -6,6 +6,7 @@ is gone, and counts it.
 
     join        if nothing of it is in the output. Otherwise it is left as it is: another batch of the same number would
                 not be known from it
+    unjoined    the same, a slice at a time (`deploy.jobs.unjoined`)
     feeder      always: what it stored of the batch is stored again, which changes nothing
     dedup       its task reads what is left of a range (`dedup.topic.remaining`): nothing is planned again
 
@@ -15,6 +16,7 @@ A batch whose records were truncated stops the job, whatever `on_data_loss` says
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 
 from dedup.topic.source import Ranges, check_log
@@ -111,16 +113,23 @@ def _is_whole(job: JoinJob, planned: Admission) -> bool:
 
 
 def _nothing_is_in(job: JoinJob, planned: Admission) -> bool:
-    """Looks before and after it fences earlier writers: a job that must not begin fences nobody."""
     parts = [part for ticket in Ticket.all_of(planned) for part in ticket.divided()]
     buckets = [OutputBucket(job.spec.name, part.number_of_part, job.output.topic) for part in parts]
     kafka = {**job.spec.kafka, **job.output.kafka}
+    return nothing_is_in(kafka, dict.fromkeys(buckets, planned.number), planned.generation)
+
+
+def nothing_is_in(kafka: Mapping[str, str], numbers: Mapping[OutputBucket, int], generation: str) -> bool:
+    """Whether no row of the batches with these numbers is in the output.
+
+    Looks before and after it fences earlier writers: a job that must not begin fences nobody.
+    """
 
     def nothing() -> bool:
-        receipts = [read_receipt(kafka, bucket)[0] for bucket in buckets]
-        return all(one and one.generation == planned.generation and one.number < planned.number for one in receipts)
+        receipts = [(read_receipt(kafka, bucket)[0], number) for bucket, number in numbers.items()]
+        return all(one and one.generation == generation and one.number < number for one, number in receipts)
 
     if not nothing():
         return False
-    settle(kafka, buckets)
+    settle(kafka, [*numbers])
     return nothing()

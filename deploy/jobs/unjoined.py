@@ -12,14 +12,16 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from datadelay.progress import UNKNOWN
 from deploy.check.topics import Named, side_outputs
 from deploy.job import JoinJob
 from deploy.jobs.lines import Lines
+from deploy.jobs.lostplan import nothing_is_in
 from deploy.jobs.query import failed
 from deploy.jobs.runner import ready, with_lock
 from deploy.jobs.stopping import Stop
@@ -31,12 +33,21 @@ from deploy.spark.session import Session
 from joins.admission.guard import check_compaction
 from joins.decoded import wait_for_registry
 from joins.errors import JoinError
-from joins.unjoined.expired import Verdicts, after_slice, begin, begin_ms_of, over_until, plan
+from joins.unjoined.expired import (
+    Verdicts,
+    after_slice,
+    begin,
+    begin_ms_of,
+    over_until,
+    plan,
+    slice_is_whole,
+)
 from joins.unjoined.verdicts import SliceSummary
 from kafkaio.client import committed_only
 from kafkaio.delivery import settling
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.exitcode import ExitCode
+from kafkaio.losses import CONTINUE
 from kafkaio.reachable import wait_for_brokers
 from kafkaio.times import iso
 
@@ -120,7 +131,9 @@ def _next(job: JoinJob, logs: Logs, start: str | int | None, at_once: int) -> Ve
     """The state with the next slice, saved; None if it is not known yet where to start."""
     state = load(job.checkpoint)
     if state is not None and state.under_way is not None:
-        return state
+        if not _is_lost(job, state, logs):
+            return state
+        state = replace(state, under_way=None)
     seen = look(job, logs)
     if state is None:
         begin_ms = begin_ms_of(job.spec, seen, start)
@@ -135,10 +148,33 @@ def _next(job: JoinJob, logs: Logs, start: str | int | None, at_once: int) -> Ve
 
 def _claim(job: JoinJob, state: Verdicts) -> None:
     """New verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
+    settling.begin(_kafka(job), [*_buckets(job, state.positions).values()], state.generation, {}, take_over=True)
+
+
+def _is_lost(job: JoinJob, state: Verdicts, logs: Logs) -> bool:
+    """Whether the slice under way is to be planned again, from what retention has left of it: `on_data_loss: continue`,
+    and nothing of it is written."""
+    assert state.under_way is not None
+    if slice_is_whole(job.spec, state, logs.right.ends()) or job.spec.on_data_loss != CONTINUE:
+        return False
+    shares = state.under_way.right
+    numbers = {bucket: shares[p].number for p, bucket in _buckets(job, shares).items()}
+    lost = nothing_is_in(_kafka(job), numbers, state.generation)
+    log.warning(
+        "%s: retention has deleted right records of the slice under way: %s",
+        job.spec.name,
+        "it is planned again" if lost else "rows of it are written, so it is not planned again",
+    )
+    return lost
+
+
+def _kafka(job: JoinJob) -> dict[str, str]:
+    return {**committed_only(job.spec.kafka), **job.output.kafka}
+
+
+def _buckets(job: JoinJob, partitions: Iterable[int]) -> dict[int, OutputBucket]:
     assert job.output.unjoined is not None
-    kafka = {**committed_only(job.spec.kafka), **job.output.kafka}
-    buckets = [OutputBucket(verdicts_name(job.spec), p, job.output.unjoined) for p in state.positions]
-    settling.begin(kafka, buckets, state.generation, {}, take_over=True)
+    return {p: OutputBucket(verdicts_name(job.spec), p, job.output.unjoined) for p in partitions}
 
 
 def _delivered(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[SliceSummary]:

@@ -29,7 +29,7 @@ from joins.decoded import SideReader
 from joins.itemrows import Batches
 from joins.items import Begin, End, Item, Rows
 from joins.spec import JoinSpec
-from joins.unjoined.expired import RightSlice, Verdicts
+from joins.unjoined.expired import WAY_OUT, RightSlice, Verdicts, losses_of
 from joins.unjoined.verdicts import JoinedOffsets, PartitionVerdicts, SliceSummary
 from kafkaio.client import committed_only
 from kafkaio.delivery.receipt import digest_of
@@ -104,12 +104,13 @@ def joined_positions(work: Work, piece: Piece) -> Batches:
     """The right positions in a piece of the output that lie in the slice."""
     topic, (partition, start, end) = work.job.output.topic, piece
     reader = open_reader(topic, work.spec.kafka)
-    for batch in reader.read(partition, start, end):
-        found = positions_in(batch, topic)
-        inside = pl.lit(value=False)
-        for p, share in work.one.right.items():
-            inside = inside | ((pl.col("partition") == p) & pl.col("offset").is_between(share.start, share.end - 1))
-        yield from found.filter(inside).to_arrow().cast(POSITION).to_batches()
+    inside = pl.lit(value=False)
+    for p, share in work.one.right.items():
+        inside = inside | ((pl.col("partition") == p) & pl.col("offset").is_between(share.start, share.end - 1))
+    with losses_of(work.spec).of_planned(WAY_OUT):
+        for batch in reader.read(partition, start, end):
+            found = positions_in(batch, topic)
+            yield from found.filter(inside).to_arrow().cast(POSITION).to_batches()
 
 
 def positions_in(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
@@ -147,7 +148,8 @@ def _items(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Item[S
     yield Begin(partition, share.number, work.generation, digest)
     verdicts = PartitionVerdicts(work.spec, work.one, partition, work.begin_ms, joined)
     reader = SideReader(work.spec.right, work.spec.kafka, work.spec.registry)
-    yield from map(Rows, verdicts.rows(reader.read(partition, share.start, share.end)))
+    with losses_of(work.spec).of_planned(WAY_OUT):
+        yield from map(Rows, verdicts.rows(reader.read(partition, share.start, share.end)))
     yield End(verdicts.summary)
 
 

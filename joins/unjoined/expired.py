@@ -39,6 +39,16 @@ FORMAT = 2
 SNAPSHOTS = 200
 REMEDY = "remove the folder `unjoined` of the checkpoint and start over at a time (`teacup unjoined --start TIME`)"
 
+WAY_OUT = (
+    "With `on_data_loss: continue` the next `teacup unjoined` plans it again from what is left of right, if nothing of "
+    f"it is written. Otherwise {REMEDY}"
+)
+
+
+def losses_of(spec: JoinSpec) -> Losses:
+    """What is done about lost records of right."""
+    return Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
+
 
 def over_until(admission: Admission) -> int:
     """Right records below this time match no left record that is still unread, late ones excepted."""
@@ -218,7 +228,7 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
 
     Raises `SpecChanged` for another checkpoint of the join, `DataLoss` if records that are needed are gone.
     """
-    _check_same(state, seen)
+    _check_same(spec, state, seen)
     state = _on_what_is_left(spec, state, seen, right)
     state = replace(state, snapshots=_with(state, seen))
     over_ms, ceiling_ms = over_until(seen.admission), seen.listed_ms + spec.max_future_skew_ms
@@ -239,6 +249,16 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
             {p: Share(at, ends.get(p, at), state.numbers[p] + 1) for p, at in state.positions.items()},
             {p: (low.get(p, 0), found.high) for p, found in seen.output.items()},
         ),
+    )
+
+
+def slice_is_whole(spec: JoinSpec, state: Verdicts, right: Mapping[int, Ends]) -> bool:
+    """Whether right still holds what the slice under way reads. Raises `DataLoss` where it was truncated."""
+    assert state.under_way is not None
+    losses = replace(losses_of(spec), continues=True)
+    return not any(
+        losses.of(f"right partition {spec.right.topic}-{p}", share.end, right.get(p), share.start)
+        for p, share in state.under_way.right.items()
     )
 
 
@@ -270,19 +290,19 @@ def _with(state: Verdicts, seen: Seen) -> tuple[Snapshot, ...]:
     return tuple(kept if len(kept) <= SNAPSHOTS else [kept[0], *kept[1:-1:2], kept[-1]])
 
 
-def _check_same(state: Verdicts, seen: Seen) -> None:
+def _check_same(spec: JoinSpec, state: Verdicts, seen: Seen) -> None:
     if state.join != seen.admission.generation:
         raise SpecChanged(
             f"the verdicts are about a join of generation {state.join}, its checkpoint is of generation "
             f"{seen.admission.generation}: {REMEDY}"
         )
     for side, known in state.topics.items():
-        Losses(DataLoss, REMEDY).check_topic(f"the {side} topic", known, seen.topics[side])
+        losses_of(spec).check_topic(f"the {side} topic", known, seen.topics[side])
 
 
 def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog) -> Verdicts:
     """The state with positions that are in the log; new partitions start at 0."""
-    losses = Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
+    losses = losses_of(spec)
     positions, skipped = dict(state.positions), state.skipped
     for p in sorted({*positions, *seen.right}):
         at = positions.get(p, 0)

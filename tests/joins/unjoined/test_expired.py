@@ -14,7 +14,8 @@ from joins.spec import Format, Side
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.strategies import histories, specs
-from joins.unjoined.expired import SNAPSHOTS
+from joins.unjoined.expired import SNAPSHOTS, RightSlice, Share, Verdicts, slice_is_whole
+from kafkaio.topiclog import Ends
 from tests.support.judging import Judging, late, with_a_last_left_record
 from tests.support.making import join_spec, topic
 from tests.support.simulatedlookup import Simulated, lookup_spec
@@ -253,3 +254,16 @@ def test_snapshots_stay_few_and_old_ones_go():
     assert many <= SNAPSHOTS
     assert len(judging.saved["snapshots"]) <= 2
     assert judging.reported == [(0, 1)]
+
+
+@pytest.mark.parametrize("choice", ["stop", "continue"])
+@pytest.mark.parametrize(("start", "whole"), [(3, True), (4, False)])
+def test_a_slice_is_whole_while_the_log_holds_its_right_records(choice, start, whole):
+    """Whether losses stop it makes no difference; where right was truncated, it stops."""
+    spec = join_spec(on_data_loss=choice)
+    under_way = RightSlice(over_ms=1, ceiling_ms=1, right={0: Share(3, 8, 2)}, output={})
+    state = Verdicts("g", "j", {}, 0, {0: 3}, {0: 1}, (), under_way)
+
+    assert slice_is_whole(spec, state, {0: Ends(start, 9, 9)}) == whole
+    with pytest.raises(DataLoss, match="right-0 ends at offset 7, the checkpoint has read up to 8: it was truncated"):
+        slice_is_whole(spec, state, {0: Ends(start, 7, 7)})
