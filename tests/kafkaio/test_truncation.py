@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import closing
 
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker import Broker
@@ -13,6 +14,19 @@ from kafkaio.topiclog import LeaderPosition
 from tests.support.sparkjoin import Put, produce
 
 
+def test_an_epoch_that_the_leader_does_not_know_is_not_its_log(kafka, topic_factory):
+    """As after a truncation of all that was written in it; whatever stands at the offset, and at the end of the log."""
+    topic = topic_factory(2)
+    produce(kafka, topic, [Put(p, b"k", 1_000 + i, b"v") for i in range(5) for p in (0, 1)])
+    with closing(BrokerLog(topic, kafka)) as log:
+        epochs = {p: one.epoch for p, one in log.ends().items()}
+
+        for offset in (3, 5):
+            asked = {0: LeaderPosition(offset, epochs[0] + 7, 9), 1: LeaderPosition(offset, epochs[1], 9)}
+            assert log.truncated(asked) == {0}
+
+
+@pytest.mark.slow
 def test_a_log_that_was_truncated_and_has_grown_again_is_noticed(tmp_path):
     """A broker that lost the end of a partition leads it again, as after an unclean election."""
     with Broker() as own:
