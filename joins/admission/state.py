@@ -25,7 +25,7 @@ from joins.sides import BothSides
 from joins.spec import JoinPath, JoinSpec
 from kafkaio.losses import Epochs
 
-FORMAT = 6
+FORMAT = 7
 
 
 @dataclass(frozen=True, slots=True)
