@@ -67,8 +67,8 @@ def test_answers_as_described(
     """Valid and invalid requests.
 
     A schema cannot express that a submission contradicts itself: 422 is allowed. A request that is invalid only because
-    of its missing token or an unknown query parameter is accepted: it gets a token, and the parameter is ignored. A body
-    that is too large is refused before it is looked at.
+    of its missing token or an unknown query parameter is accepted: it gets a token, and the parameter is ignored. A
+    body that is too large is refused before it is looked at.
     """
     method, path = operation.split()
 
