@@ -201,7 +201,7 @@ def _look(task: Task, config: CollectorConfig) -> TaskOutcome:
     except (KafkaIOError, DelayError) as error:
         return TaskOutcome(task, None, str(error))
     except Exception as error:
-        logger.exception("%s: an error that nobody expected", task.name)
+        logger.exception("%s: unexpected error", task.name)
         return TaskOutcome(task, None, f"{type(error).__name__}: {error}")
     return TaskOutcome(
         task,

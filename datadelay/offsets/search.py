@@ -70,7 +70,7 @@ def offsets_at(
     progress(f"{log.topic}: listing the ends of {count} partitions")
     ends = log.ends()
     ceiling_ms = now_ms + max_future_skew_ms
-    progress(f"{log.topic}: looking the time up")
+    progress(f"{log.topic}: looking up the time")
     answers = log.first_at_or_after(
         {p: Query(time_ms, e.start, e.stable, disorder_ms) for p, e in ends.items()}, ceiling_ms
     )

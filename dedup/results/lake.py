@@ -103,7 +103,7 @@ class LakeResults:
             if self._files.isdir(path) and (name != "metadata" or self._files.glob(f"{path}/*.metadata.json")):
                 raise ResultsUnreadable(
                     f"{self._root} holds {name!r}, a log of which files count ({whose}): rows of a failed attempt's "
-                    "files would pass for written and be lost. Read the table itself: a class with `check`, `load` and "
+                    "files would count as written and be lost. Read the table itself: a class with `check`, `load` and "
                     "`close` (`dedup.results.protocol.RecentResults`)"
                 )
 

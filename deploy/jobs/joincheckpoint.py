@@ -108,7 +108,7 @@ class Checkpoint:
             ) from error
 
     def is_committed(self) -> bool:
-        """Whether the batch that was planned last has been carried out to its end."""
+        """Whether the batch that was planned last has been completed."""
         with self._reached():
             return self._logs.planned()[-1:] == self._logs.committed()[-1:]
 

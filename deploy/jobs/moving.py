@@ -3,7 +3,7 @@
     move      notes in the new checkpoint where left goes on, and after which batch of which generation
     started   what a job then starts with: left at those offsets, and the right to the output of that generation
 
-Only a checkpoint whose last batch was carried out to its end can be left: until then it is not known what of the batch
+Only a checkpoint whose last batch was completed can be left: until then it is not known what of the batch
 is in the output. Neither Spark nor the output is touched; the first run claims the output (`beginning`).
 """
 
@@ -38,10 +38,10 @@ def move(job: JoinJob, other: str) -> Moved:
     """
     if job.checkpoint == other:
         raise CheckpointUnusable(
-            f"checkpoint {other!r} is the one to leave: name a new one in the job file (`checkpoint`)"
+            f"checkpoint {other!r} is the one to move from: name a new one in the job file (`checkpoint`)"
         )
     if Checkpoint(other).newest() is None:
-        raise CheckpointUnusable(f"checkpoint {other!r} has no batch of a join: there is nothing to go on after")
+        raise CheckpointUnusable(f"checkpoint {other!r} has no batch of a join: there is nothing to continue from")
     with checkpoint_lock(other), checkpoint_lock(job.checkpoint):
         new = Checkpoint(job.checkpoint)
         if new.newest() is not None:
@@ -97,7 +97,7 @@ def _ended(job: JoinJob, other: str) -> Admission:
     assert last is not None
     if not old.is_committed():
         raise CheckpointUnusable(
-            f"the last batch of checkpoint {other!r}, {last.number}, was not carried out to its end: start the job "
+            f"the last batch of checkpoint {other!r}, {last.number}, was not completed: start the job "
             "once with the job file that it had, stop it with Ctrl-C, and repeat this"
         )
     return state_after(as_it_was(job.spec, last), last, replace(job, checkpoint=other).facts_folders)

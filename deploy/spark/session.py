@@ -166,7 +166,7 @@ def _refuse(properties: Mapping[str, str], exactly_once: bool) -> None:
     problems = [f"{key}={properties[key]!r}: {what}" for key, what in refused]
     master = properties.get("spark.master", "")
     if master != sparkconf.with_attempts(master) and "spark.app.id" in properties:  # of a context that runs already
-        problems.append(f"spark.master={master!r}: tasks are never tried again; give {sparkconf.with_attempts(master)}")
+        problems.append(f"spark.master={master!r}: tasks are never retried; give {sparkconf.with_attempts(master)}")
     if problems:
         raise SessionRefused("; ".join(problems))
 

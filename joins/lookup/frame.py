@@ -52,7 +52,7 @@ def lookup(df: DataFrame, spec: LookupSpec, *, wait_at_most_s: float | None = No
             raise SpecError(f"column {name}: {types.get(name, 'missing')} is not allowed; give {' or '.join(allowed)}")
     taken = sorted(set(ADDED) & set(types))
     if taken:
-        raise SpecError(f"columns {taken} are made by the look-up; rename those of the DataFrame")
+        raise SpecError(f"columns {taken} are added by the look-up; rename those of the DataFrame")
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

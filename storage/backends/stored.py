@@ -49,7 +49,7 @@ class StoredNamespace:
         where = f"namespace {namespace.name} of {store}"
         if namespace.keep is not self.keep:
             raise StorageConfigInvalid(
-                f"{where} was made with keep {self.keep.value}, not {namespace.keep.value}: use another name"
+                f"{where} was created with keep {self.keep.value}, not {namespace.keep.value}: use another name"
             )
         before, now = self.retention_ms, namespace.retention_ms
         if now is not None and (before is None or before < now):

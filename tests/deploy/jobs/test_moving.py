@@ -67,7 +67,7 @@ def test_a_changed_join_goes_on_where_it_was(kafka, window_job, tmp_path, capsys
     shutil.copytree(old, halfway)
     forget_last_commit(halfway)
     assert move_of(job_file, str(halfway)) == ExitCode.CHECKPOINT
-    assert "was not carried out to its end: start the job once" in capsys.readouterr().err
+    assert "was not completed: start the job once" in capsys.readouterr().err
     assert move_of(job_file, old) == ExitCode.DONE
     assert "with left at 0:50, 1:50" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""The session of a job: tasks are tried again, never run twice at once, by this interpreter."""
+"""The session of a job: tasks are retried, never run twice at once, by this interpreter."""
 
 from __future__ import annotations
 
@@ -153,4 +153,4 @@ def test_an_active_session_without_retries_is_refused() -> None:
     """It is used as it is, so it must be valid as it is."""
     done = subprocess.run([sys.executable, "-c", _TOO_LATE], capture_output=True, text=True, check=True)
 
-    assert "spark.master='local[1]': tasks are never tried again; give local[1,4]" in done.stdout
+    assert "spark.master='local[1]': tasks are never retried; give local[1,4]" in done.stdout
