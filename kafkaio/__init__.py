@@ -24,7 +24,7 @@ groupaccess.py      finds out whether the broker refuses us access to consumer g
                     error says why
 groups.py           committed positions of a consumer group, without being a member of it
 headers.py          the headers that Teacup adds to the records it writes (pure)
-invalid.py          what errors of all packages are that mean: this configuration cannot work (pure)
+invalid.py          the base of errors that mean: this configuration cannot work (pure)
 jsonfields.py       fields of JSON values, a whole batch in one query (pure)
 kept.py             what of a record is kept where records are stored (pure)
 losses.py           whether a partition still holds what a reader needs of it (pure)

@@ -1,4 +1,4 @@
-"""What errors of all packages are that mean: this configuration cannot work. Pure.
+"""The base of errors, of all packages, that mean: this configuration cannot work. Pure.
 
 Each package derives its own from the root of its errors and from `Invalid`, so that a caller can catch either: what one
 package raises, or whatever is wrong with a configuration.
