@@ -254,6 +254,24 @@ def test_the_page_of_the_architecture_has_the_table_of_packages():
     assert all(f">{package}</text>" in picture for package in MAY_IMPORT)
 
 
+def test_the_page_of_the_architecture_has_the_folders_of_each_package_from_the_bottom_up():
+    """All of them, where there are more than two."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    listed = {package: folders.split(", ") for package, folders in re.findall(r"^- `(\w+)`: (.+)$", page, re.MULTILINE)}
+    known = {package: parts_of(package) for package in MAY_IMPORT}
+    inner = {
+        package: {part for part in parts if MODULES[f"{package}.{part}"].stem == "__init__"}
+        for package, parts in known.items()
+    }
+
+    assert {package: set(folders) for package, folders in listed.items()} == {
+        package: folders for package, folders in inner.items() if len(folders) > 2
+    }
+    for package, folders in listed.items():
+        for number, one in enumerate(folders):
+            assert known[package][one] & inner[package] <= set(folders[:number])
+
+
 def test_the_name_of_a_class_means_one_thing():
     """Whoever reads it, in a message or in an import, knows which class it is."""
     defined = [(node.name, name) for name in MODULES for node in ast.walk(tree(name)) if isinstance(node, ast.ClassDef)]
