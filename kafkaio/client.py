@@ -24,6 +24,9 @@ from kafkaio.sparselog import sparse
 T = TypeVar("T")
 
 log = sparse("teacup.kafkaio.client")
+librdkafka = sparse("teacup.kafkaio.librdkafka")
+"""What librdkafka says. Its INFO is not progress: it names each connection that is closed."""
+librdkafka.setLevel(logging.WARNING)
 
 REQUEST_TIMEOUT_S = 20.0
 RETRY_TIMEOUT_S = 60.0
@@ -153,7 +156,7 @@ def _make(
 ) -> T:
     validate(kafka)
     try:
-        return kind({**_COMMON, **ours, **kafka, **fixed}, logger=logger or log)
+        return kind({**_COMMON, **ours, **kafka, **fixed}, logger=logger or librdkafka)
     except KafkaException as error:
         raise refused(kafka, error.args[0].str()) from error
 
@@ -170,7 +173,7 @@ class _OtherRole(logging.Filter):
         return "property and will be ignored by this" not in record.getMessage()
 
 
-log.addFilter(_OtherRole())
+librdkafka.addFilter(_OtherRole())
 
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 _TRANSIENT = (

@@ -118,7 +118,7 @@ class OwnConsumer:
 
     def _log(self, handle: int, level: int, facility: bytes, line: bytes) -> None:
         name = _text(self._kafka.rd_kafka_name(handle)) if handle else ""
-        client.log.log(_LEVELS[min(max(level, 0), 7)], "%s [%s] %s", _text(facility), name, _text(line))
+        client.librdkafka.log(_LEVELS[min(max(level, 0), 7)], "%s [%s] %s", _text(facility), name, _text(line))
 
 
 def _check(code: int) -> None:
