@@ -62,7 +62,7 @@ def look(job: JoinJob, logs: Logs) -> Seen:
 
 
 def committed_admission(job: JoinJob) -> Admission:
-    """The admission of the join's newest committed batch. Raises `PositionsUnreadable`, `SpecChanged`."""
+    """The admission of the join's newest committed batch. Raises `SpecChanged`, and as `SparkCheckpoint` does."""
     ends = SparkCheckpoint(job.checkpoint).ends()
     if len(ends) != 1 or not isinstance(ends[0], dict):
         raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")
