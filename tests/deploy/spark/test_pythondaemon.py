@@ -1,0 +1,41 @@
+"""What the workers' daemon imports before it forks them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from pyspark import cloudpickle
+
+from joins.admission.control import JoinControl
+from joins.admission.source import TicketReader
+from sparkio.source import pickled
+from sparkio.summaries import summary_rows
+from tests.support.making import join_spec
+
+AS_A_WORKER = """
+import importlib, pickle, sys
+from deploy.spark.pythondaemon import NEEDED
+for module in NEEDED:
+    importlib.import_module(module)
+known = set(sys.modules)
+read = pickle.load(sys.stdin.buffer)
+pickle.loads(read.__self__._stage)
+import pyarrow
+pyarrow.array(["a", None])
+print(*sorted(set(sys.modules) - known))
+"""
+
+
+def test_a_worker_imports_nothing_more_for_a_task() -> None:
+    """Each would import it again, and scan it after every task for garbage."""
+    reader = TicketReader(join_spec(), JoinControl(), pickled(lambda ticket: summary_rows([ticket])))
+
+    done = subprocess.run(
+        [sys.executable, "-c", AS_A_WORKER],
+        input=cloudpickle.dumps(reader.read),
+        capture_output=True,
+        check=True,
+    )
+
+    assert [module for module in done.stdout.split() if not module.startswith(b"pyarrow.")] == []
