@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import requests
+
+_MOMENT_S = 0.1
 
 Answer = requests.Response
 Fault = Callable[[BaseHTTPRequestHandler, Callable[[], Answer]], None]
@@ -62,6 +65,18 @@ def closed(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> No
     handler.close_connection = True
 
 
+def dropped(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> None:
+    """The API does not see the request, and nothing comes back."""
+    handler.close_connection = True
+
+
+def late(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> None:
+    """The API has acted; its answer comes after a moment."""
+    forward()
+    time.sleep(_MOMENT_S)
+    passed_on(handler, forward)
+
+
 def nonsense(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> None:
     """The API has acted; what comes back is something else's page, as if all were well."""
     got = forward()
@@ -106,7 +121,7 @@ def running_proxy(target: str) -> Iterator[Proxy]:
             fault = proxy.faults.pop(0) if proxy.faults and proxy.only in self.path else passed_on
             try:
                 fault(self, forward)
-            except requests.ConnectionError:  # the API is not there: neither is an answer
+            except OSError:  # the API is not there, or the client is gone: no answer
                 self.close_connection = True
 
         do_GET = do_PUT = do_POST = do_DELETE = do

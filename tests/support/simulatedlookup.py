@@ -44,8 +44,8 @@ def lookup_spec(spec, **changes):
 class Simulated:
     """`results` is the output; the store, the feeder's positions and the published delay belong to the world."""
 
-    def __init__(self, history, spec):
-        self.spec, self.clock = spec, Clock(history.start_ms)
+    def __init__(self, history, spec, generations=GENERATIONS):
+        self.spec, self.clock, self.generations = spec, Clock(history.start_ms), generations
         by_index = not spec.left.payload_time, not spec.right.payload_time
         keys = spec.left.key_of, spec.right.key_of
         self.left = SimulatedLog(history.left, self.clock, by_index[0], keys[0], identity="l", outliers=0)
@@ -58,7 +58,7 @@ class Simulated:
         self.results = []
         self.facts = {}
         listing = Listing(self.clock.now_ms, self.left.ends(), {})
-        self.state = begin(spec, listing, self.left, GENERATIONS)
+        self.state = begin(spec, listing, self.left, generations)
         self.restart()
 
     def restart(self):
@@ -113,15 +113,15 @@ class Simulated:
             age_ms=0,
             success_ms=None,
             stale_after_ms=60_000,
-            generation="feeder-1",
-            store_generation="store-1",
+            generation=self.generations[CONSUMER],
+            store_generation=self.generations[STORE],
             slowest=None,
         )
 
     def admit(self, most=None):
         """One batch, if there is one."""
         spec = self.spec if most is None else replace(self.spec, max_records=most)
-        verdict = judge(self.delay, "store-1", self.state.identity)
+        verdict = judge(self.delay, self.generations[STORE], self.state.identity)
         if verdict.shut:
             return False
         listing = Listing(self.clock.now_ms, self.left.ends(), {})
