@@ -4,6 +4,7 @@ opening.py           opens the back end that a URL names
 lmdbstore.py         LMDB: one environment in a folder of this machine
 aerospikestore.py    Aerospike: one record per key
 aerospikerecords.py  records of Aerospike sets, changed by compare-and-swap
+aerospikefacts.py    what Aerospike's nodes say about themselves, and whether they have what they acknowledged    (pure)
 redisstore.py        Redis, or Valkey: one string per key
 redisserver.py       the connections to a Redis server, and its failures in words
 redisfacts.py        what a Redis server says about itself, and whether it still has what it acknowledged         (pure)

@@ -21,6 +21,7 @@ from aerospike_helpers.batch.records import BatchRecord, BatchRecords, Write
 from aerospike_helpers.expressions import Eq, IntBin
 from aerospike_helpers.operations import operations
 
+from storage.backends.aerospikefacts import Node
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Status, WriteResult
 
@@ -33,6 +34,24 @@ _TOO_BIG = 13
 
 LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key")
 """The outcome of a swap that the server's condition refused."""
+
+_REFUSED = {
+    8: WriteResult(
+        Status.RETRYABLE,
+        "the store is full: the server has stopped writes, or its device has no room; give it more (its stop-writes "
+        "settings say what is full), or let items expire",
+    ),
+    22: WriteResult(
+        Status.RETRYABLE,
+        "the server forbids writes: the set is full (stop-writes-count, stop-writes-size), nsup-period is 0, or the "
+        "clocks of the nodes differ; its log says which",
+    ),
+}
+
+
+def is_full(outcome: object) -> bool:
+    """Whether the outcome says that the server answers, but takes no writes."""
+    return outcome in _REFUSED.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +91,53 @@ class AerospikeRecords:
             self._client = aerospike.client(
                 {
                     "hosts": list(hosts),
-                    "policies": {"batch": timeouts, "batch_parent_write": timeouts | {"max_retries": 0}},
+                    "connect_timeout": _TIMEOUT_MS,
+                    "policies": {
+                        "batch": timeouts,
+                        "batch_parent_write": timeouts | {"max_retries": 0},
+                        "info": {"timeout": _TIMEOUT_MS},
+                    },
                 }
             )
         except exception.AerospikeError as error:
             raise StorageUnavailable(f"{self.where} cannot be reached: {_message(error)}") from error
         try:
-            for node, (failure, answer) in self._client.info_all(f"namespace/{namespace}").items():
-                if failure is not None:
-                    raise StorageUnavailable(f"{self.where}: node {node} answers {failure}")
+            for answer in self._ask(f"namespace/{namespace}").values():
                 check_namespace(self.where, _settings(answer))
-        except exception.AerospikeError as error:
-            self.close()
-            raise StorageUnavailable(f"{self.where} cannot be asked: {_message(error)}") from error
         except BaseException:
             self.close()
             raise
+
+    def cluster(self) -> dict[str, Node]:
+        """What every node says now, in this order: its start, its namespace, whether anything changed since.
+
+        Raises `StorageUnavailable`, also for a namespace that evicts by now.
+        """
+        statistics = self._ask("statistics")
+        namespaces = {node: _settings(answer) for node, answer in self._ask(f"namespace/{self._namespace}").items()}
+        stable = self._ask(f"cluster-stable:ignore-migrations=false;namespace={self._namespace}")
+        try:
+            for settings in namespaces.values():
+                check_namespace(self.where, settings)
+            return {
+                name: Node.of(_settings(statistics[name]), namespaces[name], stable[name].strip().split("\t")[-1])
+                for name in statistics.keys() | namespaces.keys() | stable.keys()
+            }
+        except StorageConfigInvalid as error:
+            raise StorageUnavailable(str(error)) from error
+        except KeyError as error:
+            raise StorageUnavailable(f"{self.where}: its nodes change, or say nothing about {error}") from error
+
+    def _ask(self, request: str) -> dict[str, str]:
+        """The answers of all nodes, by their names."""
+        try:
+            answers = self._client.info_all(request)
+        except exception.AerospikeError as error:
+            raise StorageUnavailable(f"{self.where} cannot be asked: {_message(error)}") from error
+        for node, (failure, _) in answers.items():
+            if failure is not None:
+                raise StorageUnavailable(f"{self.where}: node {node} answers {failure}")
+        return {node: str(answer) for node, (_, answer) in answers.items()}
 
     def close(self) -> None:
         """Close the connections of this process."""
@@ -99,6 +149,8 @@ class AerospikeRecords:
             batch = self._client.batch_read([self._key(set_name, key) for key in keys], [name, _NONCE])
         except exception.AerospikeError as error:
             return [WriteResult(Status.RETRYABLE, f"reading failed: {_message(error)}")] * len(keys)
+        if len(batch.batch_records) != len(keys):
+            return [WriteResult(Status.RETRYABLE, f"reading failed as a whole: result {batch.result}")] * len(keys)
         return [kept_of(record, name) for record in batch.batch_records]
 
     def swap(self, set_name: str, swaps: Sequence[Swap]) -> list[WriteResult | None]:
@@ -128,6 +180,8 @@ class AerospikeRecords:
             batch = self._client.batch_remove([self._key(set_name, key) for key in keys])
         except exception.AerospikeError as error:
             return [WriteResult(Status.IN_DOUBT, f"deleting failed: {_message(error)}")] * len(keys)
+        if len(batch.batch_records) != len(keys):
+            return [WriteResult(Status.IN_DOUBT, f"deleting failed as a whole: result {batch.result}")] * len(keys)
         outcomes = []
         for record in batch.batch_records:
             failure = failure_of(record)
@@ -177,6 +231,8 @@ def failure_of(record: BatchRecord) -> WriteResult | None:
         return None
     if record.result in _RACE_LOST and not record.in_doubt:
         return LOST
+    if record.result in _REFUSED and not record.in_doubt:
+        return _REFUSED[record.result]
     if record.result == _TOO_BIG:
         return WriteResult(
             Status.REJECTED, f"the items of this key exceed the server's max-record-size: {_described(record)}"

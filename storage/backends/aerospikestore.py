@@ -1,7 +1,10 @@
 """The back end on Aerospike: one record per key, in the set named like the namespace.
 
     record    items (entries.py), nonce (a random integer, new with each change); TTL: the last expiry plus a margin
-    key 0     meta (stored.py, in JSON), nonce; never expires. It shares the set, so truncating the set starts over
+    key 0     meta (aerospikefacts.py), nonce; never expires
+    key NAME  of the generation: written once, before anything else of it, and never again
+
+All share the set. A truncated set has lost what was written before some moment: so the generation's record first.
 
 Changes are compare-and-swap (`aerospikerecords`): read in one batch, decide by the rules of `entries`, write in one
 batch. What lost the race is read and decided again. A write that changes nothing is not sent, so a repeated one never
@@ -13,19 +16,25 @@ differ.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 import aerospike
 
 from storage.backends import entries
-from storage.backends.aerospikerecords import LOST, AerospikeRecords, Swap
+from storage.backends.aerospikefacts import Cluster, Meta, wrong_now
+from storage.backends.aerospikerecords import ABSENT, LOST, AerospikeRecords, ReadRecord, Swap, is_full
 from storage.backends.stored import StoredNamespace
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
+log = logging.getLogger("teacup.storage.backends.aerospikestore")
+
 _ITEMS, _META = "items", "meta"
-_META_KEY = 0  # keys of items are bytes, which Aerospike never confuses with a number
+_META_KEY = 0  # keys of items are bytes, which Aerospike never confuses with a number or a text
+_FOREVER = aerospike.TTL_NEVER_EXPIRE
 _PORTION_KEYS = 1_000
 _ATTEMPTS = 20  # at a compare-and-swap that others win
 _CLOCK_MARGIN_S = 60
@@ -104,7 +113,7 @@ class AerospikeStore:
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
         """The published state is stored, so that it never goes back."""
         self._check_declared(namespace)
-        return self._change(namespace, lambda stored: stored.at(now_ms)).at(now_ms).state
+        return self._change(namespace, lambda stored: stored.at(now_ms), needed=False).state
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
         """Recorded in the store, for all processes."""
@@ -112,8 +121,9 @@ class AerospikeStore:
         self._change(namespace, lambda stored: stored.raised(version))
 
     def check(self, namespace: Namespace, now_ms: int) -> None:
-        """Reads its record, which is written where time has moved its state."""
-        self.state(namespace, now_ms)
+        """Reads its record, which is written where time has moved its state; a full store fails then."""
+        self._check_declared(namespace)
+        self._change(namespace, lambda stored: stored.at(now_ms))
 
     def purge(self, now_ms: int, limit: int) -> int:
         """Nothing to do: the server removes records whose TTL has passed."""
@@ -162,30 +172,69 @@ class AerospikeStore:
         for places in waiting.values():
             outcomes.update(dict.fromkeys(places, LOST))
 
-    def _change(self, namespace: Namespace, change: Callable[[StoredNamespace], StoredNamespace]) -> StoredNamespace:
-        """Change what is stored about the namespace, which is created if it does not exist."""
+    def _change(
+        self, namespace: Namespace, change: Callable[[StoredNamespace], StoredNamespace], *, needed: bool = True
+    ) -> StoredNamespace:
+        """Change what is stored about the namespace; it gets another generation if acknowledged items may be gone.
+
+        needed   False: a full store need not record it, so that look-ups go on
+        """
         for _ in range(_ATTEMPTS):
-            (kept,) = self._records.fetch(namespace.name, [_META_KEY], _META)
-            if isinstance(kept, WriteResult):
-                raise StorageUnavailable(f"{self._where}: {kept.reason}")
-            stored = (
-                StoredNamespace.made(namespace, uuid4().hex)
-                if kept.nonce is None
-                else StoredNamespace.parse(kept.value)
-            )
-            changed = change(stored)
-            if kept.nonce is not None and changed == stored:
-                return changed
-            swap = Swap(_META_KEY, kept, _META, changed.document(), aerospike.TTL_NEVER_EXPIRE)
-            (failure,) = self._records.swap(namespace.name, [swap])
-            if failure is None:
-                return changed
+            kept = self._fetched(namespace, _META_KEY)
+            cluster = self._cluster()  # never older than the witness that it is compared with
+            known = None if kept.nonce is None else Meta.parse(kept.value)
+            lost = None if known is None else self._lost(namespace, known, cluster)
+            if known is None or lost is not None:
+                meta = self._begun(namespace, cluster)
+            elif (reason := known.witness.too_few(cluster)) is not None:
+                raise StorageUnavailable(f"{self._where}: {reason}")
+            else:
+                meta = replace(known, witness=known.witness.seen(cluster))
+            meta = replace(meta, stored=change(meta.stored))
+            if meta == known:
+                return meta.stored
+            failure = self._stored(namespace, Swap(_META_KEY, kept, _META, meta.document(), _FOREVER))
+            if failure is None and lost is not None:
+                log.warning("%s: namespace %s begins another generation: %s", self._where, namespace.name, lost)
+            if failure is None or (is_full(failure) and known is not None and lost is None and not needed):
+                return meta.stored
             if failure is not LOST:
                 raise StorageUnavailable(f"{self._where}: {failure.reason}")
         raise StorageUnavailable(f"{self._where}: others change namespace {namespace.name} all the time")
 
+    def _cluster(self) -> Cluster:
+        cluster = self._records.cluster()
+        reason = wrong_now(cluster)
+        if reason is not None:
+            raise StorageUnavailable(f"{self._where}: {reason}")
+        return cluster
+
+    def _lost(self, namespace: Namespace, meta: Meta, cluster: Cluster) -> str | None:
+        """Why acknowledged records may be gone; None: they are not."""
+        if self._fetched(namespace, meta.stored.generation).nonce is None:
+            return "the record of its generation is gone: the set was truncated"
+        return meta.witness.lost(cluster)
+
+    def _begun(self, namespace: Namespace, cluster: Cluster) -> Meta:
+        """A new generation, whose own record is stored already."""
+        generation = uuid4().hex
+        failure = self._stored(namespace, Swap(generation, ABSENT, _META, generation, _FOREVER))
+        if failure is not None:
+            raise StorageUnavailable(f"{self._where}: {failure.reason}")
+        return Meta.begun(namespace, generation, cluster)
+
+    def _fetched(self, namespace: Namespace, key: int | str) -> ReadRecord:
+        (kept,) = self._records.fetch(namespace.name, [key], _META)
+        if isinstance(kept, WriteResult):
+            raise StorageUnavailable(f"{self._where}: {kept.reason}")
+        return kept
+
+    def _stored(self, namespace: Namespace, swap: Swap) -> WriteResult | None:
+        (failure,) = self._records.swap(namespace.name, [swap])
+        return failure
+
     def _raise_if_silent(self, results: Sequence[WriteResult] | Sequence[ReadResult]) -> None:
-        if results and all(one.status is Status.RETRYABLE for one in results):
+        if results and all(one.status is Status.RETRYABLE and not is_full(one) for one in results):
             raise StorageUnavailable(f"{self._where}: {results[0].reason}")
 
 

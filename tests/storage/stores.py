@@ -31,7 +31,7 @@ NEEDS_AEROSPIKE = pytest.mark.skipif(
     AEROSPIKE not in os.environ,
     reason=f"no server to test Aerospike on: set {AEROSPIKE}=host:port/namespace",
 )
-"""The only skip of this suite."""
+"""The only reason to skip a test; also for those that start such a server (`tests/support/aerospike_server.py`)."""
 
 
 def opener(kind: str, folder: Path, redis: RedisProcess) -> Open:

@@ -8,11 +8,20 @@ from collections.abc import Iterator
 
 import aerospike
 import pytest
-from aerospike_helpers.batch.records import BatchRecord
+from aerospike_helpers.batch.records import BatchRecord, BatchRecords
 
 from deploy.dev.ports import free_port
 from kafkaio.now import wall_ms
-from storage.backends.aerospikerecords import LOST, ReadRecord, Swap, check_namespace, failure_of, kept_of
+from storage.backends.aerospikerecords import (
+    LOST,
+    AerospikeRecords,
+    ReadRecord,
+    Swap,
+    check_namespace,
+    failure_of,
+    is_full,
+    kept_of,
+)
 from storage.backends.aerospikestore import AerospikeStore
 from storage.backends.opening import open_backend
 from storage.errors import StorageConfigInvalid, StorageUnavailable
@@ -186,6 +195,42 @@ def test_the_result_of_each_written_record_counts(result: int, content: object, 
     failure = failure_of(record(result, content, in_doubt))
 
     assert (None if failure is None else failure.status) is status
+
+
+@pytest.mark.parametrize("result", [8, 22])
+def test_a_server_that_stopped_writes_is_full(result: int):
+    """Nothing was done; it may be sent again."""
+    failure = failure_of(record(result))
+
+    assert is_full(failure)
+    assert failure is not None
+    assert failure.status is Status.RETRYABLE
+    assert "full" in str(failure.reason)
+    assert not is_full(failure_of(record(18)))
+
+
+class FailsAsAWhole:
+    """A client whose batches fail before any record is sent: it raises nothing, and gives back no records."""
+
+    def answer(self, *_: object) -> BatchRecords:
+        """Of every call."""
+        batch = BatchRecords([])
+        batch.result = -8
+        return batch
+
+    batch_read = batch_remove = answer
+
+
+def test_a_batch_that_failed_as_a_whole_is_sent_again():
+    """One outcome for each key, with the client's result; what was to be removed is in doubt."""
+    records = AerospikeRecords.__new__(AerospikeRecords)
+    records._client, records._namespace = FailsAsAWhole(), "namespace"
+
+    read = records.fetch("set", [b"a", b"b"], "items")
+    removed = records.remove("set", [b"a", b"b"])
+
+    assert read == [WriteResult(Status.RETRYABLE, "reading failed as a whole: result -8")] * 2
+    assert removed == [WriteResult(Status.IN_DOUBT, "deleting failed as a whole: result -8")] * 2
 
 
 @pytest.mark.parametrize("result", [2, 3, 5, 27])

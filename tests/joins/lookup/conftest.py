@@ -29,9 +29,9 @@ class World:
     generation: str = "feeder-1"
 
     @contextmanager
-    def storage_running(self):
+    def storage_running(self, **settings):
         names = [{"name": "right", "keep": "all", "bound": 100, "retention": f"{RETENTION_MS}ms"}]
-        with server_process(self.folder / "storage", self.port, namespaces=names) as (process, _):
+        with server_process(self.folder / "storage", self.port, namespaces=names, **settings) as (process, _):
             yield process
 
     def feed(self, puts):
