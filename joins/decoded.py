@@ -102,7 +102,8 @@ def wait_for_registry(
     kinds = {side.format for side in sides if side.format.framed}
     if not kinds:
         return
-    from kafkaio.registry import Registry, RegistryUnreachable
+    from kafkaio.errors import RegistryUnreachable
+    from kafkaio.registry import Registry
 
     one, began_s = Registry(registry, min(kinds), unreachable_for_s=0), time.monotonic()
     while not stopped():

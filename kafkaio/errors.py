@@ -3,6 +3,8 @@
     KafkaIOError
       +- ConfigError        a property that is refused, or that librdkafka does not accept
       +- KafkaUnavailable   the broker is unreachable or did not answer in time: worth a retry later
+      |    +- RegistryUnreachable  the schema registry gave no usable answer for too long
+      +- RegistryRefused    the schema registry refuses us, or is none
       +- TopicMissing       the topic or partition does not exist
       +- OffsetOutOfRange   the offset was deleted by retention, or truncated: records are gone
       +- DeliveryFailed     a record was not acknowledged
@@ -40,6 +42,16 @@ class KafkaUnavailable(KafkaIOError):
     """The broker is unreachable, or did not answer in time. The same call may work later."""
 
     exit_code = ExitCode.UNREACHABLE
+
+
+class RegistryUnreachable(KafkaUnavailable):
+    """The schema registry gave no usable answer for too long."""
+
+
+class RegistryRefused(KafkaIOError, Invalid):
+    """The schema registry refuses us, or is none: waiting does not help."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class TopicMissing(KafkaIOError):

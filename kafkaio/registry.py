@@ -18,10 +18,8 @@ from confluent_kafka.schema_registry import Schema as Registered
 from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
 
 from kafkaio.avrojson import AvroSchema, NotAvro
-from kafkaio.errors import ConfigError, KafkaIOError, KafkaUnavailable
-from kafkaio.exitcode import ExitCode
+from kafkaio.errors import ConfigError, RegistryRefused, RegistryUnreachable
 from kafkaio.framed import Schema
-from kafkaio.invalid import Invalid
 from kafkaio.perprocess import PerProcess
 from kafkaio.protojson import NotProtobuf, ProtoSchema
 from kafkaio.sparselog import sparse
@@ -35,16 +33,6 @@ REQUEST_TIMEOUT_S = 10.0
 UNKNOWN_SCHEMA, FORBIDDEN = 40403, 403
 UNKNOWN_REFERENCE = (40401, 40402)  # subject, version
 AVRO, PROTOBUF = "AVRO", "PROTOBUF"
-
-
-class RegistryUnreachable(KafkaUnavailable):
-    """The schema registry gave no usable answer for too long."""
-
-
-class RegistryRefused(KafkaIOError, Invalid):
-    """The schema registry refuses us, or is none: waiting does not help."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class Registry:

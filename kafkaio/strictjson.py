@@ -85,9 +85,7 @@ def is_json(text: str) -> bool:
             return expected == _AFTER and not open_brackets
         if expected == _AFTER:
             inside = open_brackets[-1] if open_brackets else ""
-            following = {("[", ","): _VALUE, ("{", ","): _NAME, ("[", "]"): _AFTER, ("{", "}"): _AFTER}.get(
-                (inside, kind)
-            )
+            following = _AFTER_VALUE.get((inside, kind))
         else:
             following = _NEXT.get((expected, kind))
         if following is None:

@@ -187,6 +187,19 @@ def test_the_errors_of_a_package_are_one_tree_that_its_docstring_draws(name: str
     assert isinstance(root.exit_code, ExitCode)
 
 
+def test_errors_with_an_exit_code_are_in_the_tree_of_their_package():
+    """In `errors.py`, which draws it."""
+    coded = {
+        f"{name}.{node.name}"
+        for name in MODULES
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "exit_code" for one in node.body)
+    }
+
+    assert {one for one in coded if one.split(".")[-2] != "errors"} == set()
+
+
 def test_the_window_does_not_know_how_it_is_tested():
     """`joins.testing` drives the window; the window, Spark's edge and the broker's know nothing of it."""
     knowing = {name for name in MODULES if any(one.startswith("joins.testing") for one in imports(name))}

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,41 @@ def test_the_property_test_of_the_documents_passes(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
+
+
+def test_what_the_documents_import_is_public() -> None:
+    """It is in the list of the package's docstring."""
+    fenced = "".join(
+        "".join(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)) for page in DOCUMENTS
+    )
+    ours = re.findall(
+        r"^from ((?:joins|dedup|storage|datadelay|kafkaio|httpapi)[\w.]*) import (.+)$", fenced, re.MULTILINE
+    )
+
+    private = [
+        f"{module}.{name}"
+        for module, names in ours
+        for name in names.split(", ")
+        if not {module, f"{module}.{name}"}
+        & set(re.findall(r"`([\w.]+)`", import_module(module.split(".")[0]).__doc__ or ""))
+    ]
+
+    assert len(ours) > 3
+    assert private == []
+
+
+def test_the_files_that_the_documents_name_exist() -> None:
+    """Paths from the root, or of tests from their folder."""
+    named = {
+        (page.name, path)
+        for page in DOCUMENTS
+        for path in re.findall(r"`((?:\w+/)+\w+\.py)\b", page.read_text("utf-8"))
+    }
+
+    assert len(named) > 50
+    assert {
+        (page, path) for page, path in named if not any((ROOT / up / path).exists() for up in ("", "tests"))
+    } == set()
 
 
 def test_the_commands_of_the_readme_work() -> None:

@@ -29,10 +29,10 @@ from deploy.jobs.unjoinedlook import Logs, check_output, committed_admission, lo
 from deploy.jobs.unjoinedreport import gathered
 from deploy.jobs.unjoinedstage import Work, deliver_slice, verdicts_name
 from deploy.jobs.unjoinedstate import folder_of, load, save
+from deploy.output.accounts import check_whole
 from deploy.spark.session import Session
 from joins.admission.guard import check_compaction
 from joins.decoded import wait_for_registry
-from joins.errors import JoinError
 from joins.unjoined.expired import (
     Verdicts,
     after_slice,
@@ -178,12 +178,10 @@ def _buckets(job: JoinJob, partitions: Iterable[int]) -> dict[int, OutputBucket]
 
 
 def _delivered(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[SliceSummary]:
-    """The summaries; JoinError if one is missing or occurs twice, so that nothing is saved."""
+    """The summaries. Raises `AccountsDiffer` if one is missing or occurs twice, so that nothing is saved."""
     assert state.under_way is not None
     summaries = [one.summary for one in deliver_slice(spark, Work.of(job, state))]
-    partitions = sorted(one.bucket for one in summaries)
-    if partitions != sorted(state.under_way.right):
-        raise JoinError(f"summaries of right partitions {partitions} came: this is a defect, and nothing is committed")
+    check_whole([one.bucket for one in summaries], len(state.under_way.right), "right partitions")
     return summaries
 
 

@@ -26,8 +26,8 @@ from joins.shuffle.source import fetch_stage
 from joins.spec import JoinSpec, Side
 from joins.testing.simulation import MemoryStore
 from joins.window.restore import restore
+from kafkaio.errors import RegistryRefused, RegistryUnreachable
 from kafkaio.messages import SCHEMA
-from kafkaio.registry import RegistryRefused, RegistryUnreachable
 from kafkaio.times import LATEST_MS
 from tests.conftest import TopicFactory
 from tests.support.framed import avro
