@@ -175,10 +175,11 @@ class Simulation(BothSides[SimulatedLog]):
         planned = self.plan(spec)
         if planned is None:
             return False
-        self._carry_on(planned)
+        self.carry_on(planned)
         return True
 
-    def _carry_on(self, planned: Planned) -> None:
+    def carry_on(self, planned: Planned) -> None:
+        """Carry out a batch that `plan` gave."""
         self.state = Admission.from_json(json.loads(json.dumps(planned.admission.to_json())))
         for rows in self._join(self.state):
             self._record(rows)
@@ -191,7 +192,7 @@ class Simulation(BothSides[SimulatedLog]):
         run, spec, batches = OneRun(), of_one_run(self.spec), 0
         while (found := self._look(spec, run)) is None or isinstance(found, Planned) or found.left_waits:
             if isinstance(found, Planned):
-                self._carry_on(found)
+                self.carry_on(found)
                 batches += 1
             else:
                 self.clock.advance(spec.producer_delay_ms + 1)

@@ -11,9 +11,11 @@ from datadelay.progress import UNKNOWN, Idle
 from joins.admission import passage
 from joins.admission.bounds import low_end
 from joins.admission.evidence import Evidence
+from joins.admission.guard import is_whole
+from joins.admission.listing import list_ends
 from joins.spec import JoinPath, Policy
 from joins.testing import oracle
-from joins.testing.cutting import Retry
+from joins.testing.cutting import Admit, Retry
 from joins.testing.history import History
 from joins.testing.play import WRONG_TIMES_KEY
 from joins.testing.simulation import Simulation
@@ -99,6 +101,39 @@ def test_what_was_read_and_left_the_window_may_be_deleted(join, steps, data):
     assert run.sorted_results() == oracle.join(history, spec)
     assert set(run.unjoined) <= set(never_joined(simulation))
     assert len(run.unjoined) == len(set(run.unjoined))
+
+
+@settings(max_examples=40, deadline=None)
+@given(joins_with_history(), cuts(), st.data())
+def test_a_planned_batch_that_retention_overtakes_is_planned_again(join, steps, data):
+    """A kill, deleted left records, and `on_data_loss: continue`: the rest has its rows, what is lost is counted."""
+    spec, history = join
+    spec = replace(spec, on_data_loss="continue")
+    simulation = Simulation(history, spec)
+    left = simulation.left
+
+    for step in steps:
+        if not isinstance(step, Admit):
+            simulation.play(() if isinstance(step, Retry) else [step])
+            continue
+        planned = simulation.plan(spec)
+        if planned is None:
+            continue
+        if data.draw(st.booleans()):  # killed before it has run
+            p = data.draw(st.sampled_from(sorted(left.ends())))
+            left.delete_before(p, data.draw(st.integers(0, left.ends()[p].high)))
+            simulation.restart()
+            if not is_whole(spec, planned.admission, list_ends(left, simulation.right, 0)):
+                continue
+        simulation.carry_on(planned)
+    run = simulation.drain()
+
+    rows = oracle.join(history, spec)
+    written = {(one.left_partition, one.left_offset) for one in run.results}
+    lost = {(one.left_partition, one.left_offset) for one in rows} - written
+    assert run.sorted_results() == [one for one in rows if (one.left_partition, one.left_offset) in written]
+    assert all(offset < left.ends()[p].start for p, offset in lost)
+    assert simulation.state.skipped.get("left", 0) >= len(lost)
 
 
 def delete_what_the_guard_allows(simulation):
