@@ -76,7 +76,7 @@ def json_values(
         from kafkaio.registry import open_registry
 
         schemas = open_registry(registry, side.format, unreachable_for_s)
-        return json_of(values, schemas.schema, _INVALID[side.format], columns)
+        return json_of(values, schemas.schemas, _INVALID[side.format], columns)
 
     return decode
 

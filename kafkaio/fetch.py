@@ -14,7 +14,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
 from kafkaio import client
-from kafkaio.errors import KafkaIOError, OffsetOutOfRange
+from kafkaio.errors import OffsetOutOfRange
 from kafkaio.producible import batch_bytes
 
 # Ranges are short: prefetching far beyond them is wasted work. By default librdkafka would pause for a second after
@@ -101,11 +101,6 @@ class PartitionFetch(ABC):
         except KafkaException as error:
             return client.translate(error.args[0], "look for the ends", self.topic, self.partition)
         return OffsetOutOfRange(self.topic, self.partition, position, start, end)
-
-
-def bad_header_name(topic: str, partition: int, offset: int) -> KafkaIOError:
-    """A record that cannot be read: Kafka's protocol says that names of headers are UTF-8."""
-    return KafkaIOError(f"the record {topic}-{partition} offset {offset} has a header whose name is not UTF-8")
 
 
 def fitting_rows(piece: pa.RecordBatch, size: int) -> tuple[int, int]:

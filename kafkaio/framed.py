@@ -5,7 +5,7 @@ A batch may hold records of several schemas; those of one schema are decoded tog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from kafkaio.reasons import UNKNOWN_SCHEMA
 
 HEAD = 5
+NO_FRAME = "no frame"
+I64 = np.typing.NDArray[np.int64]
 
 
 @runtime_checkable
@@ -26,12 +28,12 @@ class Schema(Protocol):
         """Each value (binary, without the frame) as JSON text; null where it is not of the schema."""
 
 
-SchemaOf = Callable[[int], Schema | str | None]
-"""An id -> its schema; None: there is none; a text: why it cannot be used."""
+SchemasOf = Callable[[Sequence[int]], Mapping[int, Schema | str]]
+"""All ids of a batch -> their schemas, or why one cannot be used; those that there are none of are missing."""
 
 
 def json_of(
-    values: pa.Array, schema_of: SchemaOf, invalid: str, columns: Sequence[str] | None = None
+    values: pa.Array, schemas_of: SchemasOf, invalid: str, columns: Sequence[str] | None = None
 ) -> tuple[pa.Array, pa.Array]:
     """JSON text (binary) of each value (binary), and the reason where there is none; null values stay null.
 
@@ -41,10 +43,9 @@ def json_of(
     ids = schema_ids(values)
     found: list[pa.Array] = []
     reasons: list[pa.Array] = []
-    rows: list[np.typing.NDArray[np.int64]] = []
-    for number in np.unique(ids).tolist():
-        at = np.flatnonzero(ids == number)
-        texts, why = _of_schema(values.take(pa.array(at)), number, schema_of, invalid, columns)
+    rows: list[I64] = []
+    for schema, at in _groups(ids, schemas_of):
+        texts, why = _of_schema(values.take(pa.array(at)), schema, invalid, columns)
         rows.append(at)
         found.append(texts)
         reasons.append(why)
@@ -54,10 +55,22 @@ def json_of(
     return pa.concat_arrays(found).cast(pa.binary()).take(back), pa.concat_arrays(reasons).take(back)
 
 
+def _groups(ids: I64, schemas_of: SchemasOf) -> Iterator[tuple[Schema | str | None, I64]]:
+    """What reads the values of an id, and where they are. All those of unknown ids together: there may be one each."""
+    numbers, number_at = np.unique(ids, return_inverse=True)
+    known = schemas_of([number for number in numbers.tolist() if number >= 0])
+    schemas = [NO_FRAME if number < 0 else known.get(number) for number in numbers.tolist()]
+    unknown = np.array([schema is None for schema in schemas], np.bool_)[number_at]
+    if unknown.any():
+        yield None, np.flatnonzero(unknown)
+    for at, schema in enumerate(schemas):
+        if schema is not None:
+            yield schema, np.flatnonzero(number_at == at)
+
+
 def _of_schema(
-    values: pa.Array, number: int, schema_of: SchemaOf, invalid: str, columns: Sequence[str] | None
+    values: pa.Array, schema: Schema | str | None, invalid: str, columns: Sequence[str] | None
 ) -> tuple[pa.Array, pa.Array]:
-    schema = schema_of(number) if number >= 0 else "no frame"
     if not isinstance(schema, Schema):
         why = pa.scalar(UNKNOWN_SCHEMA if schema is None else invalid, pa.string())
         return pa.nulls(len(values), pa.string()), pc.if_else(values.is_valid(), why, pa.scalar(None, pa.string()))
@@ -70,7 +83,7 @@ def _sliced(values: pa.Array, start: int, length: int | None = None) -> pa.Array
     return pl.Series(pl.from_arrow(values)).bin.slice(start, length).to_arrow().cast(pa.binary())
 
 
-def schema_ids(values: pa.Array) -> np.typing.NDArray[np.int64]:
+def schema_ids(values: pa.Array) -> I64:
     """The id of the schema that each value (binary) names; -1 where it has no frame, or is null."""
     heads = pc.fill_null(_sliced(values, 0, HEAD), b"")
     framed = pc.equal(pc.binary_length(heads), HEAD)

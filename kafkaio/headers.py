@@ -41,5 +41,8 @@ EXPRESSION = "teacup.expression"
 TIME = "teacup.time"
 """The record's own time in milliseconds, if the topic refuses it as a timestamp."""
 
+UNREADABLE = "teacup.unreadable"
+"""`headers`: the record has a header whose name is not UTF-8; this one is in place of all of them."""
+
 OMITTED = "teacup.omitted"
 """What was left out of a copy that is too large for its topic: `value`, `headers`, `key`."""

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from kafkaio import client
 from kafkaio.errors import TopicMissing
-from kafkaio.fetch import AT_ONCE, TUNING, WAIT_MS, PartitionFetch, Taken, bad_header_name, fitting_rows
+from kafkaio.fetch import AT_ONCE, TUNING, WAIT_MS, PartitionFetch, Taken, fitting_rows
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.messages import to_arrow
 
@@ -47,7 +47,7 @@ class MessageFetch(PartitionFetch):
                     passed = end
             if not messages:
                 return Taken(0, 0, passed)
-            piece = self._to_arrow(messages)
+            piece = to_arrow(self.partition, messages)
             fitting, size = fitting_rows(piece, size)
             if fitting < len(messages):
                 self._ahead = messages[fitting:] + self._ahead
@@ -86,21 +86,6 @@ class MessageFetch(PartitionFetch):
             if trouble is not None:
                 self._judge(trouble, event.offset(), position)
         return [message for message, trouble in zip(messages, errors, strict=True) if trouble is None]
-
-    def _to_arrow(self, messages: list[Any]) -> pa.RecordBatch:
-        try:
-            return to_arrow(self.partition, messages)
-        except UnicodeDecodeError as error:
-            bad = next(message for message in messages if _has_bad_name(message))
-            raise bad_header_name(self.topic, self.partition, bad.offset()) from error
-
-
-def _has_bad_name(message: Any) -> bool:
-    try:
-        message.headers()
-    except UnicodeDecodeError:
-        return True
-    return False
 
 
 def _first_at(messages: list[Any], offset: int) -> int:

@@ -1,4 +1,8 @@
-"""librdkafka's messages as Arrow columns: what every reader of this package returns."""
+"""librdkafka's messages as Arrow columns: what every reader of this package returns.
+
+Kafka's protocol says that names of headers are UTF-8, and no broker checks it. confluent-kafka shows no header of a
+record that has another name. Such a record is read all the same; in place of its headers it has one (`UNREADABLE`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
+
+from kafkaio.headers import UNREADABLE
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 
@@ -40,7 +46,7 @@ def to_arrow(partition: int, messages: list[Any]) -> pa.RecordBatch:
         _numbers(stamps[::2].astype(np.int8), pa.int8()),
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),
-        _headers([message.headers() for message in messages]),
+        _headers(_listed(messages)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -48,6 +54,23 @@ def to_arrow(partition: int, messages: list[Any]) -> pa.RecordBatch:
 def _numbers(values: np.typing.NDArray[Any], kind: pa.DataType) -> pa.Array:
     """Without a copy, and without importing pandas, as `pa.array` of an ndarray does."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _listed(messages: list[Any]) -> list[list[tuple[str, bytes | None]] | None]:
+    """The headers of each message, asked for once.
+
+    For a name that it cannot decode confluent-kafka sets an error and returns a list with holes, as it does without an
+    error when it is asked again. `map` looks for the error at each call. The interpreter's own calls may not, once they
+    are fast: the error is then raised anywhere later.
+    """
+    found: list[list[tuple[str, bytes | None]] | None] = []
+    one_by_one = map(Message.headers, messages)
+    while len(found) < len(messages):
+        try:
+            found.extend(one_by_one)  # type: ignore[arg-type]
+        except (SystemError, UnicodeDecodeError):
+            found.append([(UNREADABLE, b"headers")])
+    return found
 
 
 def _headers(headers: list[list[tuple[str, bytes | None]] | None]) -> pa.Array:

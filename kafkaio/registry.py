@@ -1,16 +1,18 @@
 """Schemas by their ids, from a schema registry: fetched once by each process, with bounded waits.
 
-no such id                      None: the record that names it is a dead letter; asked again after a minute
+no such id                      missing: the record that names it is a dead letter; asked again after a minute
+many such ids                   the list of all schemas is asked for, once a batch: noise costs no request a record
 unreachable, overloaded, 5xx    waits, and says so; then `RegistryUnreachable`
 refused (401, 403), other 4xx   `RegistryRefused` at once, as for an answer that is no registry's
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -25,9 +27,10 @@ from kafkaio.protojson import NotProtobuf, ProtoSchema
 from kafkaio.sparselog import sparse
 
 log = sparse("teacup.kafkaio.registry")
+T = TypeVar("T")
 
 UNREACHABLE_FOR_S = 300.0
-UNKNOWN_FOR_S, MOST_UNKNOWN = 60.0, 10_000
+UNKNOWN_FOR_S, MOST_ASKED, MOST_UNKNOWN = 60.0, 20, 10_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 REQUEST_TIMEOUT_S = 10.0
 UNKNOWN_SCHEMA, FORBIDDEN = 40403, 403
@@ -40,7 +43,7 @@ class Registry:
 
     properties   of `confluent_kafka.schema_registry.SchemaRegistryClient`: `url`, `basic.auth.user.info`, ...
     kind         of the schemas: "avro" or "protobuf"
-    unreachable_for_s   how long `schema` waits for an answer
+    unreachable_for_s   how long `schemas` waits for an answer
 
     Raises `ConfigError` for properties that the client does not accept.
     """
@@ -58,25 +61,35 @@ class Registry:
         self._known: dict[int, Schema | str] = {}
         self._unknown_at_s: dict[int, float] = {}
 
-    def schema(self, number: int) -> Schema | str | None:
-        """The schema of an id; None: there is none; a text: why it cannot be used."""
-        if number in self._known:
-            return self._known[number]
-        if time.monotonic() - self._unknown_at_s.get(number, -math.inf) < UNKNOWN_FOR_S:
-            return None
-        found = self._waited_for(number)
-        if found is None:
-            if len(self._unknown_at_s) >= MOST_UNKNOWN:
-                self._unknown_at_s.clear()
-            self._unknown_at_s[number] = time.monotonic()
-            return None
-        self._known[number] = found
-        return found
+    def schemas(self, numbers: Iterable[int]) -> dict[int, Schema | str]:
+        """The schemas of these ids, or why one cannot be used; those that the registry does not have are missing.
+
+        At most `MOST_ASKED` unknown ids a minute are asked for one by one. Beyond that the registry lists all that it
+        has, once a call, so that an id registered since is found. One that cannot (Redpanda) is asked one by one.
+        """
+        numbers, since_s = list(numbers), time.monotonic() - UNKNOWN_FOR_S
+        self._unknown_at_s = {number: at_s for number, at_s in self._unknown_at_s.items() if at_s > since_s}
+        asked = [one for one in numbers if one not in self._known and one not in self._unknown_at_s]
+        room = MOST_ASKED - len(self._unknown_at_s)
+        if len(asked) > room and (listed := self._waited_for(self._listed, "the list of schemas")) is not None:
+            self._note_unknown(number for number in asked if number not in listed)
+            asked = [number for number in asked if number in listed]
+        for number in asked:
+            found = self._waited_for(partial(self._asked, number), f"schema {number}")
+            if found is None:
+                self._note_unknown([number])
+            else:
+                self._known[number] = found
+        return {number: self._known[number] for number in numbers if number in self._known}
+
+    def _note_unknown(self, numbers: Iterable[int]) -> None:
+        room = MOST_UNKNOWN - len(self._unknown_at_s)
+        self._unknown_at_s.update(dict.fromkeys(islice(numbers, room), time.monotonic()))
 
     def ask(self) -> None:
         """Return if it answers at all, whatever schemas it has. Raises `RegistryUnreachable`, `RegistryRefused`."""
         try:
-            self._waited_for(1)
+            self._waited_for(partial(self._asked, 1), "schema 1")
         except RegistryRefused as refused:
             answer = refused.__cause__
             if isinstance(answer, SchemaRegistryError) and (
@@ -85,16 +98,16 @@ class Registry:
                 return  # that schema only may be forbidden, or refer to what was deleted
             raise
 
-    def _waited_for(self, number: int) -> Schema | str | None:
+    def _waited_for(self, call: Callable[[], T], what: str) -> T:
         began_s, pause_s = time.monotonic(), FIRST_PAUSE_S
         while True:
             try:
-                return self._asked(number)
+                return call()
             except SchemaRegistryError as error:
                 status = int(error.http_status_code)
                 if status < 500 and status not in (408, 429):
                     raise RegistryRefused(
-                        f"schema registry {self._shown} refuses schema {number} ({error}): check `registry.url`, and "
+                        f"schema registry {self._shown} refuses {what} ({error}): check `registry.url`, and "
                         "`basic.auth.user.info` or what else it wants under `registry`"
                     ) from error
                 why: Exception = error
@@ -111,9 +124,19 @@ class Registry:
                     f"schema registry {self._shown} is unreachable ({type(why).__name__}: {why}): start it, or correct "
                     "`registry.url`"
                 ) from why
-            log.warning("waits for schema %d of the registry %s: %s", number, self._shown, why)
+            log.warning("waits for %s of the registry %s: %s", what, self._shown, why)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _listed(self) -> frozenset[int] | None:
+        """The ids of all schemas, deleted ones included; None: this registry does not list them."""
+        try:
+            rows = self._client._rest_client.get("schemas", {"deleted": "true"})  # which the client has no method for
+        except SchemaRegistryError as error:
+            if int(error.http_status_code) in (400, 403, 404, 405, 501):
+                return None
+            raise
+        return frozenset(int(row["id"]) for row in rows)
 
     def _asked(self, number: int) -> Schema | str | None:
         try:

@@ -10,12 +10,12 @@ from confluent_kafka import KafkaError
 
 from kafkaio import client
 from kafkaio.errors import TopicMissing
-from kafkaio.fetch import AT_ONCE, TUNING, WAIT_MS, PartitionFetch, Taken, bad_header_name
+from kafkaio.fetch import AT_ONCE, TUNING, WAIT_MS, PartitionFetch, Taken
 from kafkaio.messages import SCHEMA
 from kafkaio.native.consumer import OwnConsumer
 from kafkaio.native.rdkafka import Functions
 
-_MORE, _BEYOND, _LIMIT, _EVENT, _MEMORY, _NAME = range(6)
+_MORE, _BEYOND, _LIMIT, _EVENT, _MEMORY = range(5)
 """Why a call stopped: `tc_stopped` in fetch.c."""
 
 
@@ -77,8 +77,6 @@ class RecordFetch(PartitionFetch):
             self._judge(KafkaError(taken.error, (taken.text or b"").decode(errors="replace")), taken.offset, position)
         elif taken.stopped == _MEMORY:
             raise self._no_memory()
-        elif taken.stopped == _NAME:
-            raise bad_header_name(self.topic, self.partition, taken.offset)
         if taken.stopped == _BEYOND or (taken.stopped in (_MORE, _EVENT) and self._passed >= end):
             position = end
         self._before = Taken(taken.rows, taken.size, position)

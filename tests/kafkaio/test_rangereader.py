@@ -370,6 +370,31 @@ def test_both_paths_give_the_same_batches(
             batch.validate(full=True)
 
 
+def test_a_header_name_that_is_not_utf8_costs_its_record_only_its_headers(
+    kafka: dict[str, str], topic_factory: TopicFactory, native_library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On both paths alike, wherever the name is; confluent-kafka shows no header of such a record."""
+    bare = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+    headers = [[(b"a", b"1")], [(b"a", b"1"), (b"n\xff", b"2")], None, [(b"", None), (b"\xc3", None), (b"b", b"3")]]
+    count = 250 * len(headers)  # enough for the interpreter to make its calls fast
+    values, times, parts = pa.array([b"v"] * count), pa.array([BASE_MS] * count), pa.array([0] * count, pa.int32())
+    monkeypatch.setattr(library, "loaded", lambda: native_library)
+    topic, writer = topic_factory(), TopicWriter(kafka)
+    assert writer.in_c, "only C writes such a name, and only from Arrow columns"
+    writer.write(topic, None, values, pa.array(headers * 250, bare), times, parts)
+    writer.flush()
+    writer.close()
+
+    native, python = on_both_paths(monkeypatch, native_library, topic, kafka, 0, count, count)
+
+    table = pa.Table.from_batches(native)
+    table.validate(full=True)
+    assert table == pa.Table.from_batches(python)
+    unreadable = [{"key": "teacup.unreadable", "value": b"headers"}]
+    assert table["headers"].to_pylist() == [[{"key": "a", "value": b"1"}], unreadable, None, unreadable] * 250
+    assert table["value"].to_pylist() == [b"v"] * count
+
+
 def test_both_paths_raise_the_same_errors(
     mixed: str,
     kafka: dict[str, str],

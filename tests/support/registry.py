@@ -22,6 +22,7 @@ class RegistryServer:
 
     failures   statuses of the next answers
     page       an answer in place of all others
+    lists      whether it lists its schemas; Redpanda's does not
     """
 
     def __init__(self, user_info: str | None = None) -> None:
@@ -30,6 +31,7 @@ class RegistryServer:
         self.asked: list[str] = []
         self.failures: list[int] = []
         self.page: bytes | None = None
+        self.lists = True
         self._user_info = user_info
         self.url = ""
 
@@ -47,7 +49,7 @@ class RegistryServer:
         self.schemas[number] |= {"schema": text, "schemaType": "PROTOBUF"}
         return number
 
-    def answer(self, path: str, authorization: str | None) -> tuple[int, dict[str, Any]]:
+    def answer(self, path: str, authorization: str | None) -> tuple[int, dict[str, Any] | list[dict[str, Any]]]:
         """Status and body."""
         self.asked.append(path)
         if self.failures:
@@ -59,6 +61,8 @@ class RegistryServer:
         if found := re.match(r"/schemas/ids/(\d+)(?:\?.*)?$", path):
             schema = self.schemas.get(int(found[1]))
             return (200, schema) if schema else (404, {"error_code": 40403, "message": "Schema not found"})
+        if self.lists and re.match(r"/schemas(\?.*)?$", path):
+            return 200, [{"id": number, **schema} for number, schema in self.schemas.items()]
         if found := re.match(r"/subjects/([^/]+)/versions/(\d+)(?:\?.*)?$", path):
             numbers = self.subjects.get(found[1], [])
             version = int(found[2])

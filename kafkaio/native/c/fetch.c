@@ -27,7 +27,6 @@ typedef enum {
         TC_LIMIT,  /* as many rows or bytes as were asked for */
         TC_EVENT,  /* `error`, `offset` and `text` of an event; the end of the partition is one */
         TC_MEMORY, /* no memory */
-        TC_NAME,   /* a header's name is not UTF-8, in the record at `offset` */
 } tc_stopped;
 
 /* What a call of `tc_fetch_take` found. */
@@ -110,10 +109,6 @@ TC_EXPORT void tc_fetch_take(tc_fetch *f, int64_t end, int64_t rows, int64_t siz
                         break;
                 case TC_FULL: taken->stopped = f->records.rows ? TC_LIMIT : TC_MEMORY; break;
                 case TC_NO_MEMORY: taken->stopped = TC_MEMORY; break;
-                case TC_BAD_NAME:
-                        taken->offset = m->offset;
-                        taken->stopped = TC_NAME;
-                        break;
                 }
         }
         taken->rows = f->records.rows;

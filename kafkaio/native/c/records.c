@@ -33,6 +33,9 @@ typedef struct {
         size_t size;
 } header;
 
+/* In place of all headers of a record, if the name of one is not UTF-8: kafkaio.headers.UNREADABLE. */
+static const header unreadable = {"teacup.unreadable", "headers", 7};
+
 static bool next_header(const rd_kafka_headers_t *headers, size_t at, header *found) {
         return !rd.header_get_all(headers, at, &found->name, &found->value, &found->size);
 }
@@ -43,11 +46,17 @@ tc_added tc_add(tc_records *r, const rd_kafka_message_t *m) {
         rd_kafka_headers_t *headers = NULL;
         header one;
         int64_t count = 0, names = 0, values = 0;
+        bool readable = true;
         if (rd.message_headers(m, &headers)) headers = NULL;
         for (; headers && next_header(headers, (size_t)count, &one); count++) {
-                if (!tc_is_utf8(one.name, strlen(one.name))) return TC_BAD_NAME;
+                readable = readable && tc_is_utf8(one.name, strlen(one.name));
                 names += (int64_t)strlen(one.name);
                 values += one.value ? (int64_t)one.size : 0;
+        }
+        if (!readable) {
+                count = 1;
+                names = (int64_t)strlen(unreadable.name);
+                values = (int64_t)unreadable.size;
         }
         int64_t key = m->key ? (int64_t)m->key_len : 0, value = m->payload ? (int64_t)m->len : 0;
         if (!fits(&r->key, key) || !fits(&r->value, value) || !fits(&r->name, names) || !fits(&r->header, values) ||
@@ -68,7 +77,10 @@ tc_added tc_add(tc_records *r, const rd_kafka_message_t *m) {
         append_bytes(&r->value, r->rows, m->payload, m->len);
         if (r->rows == 0) tc_append_int32(&r->header_offsets, 0);
         for (int64_t i = 0; i < count; i++, r->headers++) {
-                next_header(headers, (size_t)i, &one);
+                if (readable)
+                        next_header(headers, (size_t)i, &one);
+                else
+                        one = unreadable;
                 append_bytes(&r->name, r->headers, one.name, strlen(one.name));
                 append_bytes(&r->header, r->headers, one.value, one.size);
         }

@@ -22,8 +22,7 @@ typedef struct {
 typedef enum {
         TC_ADDED,
         TC_FULL,      /* a column's bytes would pass Arrow's 32-bit offsets; possible in the next batch */
-        TC_NO_MEMORY, /* these three: nothing of the record was added */
-        TC_BAD_NAME,  /* the name of a header is not UTF-8 */
+        TC_NO_MEMORY, /* these two: nothing of the record was added */
 } tc_added;
 
 tc_added tc_add(tc_records *records, const rd_kafka_message_t *message);
