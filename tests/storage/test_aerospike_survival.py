@@ -1,4 +1,4 @@
-"""What a real Aerospike server loses, and how that is noticed: killed, truncated, evicting, full.
+"""What a real Aerospike server loses, and how that is noticed: killed, truncated, evicting, full, one node of several.
 
 Each test starts servers of its own.
 """
@@ -6,6 +6,7 @@ Each test starts servers of its own.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from storage.errors import StorageUnavailable
 from storage.model import Backend, Item, Keep, Namespace, Status
 from tests.storage.modelmachine import statuses
 from tests.storage.stores import item_maker, opened
-from tests.support.aerospike_server import NEEDS_ASD, AerospikeProcess, aerospike_process
+from tests.support.aerospike_server import NEEDS_ASD, AerospikeProcess, aerospike_cluster, aerospike_process
 from tests.support.waiting import wait_until
 
 NOW = wall_ms()
@@ -172,3 +173,35 @@ def test_a_server_that_is_gone_is_reported(server: AerospikeProcess):
         ):
             with pytest.raises(StorageUnavailable):
                 call()
+
+
+def test_two_nodes_are_restarted_one_after_the_other_and_not_hastily(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """While one is missing the other waits, though it has everything; both lost at a time are noticed."""
+    caplog.set_level(logging.WARNING)
+    with aerospike_cluster(tmp_path, nodes=2, copies=2) as (one, other), aerospike_store(one) as store:
+        items = numbered(0, 2_000)
+        assert set(statuses(store.write(SPACE, items, NOW))) == {Status.OK}
+        before = generation(store)
+
+        other.kill()
+        wait_until(lambda: "1 of 2 nodes are missing" in refusal(store))
+        other.start()
+        wait_until(lambda: one.settled(2), within_s=240)
+        settled = generation(store)
+        there = missing(store, items) == 0
+        for node in (other, one):
+            node.kill()
+            node.start()
+        after = generation(store)
+
+    assert settled == before
+    assert there
+    assert after != before
+
+
+def refusal(store: Backend) -> str:
+    try:
+        store.state(SPACE, wall_ms())
+    except StorageUnavailable as error:
+        return str(error)
+    return ""

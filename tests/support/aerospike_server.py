@@ -41,6 +41,7 @@ logging {{
 network {{
     service {{
         address 127.0.0.1
+        access-address 127.0.0.1
         port {port}
     }}
     admin {{
@@ -145,6 +146,11 @@ class AerospikeProcess:
         except aerospike.exception.AerospikeError:
             return ""
 
+    def settled(self, nodes: int) -> bool:
+        """Whether so many nodes are one cluster, and nothing migrates."""
+        answers = self.says(f"cluster-stable:size={nodes};ignore-migrations=false;namespace={NAMESPACE}")
+        return bool(answers) and "ERROR" not in answers
+
     @contextmanager
     def client(self) -> Iterator[aerospike.Client]:
         """A look at the server past the back end."""
@@ -170,3 +176,18 @@ def aerospike_process(folder: Path, *, on_a_file: bool = False) -> Iterator[Aero
         yield process
     finally:
         process.stop()
+
+
+@contextmanager
+def aerospike_cluster(folder: Path, nodes: int, copies: int) -> Iterator[list[AerospikeProcess]]:
+    """Nodes in memory that are one cluster, killed in the end."""
+    running: list[AerospikeProcess] = []
+    try:
+        for number in range(nodes):
+            running.append(AerospikeProcess(folder / str(number), copies=copies, peers=tuple(running)))
+            running[-1].start()
+        wait_until(lambda: running[0].settled(nodes), within_s=240)
+        yield running
+    finally:
+        for process in running:
+            process.stop()
