@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml $(wildcard kafkaio/native/c/*)
 	@touch $@
 
 broker-jars: $(STAMP) ## the development broker's jars, fetched once through Maven
-	@$(BIN)/python -m deploy.dev.brokercommand --fetch >/dev/null
+	@$(BIN)/python -m deploy.broker.brokercommand --fetch >/dev/null
 
 jvm-archive: $(STAMP) ## Spark's classes prepared for the JVM (160 MB in the cache): jobs start in half the CPU time
 	@$(BIN)/python -m deploy.spark.jvmarchive

@@ -35,7 +35,7 @@ from datadelay.collector.reports import Rules
 from datadelay.collector.run import run
 from datadelay.errors import DelayCallFailed
 from datadelay.positions.group import ConsumerGroup
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms

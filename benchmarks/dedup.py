@@ -30,7 +30,7 @@ from dedup.restart.seen import SeenIds
 from dedup.restart.states import Attempt
 from dedup.restart.worker import Setup, WorkerDeduplicator
 from dedup.results.kafka import KafkaResults
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from kafkaio.headers import LEFT, RIGHT
 from kafkaio.writer import TopicWriter
 

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.window_join import Bench, machine
 from benchmarks.workload import keys, make, values
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from deploy.job import Output
 from deploy.output.stage import deliver_stage
 from joins.admission.summary import BucketSummary

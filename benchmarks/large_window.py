@@ -28,7 +28,7 @@ import yaml
 
 from benchmarks.window_join import machine
 from benchmarks.workload import create_topic, keys
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from kafkaio.writer import TopicWriter
 
 BEGIN_MS = 1_750_000_000_000

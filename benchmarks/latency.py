@@ -34,7 +34,7 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.measure import RunFailed, Watch
 from benchmarks.window_join import machine
 from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topic, keys, values
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from deploy.job import JoinJob, Output
 from deploy.jobs.join import JoinKind
 from deploy.jobs.lines import Lines

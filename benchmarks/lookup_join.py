@@ -32,7 +32,7 @@ from rich.console import Console
 from benchmarks.measure import Footprint, Run, Speed, progress_of_checkpoint, run, speed
 from benchmarks.window_join import LOG_APPEND_TIME, TIMEOUT_S, Bench, check, machine, read_back
 from benchmarks.workload import BEFORE_MS, DISORDER_MS, Work, create_topic, keys, make
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
 from storage.client import StorageClient
 

@@ -25,7 +25,7 @@ import polars as pl
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.workload import keys, values
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from deploy.job import Output
 from deploy.output.stage import deliver_stage
 from joins.admission.summary import BucketSummary

@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from deploy.job import Output
 from deploy.output.results import outgoing_results
 from deploy.output.unwritable import too_large

@@ -24,7 +24,7 @@ from benchmarks.latency import JOINED, LEFT, RIGHT, CommittedReader, produce
 from benchmarks.measure import RunFailed
 from benchmarks.window_join import machine
 from benchmarks.workload import create_topic
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 
 RUNS_FOR_S = 8.0
 IN_FLIGHT_S = 1.0  # by then the reader has all rows committed before the kill, and no start is that quick

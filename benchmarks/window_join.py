@@ -41,7 +41,7 @@ from rich.table import Table
 
 from benchmarks.measure import Footprint, Progress, Run, Speed, progress_of_checkpoint, run, speed
 from benchmarks.workload import BEFORE_MS, MAX_RECORDS, Counts, Work, create_topic, delete_topic, make
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from joins.spec import JoinPath
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.now import wall_ms

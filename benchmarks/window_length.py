@@ -17,7 +17,7 @@ from statistics import median
 
 from benchmarks.window_join import Bench, Result, machine
 from benchmarks.workload import BEFORE_MS, LONG_BEFORE_MS, make
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 
 
 def _main() -> None:

@@ -1,9 +1,10 @@
-"""The one place that puts parts together: the `teacup` command, job files, the runner of jobs, the development broker.
+"""The one place that puts parts together: the `teacup` command, job files, the runner of jobs.
 
+broker/      a Kafka of one node: `teacup broker`
 check/       `teacup check --connect`
 checkpoint/  a checkpoint as a folder of this machine
 cli/         the `teacup` command
-dev/         for development
+dev/         the demos
 jobfile/     the keys of job files
 jobs/        one runner, and a module for each kind of job
 output/      what is written, and where

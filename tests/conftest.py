@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from kafkaio.native import library
 from kafkaio.native.build import build
 from tests.support.transactions import Transactions

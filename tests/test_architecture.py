@@ -209,11 +209,15 @@ def test_the_window_does_not_know_how_it_is_tested():
     }
 
 
-def test_nothing_in_production_knows_the_development_broker():
-    """Only the commands that start it, and the demos."""
-    knowing = {name for name in MODULES if any(one.startswith("deploy.dev") for one in imports(name))}
+def test_nothing_in_production_knows_what_is_for_development():
+    """The demos; and the broker that comes with the package is known to its command, and to them."""
 
-    assert {name for name in knowing if not name.startswith("deploy.dev")} == {"deploy.cli.app"}
+    def knowing(package: str) -> set[str]:
+        known = {name for name in MODULES if any(one.startswith(package) for one in imports(name))}
+        return {name for name in known if not name.startswith((package, "deploy.dev"))}
+
+    assert knowing("deploy.dev") == set()
+    assert knowing("deploy.broker") == {"deploy.cli.app"}
 
 
 def test_only_the_strategies_need_hypothesis():

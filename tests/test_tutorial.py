@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deploy.dev.ports import free_port
+from deploy.broker.ports import free_port
 from deploy.load import load_job
 
 ROOT = Path(__file__).parents[1]

@@ -165,7 +165,7 @@ def broker(
     port: Annotated[int | None, typer.Option("--port", help="default: a free one")] = None,
 ) -> None:
     """Start a single-node Kafka for development, print its address, stop it on Ctrl-C."""
-    from deploy.dev.brokercommand import run_broker
+    from deploy.broker.brokercommand import run_broker
 
     try:
         run_broker(folder, port)

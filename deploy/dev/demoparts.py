@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from deploy.errors import DeployError
 from kafkaio import client
 from kafkaio.errors import KafkaIOError

@@ -27,8 +27,8 @@ import requests
 import yaml
 
 from datadelay.collector.run import collect
-from deploy.dev.lifeline import Lifeline
-from deploy.dev.ports import free_port
+from deploy.broker.lifeline import Lifeline
+from deploy.broker.ports import free_port
 from deploy.errors import PartFailed
 
 STORAGE, DELAY, FEEDER, LOOKUP = "storage", "delay", "feeder", "lookup"

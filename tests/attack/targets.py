@@ -14,7 +14,7 @@ import yaml
 from datadelay.api import config as delay
 from datadelay.client import DelayClient
 from datadelay.model import Submission
-from deploy.dev.ports import free_port
+from deploy.broker.ports import free_port
 from kafkaio.now import wall_ms
 from storage.api import config as storage
 from storage.client import StorageClient

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.progress import track
 
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from kafkaio.delivery.failpoint import POINTS
 from tests.crash.run import Run
 from tests.crash.scenarios import JOBS, KINDS, Scenario, drawn

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.exitcode import ExitCode

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from kafkaio.delivery.failpoint import POINTS
 from tests.crash.run import Run
 from tests.support.standalone import Standalone

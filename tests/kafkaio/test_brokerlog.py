@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from kafkaio.brokerlog import BEYOND_THE_LOG, BrokerLog
 from kafkaio.errors import TopicMissing
 from kafkaio.eventtime import OUTLIERS, TimeOf, typical

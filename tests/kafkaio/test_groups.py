@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from kafkaio.errors import KafkaIOError, TopicMissing
 from kafkaio.groups import GroupOffsets
 from tests.conftest import TopicFactory

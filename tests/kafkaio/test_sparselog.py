@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from deploy.dev.ports import free_port
+from deploy.broker.ports import free_port
 from kafkaio import client
 from kafkaio.sparselog import PERIOD_S, Sparse, shape
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import DeliveryFailed
 from kafkaio.rangereader import RangeReader

@@ -10,7 +10,7 @@ import aerospike
 import pytest
 from aerospike_helpers.batch.records import BatchRecord, BatchRecords
 
-from deploy.dev.ports import free_port
+from deploy.broker.ports import free_port
 from kafkaio.now import wall_ms
 from storage.backends.aerospikerecords import (
     LOST,

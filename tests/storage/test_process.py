@@ -16,7 +16,7 @@ import requests
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploy.dev.ports import free_port
+from deploy.broker.ports import free_port
 from kafkaio.now import wall_ms
 from storage.api.config import WRITE_TOKEN_VARIABLE
 from storage.codecs.arrowcodec import ArrowCodec

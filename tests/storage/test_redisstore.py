@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from deploy.dev.ports import free_port
+from deploy.broker.ports import free_port
 from storage.backends.opening import open_backend
 from storage.errors import StorageUnavailable
 from storage.model import Status, WriteResult

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import redis
 
-from deploy.dev.ports import free_port
+from deploy.broker.ports import free_port
 from tests.support.waiting import wait_until
 
 SOUND = {"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory-policy": "noeviction"}

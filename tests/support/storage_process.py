@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from deploy.dev.ports import free_port
+from deploy.broker.ports import free_port
 from storage.api.config import WRITE_TOKEN_VARIABLE
 from storage.client import StorageClient
 from tests.support.api import ready_process

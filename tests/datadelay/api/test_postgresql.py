@@ -17,7 +17,7 @@ from datadelay.client import DelayClient
 from datadelay.errors import DelayError, StoreUnavailable
 from datadelay.model import PartitionReport, Submission
 from datadelay.publish import rewind
-from deploy.dev.ports import free_port
+from deploy.broker.ports import free_port
 from kafkaio.now import wall_ms
 from tests.datadelay.api.test_crash import TOKEN, server_process
 from tests.datadelay.api.test_store import open_store, put

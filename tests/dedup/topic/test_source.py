@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dedup.topic.source import Ranges, RangesReader
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from kafkaio.writer import TopicWriter
 from sparkio.control import ReaderControl
 from sparkio.source import pickled

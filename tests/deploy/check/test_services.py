@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from deploy.broker.ports import free_port
 from deploy.check.findings import Level
 from deploy.check.services import of_feeder, of_lookup
-from deploy.dev.ports import free_port
 from joins import DelayAt, LookupSpec, Side, StorageAt
 from joins.feed.feed import FeedSpec, FeedStorage
 from kafkaio.exitcode import ExitCode

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from deploy.broker.ports import HOST, free_port
 from deploy.dev.demoparts import INTERRUPTED, run_demo
-from deploy.dev.ports import HOST, free_port
 from deploy.errors import JarsNotFetched
 from kafkaio.exitcode import ExitCode
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from deploy.dev.ports import free_port
+from deploy.broker.ports import free_port
 from joins.errors import CallRefused, NoRetention, StoreUnreachable
 from joins.feed import stage
 from joins.feed.feed import FeedSpec, FeedStorage

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from datadelay.model import PartitionReport, Submission
-from deploy.dev.ports import free_port
+from deploy.broker.ports import free_port
 from joins import DelayAt, LookupSpec, Side, StorageAt
 from joins.rows.records import RECORD
 from joins.rows.rightrow import to_items

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from deploy.dev.broker import Broker
-from deploy.dev.ports import free_port
+from deploy.broker.broker import Broker
+from deploy.broker.ports import free_port
 from joins.admission.control import JoinControl
 from joins.admission.holding import USUAL_MS, Cause
 from joins.errors import CallRefused, NoRetention

@@ -14,7 +14,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.delivery import AtLeastOnce, ExactlyOnce
 from kafkaio.delivery.fencing import OutputBucket

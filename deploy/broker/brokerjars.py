@@ -17,7 +17,7 @@ from pathlib import Path
 from deploy.errors import JarsNotFetched, MissingTool
 from deploy.spark.java import cache_folder
 
-_PARTS = Path(__file__).parent / "broker"
+_PARTS = Path(__file__).parent
 POM = _PARTS / "pom.xml"
 LOG_CONFIG = _PARTS / "log4j2.properties"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from deploy.dev.ports import HOST
+from deploy.broker.ports import HOST
 
 # One node holds every replica; the rest shortens a developer's waits.
 _DEFAULTS: Mapping[str, str] = {

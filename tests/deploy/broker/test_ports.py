@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from deploy.dev.ports import free_port
+from deploy.broker.ports import free_port
 
 
 def test_no_port_is_given_twice() -> None:

@@ -5,7 +5,7 @@
 
 The folder keeps the log, the ports and the settings, so that a broker started on it again is the same broker at the
 same address. Without a folder a temporary one is created, and removed when the broker is closed. The process dies with
-ours (`deploy.dev.lifeline`).
+ours (`deploy.broker.lifeline`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from deploy.dev.brokerjars import LOG_CONFIG, fetch_jars
-from deploy.dev.brokersettings import server_settings
-from deploy.dev.lifeline import Lifeline
-from deploy.dev.ports import HOST, free_port, is_free
+from deploy.broker.brokerjars import LOG_CONFIG, fetch_jars
+from deploy.broker.brokersettings import server_settings
+from deploy.broker.lifeline import Lifeline
+from deploy.broker.ports import HOST, free_port, is_free
 from deploy.errors import BrokerFailed
 from deploy.spark.java import find_java
 

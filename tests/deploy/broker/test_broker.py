@@ -14,14 +14,14 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 from deploy.errors import BrokerFailed, MissingTool
 from deploy.spark.java import cache_folder, find_java
 
 _PARENT = """
 import sys, threading, time
 from pathlib import Path
-from deploy.dev.broker import Broker
+from deploy.broker.broker import Broker
 broker = Broker(Path(sys.argv[1]))
 starter = threading.Thread(target=broker.start)  # the broker must outlive the thread that started it
 starter.start()

@@ -1,4 +1,4 @@
-"""The development broker in the foreground: `teacup broker`, and `python -m deploy.dev.brokercommand --fetch`."""
+"""The development broker in the foreground: `teacup broker`, and `python -m deploy.broker.brokercommand --fetch`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 import threading
 from pathlib import Path
 
-from deploy.dev.broker import Broker
-from deploy.dev.brokerjars import fetch_jars
+from deploy.broker.broker import Broker
+from deploy.broker.brokerjars import fetch_jars
 from deploy.errors import BrokerFailed, DeployError
 from deploy.spark.java import find_java
 
@@ -36,7 +36,7 @@ def run_broker(folder: Path | None, port: int | None) -> None:
 
 
 def _main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m deploy.dev.brokercommand", description=run_broker.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m deploy.broker.brokercommand", description=run_broker.__doc__)
     parser.add_argument("--fetch", action="store_true", help="only fetch the jars through Maven")
     parser.add_argument("--folder", type=Path, help="where its log is kept (default: a temporary folder)")
     parser.add_argument("--port", type=int, help="default: a free one")
