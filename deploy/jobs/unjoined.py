@@ -4,7 +4,8 @@
     plan      a slice, and save the plan before it is carried out; one that was saved but not finished comes first
     carry out the slice as a Spark batch job (`deploy.jobs.unjoinedstage`); then save the positions
 
-Spark is started only if there is a slice to carry out.
+Spark is started only if there is a slice to carry out. The first slice with room for all that was over when the run
+looked is its last: a join that goes on has more to judge by then, and the run would take as long as the join does.
 """
 
 from __future__ import annotations
@@ -102,23 +103,27 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
     check_output(logs.output)
     try:
         while True:
-            state = _next(job, logs, start, at_once)
+            state = load(job.checkpoint)
+            if state is not None and state.under_way is not None and _is_lost(job, state, logs):
+                state = replace(state, under_way=None)
+            left_behind = state is not None and state.under_way is not None
+            if not left_behind:
+                state = _planned(job, logs, state, start, at_once)
             if state is None or state.under_way is None:
                 if session is None:
                     _nothing(job, state, lines)
                 return ExitCode.DONE
-            if stop.asked:
-                return ExitCode.DONE
-            began = time.monotonic()
-            if session is None:
+            if session is None and not stop.asked:
                 lines.opening(f"{job.spec.name}: unjoined records of {job.spec.right.topic} into {job.output.unjoined}")
                 session = Session(f"{job.spec.name}.unjoined", job.spark, exactly_once=job.output.exactly_once)
-                continue  # which takes seconds, in which a signal may have come
+            if session is None or stop.asked:
+                return ExitCode.DONE
+            began = time.monotonic()
             summaries = _delivered(session.spark, job, state)
             reached = {one.bucket: one.reached for one in summaries}
             save(job.checkpoint, after_slice(state, reached))
             lines.batch(gathered(summaries, state, time.monotonic() - began))
-            if all(reached[p] == share.start for p, share in state.under_way.right.items()):
+            if not left_behind and state.under_way.had_room(reached, at_once):
                 return ExitCode.DONE
     except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
         return failed(error)
@@ -127,13 +132,10 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
             session.close()
 
 
-def _next(job: JoinJob, logs: Logs, start: str | int | None, at_once: int) -> Verdicts | None:
+def _planned(
+    job: JoinJob, logs: Logs, state: Verdicts | None, start: str | int | None, at_once: int
+) -> Verdicts | None:
     """The state with the next slice, saved; None if it is not known yet where to start."""
-    state = load(job.checkpoint)
-    if state is not None and state.under_way is not None:
-        if not _is_lost(job, state, logs):
-            return state
-        state = replace(state, under_way=None)
     seen = look(job, logs)
     if state is None:
         begin_ms = begin_ms_of(job.spec, seen, start)

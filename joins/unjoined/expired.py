@@ -99,6 +99,10 @@ class RightSlice:
     right: Mapping[int, Share]
     output: Mapping[int, tuple[int, int]]
 
+    def had_room(self, reached: Mapping[int, int], most: int) -> bool:
+        """Whether no share ended at `most` offsets: then all that was over when the slice was planned is judged."""
+        return all(reached[p] - share.start < most for p, share in self.right.items())
+
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:

@@ -6,6 +6,7 @@ import io
 import json
 import signal
 import sys
+import time
 from dataclasses import replace
 
 import polars as pl
@@ -281,6 +282,24 @@ def test_an_open_transaction_in_the_output_is_waited_for(kafka, job, by_hand, mo
     logs.close()
 
     assert sum(ends.high for ends in seen.output.values()) in (1, 2)  # the marker may come after the listing
+
+
+def test_a_join_that_goes_on_does_not_keep_a_run_from_ending(kafka, job, content, by_hand, tmp_path):
+    """A slice for what is over when the run looks; what is over by then is left to the next run."""
+    produce(kafka, job.spec.right.topic, right_records(90))
+    by_hand(START_MS + 5_000)
+
+    process = JobProcess(tmp_path, content, UNJOINED)
+    until_s = 6
+    while process.process.poll() is None and until_s < 90:
+        by_hand(START_MS + 1_000 * until_s)
+        until_s += 1
+        time.sleep(0.5)
+
+    assert process.ended() == ExitCode.DONE, process.logged()
+    (only,) = process.lines
+    assert 5 <= only["unjoined"] < until_s
+    assert len(reported(kafka, job.output.unjoined)) == only["unjoined"]
 
 
 def test_nothing_that_is_over_starts_no_spark(job, by_hand):

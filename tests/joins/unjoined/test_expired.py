@@ -143,6 +143,15 @@ def test_a_slice_ends_before_a_record_that_is_not_over_whatever_the_search_said(
     assert judging.drain() == [(0, 0)]
 
 
+def test_a_slice_had_room_unless_it_ended_at_its_limit_in_some_partition():
+    """Then there may be more to judge behind it."""
+    one = RightSlice(100, 1_000, {0: Share(10, 14, 1), 1: Share(0, 4, 1)}, {})
+
+    assert one.had_room({0: 13, 1: 0}, 4)
+    assert not one.had_room({0: 14, 1: 0}, 4)
+    assert one.had_room({0: 14, 1: 4}, 5)
+
+
 def test_null_keys_are_unjoined_and_dead_letters_are_counted():
     """A record without a key appears in no row; the feeder sent one from the future to the dead-letter topic."""
     run, judging = judged([(50, b"a"), (90, b"b")], [(45, b"a"), (46, None)], max_future_skew_ms=0)
