@@ -30,7 +30,6 @@ from deploy.job import Output
 from deploy.output.stage import deliver_stage
 from joins.admission.summary import BucketSummary
 from joins.items import Begin, End, Item, Rows
-from joins.rows.chunks import in_chunks
 from joins.rows.records import RECORD
 from joins.spec import JoinSpec, Side
 from joins.window.slices import Slice
@@ -83,7 +82,7 @@ def joined(kafka: dict[str, str], spec: JoinSpec, left: int, right: int, number:
     for batch in RangeReader(spec.left.topic, kafka).read(0, 0, left):
         records = pl.DataFrame(pl.from_arrow(batch)).rename({"timestamp": "time"}).select(name).cast(RECORD)
         for rows in window.join(records, late=False, expiry_ms=EARLIEST_MS):
-            yield from map(Rows, in_chunks(rows))
+            yield Rows(rows)
     yield End(BucketSummary(0, number, 1, read={"left": left}, rows={"matched": left}))
 
 

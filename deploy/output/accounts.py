@@ -35,9 +35,8 @@ class Accounts:
     def receive(self, rows: pl.DataFrame) -> None:
         """Rows in the schema of `joins.rows.records.ROW`; those about one left record are consecutive."""
         self.received += len(rows)
-        about = rows.select("left_partition", "left_offset").drop_nulls()
-        if len(about):
-            partitions, offsets = about["left_partition"].to_numpy(), about["left_offset"].to_numpy()
+        partitions, offsets = (rows[name].drop_nulls().to_numpy() for name in ("left_partition", "left_offset"))
+        if len(offsets):
             partition, offset = self._last
             differs = np.diff(offsets, prepend=offset) != 0
             differs |= np.diff(partitions, prepend=partition) != 0

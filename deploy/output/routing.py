@@ -48,7 +48,7 @@ class Router:
     def route(self, rows: pl.DataFrame) -> None:
         """Write the rows, and enter the results among them into the accounts."""
         spec, output = self._spec, self._output
-        main = rows["outcome"].is_in(["matched", "unmatched"])
+        main = (rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")
         results = rows if main.all() else rows.filter(main)
         if len(results):
             self._accounts.results += len(results)

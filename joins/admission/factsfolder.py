@@ -11,6 +11,7 @@ from the old ones: the ticket's digest says which batch a file belongs to.
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
 from collections.abc import Iterable, Sequence
@@ -44,10 +45,10 @@ class FactsFolder:
             temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
             temporary.write_text(json.dumps(facts.to_json()))
             temporary.replace(path)
-            for other in self._folder.iterdir():
-                match = NAME.fullmatch(other.name)
+            for name in os.listdir(self._folder):
+                match = NAME.fullmatch(name)
                 if match and int(match[1]) <= number - KEPT:
-                    other.unlink(missing_ok=True)
+                    (self._folder / name).unlink(missing_ok=True)
         except OSError as error:
             log.warning("%s: the facts of batch %d are not kept (%s); they are read again", self._folder, number, error)
 

@@ -81,10 +81,10 @@ class BucketSummary:
 
     def count(self, rows: pl.DataFrame) -> None:
         """Count rows by outcome."""
-        for outcome, reason, records in rows.group_by("outcome", "reason").len().iter_rows():
-            self.rows[outcome] = self.rows.get(outcome, 0) + records
-            if reason is not None:
-                self.reasons[reason] = self.reasons.get(reason, 0) + records
+        for total, column in ((self.rows, rows["outcome"]), (self.reasons, rows["reason"])):
+            for value, records in column.value_counts().iter_rows():
+                if value is not None:
+                    total[value] = total.get(value, 0) + records
 
     def saw(self, taken: Intake, partition: int, newest: Newest) -> None:
         """Count the records written in this batch."""

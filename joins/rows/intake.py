@@ -82,9 +82,8 @@ def take_in(
     found = find(side, batch)
     times_read = found.times
     ceiling = ceilings(timestamps, kinds, listed_ms + skew_ms, skew_ms if side.payload_time else UNLIMITED_MS)
-    frame = pl.DataFrame(pl.from_arrow(batch)).select(
-        "partition", "offset", pl.Series("time", times_read), "key", "value", "headers"
-    )
+    columns = {name: times_read if name == "time" else batch.column(name) for name in RECORD}
+    frame = pl.DataFrame(pl.from_arrow(pa.table(columns)))
     if found.keys is not None:
         frame = frame.with_columns(pl.Series("key", found.keys), frame["key"].alias(OWN_KEY))
     as_read = frame
@@ -104,7 +103,8 @@ def take_in(
         dead = rows_about(name, as_read.filter(bad), "dead_letter", reason.filter(bad), late=False)
         frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
     late = pl.Series(frame["time"].to_numpy() < progress_before_ms)
-    return Intake(name, frame.cast(RECORD), late, proves, dead, listed_ms + skew_ms, known_in(batch))
+    records = frame if frame.schema == RECORD else frame.cast(RECORD)
+    return Intake(name, records, late, proves, dead, listed_ms + skew_ms, known_in(batch))
 
 
 def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, listed_ms: int) -> Bools:

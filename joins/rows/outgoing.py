@@ -93,9 +93,10 @@ class Outgoing:
     def restamped(self, limits: TopicLimits, now_ms: int) -> Outgoing:
         """With times that the topic accepts; other times go into a header."""
         earliest, latest = limits.span(now_ms)
-        fits = self.times.is_between(earliest, latest).fill_null(value=False)
-        if fits.all():
+        fits = (self.times >= earliest) & (self.times <= latest)
+        if fits.sum() == len(self):
             return self
+        fits = fits.fill_null(value=False)
         stamp, moved = f"{self.time} or now", f"{self.time} is moved"
         rows = self.rows.with_columns(
             pl.when(fits).then(self.times).otherwise(now_ms).cast(pl.Int64).alias(stamp),

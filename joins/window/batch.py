@@ -15,8 +15,9 @@ from joins.admission.batchreader import BatchReader
 from joins.admission.facts import BucketFacts
 from joins.admission.summary import BucketSummary, Newest
 from joins.admission.ticket import Ticket
+from joins.rows.chunks import in_chunks
 from joins.rows.intake import Intake
-from joins.rows.records import RECORD, rows_about
+from joins.rows.records import rows_about
 from joins.window.slices import I64, Slice
 from joins.window.window import JoinedRight, Window
 from kafkaio.reasons import EXPIRED, NULL_KEY
@@ -39,11 +40,11 @@ class BatchJoin:
         self.facts = BucketFacts()
 
     def rows(self) -> Iterator[pl.DataFrame]:
-        """The rows to write, in the schema of `records.ROW`; left's in the order of its partition."""
+        """The rows to write, in the schema of `records.ROW`, in chunks of bounded bytes; left's in the order of its
+        partition."""
         for rows in self._join():
-            if len(rows):
-                self.summary.count(rows)
-                yield rows
+            self.summary.count(rows)
+            yield rows
         self.facts = self._reader.facts(self._window.oldest_ms)
         self.summary.note(self.facts)
         self.summary.window_records = len(self._window)
@@ -63,7 +64,7 @@ class BatchJoin:
         joined = JoinedRight()
         for p, taken in reader.take_left():
             self.summary.saw(taken, p, self._newest)
-            yield taken.dead
+            yield from in_chunks(taken.dead)
             if len(taken.records):
                 yield from window.join(
                     taken.records,
@@ -77,15 +78,17 @@ class BatchJoin:
 
     def _enter(self, taken: Intake, entering: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """Right records that a left record may still match enter the window; the others leave at once."""
-        yield taken.dead
+        yield from in_chunks(taken.dead)
         records = taken.records
         if taken.late.any():
-            yield rows_about("right", records.filter(taken.late), "late", None, late=True)
+            yield from in_chunks(rows_about("right", records.filter(taken.late), "late", None, late=True))
         no_key = records["key"].is_null()
         expired = (records["time"] < self._bucket.expiry_ms) & ~no_key
-        for gone, reason in ((no_key, NULL_KEY), (expired, EXPIRED)):
-            if gone.any():
-                yield rows_about("right", records.filter(gone), "unjoined", reason, taken.late.filter(gone))
-        staying = records.filter(~(no_key | expired))
+        for leaving, reason in ((no_key, NULL_KEY), (expired, EXPIRED)):
+            if leaving.any():
+                rows = rows_about("right", records.filter(leaving), "unjoined", reason, taken.late.filter(leaving))
+                yield from in_chunks(rows)
+        gone = no_key | expired
+        staying = records.filter(~gone) if gone.any() else records
         if len(staying):
-            entering.append(staying.cast(RECORD))
+            entering.append(staying)

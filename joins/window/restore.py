@@ -122,14 +122,15 @@ def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore
 
     lost: list[tuple[int, int, int]] = []
     lows = {p: max(low_end(r.bounds, left_from), kept.left_end.get(p, 0)) for p, r in bucket.left.items()}
-    known = store.marks({p: (low, bucket.left[p].start) for p, low in lows.items()})
+    spans = {p: (low, bucket.left[p].start) for p, low in lows.items()}
+    known = store.marks(spans) if any(low < end for low, end in spans.values()) else []
     for joined in known:
         for partition, offsets in joined.right.items():
             for one in window.slices:
                 one.mark(partition, offsets)
     for p, low in lows.items():
-        spans = [joined.left[p] for joined in known if p in joined.left]
-        missing = gaps(spans, low, bucket.left[p].start)
+        joined_before = [joined.left[p] for joined in known if p in joined.left]
+        missing = gaps(joined_before, low, bucket.left[p].start)
         lost += [(p, *gap) for gap in missing if below_within(bucket.left[p].bounds, *gap) > UNKNOWN]
     if lost and len(window):
         came_from = "log"

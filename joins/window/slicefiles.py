@@ -47,6 +47,7 @@ ALIGNMENT = 64
 HEAD_BYTES = 1 << 20  # of a slice of 10,000 partitions
 NAME = re.compile(rf"(right|left)-(?:(\d+)-(\d+)-(\d+)|[0-9a-f]{{{DIGEST_CHARACTERS}}})\.(slice|marks)")
 UNFINISHED = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]+")  # a worker was killed while writing
+SUFFIXES = {"left": "marks", "right": "slice"}
 GENERATION = re.compile(r"[0-9a-f]{32}")
 log = sparse("teacup.joins.window.slicefiles")
 
@@ -57,18 +58,19 @@ class Torn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file, and what it covers."""
+    """A file, whether it is about `left` or `right`, and what it covers."""
 
-    path: Path
+    name: str
+    side: str
     covers: Covers
 
 
 def forget_other_generations(windows: Path, join: str, generation: str) -> None:
     """Remove what earlier checkpoints of this join left on this machine."""
     for folder in _listed(windows):
-        name, _, other = folder.name.rpartition("-")
+        name, _, other = folder.rpartition("-")
         if name == join and other != generation and GENERATION.fullmatch(other):
-            shutil.rmtree(folder, onerror=_not_removed)
+            shutil.rmtree(windows / folder, onerror=_not_removed)
 
 
 class FileStore:
@@ -80,9 +82,9 @@ class FileStore:
     def slices(self, wanted: Covers) -> list[Slice]:
         return chosen(
             wanted,
-            self._entries("right", "slice"),
+            self._entries("right"),
             lambda entry: entry.covers,
-            lambda entry: _load(entry.path, _slice_from),
+            lambda entry: _load(self.folder / entry.name, _slice_from),
         )
 
     def save_slice(self, one: Slice) -> Slice:
@@ -95,21 +97,19 @@ class FileStore:
 
     def marks(self, wanted: Covers) -> list[Joined]:
         found = []
-        for entry in self._entries("left", "marks"):
+        for entry in self._entries("left"):
             within = all(end <= wanted[p][1] for p, (_, end) in entry.covers.items() if p in wanted)
             if within and any(wanted[p][0] < end for p, (_, end) in entry.covers.items() if p in wanted):
-                right = _load(entry.path, _marks_from)
+                right = _load(self.folder / entry.name, _marks_from)
                 if right is not None:
                     found.append(Joined(entry.covers, right))
         return found
 
     def save_marks(self, joined: Joined) -> None:
-        frame = pl.concat(
-            [pl.DataFrame(schema={"partition": pl.Int32, "offset": pl.Int64})]
-            + [
-                pl.DataFrame({"offset": offsets}).select(pl.lit(p, dtype=pl.Int32).alias("partition"), "offset")
-                for p, offsets in joined.right.items()
-            ]
+        lengths = [len(offsets) for offsets in joined.right.values()]
+        partitions = np.repeat(np.array([*joined.right], np.int32), lengths)
+        frame = pl.DataFrame(
+            {"partition": partitions, "offset": np.concatenate([np.zeros(0, np.int64), *joined.right.values()])}
         )
         self._save(f"left-{_named(joined.left)}.marks", frame, {"covers": _listed_covers(joined.left)})
 
@@ -120,21 +120,23 @@ class FileStore:
         return FactsFolder(self.folder).load(ticket.number, ticket.digest)
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
-        for kind, suffix, below in (("left", "marks", left_below), ("right", "slice", right_below)):
-            for entry in [*self._entries(kind, suffix), *self._entries(kind, suffix, UNFINISHED)]:
-                if all(end <= below.get(p, 0) for p, (_, end) in entry.covers.items()):
-                    try:
-                        entry.path.unlink(missing_ok=True)
-                    except OSError as error:
-                        log.warning("%s is no longer needed, and cannot be removed: %s", entry.path, error)
+        below = {"left": left_below, "right": right_below}
+        for entry in self._entries("left", "right", unfinished=True):
+            if all(end <= below[entry.side].get(p, 0) for p, (_, end) in entry.covers.items()):
+                path = self.folder / entry.name
+                try:
+                    path.unlink(missing_ok=True)
+                except OSError as error:
+                    log.warning("%s is no longer needed, and cannot be removed: %s", path, error)
 
-    def _entries(self, kind: str, suffix: str, named: re.Pattern[str] = NAME) -> Iterator[Entry]:
-        for path in _listed(self.folder):
-            match = named.fullmatch(path.name)
-            if match and match[1] == kind and match[5] == suffix:
-                covers = {int(match[2]): (int(match[3]), int(match[4]))} if match[2] else _covers_of(path)
+    def _entries(self, *sides: str, unfinished: bool = False) -> Iterator[Entry]:
+        """Names are compared as texts, not as paths: there are dozens, and every batch looks at all of them."""
+        for name in _listed(self.folder):
+            match = NAME.fullmatch(name) or (UNFINISHED.fullmatch(name) if unfinished else None)
+            if match and match[1] in sides and SUFFIXES[match[1]] == match[5]:
+                covers = {int(match[2]): (int(match[3]), int(match[4]))} if match[2] else _covers_of(self.folder / name)
                 if covers is not None:
-                    yield Entry(path, covers)
+                    yield Entry(name, match[1], covers)
 
     def _save(self, name: str, frame: pl.DataFrame, about: Mapping[str, Any]) -> bool:
         """Whether it could be written."""
@@ -164,10 +166,10 @@ class FileStore:
         return True
 
 
-def _listed(folder: Path) -> list[Path]:
-    """What is in a folder, by name; nothing if it does not exist yet or cannot be read."""
+def _listed(folder: Path) -> list[str]:
+    """The names in a folder; none if it does not exist yet or cannot be read."""
     try:
-        return [folder / name for name in sorted(os.listdir(folder))]
+        return sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
     except OSError as error:

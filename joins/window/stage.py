@@ -15,7 +15,6 @@ from joins.admission.summary import BucketSummary
 from joins.admission.ticket import Ticket
 from joins.decoded import SideReader
 from joins.items import Begin, End, Item, Rows, Stage
-from joins.rows.chunks import in_chunks
 from joins.spec import JoinSpec
 from joins.window.bolt import JoinBolt
 from joins.window.slicefiles import FileStore, forget_other_generations
@@ -45,8 +44,7 @@ def items_of(
     yield Begin.of(ticket, spec)
     bolt = _bolt_of(spec, windows or own_folder(), ticket.generation)
     with planned_records(spec):
-        for rows in bolt.join(ticket, summaries.append, opened):
-            yield from map(Rows, in_chunks(rows))
+        yield from map(Rows, bolt.join(ticket, summaries.append, opened))
     (summary,) = summaries
     yield End(summary)
 

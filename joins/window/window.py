@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from joins.rows.chunks import cuts, row_bytes
 from joins.rows.records import RECORD, ROW, rows_about, side_columns
@@ -26,6 +27,10 @@ from joins.window.match import NONE, Picks, pick
 from joins.window.slices import I64, SLICE_BYTES, Slice
 from kafkaio.reasons import EXPIRED, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED
 from kafkaio.times import EARLIEST_MS
+
+REASONS = (None, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED)
+"""Why a left record has no right one; None: it has one."""
+_REASONS, _OUTCOMES = pl.Series(REASONS), pl.Series(["unmatched" if one else "matched" for one in REASONS])
 
 TIER = 4  # neighbours are merged unless the older is at least TIER times as large as the younger ones together
 
@@ -114,26 +119,17 @@ class Window:
         mine = left if as_it_is else left[picks.left]
         late = late if as_it_is else late.gather(picks.left)
         right = _gathered(self.slices, picks)
-        matched = pl.Series(picks.slice_of != NONE)
-        null_key = mine["key"].is_null()
-        stalled = pl.lit(False) if stalled_from_ms is None else pl.col("left_time") >= stalled_from_ms
-        reason = (
-            pl.when(pl.lit(matched))
-            .then(pl.lit(None, dtype=pl.String))
-            .when(pl.lit(null_key))
-            .then(pl.lit(NULL_KEY))
-            .when(stalled)
-            .then(pl.lit(RIGHT_STALLED))
-            .otherwise(pl.lit(NO_CANDIDATE))
-        )
+        alone = picks.slice_of == NONE
+        verdict = np.where(alone, REASONS.index(NO_CANDIDATE), REASONS.index(None))
+        if stalled_from_ms is not None:
+            verdict[alone & (mine["time"].to_numpy() >= stalled_from_ms)] = REASONS.index(RIGHT_STALLED)
+        if mine["key"].null_count():
+            verdict[alone & mine["key"].is_null().to_numpy()] = REASONS.index(NULL_KEY)
         columns = {"key": mine["key"]}
         for side, records in (("left", mine), ("right", right)):
             columns |= {f"{side}_{name}": records[column] for name, column in side_columns(records).items()}
-        columns["late"] = late
-        rows = pl.DataFrame(columns).with_columns(
-            outcome=pl.when(pl.lit(matched)).then(pl.lit("matched")).otherwise(pl.lit("unmatched")), reason=reason
-        )
-        return rows.select(*ROW)
+        columns |= {"outcome": _OUTCOMES.gather(verdict), "reason": _REASONS.gather(verdict), "late": late}
+        return pl.DataFrame({name: columns[name] for name in ROW})
 
     def expire(self, expiry_ms: int) -> Iterator[pl.DataFrame]:
         """Expire what is below `expiry_ms`, at once; then rows for the right records that appear in no output row.
@@ -223,7 +219,5 @@ def _gathered(slices: list[Slice], picks: Picks) -> pl.DataFrame:
             {name: pl.repeat(None, len(position), dtype=dtype, eager=True) for name, dtype in RECORD.items()}
         )
     found = pl.concat(parts, rechunk=True) if len(parts) > 1 else parts[0]
-    index = pl.Series(position)
-    if filled < len(position):
-        index = index.replace(NONE, None)
+    index = pl.Series(pl.from_arrow(pa.array(position, mask=position == NONE)))
     return found.select(pl.all().gather(index))

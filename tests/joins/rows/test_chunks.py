@@ -51,6 +51,8 @@ def test_a_row_counts_with_its_values_and_headers(
     expected = [len(value or b"") + sum(len(k) + len(v or b"") for k, v in headers or ()) for value, headers in rows]
 
     assert row_bytes(frame).tolist() == expected
+    assert row_bytes(frame[1:]).tolist() == expected[1:]
+    assert row_bytes(frame.reverse()).tolist() == expected[::-1]
 
 
 def test_text_counts_in_bytes() -> None:
