@@ -1,0 +1,210 @@
+"""What a live job costs where little arrives: cores, memory and latency at one rate after the other.
+
+    python -m benchmarks.low_rate [--rates 0,500,5000,50000] [--seconds 60] [--delivery exactly-once]
+
+One job, as by `teacup run`, and one broker; at each rate a process writes clicks and impressions as for
+`benchmarks.latency`, and the last three quarters of the time are measured:
+
+    cores      CPU seconds of all processes of the job, per second: the command, the JVM, the planner beside it, and the
+               Python workers; without the broker, the producer, and the reader of the output
+    PSS        their memory at the end of the phase; shared pages count once
+    batches    per second, from the job's log, and the CPU time of each: a busy machine makes fewer, which are larger
+    latency    from a click to when a reader of committed rows has its row
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks.latency import DELIVERIES, JOINED, LEFT, RIGHT, produce
+from benchmarks.measure import RunFailed, pss_bytes
+from benchmarks.window_join import machine
+from benchmarks.workload import PARTITIONS, create_topic
+from deploy.broker.broker import Broker
+from kafkaio.now import wall_ms
+
+WARMED_UP = 0.25  # of a phase; not measured
+STARTS_WITHIN_S = 120.0
+PARTS = ("command", "JVM", "planner", "workers")
+
+
+class ArrivalReader:
+    """Notes the time of each row of the output, which is that of its click, and when it was received."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.rows = 0
+        self._seen: list[tuple[int, int]] = []
+        self._ended = threading.Event()
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "low-rate", "isolation.level": "read_committed"}
+        )
+        self._consumer.assign([TopicPartition(JOINED, p, 0) for p in range(PARTITIONS)])
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def latencies_ms(self, from_ms: int, until_ms: int) -> np.ndarray:
+        """Of the clicks with times in [from, until)."""
+        seen = np.array(self._seen, dtype=np.int64).reshape(-1, 2)
+        inside = seen[(seen[:, 0] >= from_ms) & (seen[:, 0] < until_ms)]
+        return inside[:, 1] - inside[:, 0]
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _read(self) -> None:
+        while not self._ended.is_set():
+            messages = [one for one in self._consumer.consume(1_000, 0.01) if one.error() is None]
+            came_ms = wall_ms()
+            self._seen += [(one.timestamp()[1], came_ms) for one in messages]
+            self.rows += len(messages)
+
+
+def part_of(process: psutil.Process, root: int) -> str:
+    """Which part of the job a process is."""
+    if process.pid == root:
+        return "command"
+    if process.name().startswith("java"):
+        return "JVM"
+    return "planner" if any("python_streaming_source_runner" in word for word in process.cmdline()) else "workers"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """CPU seconds so far by part of the job and process (its number and when it was made), and bytes (PSS) of all."""
+
+    at_s: float
+    cpu_s: dict[tuple[str, int, float], float]
+    pss: int
+
+    @classmethod
+    def of(cls, pid: int) -> Sample:
+        cpu_s, pss = {}, 0
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            try:
+                part, times = part_of(process, pid), process.cpu_times()
+                pss += pss_bytes(process.pid)
+            except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+                continue  # it ended meanwhile
+            cpu_s[part, process.pid, process.create_time()] = times.user + times.system
+        return cls(time.monotonic(), cpu_s, pss)
+
+    def cores_since(self, before: Sample) -> dict[str, float]:
+        """By part; a process that has ended meanwhile does not count."""
+        cores = dict.fromkeys(PARTS, 0.0)
+        for one, seconds in self.cpu_s.items():
+            cores[one[0]] += (seconds - before.cpu_s.get(one, 0.0)) / (self.at_s - before.at_s)
+        return cores
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One rate: its span in wall clock time without the warm-up, and the samples at both ends of it."""
+
+    rate: int
+    from_ms: int
+    until_ms: int
+    before: Sample
+    after: Sample
+
+
+def run_phase(bootstrap: str, job: subprocess.Popen[bytes], rate: int, seconds: float) -> Phase:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        writing = pool.apply_async(produce, (bootstrap, rate, seconds)) if rate else None
+        time.sleep(seconds * WARMED_UP)
+        from_ms, before = wall_ms(), Sample.of(job.pid)
+        time.sleep(seconds * (1 - WARMED_UP))
+        until_ms, after = wall_ms(), Sample.of(job.pid)
+        if writing is not None:
+            writing.get()
+    if job.poll() is not None:
+        raise RunFailed(f"the job ended with {job.returncode}")
+    return Phase(rate, from_ms, until_ms, before, after)
+
+
+def say(phases: list[Phase], reader: ArrivalReader, batches: list[dict[str, int]]) -> None:
+    print(
+        f"{'records/s':>9}  {'cores':>5}  ({', '.join(PARTS)})  {'PSS':>8}  batches/s, CPU of one   latency: 50 %, 99 %"
+    )
+    for phase in phases:
+        cores = phase.after.cores_since(phase.before)
+        parts = ", ".join(f"{cores[part]:.3f}" for part in PARTS)
+        seconds = (phase.until_ms - phase.from_ms) / 1000
+        per_s = sum(phase.from_ms <= one["at_ms"] < phase.until_ms for one in batches) / seconds
+        found = reader.latencies_ms(phase.from_ms, phase.until_ms)
+        shown = "-" if not len(found) else ", ".join(f"{np.quantile(found, q):,.0f} ms" for q in (0.5, 0.99))
+        every = sum(cores.values())
+        batch = f"{1e3 * every / per_s:,.0f} ms" if per_s else "-"
+        megabytes = phase.after.pss / 1e6
+        print(f"{phase.rate:9,}  {every:5.2f}  ({parts})  {megabytes:5,.0f} MB  {per_s:9.2f}, {batch:>10}   {shown}")
+
+
+def measure(rates: list[int], seconds: float, delivery: str, folder: Path, broker: Broker) -> None:
+    for topic in (LEFT, RIGHT, JOINED):
+        create_topic(broker.bootstrap, topic)
+    log = folder / "job.log"
+    command = [sys.executable, "-m", "benchmarks.latency", "--job", broker.bootstrap, "--delivery", delivery]
+    command += ["--checkpoint", str(folder / "checkpoint")]
+    path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")]))
+    with log.open("wb") as output:
+        job = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": path})
+    reader = ArrivalReader(broker.bootstrap)
+    try:
+        started(job, reader, broker.bootstrap)
+        phases = [run_phase(broker.bootstrap, job, rate, seconds) for rate in rates]
+        job.send_signal(signal.SIGTERM)
+        code = job.wait(120)
+        if code != 0:
+            raise RunFailed(f"the job ended with {code}")
+    except RunFailed as failed:
+        raise RunFailed(f"{failed}:\n{log.read_text(errors='replace')[-3000:]}") from None
+    finally:
+        if job.poll() is None:
+            job.kill()
+        reader.close()
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    say(phases, reader, lines)
+
+
+def started(job: subprocess.Popen[bytes], reader: ArrivalReader, bootstrap: str) -> None:
+    """Return once a few clicks have their rows."""
+    produced = produce(bootstrap, 500, 1.0)
+    deadline_s = time.monotonic() + STARTS_WITHIN_S
+    while reader.rows < produced.clicks:
+        if job.poll() is not None or time.monotonic() > deadline_s:
+            raise RunFailed(f"{reader.rows} of {produced.clicks} rows within {STARTS_WITHIN_S:.0f} s")
+        time.sleep(0.2)
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.low_rate", description="What a live job costs.")
+    parser.add_argument("--rates", default="0,500,5000,50000", help="records per second, left and right together")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each rate")
+    parser.add_argument("--delivery", choices=DELIVERIES, default="exactly-once")
+    asked = parser.parse_args()
+    print(machine())
+    print(f"{asked.delivery}, {PARTITIONS} partitions:", flush=True)
+    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
+        rates = [int(rate) for rate in asked.rates.split(",")]
+        measure(rates, asked.seconds, asked.delivery, Path(folder), broker)
+
+
+if __name__ == "__main__":
+    _main()
