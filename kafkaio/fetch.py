@@ -61,6 +61,10 @@ class PartitionFetch(ABC):
     def _assign(self, partition: int, start: int) -> None: ...
 
     @abstractmethod
+    def rest(self) -> None:
+        """Fetch nothing until the next `assign`. Raises `KafkaException`."""
+
+    @abstractmethod
     def take(self, position: int, end: int, rows: int, size: int) -> Taken:
         """Add records of [position, end) to the batch: at most `rows`, and none after the one with which they have
         `size` bytes or more. Waits a few milliseconds if none is there.

@@ -33,6 +33,9 @@ class MessageFetch(PartitionFetch):
         self._consumer.assign([TopicPartition(self.topic, partition, start)])
         self._ahead, self._pieces = [], []
 
+    def rest(self) -> None:
+        self._consumer.unassign()
+
     def take(self, position: int, end: int, rows: int, size: int) -> Taken:
         with no_garbage_collection():
             messages = self._fetch(position, min(end - position, AT_ONCE, rows))

@@ -4,8 +4,9 @@ A range [start, end) ends when the *position* reaches `end`, not when the record
 compaction, transaction markers and aborted records leave gaps. The position passes `end` with a record at or
 beyond it (which is kept for the next range), or with the broker's end-of-partition event.
 
-A reader keeps a few consumers open, each assigned at most one partition. A consumer that has finished a range
-has already fetched beyond it. If the next range of its partition starts there, it continues without a seek.
+A reader keeps a few consumers open, each assigned at most one partition. A consumer that has finished a long range
+has already fetched beyond it. If the next range of its partition starts there, it continues without a seek. After a
+short range it rests: it would ask for the records of the next one a few at a time, hundreds of times a second.
 `prepare` starts fetching before `read` is called.
 """
 
@@ -29,6 +30,7 @@ from kafkaio.perprocess import PerProcess
 
 READ_TIMEOUT_S = 60.0
 OPEN_CONSUMERS = 8
+SHORT = 20_000  # records; a range of fewer is one of many, each read as soon as its records are there
 BATCH_BYTES = 32 << 20  # of keys, values and headers: about 100,000 records of 300 bytes
 
 
@@ -117,14 +119,17 @@ class _Cursor:
         self.position = -1
         self._given_back: list[pa.RecordBatch] = []  # from `position` on
         self._continues_at = -1  # where the given-back records end
+        self._fetches = False
         self._fetch = _open_fetch(topic, kafka, timeout_s)
 
     def go_to(self, partition: int, start: int) -> None:
-        if (partition, start) == (self.partition, self.position):
+        if (partition, start) != (self.partition, self.position):
+            self.partition, self.position = partition, start
+            self._given_back = []
+        elif self._fetches:
             return
-        self._fetch.assign(partition, start)
-        self.partition, self.position = partition, start
-        self._given_back = []
+        self._fetch.assign(partition, self._continues_at if self._given_back else start)
+        self._fetches = True
 
     def take_back(self, records: list[pa.RecordBatch]) -> None:
         if not records:
@@ -137,6 +142,7 @@ class _Cursor:
     def read(self, end: int, chunk: int, timeout_s: float) -> Generator[pa.RecordBatch, None, None]:
         again: list[pa.RecordBatch] = []  # given back; what is fetched for the same batch follows them
         rows = size = fetched = 0
+        short = end - self.position < SHORT
         deadline = time.monotonic() + timeout_s
         while self.position < end:
             if self._given_back:
@@ -157,6 +163,9 @@ class _Cursor:
                 deadline = time.monotonic() + timeout_s  # the caller's own time does not count
         if rows:
             yield self._batch(again, fetched)
+        if short:
+            self._fetch.rest()
+            self._fetches = False
 
     def close(self) -> None:
         self._fetch.close()

@@ -92,6 +92,10 @@ class OwnConsumer:
         self._kafka.rd_kafka_topic_partition_list_destroy(wanted)
         _check(error)
 
+    def unassign(self) -> None:
+        """Fetch nothing. Raises `KafkaException`."""
+        _check(self._kafka.rd_kafka_assign(self.handle, None))
+
     def ends(self, topic: str, partition: int, timeout_s: float) -> tuple[int, int]:
         """The partition's first offset and its high watermark, asked now. Raises `KafkaException`."""
         low, high = INT64(), INT64()

@@ -63,6 +63,9 @@ class RecordFetch(PartitionFetch):
         self._before = Taken(0, 0, -1)
         self._consumer.assign(self.topic, partition, start)
 
+    def rest(self) -> None:
+        self._consumer.unassign()
+
     def take(self, position: int, end: int, rows: int, size: int) -> Taken:
         before, taken = self._before, self._taken
         wanted = min(end - position, AT_ONCE, rows)
