@@ -82,6 +82,11 @@ class Registry:
                 self._known[number] = found
         return {number: self._known[number] for number in numbers if number in self._known}
 
+    def expect(self, numbers: Iterable[int]) -> None:
+        """Ask again for those of these ids that were unknown: another process has met their schemas since."""
+        for number in numbers:
+            self._unknown_at_s.pop(number, None)
+
     def _note_unknown(self, numbers: Iterable[int]) -> None:
         room = MOST_UNKNOWN - len(self._unknown_at_s)
         self._unknown_at_s.update(dict.fromkeys(islice(numbers, room), time.monotonic()))

@@ -15,7 +15,7 @@ from joins.admission.folders import own_folder
 from joins.admission.guard import REMEDY
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
-from joins.decoded import SideReader
+from joins.decoded import SideReader, expect_schemas
 from joins.errors import DataLoss
 from joins.spec import JoinSpec
 from kafkaio.errors import OffsetOutOfRange
@@ -40,6 +40,9 @@ def state_after(spec: JoinSpec, admission: Admission, folders: Iterable[Path | N
     def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         return SideReader(spec.side(side), spec.kafka, spec.registry).read(partition, start, end)
 
+    for ticket in missing:
+        for name in ("left", "right"):
+            expect_schemas(spec.side(name), spec.registry, ticket.bucket.schemas(name))
     try:
         found = {ticket.bucket.number: find_facts(spec, ticket, read) for ticket in missing}
     except OffsetOutOfRange as error:

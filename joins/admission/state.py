@@ -155,6 +155,10 @@ class Bucket(BothSides[Mapping[int, Reading]]):
         """The frontier that is known before the batch has run."""
         return frontier((reading.before_ms for reading in self.right.values()), self.frontier_ms)
 
+    def schemas(self, side: str) -> set[int]:
+        """With which records of a side were decoded before the batch."""
+        return {number for reading in self.side(side).values() for number, _ in reading.schemas}
+
     @property
     def reads(self) -> bool:
         """Whether any partition has something to read."""

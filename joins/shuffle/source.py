@@ -15,7 +15,7 @@ from joins.admission.guard import planned_records
 from joins.admission.source import TicketReader, ticket_source
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
-from joins.decoded import SideReader
+from joins.decoded import SideReader, expect_schemas
 from joins.shuffle.partfetch import Fetch
 from joins.shuffle.pieces import Piece, ticket_pieces
 from joins.spec import JoinSpec
@@ -65,7 +65,9 @@ def fetch_stage(spec: JoinSpec) -> Callable[[str], Iterator[pa.RecordBatch]]:
     def pieces(task: Mapping[str, Any]) -> Iterator[Piece]:
         if "ticket" in task:
             return ticket_pieces(Ticket.from_json(task["ticket"]))
-        return Fetch.from_json(task["fetch"]).pieces(spec, read)
+        fetch = Fetch.from_json(task["fetch"])
+        expect_schemas(spec.side(fetch.side), spec.registry, (number for number, _ in fetch.range.reading.schemas))
+        return fetch.pieces(spec, read)
 
     def rows(task: str) -> Iterator[pa.RecordBatch]:
         with planned_records(spec):

@@ -13,7 +13,7 @@ from joins.admission.guard import planned_records
 from joins.admission.ranges import OpenRange
 from joins.admission.summary import BucketSummary
 from joins.admission.ticket import Ticket
-from joins.decoded import SideReader
+from joins.decoded import SideReader, expect_schemas
 from joins.items import Begin, End, Item, Rows, Stage
 from joins.spec import JoinSpec
 from joins.window.bolt import JoinBolt
@@ -42,6 +42,8 @@ def items_of(
     """The items of a ticket; `opened` as in `JoinBolt.join`."""
     summaries: list[BucketSummary] = []
     yield Begin.of(ticket, spec)
+    for side in ("left", "right"):
+        expect_schemas(spec.side(side), spec.registry, ticket.bucket.schemas(side))
     bolt = _bolt_of(spec, windows or own_folder(), ticket.generation)
     with planned_records(spec):
         yield from map(Rows, bolt.join(ticket, summaries.append, opened))

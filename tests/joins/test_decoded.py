@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from joins.admission.ranges import Range
 from joins.admission.reader import open_log
 from joins.admission.state import Bucket, Reading
 from joins.admission.ticket import Ticket
-from joins.decoded import as_read, decoder, needed, wait_for_registry
+from joins.decoded import UNREACHABLE_FOR_S, as_read, decoder, expect_schemas, needed, wait_for_registry
 from joins.rows.reading import UNREADABLE
 from joins.shuffle.partfetch import Fetch
 from joins.shuffle.pieces import frame_of
@@ -132,6 +133,25 @@ def test_a_window_read_again_is_without_records_whose_schema_came_later(
 
     assert came_from == "log"
     assert [int(time) for one in kept.window.slices for time in one.times] == entered == [START_MS, START_MS + 2]
+
+
+def test_a_schema_that_another_task_has_met_is_asked_for_at_once(registry: RegistryServer) -> None:
+    """A process remembers for a minute that there was none."""
+    later, at = 1, {"url": registry.url}
+    values = [avro(later, CLICK, {"seen": "i", "at": START_MS + i}) for i in range(3)]
+    spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r", **LEFT), before_ms=9, registry=at)
+
+    def entered(reading: Reading) -> list[int]:
+        expect_schemas(spec.right, at, Bucket(0, {}, {0: reading}).schemas("right"))
+        decode = decoder(spec.right, at, UNREACHABLE_FOR_S)
+        assert decode is not None
+        return [one for one, why in enumerate(decode(batch(values))[UNREADABLE].to_pylist()) if why is None]
+
+    before = Reading.starting_at(0)
+    assert entered(before) == []
+    assert registry.register("clicks", CLICK) == later
+    assert entered(before) == []
+    assert entered(replace(before, schemas=((later, 1),))) == [0, 1, 2]
 
 
 def test_what_was_decoded_can_be_given_back_as_it_was_read(registry: RegistryServer) -> None:
