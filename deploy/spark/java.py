@@ -25,7 +25,8 @@ def find_java(env: Mapping[str, str] = os.environ) -> str:
     )
     if java is None or not Path(java).exists():
         raise MissingTool(f"no Java found ({f'JAVA_HOME={home}' if home else 'PATH has no java'}). {how}")
-    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    # In a session of its own: a signal to the job's group would otherwise end it, and look like a broken Java.
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, start_new_session=True)
     version = re.search(r'version "(\d+)', printed.stderr + printed.stdout)
     if printed.returncode != 0 or version is None:
         raise MissingTool(f"{java} -version prints no version: {printed.stderr.strip()!r}. {how}")
