@@ -31,8 +31,8 @@ def test_a_log_that_was_truncated_and_has_grown_again_is_noticed(tmp_path):
     """A broker that lost the end of a partition leads it again, as after an unclean election."""
     with Broker() as own:
         kafka = {"bootstrap.servers": own.bootstrap}
-        new = NewTopic("t", 2, 1)
-        AdminClient(kafka).create_topics([new], operation_timeout=30)["t"].result(60)
+        admin = AdminClient(kafka)
+        admin.create_topics([NewTopic("t", 2, 1)], operation_timeout=30)["t"].result(60)
 
         def more(count):
             produce(kafka, "t", [Put(p, b"k", 1_000 + i, b"v") for i in range(count) for p in (0, 1)])
