@@ -1,7 +1,7 @@
 """Durations as people write them, with their unit: `250ms`, `10s`, `1m 30s`, `2h`, `7d`. Pure.
 
 `Duration` and `Seconds` are the types of keys: a text in the file, milliseconds or seconds in the program. The unit
-stands in the text, so a key has none in its name.
+is part of the text, so no key has it in its name.
 """
 
 from __future__ import annotations

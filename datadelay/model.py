@@ -183,6 +183,6 @@ def _check_reason(value: int | None, reason: str | None, what: str) -> None:
     if value is None and not reason:
         raise SubmissionInvalid(f"{what} is null without a reason: say why it is not known")
     if value is not None and reason is not None:
-        raise SubmissionInvalid(f"{what} is {value}, and yet there is a reason ({reason[:80]!r}): drop one")
+        raise SubmissionInvalid(f"{what} has both a value ({value}) and a reason ({reason[:80]!r}): drop one")
     if reason is not None and len(reason) > TEXT_MAX:
         raise SubmissionInvalid(f"the reason of {what} has {len(reason)} characters, at most {TEXT_MAX} fit")

@@ -137,7 +137,7 @@ class PointReader:
     def _timed_out(self, waiting: set[int]) -> KafkaUnavailable:
         last = f"; the last error: {self._trouble.str()}" if self._trouble else ""
         return KafkaUnavailable(
-            f"partitions {sorted(waiting)} of {self.topic} gave no record for {self._timeout_s:g} s{last}"
+            f"partitions {sorted(waiting)} of {self.topic} returned no record for {self._timeout_s:g} s{last}"
         )
 
     def _on_error(self, error: KafkaError) -> None:

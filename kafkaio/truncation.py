@@ -55,7 +55,7 @@ def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], trouble
     while waiting:
         if time.monotonic() > deadline:
             last = f"; the last error: {troubles[-1].str()}" if troubles else ""
-            raise KafkaUnavailable(f"partitions {sorted(waiting)} of {topic} gave no answer{last}")
+            raise KafkaUnavailable(f"partitions {sorted(waiting)} of {topic} returned no answer{last}")
         spots = [spot for spot in spots if not _sought(consumer, spot)]
         event: Any = consumer.poll(_POLL_S)
         if event is None:

@@ -121,7 +121,7 @@ class TopicWriter:
     @property
     def failed_with(self) -> set[int]:
         """Error codes of failed records, and of the error that ended the producer."""
-        return self._codes if self._native is None else self._codes | self._native.told().codes
+        return self._codes if self._native is None else self._codes | self._native.counts().codes
 
     @property
     def in_c(self) -> bool:
@@ -197,7 +197,7 @@ class TopicWriter:
         """Of the records since the last flush; none has failed."""
         if self._native is None:
             return self._sent
-        total = self._native.told().acknowledged
+        total = self._native.counts().acknowledged
         since, self._acknowledged_before = total - self._acknowledged_before, total
         return since
 
@@ -293,16 +293,16 @@ class TopicWriter:
 
     def _check_failures(self) -> None:
         if self._native is not None:
-            self._count_failures(self._native.told())
+            self._count_failures(self._native.counts())
         if self._first_failure is not None:
             first = self._first_failure
             raise DeliveryFailed(first.topic, first.partition, first.reason, self._failed)
 
-    def _count_failures(self, told: RecordCounts) -> None:
-        self._failed = told.failed
-        if told.code and self._first_failure is None:
-            error = KafkaError(told.code)
-            self._first_failure = self._failure(told.topic, told.partition, error)
+    def _count_failures(self, counts: RecordCounts) -> None:
+        self._failed = counts.failed
+        if counts.code and self._first_failure is None:
+            error = KafkaError(counts.code)
+            self._first_failure = self._failure(counts.topic, counts.partition, error)
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is None or self._native is not None:  # C has counted it

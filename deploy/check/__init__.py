@@ -1,7 +1,7 @@
 """`teacup check --connect`: what a job would meet, found out at once and without changing anything.
 
 brokerfacts.py  what the brokers say about the topics and groups of a job
-checks.py       what a kind of job gives to look at
+checks.py       what a kind of job has checked
 connect.py      everything that a job file names, looked at
 findings.py     what the facts mean for the job
 observed.py     what was found out, as data (pure)

@@ -216,8 +216,8 @@ def of_keys(spec: JoinSpec, left: Sample, right: Sample, partitions: Mapping[str
     elif left.distinct_keys and right.distinct_keys:
         common = common_keys(left, right)
         of = f"of {len(left.distinct_keys)} sampled keys of left and {len(right.distinct_keys)} of right"
-        told = "" if common else "; the samples are too small to tell whether any will match"
-        yield ok("keys", f"{common} {of} are common ({right.share:.0%} of right's records of that time){told}")
+        doubt = "" if common else "; the samples are too small to tell whether any will match"
+        yield ok("keys", f"{common} {of} are common ({right.share:.0%} of right's records of that time){doubt}")
 
 
 def _of_partitions(spec: JoinSpec, left: Sample, right: Sample, partitions: Mapping[str, int]) -> Finding:

@@ -131,7 +131,7 @@ def check(
 
     typer.echo(f"{job_file} is valid; records are read and written in {path_in_use()}")
     if connect:
-        logging.basicConfig(level=logging.ERROR)  # a warning on the way to a finding would be said twice
+        logging.basicConfig(level=logging.ERROR)  # a warning on the way to a finding would be reported twice
         from deploy.check.connect import look_at
         from deploy.check.findings import exit_code, lines
         from deploy.kinds import kind_of

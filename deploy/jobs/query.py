@@ -36,7 +36,7 @@ def summaries_of(frame: DataFrame, kind: type[S]) -> list[S]:
 
 
 def in_progress(query: StreamingQuery) -> bool:
-    """Whether the query starts, or has planned a batch and not committed it yet: it is not to be stopped now.
+    """Whether the query starts, or has planned a batch and not committed it yet: it must not be stopped now.
 
     The batch would run again at the next start; and a source whose process is starting would lose its JVM, and print
     a traceback. Only Spark's message says so. `isDataAvailable` stays true after the commit until the next trigger, and

@@ -127,7 +127,7 @@ NOTHING_IN = Standing()
 
 
 def standing(receipt: Receipt | None, batch: Batch, who: str) -> Standing:
-    """What of a batch is in. Raises `ReceiptRefused` if that is not known; `who` names the bucket."""
+    """How much of a batch is in the output. Raises `ReceiptRefused` if that is not known; `who` names the bucket."""
     if receipt is None:
         if batch.number > 1:
             raise ReceiptRefused(

@@ -27,7 +27,7 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "tc_fetch_columns": (_INT32, (_POINTER, _INT32, _POINTER)),
     "tc_producer_made": (_POINTER, ()),
     "tc_producer_free": (None, (_POINTER,)),
-    "tc_producer_told": (None, (_POINTER, _POINTER)),
+    "tc_producer_counts": (None, (_POINTER, _POINTER)),
     "tc_produce": (_INT64, (_POINTER, ctypes.c_char_p, _POINTER, _INT64, _INT64, _POINTER)),
 }
 

@@ -68,8 +68,8 @@ class _Rows(ctypes.Structure):
     )
 
 
-class _Told(ctypes.Structure):
-    """`tc_told` in plugin.c."""
+class _Counts(ctypes.Structure):
+    """`tc_counts` in plugin.c."""
 
     _fields_ = (
         ("acknowledged", _INT64),
@@ -209,13 +209,13 @@ class NativeProducer:
             )
         return int(taken), error.value
 
-    def told(self) -> RecordCounts:
+    def counts(self) -> RecordCounts:
         """What has become of all records so far, or had when this was freed."""
         with self._lock:
             if self._at is not None:
-                told = _Told()
-                self._teacup.tc_producer_told(self._at, ctypes.byref(told))
-                self._last = _understood(told)
+                counts = _Counts()
+                self._teacup.tc_producer_counts(self._at, ctypes.byref(counts))
+                self._last = _understood(counts)
             return self._last
 
     def shut(self) -> None:
@@ -225,18 +225,18 @@ class NativeProducer:
 
     def free(self) -> None:
         """Only after the producer was closed: until then librdkafka counts here."""
-        self.told()
+        self.counts()
         with self._lock:
             if self._at is not None:
                 self._teacup.tc_producer_free(self._at)
                 self._at = None
 
 
-def _understood(told: _Told) -> RecordCounts:
-    bits = sum(word << (64 * at) for at, word in enumerate(told.codes))
+def _understood(counts: _Counts) -> RecordCounts:
+    bits = sum(word << (64 * at) for at, word in enumerate(counts.codes))
     codes = frozenset(at + _CODES_FROM for at in range(_CODES) if bits >> at & 1) if bits else frozenset()
-    topic = (told.topic or b"").decode(errors="replace")
-    return RecordCounts(told.acknowledged, told.failed, codes, topic, told.partition, told.code)
+    topic = (counts.topic or b"").decode(errors="replace")
+    return RecordCounts(counts.acknowledged, counts.failed, codes, topic, counts.partition, counts.code)
 
 
 def plugin(functions: Functions) -> dict[str, str]:

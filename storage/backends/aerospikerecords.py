@@ -133,7 +133,7 @@ class AerospikeRecords:
         try:
             answers = self._client.info_all(request)
         except exception.AerospikeError as error:
-            raise StorageUnavailable(f"{self.where} cannot be asked: {_message(error)}") from error
+            raise StorageUnavailable(f"{self.where} cannot be queried: {_message(error)}") from error
         for node, (failure, _) in answers.items():
             if failure is not None:
                 raise StorageUnavailable(f"{self.where}: node {node} answers {failure}")

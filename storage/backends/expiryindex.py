@@ -38,7 +38,7 @@ def add(txn: lmdb.Transaction[bytes], index: lmdb._Database, keys_by_bucket: Map
 
 
 def take(txn: lmdb.Transaction[bytes], index: lmdb._Database, now_ms: int, limit: int) -> list[bytes]:
-    """Remove the first parts whose buckets are over, until they name `limit` keys. Returns the keys, sorted."""
+    """Remove the first parts whose buckets have expired, until they name `limit` keys. Returns the keys, sorted."""
     keys: set[bytes] = set()
     with txn.cursor(index) as cursor:
         there = cursor.first()

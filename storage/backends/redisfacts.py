@@ -9,7 +9,8 @@ the server (`run_id`, new at each start) it was last seen. Another run, and the 
     sync=no    any other run may have less
 
 An evicted key shows in the server's count. What is shown neither by run nor by count (a log that was cut, an older copy
-of it) is noticed by the processes that wrote: each counts in the store what was acknowledged to it (`redistold`).
+of it) is noticed by the processes that wrote: each counts in the store what was acknowledged to it
+(`redisacknowledged`).
 """
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ class RedisServer:
         for answer in (info, settings, clock):
             if isinstance(answer, RedisError):
                 raise StorageUnavailable(
-                    f"{self.where} cannot be asked about itself: {answer}; it must be Redis 7.0 or newer, or Valkey, "
-                    "and the user needs +info, +config|get and +time"
+                    f"{self.where} did not answer INFO, CONFIG GET or TIME: {answer}; it must be Redis 7.0 or "
+                    "newer, or Valkey, and the user needs +info, +config|get and +time"
                 )
         try:
             return answers, Facts.of(info, settings, clock)

@@ -8,8 +8,9 @@ Changes are compare-and-swap: read in one command, decide by the rules of `entri
 changes each key only if it is what was read (so the server syncs its log once). What lost the race is read and decided
 again. A write that changes nothing is not sent, so a repeated one never extends a life.
 
-A request that writes ends with that count (redistold.py), and with questions to the server: nothing is acknowledged by
-one that would lose it. A store that may have lost something begins another generation when its state is asked for.
+A request that writes ends with that count (redisacknowledged.py), and with questions to the server: nothing is
+acknowledged by one that would lose it. A store that may have lost something begins another generation when its state is
+asked for.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from redis.exceptions import RedisError
 
 from kafkaio.now import wall_ms
 from storage.backends import entries
+from storage.backends.redisacknowledged import COUNT_LIVES_MS, Acknowledged
 from storage.backends.redisfacts import CLOCK_MARGIN_MS, Facts, Witness, wrong_now, wrong_settings
 from storage.backends.redisserver import Command, RedisAt, RedisServer
-from storage.backends.redistold import COUNT_LIVES_MS, Told
 from storage.backends.stored import StoredNamespace
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
@@ -73,7 +74,7 @@ class RedisStore:
         self._process = uuid4().hex
         self._writing = threading.Lock()
         self._count = 0
-        self._told: dict[str, Told] = {}
+        self._acknowledged: dict[str, Acknowledged] = {}
         self._declared: set[Namespace] = set()
         try:
             _, facts = self._server.run_and_ask([])
@@ -221,8 +222,8 @@ class RedisStore:
             before, document = self._server.value(before), self._server.value(document)
             if document is not None:
                 generation = Witness.parse(document).stored.generation
-                told = self._told.get(name) or Told(generation, 0, now_ms)
-                self._told[name] = told.then(generation, before, self._count, now_ms)
+                acknowledged = self._acknowledged.get(name) or Acknowledged(generation, 0, now_ms)
+                self._acknowledged[name] = acknowledged.then(generation, before, self._count, now_ms)
         return [
             WriteResult(Status.RETRYABLE, f"{self._where}: {self._server.reason(one, facts)}")
             if isinstance(one, RedisError)
@@ -235,15 +236,15 @@ class RedisStore:
     ) -> StoredNamespace:
         """Change what is stored about the namespace; it gets another generation if acknowledged items may be gone."""
         for _ in range(_ATTEMPTS):
-            told = self._told.get(namespace.name)
+            acknowledged = self._acknowledged.get(namespace.name)
             commands = [("GET", _witness_key(namespace)), ("GET", self._counted(namespace))]
             answers, facts = self._server.run_and_ask(commands)
             self._raise_if_wrong(facts)
             document, count = map(self._server.value, answers)
             witness = None if document is None else Witness.parse(document)
             holds = witness is not None and witness.holds(facts)
-            if witness is not None and told is not None:
-                holds = holds and told.is_there(witness.stored.generation, count, now_ms)
+            if witness is not None and acknowledged is not None:
+                holds = holds and acknowledged.is_there(witness.stored.generation, count, now_ms)
             if witness is None or not holds:
                 witness = Witness.begun(namespace, uuid4().hex, facts, self._sync)
             witness = witness.seen(facts, self._sync)

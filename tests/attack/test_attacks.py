@@ -99,7 +99,7 @@ def percentile_99(values: Sequence[float]) -> float:
 
 
 def forget_peak(process: subprocess.Popen[bytes]) -> None:
-    """From now on the kernel counts the largest resident size anew."""
+    """The kernel's record of the largest resident size starts over."""
     Path(f"/proc/{process.pid}/clear_refs").write_text("5")
 
 

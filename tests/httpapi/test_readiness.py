@@ -41,7 +41,7 @@ def test_many_who_ask_cost_one_check() -> None:
     asyncio.run(ask())
 
 
-def test_a_failure_is_told_to_all_and_forgotten_after_a_second() -> None:
+def test_a_failure_is_reported_to_all_and_forgotten_after_a_second() -> None:
     """And who stops waiting stops nobody else."""
     check, now_s = Check(), [0.0]
     ready = Readiness(check, lambda: now_s[0])

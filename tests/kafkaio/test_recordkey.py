@@ -128,7 +128,7 @@ def test_a_batch_has_the_keys_that_each_record_has_alone(parts: list[str], recor
     ],
 )
 def test_the_text_of_a_field(field: str, key: Any) -> None:
-    """A number is its digits, so it is the same key as the text; what is not exact is no key."""
+    """A number is its digits, so it is the same key as the text; what is not exact cannot be a key."""
     value = b'{"id": %b}' % field.encode()
 
     assert keys_of(KeyOf.of("$.id"), [(None, None, value)]) == [key]

@@ -132,7 +132,7 @@ def test_a_slice_with_nulls(path: str) -> None:
 
 
 def test_fields_are_those_of_strict_json_only(path: str) -> None:
-    """What DuckDB would read wrongly has none; half a surrogate pair hides no field, is kept, and is no key."""
+    """What DuckDB would read wrongly has none; half a surrogate pair hides no field, is kept, and cannot be a key."""
     values = [
         b'{"t":5,"k":"a","v":1,}',
         b'{"t":5,"k":"a","v":NaN}',

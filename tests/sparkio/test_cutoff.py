@@ -1,4 +1,4 @@
-"""Spark's process for a source, in the hands of a JVM that goes away: the test plays the JVM."""
+"""Spark's process for a source, and a JVM that ends: the test plays the JVM."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ def reader() -> StreamReader:
 
 
 @pytest.mark.parametrize("answers_read", [0, 1])
-def test_a_source_whose_jvm_goes_away_while_it_starts_or_waits_prints_nothing(
-    tmp_path: Path, answers_read: int
-) -> None:
+def test_a_source_whose_jvm_ends_while_it_starts_or_waits_prints_nothing(tmp_path: Path, answers_read: int) -> None:
     """Before or after the first answer, as when a query is stopped while its source starts."""
     schema = StructType().add("value", StringType())
     source = stream_source("test", "idle", "value string", reader)({})

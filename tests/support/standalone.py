@@ -49,7 +49,7 @@ class Standalone:
         self._start(folder, [_WORKER, self.url, *resources])
 
     def lose(self, process: int) -> None:
-        """The machine on which this process runs: all that runs there is killed. ValueError if it is none of ours."""
+        """Kill all that runs on the machine of this process. ValueError if no machine of this cluster runs it."""
         machine = os.getsid(process)
         if machine not in [one.pid for one in self._sessions[1:]]:
             raise ValueError(f"process {process}, of session {machine}, runs on no machine of this cluster")

@@ -20,7 +20,7 @@ struct tc_producer {
         atomic_llong acknowledged, failed;
         atomic_ullong codes[CODES / 64]; /* a bit for each code that a record has failed with */
         atomic_flag claimed;             /* by the first record that has failed */
-        atomic_bool told;                /* what follows has been written, and is not written again */
+        atomic_bool described;           /* what follows has been written, and is not written again */
         char *topic;
         int32_t partition, code;
 };
@@ -38,7 +38,7 @@ static void describe(struct tc_producer *p, const rd_kafka_message_t *m, int cod
         if (p->topic) strcpy(p->topic, topic);
         p->partition = m->partition;
         p->code = code;
-        atomic_store_explicit(&p->told, true, memory_order_release);
+        atomic_store_explicit(&p->described, true, memory_order_release);
 }
 
 static int on_acknowledgement(rd_kafka_t *handle, rd_kafka_message_t *m, void *opaque) {
@@ -94,12 +94,12 @@ typedef struct {
         uint64_t codes[CODES / 64];
         const char *topic;       /* of the first that has failed; NULL: not known. It lives as long as the producer */
         int32_t partition, code; /* code 0: none has failed, or what is known of it is still being written */
-} tc_told;
+} tc_counts;
 
-TC_EXPORT void tc_producer_told(struct tc_producer *p, tc_told *to) {
-        *to = (tc_told){.failed = atomic_load(&p->failed), .acknowledged = atomic_load(&p->acknowledged)};
+TC_EXPORT void tc_producer_counts(struct tc_producer *p, tc_counts *to) {
+        *to = (tc_counts){.failed = atomic_load(&p->failed), .acknowledged = atomic_load(&p->acknowledged)};
         for (int i = 0; i < CODES / 64; i++) to->codes[i] = atomic_load(&p->codes[i]);
-        if (atomic_load_explicit(&p->told, memory_order_acquire)) {
+        if (atomic_load_explicit(&p->described, memory_order_acquire)) {
                 to->topic = p->topic;
                 to->partition = p->partition;
                 to->code = p->code;

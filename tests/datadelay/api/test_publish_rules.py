@@ -228,7 +228,7 @@ def test_names_the_partition_without_progress_as_the_slowest(submission: Make) -
     ("change", "message"),
     [
         ({"consumed_until_ms": None, "reason": None}, "null without a reason"),
-        ({"reason": "why"}, "and yet there is a reason"),
+        ({"reason": "why"}, "has both a value"),
         ({"consumed_until_ms": T0}, "beyond the progress"),
         ({"consumed_until_ms": UNKNOWN}, "not a time in milliseconds"),
         ({"listed_ms": TIME_MAX_MS + 1}, "not a time in milliseconds"),

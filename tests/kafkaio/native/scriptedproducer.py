@@ -93,8 +93,8 @@ class ScriptedProducer:
         self._status = status
         assert self._acknowledge(1, ctypes.addressof(message), self._opaque) == 0
 
-    def told(self) -> RecordCounts:
-        return self.producer.told()
+    def counts(self) -> RecordCounts:
+        return self.producer.counts()
 
     def _fake_conf_interceptor_add_on_new(self, _conf: int, _name: bytes, on_new: Any, opaque: int) -> int:
         return int(on_new(77, None, opaque, None, 0))

@@ -193,16 +193,16 @@ def test_without_memory_nothing_of_the_row_is_produced(
 def test_what_becomes_of_records_is_counted(native_library: ctypes.CDLL, tmp_path: Path) -> None:
     """The first failure is described; one without an error counts by its status. Closing keeps what was counted."""
     scripted = ScriptedProducer(Path(copy(native_library._name, tmp_path)))
-    nothing = scripted.told()
+    nothing = scripted.counts()
     for error, status in ((0, PERSISTED), (0, 1), (10, 0), (-192, 0), (0, PERSISTED), (1_000, 0)):
         scripted.acknowledge(error, status, partition=7)
-    told = scripted.told()
+    counts = scripted.counts()
     scripted.producer.shut()
     scripted.producer.free()
 
     assert (nothing.acknowledged, nothing.failed, nothing.code, nothing.codes) == (0, 0, 0, frozenset())
-    assert (told.acknowledged, told.failed, told.codes) == (2, 4, {-196, 10, -192})
-    assert (told.topic, told.partition, told.code) == ("out", 7, -196)
-    assert scripted.told() == told
+    assert (counts.acknowledged, counts.failed, counts.codes) == (2, 4, {-196, 10, -192})
+    assert (counts.topic, counts.partition, counts.code) == ("out", 7, -196)
+    assert scripted.counts() == counts
     with pytest.raises(RuntimeError, match="the producer has been closed"):
         scripted.producer.produce("out", NativeRows(None, pa.array([b"late"]), None, None, None), 0)

@@ -130,13 +130,13 @@ def test_an_event_stops_and_has_its_text(queue: ScriptedQueue) -> None:
     fetch = queue.teacup.tc_fetch_new(None)
     queue.put([Record(0), Record(5, error=-191), Record(6), Record(7)])
     event = take(queue, fetch, 100, 100, 100)
-    told = (event.stopped, event.rows, event.last, event.error, event.offset, event.text)
+    noted = (event.stopped, event.rows, event.last, event.error, event.offset, event.text)
     next_one = take(queue, fetch, 7, 100, 100)
     queue.teacup.tc_fetch_clear(fetch)
     nothing = take(queue, fetch, 100, 100, 100)
     queue.teacup.tc_fetch_free(fetch)
 
-    assert told == (_EVENT, 1, 0, -191, 5, b"what happened")
+    assert noted == (_EVENT, 1, 0, -191, 5, b"what happened")
     assert (next_one.stopped, next_one.rows, next_one.last) == (_BEYOND, 2, 6)
     assert (nothing.stopped, nothing.rows, nothing.last) == (_MORE, 0, -1)
     assert queue.alive == {}

@@ -14,7 +14,7 @@ COUNT_LIVES_MS = 30 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Acknowledged:
     """`count` requests were acknowledged in a generation, the last at `at_ms`.
 
     missing   the store had fewer
@@ -27,7 +27,7 @@ class Told:
     missing: bool = False
     past: frozenset[str] = frozenset()
 
-    def then(self, generation: str, before: bytes | None, count: int, now_ms: int) -> Told:
+    def then(self, generation: str, before: bytes | None, count: int, now_ms: int) -> Acknowledged:
         """After another request, whose answer names the generation and the key as it was before."""
         missing = not self.is_there(generation, before, now_ms)
         past = self.past if generation == self.generation else self.past | {self.generation}

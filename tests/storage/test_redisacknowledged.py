@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from storage.backends.redistold import COUNT_LIVES_MS, Told
+from storage.backends.redisacknowledged import COUNT_LIVES_MS, Acknowledged
 
-TOLD = Told("first", 7, 1_000)
+ACKNOWLEDGED = Acknowledged("first", 7, 1_000)
 
 
 @pytest.mark.parametrize(("count", "there"), [(b"7", True), (b"9", True), (b"6", False), (None, False)])
 def test_a_lower_count_is_a_loss(count: bytes | None, there: bool):
     """A higher one is a request that is under way."""
-    assert TOLD.is_there("first", count, 2_000) is there
+    assert ACKNOWLEDGED.is_there("first", count, 2_000) is there
 
 
 def test_a_count_that_may_have_expired_says_nothing():
     """The process has written nothing for long."""
-    assert TOLD.is_there("first", None, 1_001 + COUNT_LIVES_MS // 2)
+    assert ACKNOWLEDGED.is_there("first", None, 1_001 + COUNT_LIVES_MS // 2)
 
 
 def test_a_loss_is_remembered_until_the_generation_is_another_one():
     """Though further requests have raised the count again."""
-    lost = TOLD.then("first", b"3", 8, 2_000).then("first", b"8", 9, 3_000)
+    lost = ACKNOWLEDGED.then("first", b"3", 8, 2_000).then("first", b"8", 9, 3_000)
 
     assert not lost.is_there("first", b"9", 3_000)
     assert lost.is_there("second", b"9", 3_000)
@@ -31,7 +31,7 @@ def test_a_loss_is_remembered_until_the_generation_is_another_one():
 
 def test_an_earlier_generation_that_is_back_is_a_loss():
     """Whatever the count says: an older copy was restored."""
-    second = TOLD.then("second", b"7", 8, 2_000)
+    second = ACKNOWLEDGED.then("second", b"7", 8, 2_000)
     back = second.then("first", b"8", 9, 3_000)
 
     assert not second.is_there("first", b"8", 2_000)
