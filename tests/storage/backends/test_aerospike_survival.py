@@ -19,7 +19,7 @@ from kafkaio.now import wall_ms
 from storage.backends.opening import open_backend
 from storage.errors import StorageUnavailable
 from storage.model import Backend, Item, Keep, Namespace, Status
-from tests.storage.modelmachine import statuses
+from tests.storage.backends.modelmachine import statuses
 from tests.storage.stores import item_maker, opened
 from tests.support.aerospike_server import NEEDS_ASD, AerospikeProcess, aerospike_cluster, aerospike_process
 from tests.support.waiting import wait_until

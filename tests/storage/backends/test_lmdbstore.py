@@ -17,12 +17,12 @@ from storage.backends.lmdbstore import LmdbStore
 from storage.backends.opening import open_backend
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Item, Keep, Namespace, Status
-from tests.storage import lmdb_process
-from tests.storage.lmdb_process import NOW, SPACE, numbered
-from tests.storage.modelmachine import statuses
+from tests.storage.backends import lmdb_process
+from tests.storage.backends.lmdb_process import NOW, SPACE, numbered
+from tests.storage.backends.modelmachine import statuses
 from tests.storage.stores import opened
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LATER = NOW + 3_700_000
 """When everything that these tests write has expired."""
 ALL = Namespace("all", Keep.ALL, 3)

@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from kafkaio.now import wall_ms
 from storage.errors import StorageConfigInvalid
 from storage.model import Backend, Item, Keep, Namespace, Status
-from tests.storage.modelmachine import LONG, AgreesWithTheModel, statuses
+from tests.storage.backends.modelmachine import LONG, AgreesWithTheModel, statuses
 from tests.storage.stores import NEEDS_AEROSPIKE, Open, item_maker, namespace, opened, opener
 from tests.support.redis_server import RedisProcess
 

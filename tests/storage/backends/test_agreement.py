@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from storage.backends import entries
 from storage.backends.opening import open_backend
 from storage.model import Item, Namespace, WriteResult
-from tests.storage.modelmachine import AgreesWithTheModel
+from tests.storage.backends.modelmachine import AgreesWithTheModel
 
 Outcome = tuple[WriteResult, bytes | None]
 

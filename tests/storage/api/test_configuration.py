@@ -21,7 +21,7 @@ from storage.api.config import (
 )
 from storage.model import Keep, Namespace
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GOOD = {"store": "lmdb:///somewhere", "namespaces": [{"name": "a"}, {"name": "b"}]}
 
 

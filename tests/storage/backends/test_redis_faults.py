@@ -17,7 +17,7 @@ import pytest
 
 from storage.errors import StorageUnavailable
 from storage.model import Backend, Item, Status
-from tests.storage.redisstores import NOW, SPACE, evicts, item, redis_store
+from tests.storage.backends.redisstores import NOW, SPACE, evicts, item, redis_store
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.waiting import wait_until
 

@@ -17,8 +17,8 @@ from kafkaio.now import wall_ms
 from storage.backends.opening import open_backend
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Backend, Item, Status, WriteResult
-from tests.storage.modelmachine import statuses
-from tests.storage.redisstores import NOW, SPACE, all_there, evicts, generation, numbered, redis_store
+from tests.storage.backends.modelmachine import statuses
+from tests.storage.backends.redisstores import NOW, SPACE, all_there, evicts, generation, numbered, redis_store
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.storage_process import client, server_process
 from tests.support.waiting import wait_until

@@ -16,12 +16,12 @@ from deploy.broker.ports import free_port
 from storage.backends.opening import open_backend
 from storage.errors import StorageUnavailable
 from storage.model import Status, WriteResult
-from tests.storage.modelmachine import statuses
-from tests.storage.redisstores import NOW, SPACE, all_there, item, numbered, redis_store
+from tests.storage.backends.modelmachine import statuses
+from tests.storage.backends.redisstores import NOW, SPACE, all_there, item, numbered, redis_store
 from tests.storage.stores import opened
 from tests.support.redis_server import RedisProcess, redis_process
 
-PAGE = (Path(__file__).parents[2] / "docs" / "storage-api.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "storage-api.md").read_text(encoding="utf-8")
 
 
 def test_a_full_store_says_so_and_answers_look_ups(own_redis: RedisProcess):

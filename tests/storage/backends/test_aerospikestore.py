@@ -26,7 +26,7 @@ from storage.backends.aerospikestore import AerospikeStore
 from storage.backends.opening import open_backend
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Keep, Namespace, Status, WriteResult
-from tests.storage.modelmachine import statuses
+from tests.storage.backends.modelmachine import statuses
 from tests.storage.stores import AEROSPIKE, NEEDS_AEROSPIKE, item_maker, namespace, opened
 
 NOW = wall_ms()
