@@ -75,8 +75,8 @@ class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
 
         def partitions(rows: list[list[Any]]) -> dict[int, PartitionFacts]:
             return {
-                p: replace(PartitionFacts(end, progress, tuple(tail), *others), schemas=pairs(schemas))
-                for p, end, progress, tail, *others, schemas in rows
+                p: PartitionFacts(end, progress, tuple(tail), below, future, held, late, pairs(schemas))
+                for p, end, progress, tail, below, future, held, late, schemas in rows
             }
 
         return cls(
