@@ -10,12 +10,13 @@ _SECRET = re.compile(
 )
 
 
-_IN_URL = re.compile(r"(://[^/@:\s]*):[^/\s]*@")
+_BEFORE_HOST = re.compile(r"(://[^/@:]*):.*@", re.DOTALL)
+_IN_QUERY = re.compile(r"([?&][^=&]*password=)[^&]*", re.IGNORECASE)
 
 
 def without_password(url: str) -> str:
-    """A URL as it may appear in a message."""
-    return _IN_URL.sub(rf"\1:{MASK}@", url)
+    """A URL as it may appear in a message; also a wrong one, whose password is not percent-encoded."""
+    return _IN_QUERY.sub(rf"\1{MASK}", _BEFORE_HOST.sub(rf"\1:{MASK}@", url))
 
 
 def is_secret(name: str) -> bool:
