@@ -129,6 +129,11 @@ class AerospikeProcess:
         if self._process is not None:
             self.kill()
 
+    def wipe(self) -> None:
+        """It loses everything, and goes on."""
+        with self.client() as client:
+            client.truncate(NAMESPACE, None, 0)
+
     def set(self, **settings: str) -> None:
         """Of the namespace, at run time; with _ for -."""
         with self.client() as client:

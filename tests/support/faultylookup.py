@@ -24,6 +24,7 @@ from joins.lookup.keylookup import RightStore
 from joins.lookup.source import lookup_client
 from joins.lookup.spec import StorageAt
 from storage.errors import StorageError
+from tests.support.aerospike_server import AerospikeProcess
 from tests.support.faultyproxy import Proxy, running_proxy
 from tests.support.redis_server import RedisProcess
 from tests.support.simulatedlookup import Simulated, lookup_spec
@@ -43,16 +44,20 @@ class Held(Exception):
 
 @dataclass
 class Stored:
-    """A storage API over a store in a folder, or in a Redis server, or at a URL; and a proxy before it."""
+    """A storage API over a store in a folder, or in a server; and a proxy before it."""
 
     folder: Path
     store: str
-    redis: RedisProcess | None = None
-    prefix: str = ""
+    server: RedisProcess | AerospikeProcess | None = None
     port: int = field(default_factory=free_port)
     proxy: Proxy = field(init=False)
     used: int = 0
     changing: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def may_lose_by(self):
+        """The faults after which records are missing. A start of Aerospike's only node counts as one."""
+        return ("store_wiped", "store_killed") if isinstance(self.server, AerospikeProcess) else ("store_wiped",)
 
     @contextmanager
     def running(self):
@@ -62,7 +67,7 @@ class Stored:
 
     def _start(self):
         shape = {"keep": "all", "bound": 500, "retention": "3650d"}
-        names = [{"name": f"{self.prefix}{number}", **shape} for number in range(NAMESPACES)]
+        names = [{"name": str(number), **shape} for number in range(NAMESPACES)]
         self._process, self.url = self._api.enter_context(
             server_process(self.folder, self.port, store=self.store, namespaces=names)
         )
@@ -71,7 +76,7 @@ class Stored:
         """The name of one that nothing was written to, and its generation."""
         with self.changing, client(self.url) as storage:
             self.used += 1
-            name = f"{self.prefix}{self.used - 1}"
+            name = str(self.used - 1)
             return name, storage.namespace(name).generation
 
     def api_killed(self):
@@ -82,23 +87,22 @@ class Stored:
 
     def store_killed(self):
         """And started again; an embedded one is killed with its API."""
-        if self.redis is None:
+        if self.server is None:
             self.api_killed()
             return
         with self.changing:
-            self.redis.kill()
-            self.redis.start()
+            self.server.kill()
+            self.server.start()
 
     def store_wiped(self):
         """It has lost everything, and does not know."""
         with self.changing:
-            if self.redis is None:
+            if self.server is None:
                 self._kill()
                 shutil.rmtree(self.folder / "store")
                 self._start()
             else:
-                with self.redis.client() as redis:
-                    redis.flushall()
+                self.server.wipe()
 
     def _kill(self):
         self._process.kill()

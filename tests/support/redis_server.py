@@ -57,6 +57,11 @@ class RedisProcess:
         self._process.wait(20)
         self._process = None
 
+    def wipe(self) -> None:
+        """It loses everything, and goes on."""
+        with self.client() as client:
+            client.flushall()
+
     def pause(self) -> None:
         """It accepts connections, and answers nothing."""
         assert self._process is not None
