@@ -41,7 +41,13 @@ def asked():
 
 
 @pytest.fixture
-def parts(broker, topic_factory, tmp_path, asked):
+def store():
+    """The back end's URL; None: the embedded one."""
+    return None
+
+
+@pytest.fixture
+def parts(broker, topic_factory, tmp_path, asked, store):
     """Everything of a lookup join except the jobs, which the test starts."""
     joined = topic_factory(2, prefix="joined")
     output = {"topic": joined, **asked.get("output", {})}
@@ -55,7 +61,8 @@ def parts(broker, topic_factory, tmp_path, asked):
         after_ms=AFTER_MS,
         disorder_ms=DISORDER_MS,
         collected_every_s=60.0,
-        feeder={"trigger": "available_now"},
+        store=store,
+        feeder={"trigger": "available_now", "records_per_batch": 500},
         lookup={
             "trigger": {"every": "0s"},
             "records_per_batch": 200,
