@@ -42,7 +42,7 @@ reachable.py        whether the brokers answer at all, asked before anything els
 reasons.py          why a record or a row is where it is (pure)
 recordkey.py        the join key of records (pure)
 registry.py         schemas by their ids, from a schema registry
-secrets.py          names whose values are never shown (pure)
+secrets.py          what is never shown: values of names, passwords in URLs (pure)
 sparselog.py        logs the same line at most once a minute in each process; the next one says how many were
                     suppressed
 strictjson.py       whether texts are JSON, exactly (pure)
