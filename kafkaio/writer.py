@@ -36,16 +36,22 @@ from kafkaio.texts import MadeHeaders, MadeTexts
 log = logging.getLogger("teacup.kafkaio.writer")
 
 TUNING: Mapping[str, Any] = {
-    "linger.ms": 10,
+    "linger.ms": 1_000,
     "batch.size": 1_000_000,
     "batch.num.messages": 10_000,
     "queue.buffering.max.messages": 200_000,
     "queue.buffering.max.kbytes": 262_144,
 }
+"""An idempotent producer has one request at a time for each partition. While that is answered, and a record has waited
+for longer than `linger.ms`, or a flush is asked for, librdkafka's thread looks again and again whether it may send the
+next one, with no pause, at the cost of a core. So full batches are not waited for with `flush`, and records wait long
+for their batch to fill: a flush ends that."""
 MESSAGE_MAX_BYTES = 1_000_000  # librdkafka's default of `message.max.bytes`
 _ANY_PARTITION = -1
 _NOW = 0
 _FULL_QUEUE_WAIT_S = 0.05
+_LOOK_S = 0.01
+_FEW_RECORDS = 10_000
 _CLOSE_WITHIN_S = 5.0
 _DEFAULT_DELIVERY_TIMEOUT_MS = 300_000  # librdkafka's
 
@@ -66,14 +72,16 @@ class TopicWriter:
     def __init__(
         self, kafka: Mapping[str, str], transactional_id: str | None = None, clients: Clients = client
     ) -> None:
-        functions = rdkafka.bound() if clients is client and "plugin.library.paths" not in kafka else None
-        tuning = TUNING if functions is None else {**TUNING, **plugin(functions)}
-        self._producer = clients.producer(kafka, tuning, self._on_error, self._on_delivery, transactional_id)
-        self._native = None if functions is None else NativeProducer(functions)
-        self._codes: set[int] = set()
         timeout_ms = int(
             kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", _DEFAULT_DELIVERY_TIMEOUT_MS))
         )
+        tuning = {**TUNING, "linger.ms": min(TUNING["linger.ms"], timeout_ms // 2)}  # librdkafka wants less than that
+        functions = rdkafka.bound() if clients is client and "plugin.library.paths" not in kafka else None
+        if functions is not None:
+            tuning |= plugin(functions)
+        self._producer = clients.producer(kafka, tuning, self._on_error, self._on_delivery, transactional_id)
+        self._native = None if functions is None else NativeProducer(functions)
+        self._codes: set[int] = set()
         # librdkafka gives up on every record by itself; the extra time is for when it does not.
         self._flush_timeout_s = timeout_ms / 1000 + 30.0
         self._sent = 0
@@ -175,6 +183,7 @@ class TopicWriter:
         """
         deadline = time.monotonic() + self._flush_timeout_s
         with self._fatal_error_raised():
+            self._let_full_batches_go()
             while self._producer.flush(1.0):
                 if time.monotonic() > deadline:
                     raise KafkaUnavailable(
@@ -192,6 +201,15 @@ class TopicWriter:
                 delivered.sent - delivered.acknowledged,
             )
         return delivered
+
+    def _let_full_batches_go(self) -> None:
+        """Wait while they do: see `TUNING` for why there should be few records left to flush."""
+        left = len(self._producer)
+        while left > _FEW_RECORDS:
+            self._producer.poll(_LOOK_S)
+            before, left = left, len(self._producer)
+            if left == before:
+                return
 
     def _acknowledged(self) -> int:
         """Of the records since the last flush; none has failed."""

@@ -61,7 +61,7 @@ def _commits(zombie, topic):
     "path",
     [
         lambda zombie, topic: zombie.write(topic, None, [b"more"], None, [0]),
-        lambda zombie, topic: zombie.writer.flush(),
+        lambda zombie, topic: zombie._call("flush", zombie.writer.flush),
         _sends,
         _commits,
     ],
