@@ -199,6 +199,33 @@ def test_two_nodes_are_restarted_one_after_the_other_and_not_hastily(tmp_path: P
     assert after != before
 
 
+def test_three_nodes_go_on_without_one_and_lose_by_two(tmp_path: Path):
+    """Each record has two copies: those of one node are made again by the others, before a second one may go."""
+    with aerospike_cluster(tmp_path, nodes=3, copies=2) as (one, other, third), aerospike_store(one) as store:
+        items = numbered(0, 2_000)
+        assert set(statuses(store.write(SPACE, items, NOW))) == {Status.OK}
+        before = generation(store)
+
+        third.kill()
+        wait_until(lambda: one.settled(2), within_s=240)
+        without_one = generation(store)
+        taken = statuses(store.write(SPACE, numbered(2_000, 100), NOW))
+        third.start()
+        wait_until(lambda: one.settled(3), within_s=240)
+        whole = generation(store)
+        there = missing(store, numbered(0, 2_100)) == 0
+        for node in (other, third):
+            node.kill()
+        without_two = generation(store)
+        lost = missing(store, items)
+
+    assert without_one == whole == before
+    assert set(taken) == {Status.OK}
+    assert there
+    assert lost > 0
+    assert without_two != before
+
+
 def refusal(store: Backend) -> str:
     try:
         store.state(SPACE, wall_ms())
