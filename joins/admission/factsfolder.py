@@ -92,16 +92,27 @@ def _by_bucket(summaries: Sequence[BucketSummary]) -> dict[str, list[object]]:
 def known_facts(job: str, admission: Admission, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
     """The facts of a batch, by bucket, as far as these folders have them; None: this user's own folder."""
     found: dict[int, BucketFacts] = {}
-    missing = [(ticket.bucket.number, ticket.digest) for ticket in Ticket.all_of(admission)]
+    missing = Ticket.all_of(admission)
     for windows in folders:
         folder = generation_folder(windows or own_folder(), job, admission.generation)
         kept = _loaded(_of_all(folder, admission.number)) if missing else {}
-        for number, digest in missing:
-            facts = kept.get((number, digest)) or FactsFolder(folder / str(number)).load(admission.number, digest)
+        for ticket in missing:
+            facts = kept.get((ticket.bucket.number, ticket.digest)) or _by_tasks(folder, ticket)
             if facts is not None:
-                found[number] = facts
-        missing = [(number, digest) for number, digest in missing if number not in found]
+                found[ticket.bucket.number] = facts
+        missing = [ticket for ticket in missing if ticket.bucket.number not in found]
     return found
+
+
+def _by_tasks(folder: Path, ticket: Ticket) -> BucketFacts | None:
+    """Those that tasks on this machine have kept; None if those of a part are missing."""
+    parts = []
+    for one in ticket.divided():
+        facts = FactsFolder(folder / one.name_of_part).load(one.number, one.digest)
+        if facts is None:
+            return None
+        parts.append(facts)
+    return BucketFacts.of_parts(parts)
 
 
 def _of_all(folder: Path, number: int) -> Path:

@@ -93,8 +93,7 @@ class JoinBolt:
         left = {p: (start, end) for p, (start, end) in left.items() if start < end}
         if left:
             store.save_marks(Joined(left, batch.joined))
-        if ticket.part is None:
-            store.save_facts(ticket, batch.facts)
+        store.save_facts(ticket, batch.facts)
         left_from, _ = rebuild_from(self._spec, bucket.expiry_ms)
         store.forget(
             left_below={p: low_end(r.bounds, left_from) for p, r in bucket.left.items()},
