@@ -19,8 +19,8 @@ from joins.rows.placing import buckets_of
 from joins.shuffle.pieces import LATE, Content, Piece, facts_pieces, frame_bytes
 from joins.spec import JoinSpec
 
-RECORDS_AT_ONCE = 200_000
-"""Of a partition, divided together: a piece should be large, as each of them costs a row of the shuffle."""
+PIECE_RECORDS = 12_500
+"""About how many a piece holds: each costs a row of the shuffle, and large rows cost the JVM more than small ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _Dividing:
             self.records.append(taken.records.with_columns(taken.late.alias(LATE)))
             self.collected += len(taken.records)
             self.collected_bytes += int(row_bytes(taken.records).sum())
-        if self.collected >= RECORDS_AT_ONCE or self.collected_bytes >= CHUNK_BYTES:
+        if self.collected >= PIECE_RECORDS * self.fetch.parts or self.collected_bytes >= CHUNK_BYTES:
             yield from self._records()
         if self.dead_bytes >= CHUNK_BYTES:
             yield from self._dead()

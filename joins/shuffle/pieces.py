@@ -25,6 +25,8 @@ from joins.rows.records import RECORD, ROW, empty_rows
 from joins.spec import JoinSpec
 from kafkaio.times import LATEST_MS
 
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+
 LATE = "late"
 """The column of a frame of records that says which of them are late."""
 
@@ -64,9 +66,9 @@ def facts_pieces(side: str, partition: int, facts: PartitionFacts, parts: int) -
 
 
 def frame_bytes(frame: pl.DataFrame) -> bytes:
-    """Arrow IPC of these rows alone, even if they share their memory with others."""
+    """Arrow IPC of these rows alone, even if they share their memory with others; compressed: Spark copies it often."""
     table, body = frame.to_arrow(compat_level=pl.CompatLevel.oldest()), pa.BufferOutputStream()
-    with pa.ipc.new_stream(body, table.schema) as stream:
+    with pa.ipc.new_stream(body, table.schema, options=_COMPRESSED) as stream:
         stream.write_table(table)
     return bytes(body.getvalue())
 

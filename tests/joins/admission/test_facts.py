@@ -153,6 +153,19 @@ def test_facts_that_a_task_has_kept_serve_as_well(tmp_path: Path):
     assert fourth.bucket.number == 4
 
 
+def test_the_parts_of_a_divided_bucket_give_its_facts_together(tmp_path: Path):
+    """If a part's are on another machine, the bucket's are not known here."""
+    batch = replace(BATCH, parts=3, buckets={0: Bucket(0, {}, {})})
+    (ticket,) = Ticket.all_of(batch)
+    for part, oldest_ms in zip(ticket.divided(), (None, 57, 53), strict=True):
+        assert known_facts("job", batch, [tmp_path]) == {}
+        FactsFolder(bucket_folder(tmp_path, "job", "g", part.name_of_part)).save(
+            7, part.digest, replace(SOME if part.part == 0 else OTHER, oldest_ms=oldest_ms)
+        )
+
+    assert known_facts("job", batch, [tmp_path]) == {0: replace(SOME, oldest_ms=53)}
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"3": 1}', '{"3": ["d", {}]}'])
 def test_a_file_of_the_driver_that_cannot_be_read_gives_no_facts(tmp_path: Path, text: str):
     """A power loss may leave anything."""
