@@ -66,8 +66,10 @@ def assert_holds(attacked: Target, beside: Target, offenders: Attackers, attack:
         attacked_s, beside_s = slowest_s(attacked, beside)
 
     assert attacked.process.poll() is None
-    assert peak_bytes(attacked.process) < MEMORY_MAX_BYTES, f"{peak_bytes(attacked.process) >> 20} MiB"
-    assert attacked_s < LATENCY_MAX_S + 2 * beside_s, f"{attacked_s:.3f} s, beside {beside_s:.3f} s"
+    peak = peak_bytes(attacked.process)
+    print(f"{peak >> 20} MiB, 99 %: {1e3 * attacked_s:.0f} ms, of the server beside {1e3 * beside_s:.0f} ms")
+    assert peak < MEMORY_MAX_BYTES
+    assert attacked_s < LATENCY_MAX_S + 2 * beside_s
 
 
 def slowest_s(attacked: Target, beside: Target) -> tuple[float, float]:
