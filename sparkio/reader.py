@@ -3,7 +3,8 @@
     initialOffset   {}: nothing is planned yet. Spark calls it twice, and again when it replays batch 0, so it must be
                     a constant
     latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do, or if the stop file
-                    exists, even if it appeared during planning
+                    exists, even if it appeared during planning. A reader with a stop file looks for a second before it
+                    returns `start`: being asked again costs Spark more than a look
     partitions      one per task that `tasks` gives for a batch
     read            on an executor: what the stage makes of a partition's value
     stop            closes connections
@@ -45,6 +46,7 @@ log = logging.getLogger("teacup.sparkio.reader")
 SAY_EVERY_S = 10.0
 HOLD_S = 1.0
 WAIT_S = 0.05
+LOOKS_FOR_S = 1.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -117,10 +119,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("%s %s", self._name, line)
 
     def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
+        looks_until_s = time.monotonic() + self._looks_for_s
         while not self.control.stopping:
             try:
                 end = self.plan(start)
-                done = end is not None or not self.waits(start)
+                done = end is not None or not (self.waits(start) or time.monotonic() < looks_until_s)
             except Exception as error:
                 if not self._holds(error):
                     raise
@@ -130,6 +133,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start if end is None or self.control.stopping else end
             time.sleep(WAIT_S)
         return start
+
+    @property
+    def _looks_for_s(self) -> float:
+        """Without a stop file, Spark must be able to stop between two looks. A run under `availableNow` is over."""
+        return 0.0 if self.control.stop_file is None or self.listed is not None else LOOKS_FOR_S
 
     def _holds(self, error: Exception) -> bool:
         """Wait a second, if the error may still pass."""

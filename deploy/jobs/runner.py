@@ -35,6 +35,7 @@ from deploy.jobs.stopping import Stop
 from deploy.spark.java import check_java
 from deploy.spark.session import Session
 from kafkaio.errors import KafkaIOError
+from kafkaio.every import Every
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.reachable import wait_for_brokers
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("teacup")
 
 POLL_S = 0.2
+POSITIONS_EVERY_S = 1.0  # Spark answers with ten batches, each with its whole offset
 
 
 class Kind(ABC):
@@ -177,11 +179,12 @@ def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
     backlog = Backlog(positions.newest, kind.kafka)
     if lines.live:
         backlog.start()
-    asked = False
+    asked, look = False, Every(POSITIONS_EVERY_S)
     try:
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
             lines.tick(backlog.shown())
-            positions.commit_when_idle()
+            if look.due():
+                positions.commit_when_idle()
             if asked and not in_progress(query):
                 query.stop()
             asked = stop.asked  # acted on one poll later: a batch planned before the signal is in progress by then

@@ -24,6 +24,7 @@ plan.py         one bucket's part of a batch
 planahead.py    a plan for the next batch, made while the current one runs, from the facts that the current one is
                 expected to find
 planclock.py    the wall clock as the planner of a join reads it
+quiet.py        how long a look that found nothing to do stays right (pure)
 ranges.py       a partition's range of a batch, from the log to the records that may go
 readable.py     one side of a bucket when a batch is planned (pure)
 reader.py       the Spark reader of a join, whichever flavour

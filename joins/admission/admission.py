@@ -31,6 +31,7 @@ from joins.admission.holding import Held, why_left_waits
 from joins.admission.listing import Listing
 from joins.admission.lockstep import Asking, in_lockstep
 from joins.admission.plan import Plan, plan_bucket, plan_left, rebased
+from joins.admission.quiet import quiet_until
 from joins.admission.state import Admission, Bucket
 from joins.spec import JoinSpec
 from kafkaio.fairshare import fair_shares
@@ -138,7 +139,8 @@ def _next_admission(
     renews = state.number > 0 and waited_ms >= RENEW_EVERY_MS
     if not (reads or expires or renews):
         waits = (why_left_waits(spec, plan.bucket, plan.expected, listing) for plan in made.values())
-        return Held(listing.listed_ms, tuple(one for one in waits if one is not None))
+        until_ms = quiet_until(spec, listing, made.values(), state.listed_ms + spec.frontier_every_ms)
+        return Held(listing.listed_ms, tuple(one for one in waits if one is not None), until_ms)
     admission = replace(
         state,
         number=state.number + 1,

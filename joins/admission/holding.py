@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-from datadelay.progress import Idle
+from datadelay.progress import UNKNOWN, Idle
 from joins.admission.facts import BucketFacts
 from joins.admission.listing import Listing
 from joins.admission.state import Bucket
@@ -77,10 +77,15 @@ class LeftWaits:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """No admission: nothing may be read now. `waits` is empty where left is read to its end."""
+    """No admission: nothing may be read now.
+
+    waits     empty where left is read to its end
+    until_ms  no plan before this time finds anything, unless a topic has grown (`joins.admission.quiet`)
+    """
 
     listed_ms: int
     waits: tuple[LeftWaits, ...] = ()
+    until_ms: int = UNKNOWN
 
     @property
     def left_waits(self) -> bool:

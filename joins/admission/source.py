@@ -15,6 +15,7 @@ from joins.admission.guard import check_ends, check_leaders, check_topics, is_wh
 from joins.admission.holding import Held
 from joins.admission.listing import Listing, list_ends
 from joins.admission.planahead import PlanAhead
+from joins.admission.quiet import still_quiet
 from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
 from joins.admission.start import begin
 from joins.admission.state import Admission
@@ -47,11 +48,14 @@ class TicketReader(AdmissionReader):
         self._logs: tuple[BrokerLog, BrokerLog] | None = None
         self._brokers_clock: BrokersClock | None = None
         self._ahead = PlanAhead()
+        self._quiet: tuple[Admission, Listing, Held] | None = None
 
     def admit(self, start: Mapping[str, Any]) -> Planned | Held:
         if not start:
             return self._first()
         state = self.state_after(Admission.from_json(start))
+        if (held := self._still_held(state)) is not None:
+            return held
         ahead = self._ahead.take(state)
         return ahead if ahead is not None and self._is_whole(ahead) else self._next(state)
 
@@ -71,7 +75,7 @@ class TicketReader(AdmissionReader):
     def disconnect(self) -> None:
         for one in self._logs or ():
             one.close()
-        self._logs = self._brokers_clock = None
+        self._logs = self._brokers_clock = self._quiet = None
 
     def _first(self) -> Planned:
         left, right = self._connected()
@@ -94,10 +98,23 @@ class TicketReader(AdmissionReader):
         listing = list_ends(left, right, now_ms)
         self._compare_with_broker(listing, {"left": left, "right": right})
         check_leaders(spec, state, listing, {"left": left, "right": right})
-        state = check_ends(spec, with_new_partitions(spec, state, topics), listing)
-        listing = self.readable(listing, state)
-        found = admit(spec, state, listing, left, right, self.watch(now_ms))
-        return inside_the_clock(found, {"left": left, "right": right}) if isinstance(found, Planned) else found
+        between = check_ends(spec, with_new_partitions(spec, state, topics), listing)
+        readable = self.readable(listing, between)
+        found = admit(spec, between, readable, left, right, self.watch(now_ms))
+        if isinstance(found, Held):
+            self._quiet = (state, listing, found)
+            return found
+        return inside_the_clock(found, {"left": left, "right": right})
+
+    def _still_held(self, state: Admission) -> Held | None:
+        """What the last look found, if a plan would find the same: only the ends of the topics are asked for."""
+        if self._quiet is None:
+            return None
+        of, listing, held = self._quiet
+        if of is not state or self.now_ms(state) >= held.until_ms:
+            return None
+        left, right = self._connected()
+        return held if still_quiet(listing, {"left": left.highs(), "right": right.highs()}) else None
 
     def _is_whole(self, ahead: Planned) -> bool:
         """Retention may have deleted what a plan needs since it was made ahead; a new leader is asked when planning."""
