@@ -45,7 +45,7 @@ log = logging.getLogger("teacup.sparkio.reader")
 
 SAY_EVERY_S = 10.0
 HOLD_S = 1.0
-WAIT_S = 0.05
+WAIT_S = 0.1
 LOOKS_FOR_S = 1.0
 
 

@@ -19,7 +19,6 @@ from pyspark.logger import PySparkLogger
 
 from deploy.check.checks import POSITIONS, Checks, Retention
 from deploy.check.samples import of_join
-from deploy.check.services import of_lookup
 from deploy.check.topics import Named, side_outputs
 from deploy.errors import SessionRefused
 from deploy.job import JoinJob
@@ -104,6 +103,8 @@ class JoinKind(Kind):
             groups={self.name: POSITIONS, **receipts},
         )
         if isinstance(spec, LookupSpec):
+            from deploy.check.services import of_lookup  # the clients of both APIs: half a second of an in-memory join
+
             return replace(checks, services=partial(of_lookup, spec))
         return replace(checks, folders={"window_folder": job.window_folder or own_folder()})
 

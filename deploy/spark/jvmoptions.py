@@ -8,6 +8,9 @@ from pathlib import Path
 
 from deploy.spark.java import cache_folder, find_java
 
+# Java 17 maps the archive at another address than it was written for: all of it is then read, changed and so copied. At
+# its own address, only what is used is read, and most of that is not copied.
+_MAPPED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 _SOURCE_OF_CLASSES = "a Python data source under availableNow"  # a different training run means a different archive
 
@@ -17,7 +20,7 @@ def archive_options() -> tuple[str, ...]:
     if not _folder().exists():
         return ()
     archive = archive_file()
-    return (f'"-XX:SharedArchiveFile={archive}"', SILENT) if archive.exists() else ()
+    return (f'"-XX:SharedArchiveFile={archive}"', _MAPPED, SILENT) if archive.exists() else ()
 
 
 def archive_file() -> Path:

@@ -31,7 +31,7 @@ from joins.admission.holding import Held, why_left_waits
 from joins.admission.listing import Listing
 from joins.admission.lockstep import Asking, in_lockstep
 from joins.admission.plan import Plan, plan_bucket, plan_left, rebased
-from joins.admission.quiet import quiet_until
+from joins.admission.quiet import highs_of, quiet_until
 from joins.admission.state import Admission, Bucket
 from joins.spec import JoinSpec
 from kafkaio.fairshare import fair_shares
@@ -140,7 +140,7 @@ def _next_admission(
     if not (reads or expires or renews):
         waits = (why_left_waits(spec, plan.bucket, plan.expected, listing) for plan in made.values())
         until_ms = quiet_until(spec, listing, made.values(), state.listed_ms + spec.frontier_every_ms)
-        return Held(listing.listed_ms, tuple(one for one in waits if one is not None), until_ms)
+        return Held(listing.listed_ms, tuple(one for one in waits if one is not None), until_ms, highs_of(listing))
     admission = replace(
         state,
         number=state.number + 1,

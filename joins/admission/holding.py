@@ -81,11 +81,13 @@ class Held:
 
     waits     empty where left is read to its end
     until_ms  no plan before this time finds anything, unless a topic has grown (`joins.admission.quiet`)
+    highs     where the topics ended, by side and partition
     """
 
     listed_ms: int
     waits: tuple[LeftWaits, ...] = ()
     until_ms: int = UNKNOWN
+    highs: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def left_waits(self) -> bool:

@@ -13,7 +13,7 @@ next record is not known, `max_wait` runs, another system says how far right is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from joins.admission.listing import Listing
 from joins.admission.plan import Plan
@@ -32,9 +32,9 @@ def quiet_until(spec: JoinSpec, listing: Listing, plans: Iterable[Plan], expires
     return max(min([*due, listing.listed_ms + PLAN_EVERY_MS]), listing.listed_ms)
 
 
-def still_quiet(listing: Listing, highs: Mapping[str, Mapping[int, int]]) -> bool:
-    """Whether both topics still end where they did; `highs`: the high watermarks now, by side."""
-    return all(highs[side] == {p: ends.high for p, ends in listing.side(side).items()} for side in ("left", "right"))
+def highs_of(listing: Listing) -> dict[str, dict[int, int]]:
+    """Where both topics end, by side and partition: while that is the same, nothing was written to them."""
+    return {side: {p: ends.high for p, ends in listing.side(side).items()} for side in ("left", "right")}
 
 
 def _due(spec: JoinSpec, listing: Listing, plan: Plan, expires_from_ms: int) -> list[int]:

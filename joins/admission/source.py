@@ -15,7 +15,6 @@ from joins.admission.guard import check_ends, check_leaders, check_topics, is_wh
 from joins.admission.holding import Held
 from joins.admission.listing import Listing, list_ends
 from joins.admission.planahead import PlanAhead
-from joins.admission.quiet import still_quiet
 from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
 from joins.admission.start import begin
 from joins.admission.state import Admission
@@ -48,16 +47,18 @@ class TicketReader(AdmissionReader):
         self._logs: tuple[BrokerLog, BrokerLog] | None = None
         self._brokers_clock: BrokersClock | None = None
         self._ahead = PlanAhead()
-        self._quiet: tuple[Admission, Listing, Held] | None = None
+        self._quiet: tuple[Mapping[str, Any], Held] | None = None
 
     def admit(self, start: Mapping[str, Any]) -> Planned | Held:
         if not start:
             return self._first()
+        if self._quiet is not None and self._still_holds(start, *self._quiet):
+            return self._quiet[1]
         state = self.state_after(Admission.from_json(start))
-        if (held := self._still_held(state)) is not None:
-            return held
         ahead = self._ahead.take(state)
-        return ahead if ahead is not None and self._is_whole(ahead) else self._next(state)
+        found = ahead if ahead is not None and self._is_whole(ahead) else self._next(state)
+        self._quiet = (start, found) if isinstance(found, Held) else None
+        return found
 
     def admitted(self, planned: Planned) -> None:
         """When whole batches behind, plan the next batch while this one runs."""
@@ -98,23 +99,17 @@ class TicketReader(AdmissionReader):
         listing = list_ends(left, right, now_ms)
         self._compare_with_broker(listing, {"left": left, "right": right})
         check_leaders(spec, state, listing, {"left": left, "right": right})
-        between = check_ends(spec, with_new_partitions(spec, state, topics), listing)
-        readable = self.readable(listing, between)
-        found = admit(spec, between, readable, left, right, self.watch(now_ms))
-        if isinstance(found, Held):
-            self._quiet = (state, listing, found)
-            return found
-        return inside_the_clock(found, {"left": left, "right": right})
+        state = check_ends(spec, with_new_partitions(spec, state, topics), listing)
+        listing = self.readable(listing, state)
+        found = admit(spec, state, listing, left, right, self.watch(now_ms))
+        return inside_the_clock(found, {"left": left, "right": right}) if isinstance(found, Planned) else found
 
-    def _still_held(self, state: Admission) -> Held | None:
-        """What the last look found, if a plan would find the same: only the ends of the topics are asked for."""
-        if self._quiet is None:
-            return None
-        of, listing, held = self._quiet
-        if of is not state or self.now_ms(state) >= held.until_ms:
-            return None
+    def _still_holds(self, start: Mapping[str, Any], known: Mapping[str, Any], held: Held) -> bool:
+        """Whether a plan would find what the last one, after `known`, has found: only the ends are asked for."""
+        if known != start or self._clock.now_ms(start["listed_ms"]) >= held.until_ms:
+            return False
         left, right = self._connected()
-        return held if still_quiet(listing, {"left": left.highs(), "right": right.highs()}) else None
+        return held.highs == {"left": left.highs(), "right": right.highs()}
 
     def _is_whole(self, ahead: Planned) -> bool:
         """Retention may have deleted what a plan needs since it was made ahead; a new leader is asked when planning."""
