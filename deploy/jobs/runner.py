@@ -32,6 +32,7 @@ from deploy.jobs.backlog import Backlog, Positions
 from deploy.jobs.lines import Lines, Report
 from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.stopping import Stop
+from deploy.spark.conf import of_checkpoint
 from deploy.spark.java import check_java
 from deploy.spark.session import Session
 from kafkaio.errors import KafkaIOError
@@ -145,8 +146,9 @@ def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
         kind.prepare()
     if stop.asked:
         return ExitCode.DONE
+    properties = {**of_checkpoint(kind.common.checkpoint), **kind.common.spark}
     with closing(
-        Session(kind.name, kind.common.spark, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
+        Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:
         session.warm_up()
         if stop.asked:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from deploy.checkpoint.localfolder import local_folder
+
 TASK_ATTEMPTS = 4
 DEFAULT_MASTER = "local[*]"
 _LOCAL = re.compile(r"^local(?:\[\s*(\*|[1-9][0-9]*)\s*(?:,\s*([0-9]+)\s*)?\])?$")
@@ -37,6 +39,8 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.task.maxFailures": str(TASK_ATTEMPTS),
     "spark.speculation.minTaskRuntime": "30s",  # if the user has enabled speculation
 }
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_FILE_SYSTEM_BASED = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",  # looking up the host name can take seconds, or fail
     "spark.driver.bindAddress": "127.0.0.1",
@@ -49,6 +53,16 @@ def effective(given: Mapping[str, str]) -> dict[str, str]:
     ours = {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local(master) else {})}
     users = {key: value for key, value in given.items() if key != "master"}
     return {**ours, **users, "spark.master": with_attempts(master)}
+
+
+def of_checkpoint(checkpoint: str) -> dict[str, str]:
+    """Properties for a checkpoint on this machine: its files are written through Hadoop's `FileSystem`.
+
+    Spark's default there is `FileContext`, which runs a program for each look at a file, `readlink` or `chmod`: 25 in a
+    batch, which take longer than planning it. `FileSystem` runs 5. It renames the files as atomically; only its check
+    that another query has not written the same batch is not atomic with that, and the checkpoint's lock excludes it.
+    """
+    return {} if local_folder(checkpoint) is None else {_FILE_MANAGER: _FILE_SYSTEM_BASED}
 
 
 def is_local(master: str) -> bool:

@@ -93,7 +93,7 @@ class TicketReader(AdmissionReader):
     def _next(self, state: Admission) -> Planned | Held:
         left, right = self._connected()
         spec = self._spec
-        topics = {side: (one.topic_id(), one.partition_count()) for side, one in (("left", left), ("right", right))}
+        topics = {"left": left.described(), "right": right.described()}
         check_topics(spec, state, topics)
         now_ms = self.now_ms(state)
         listing = list_ends(left, right, now_ms)

@@ -149,10 +149,10 @@ class FeedReader(StreamReader):
         state = Fed.from_json(start)
         state.check_belongs_to(spec)
         state.check_store(namespace.name, namespace.generation)
-        state.check_topic(spec, right.topic_id())
+        topic_id, _ = right.described()
+        state.check_topic(spec, topic_id)
         if (reason := not_before(listed_ms, state.listed_ms)) is not None:
             raise ClockBehind(reason)
-        right.partition_count()
         ends = self.within_run(right.ends())
         state.check_leaders(spec, ends, right)
         after = state.after(spec, ends, listed_ms)

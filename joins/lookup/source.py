@@ -167,7 +167,7 @@ class LookupReader(AdmissionReader):
     def _next(self, state: Admission, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:
         """The admission after `state`, as far as left may go."""
         spec = self._lookup
-        check_topics(spec, state, {"left": (left.topic_id(), left.partition_count())})
+        check_topics(spec, state, {"left": left.described()})
         if isinstance(known, NotKnown):
             verdict = Verdict(waits_for=str(known))
         else:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from deploy.errors import SessionRefused
-from deploy.spark.conf import effective, problems, with_attempts
+from deploy.spark.conf import effective, of_checkpoint, problems, with_attempts
 from deploy.spark.session import Session
 
 
@@ -27,6 +27,22 @@ from deploy.spark.session import Session
 def test_a_local_master_tries_tasks_again(given: str, master: str) -> None:
     """Spark's own default there is to fail with the first failed task."""
     assert with_attempts(given) == master
+
+
+@pytest.mark.parametrize("checkpoint", ["/data/checkpoint", "checkpoint", "file:///data/checkpoint"])
+def test_a_checkpoint_on_this_machine_has_a_file_manager_that_runs_few_programs(checkpoint: str) -> None:
+    """The class is Spark's own; what the job file says comes first."""
+    (name, manager), *more = of_checkpoint(checkpoint).items()
+
+    assert not more
+    assert manager.endswith(".FileSystemBasedCheckpointFileManager")
+    assert effective({**of_checkpoint(checkpoint), name: "users"})[name] == "users"
+
+
+@pytest.mark.parametrize("checkpoint", ["hdfs:///checkpoint", "s3a://bucket/checkpoint"])
+def test_elsewhere_spark_chooses_the_file_manager(checkpoint: str) -> None:
+    """There a rename may be atomic in one of them only."""
+    assert of_checkpoint(checkpoint) == {}
 
 
 def test_the_users_properties_go_over_ours() -> None:
