@@ -107,12 +107,12 @@ class BrokerLog:
 
         def ask() -> dict[str, str]:
             future = self._admin.describe_configs([resource], request_timeout=_ANSWERED_WITHIN_S)[resource]
-            return {name: entry.value for name, entry in self._result(future, None).items()}
+            return {name: entry.value for name, entry in self._result(future).items()}
 
         return self._retried(ask)
 
     def ends(self) -> dict[int, Ends]:
-        partitions = range(self._partitions if self._partitions is not None else self.partition_count())
+        partitions = self._known()
         # This order guarantees start <= stable <= high, although the log grows between the calls.
         starts = self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
         stables = self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()), IsolationLevel.READ_COMMITTED)
@@ -133,10 +133,13 @@ class BrokerLog:
         self._whole.update({p: one for p, one in asked.items() if p not in found})
         return found
 
-    def highs(self) -> dict[int, int]:
-        """The high watermark of every partition, in one request: the cheapest way to see whether anything came."""
-        partitions = range(self._partitions if self._partitions is not None else self.partition_count())
-        return {p: found.offset for p, found in self._all(partitions, OffsetSpec.latest()).items()}
+    def highs(self, *others: BrokerLog) -> dict[str, dict[int, int]]:
+        """The high watermark of every partition of this topic and of others of the same brokers, by topic, in one
+        request: the cheapest way to see whether anything came."""
+        logs = {one.topic: one for one in (self, *others)}
+        asked = {TopicPartition(topic, p): OffsetSpec.latest() for topic, one in logs.items() for p in one._known()}
+        found = self._listed(asked)
+        return {topic: {p: found[topic, p].offset for p in one._known()} for topic, one in logs.items()}
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
         """As in the Protocol; `BEYOND_THE_LOG` if no record reaches the time."""
@@ -258,26 +261,36 @@ class BrokerLog:
         self, specs: Mapping[int, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[int, Any]:
         """What the broker reports for each partition (`offset`, `timestamp`, `leader_epoch`), in one call."""
+        found = self._listed({TopicPartition(self._topic, p): spec for p, spec in specs.items()}, isolation)
+        return {p: one for (_, p), one in found.items()}
+
+    def _listed(
+        self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[tuple[str, int], Any]:
+        """The same by topic and partition."""
         if not specs:
             return {}
 
-        def ask() -> dict[int, Any]:
+        def ask() -> dict[tuple[str, int], Any]:
             futures = self._admin.list_offsets(
-                {TopicPartition(self._topic, p): spec for p, spec in specs.items()},
-                isolation_level=isolation,
-                request_timeout=_ANSWERED_WITHIN_S,
+                dict(specs), isolation_level=isolation, request_timeout=_ANSWERED_WITHIN_S
             )
-            found = {at.partition: self._result(future, at.partition) for at, future in futures.items()}
-            if missing := [p for p, one in found.items() if one.offset == OFFSET_INVALID]:  # no error, and no answer
-                raise KafkaUnavailable(f"look-up of {self._topic}, partitions {missing} got no answer")
+            found = {(at.topic, at.partition): self._result(future, at) for at, future in futures.items()}
+            missing = [f"{topic}-{p}" for (topic, p), one in found.items() if one.offset == OFFSET_INVALID]
+            if missing:  # no error, and no answer
+                raise KafkaUnavailable(f"look-up of {', '.join(missing)} got no answer")
             return found
 
         return self._retried(ask)
 
+    def _known(self) -> range:
+        """The partitions, as many as were reported last."""
+        return range(self._partitions if self._partitions is not None else self.partition_count())
+
     def _describe(self) -> Any:
         def ask() -> Any:
             futures = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=_ANSWERED_WITHIN_S)
-            return self._result(futures[self._topic], None)
+            return self._result(futures[self._topic])
 
         return self._retried(ask)
 
@@ -297,12 +310,13 @@ class BrokerLog:
 
         return client.retried(asked, self._kafka)
 
-    def _result(self, future: Any, partition: int | None) -> Any:
+    def _result(self, future: Any, at: TopicPartition | None = None) -> Any:
         try:
             return future.result()
         except KafkaException as error:
             self._admin.poll(0)
-            raise client.translate(error.args[0], "look-up", self._topic, partition, self._trouble) from error
+            topic, partition = (self._topic, None) if at is None else (at.topic, at.partition)
+            raise client.translate(error.args[0], "look-up", topic, partition, self._trouble) from error
 
     def _on_error(self, error: KafkaError) -> None:
         self._trouble = error

@@ -109,7 +109,8 @@ class TicketReader(AdmissionReader):
         if known != start or self._clock.now_ms(start["listed_ms"]) >= held.until_ms:
             return False
         left, right = self._connected()
-        return held.highs == {"left": left.highs(), "right": right.highs()}
+        highs = left.highs(right)
+        return held.highs == {"left": highs[left.topic], "right": highs[right.topic]}
 
     def _is_whole(self, ahead: Planned) -> bool:
         """Retention may have deleted what a plan needs since it was made ahead; a new leader is asked when planning."""

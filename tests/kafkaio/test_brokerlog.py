@@ -194,8 +194,20 @@ def test_short_questions_agree_with_the_long_ones(kafka: dict[str, str], topic_f
     log = BrokerLog(topic, kafka)
 
     assert log.described() == (log.topic_id(), log.partition_count()) == (log.topic_id(), 2)
-    assert log.highs() == {p: ends.high for p, ends in log.ends().items()} == {0: 0, 1: 3}
+    assert log.highs()[topic] == {p: ends.high for p, ends in log.ends().items()} == {0: 0, 1: 3}
     log.close()
+
+
+def test_one_request_answers_for_several_topics(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """Also where both are the same, as in a join of a topic with itself."""
+    topics = [topic_factory(2), topic_factory(1)]
+    write(kafka, topics[0], [BASE_MS] * 3, 1)
+    log, other = (BrokerLog(topic, kafka) for topic in topics)
+
+    assert log.highs(other) == {topics[0]: {0: 0, 1: 3}, topics[1]: {0: 0}}
+    assert other.highs(other) == {topics[1]: {0: 0}}
+    log.close()
+    other.close()
 
 
 def test_a_recreated_topic_has_another_id(
