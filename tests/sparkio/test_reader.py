@@ -63,6 +63,20 @@ def test_the_plan_is_the_offset_and_none_leaves_it_where_it_is() -> None:
     assert look(Planning([None], ReaderControl())) == START
 
 
+def test_a_reader_with_a_stop_file_looks_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without leaves it to Spark when to look again; a run under `availableNow` is over."""
+    monkeypatch.setattr("sparkio.reader.WAIT_S", 0.001)
+    control = ReaderControl(stop_file=tmp_path / "stop")
+    over = Planning([None, {"at": 2}], control)
+    over.prepareForTriggerAvailableNow()
+
+    assert look(Planning([None, None, {"at": 2}], control)) == {"at": 2}
+    assert look(Planning([None, {"at": 2}], ReaderControl())) == START
+    assert look(over) == START
+    monkeypatch.setattr("sparkio.reader.LOOKS_FOR_S", 0.01)
+    assert look(Planning([None], control)) == START
+
+
 def test_an_unreachable_broker_holds_reconnects_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """With the name of the job, why, for how long, and when it gives up."""
     reader = Planning([KafkaUnavailable("no broker"), KafkaUnavailable("no broker"), {"at": 2}], ReaderControl())
