@@ -187,7 +187,7 @@ def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, s
         try:
             code = process.wait(timeout_s)
         except BaseException:
-            _end_tree(process.pid)
+            end_tree(process.pid)
             raise
         finally:
             footprint = watch.stop()
@@ -197,7 +197,8 @@ def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, s
     return Run(begun_s, time.time(), footprint)
 
 
-def _end_tree(pid: int) -> None:
+def end_tree(pid: int) -> None:
+    """Kill a process and all its descendants."""
     root = psutil.Process(pid)
     for process in [*root.children(recursive=True), root]:
         process.kill()

@@ -163,12 +163,20 @@ def keys(ids: U64) -> pa.Array:
     return _binary(hexadecimal(_scattered(ids, 1)))
 
 
+_SALTS = {"click": 2, "impression": 5}
+
+
+def identities(ids: U64, kind: str) -> pa.Array:
+    """What stands in each value's field `click` or `impression`: no two records have the same."""
+    return _binary(hexadecimal(_scattered(ids, _SALTS[kind])))
+
+
 def values(ids: U64, kind: str) -> pa.Array:
     """JSON objects of `VALUE_BYTES` bytes each."""
     template = f'{{"{kind}":"{"0" * 16}","user":"{"0" * 16}","page":"{"0" * 16}","price":1.25,"currency":"EUR","note":"'
     template += "x" * (VALUE_BYTES - len(template) - 2) + '"}'
     rows = np.tile(np.frombuffer(template.encode(), np.uint8), (len(ids), 1))
-    for salt, field in enumerate((kind, "user", "page"), 2 if kind == "click" else 5):
+    for salt, field in enumerate((kind, "user", "page"), _SALTS[kind]):
         at = template.index(f'"{field}":"') + len(field) + 4
         rows[:, at : at + 16] = hexadecimal(_scattered(ids, salt))
     return _binary(rows)

@@ -1,0 +1,283 @@
+"""The same work in Quix Streams and in Pathway, to Kafka: how fast, and is every row right?
+
+    python -m benchmarks.rivals [--scale 0.25] [--only ours,quix,pathway] [--minutes 3]
+
+Both are installed from PyPI into an environment of their own, in the cache folder, the first time. Each system drains
+the same two topics (`benchmarks.workload`) into a topic of its own, one after the other, and is judged by what is in
+that topic afterwards, with the time at which the broker appended each row:
+
+steady     records (left and right together) per second, without the first quarter of the work; a left record is done
+           when its last row is appended
+whole      the same from the start of the process: who reads the whole backlog before it writes looks fast otherwise
+right      left records with one row, the correct one (rows that were taken back do not count)
+wrong      left records with rows, none of them correct: a null in place of a match, or another right record
+lost       left records without a row; of a system that was cut off, only records with rows are judged
+repeated   left records with the correct row and others
+retracted  rows that were written, and taken back later
+
+Ours is the whole job, exactly once. Quix Streams is two processes of one consumer group, at least once (its default);
+Pathway has two threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from math import nan
+from pathlib import Path
+
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.measure import Footprint, Progress, RunFailed, Speed, Watch, end_tree, speed
+from benchmarks.window_join import LOG_APPEND_TIME, machine
+from benchmarks.workload import AFTER_MS, BEFORE_MS, MAX_RECORDS, Work, create_topic, generate, identities, make
+from deploy.broker.broker import Broker
+from deploy.spark.java import cache_folder
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.rangereader import RangeReader
+
+HERE = Path(__file__).resolve().parent
+PACKAGES = ("quixstreams", "pathway")
+SYSTEMS = ("ours", "quix", "pathway")
+IDLE_S = 15.0  # who has written nothing for so long has finished
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Left records by what became of them, and the rows that were taken back."""
+
+    right: int
+    wrong: int
+    lost: int
+    repeated: int
+    retracted: int
+
+
+def expected(scale: float, before_ms: int) -> pl.DataFrame:
+    """By brute force, for every left record: itself (`left`) and its right record or null (`right`)."""
+    left, right = generate(scale)
+    clicks = pl.DataFrame({"id": left.ids, "time": left.times_ms, "left": identities(left.ids, "click")})
+    impressions = pl.DataFrame(
+        {"id": right.ids, "right_time": right.times_ms, "right": identities(right.ids, "impression")}
+    )
+    near = (pl.col("time") - pl.col("right_time")).is_between(-AFTER_MS, before_ms)
+    paired = clicks.join(impressions, on="id", how="left").select("left", right=pl.when(near).then("right"))
+    return paired.cast(pl.String)
+
+
+def rows_of(values: pl.Series) -> pl.DataFrame:
+    """Of output values of any of the systems: `left`, `right`, and `diff` (-1 takes a row back)."""
+    value = values.cast(pl.String).alias("value").to_frame().lazy()
+    identity = r"\W+([0-9a-f]{16})"  # a value may be a text within a text, with its quotes escaped
+    return value.select(
+        left=pl.col("value").str.extract("click" + identity),
+        right=pl.col("value").str.extract("impression" + identity),
+        diff=pl.col("value").str.extract(r'"diff":\s*(-?1)').cast(pl.Int64).fill_null(1),
+    ).collect()
+
+
+def judge(rows: pl.DataFrame, truth: pl.DataFrame) -> Verdict:
+    """Compare what was written with what is expected."""
+    per_pair = rows.group_by("left", "right").agg(pl.col("diff").sum())
+    found = per_pair.join(truth.rename({"right": "expected"}), on="left", how="full", coalesce=True)
+    correct = pl.col("right").eq_missing(pl.col("expected")) & pl.col("diff").is_not_null()
+    per_left = found.group_by("left").agg(
+        good=pl.col("diff").filter(correct).sum(), bad=pl.col("diff").filter(~correct).sum()
+    )
+    good, bad = pl.col("good"), pl.col("bad")
+    counts = per_left.select(
+        right=((good == 1) & (bad == 0)).sum(),
+        wrong=((good == 0) & (bad > 0)).sum(),
+        lost=((good == 0) & (bad == 0)).sum(),
+        repeated=((good > 0) & (good + bad > 1)).sum(),
+    ).row(0, named=True)
+    return Verdict(**counts, retracted=rows.filter(pl.col("diff") < 0).height)
+
+
+def read_rows(work: Work, topic: str) -> pl.DataFrame:
+    """All rows of an output topic, with the time at which each was appended (`at_ms`)."""
+    reader = RangeReader(topic, work.kafka)
+    frames = [pl.DataFrame(schema={"left": pl.String, "right": pl.String, "diff": pl.Int64, "at_ms": pl.Int64})]
+    for partition, ends in BrokerLog(topic, work.kafka).ends().items():
+        for batch in reader.read(partition, ends.start, ends.stable):
+            rows = rows_of(pl.Series(pl.from_arrow(batch.column("value"))))
+            frames.append(rows.with_columns(at_ms=pl.Series(pl.from_arrow(batch.column("timestamp"))).cast(pl.Int64)))
+    reader.close()
+    return pl.concat(frames)
+
+
+def speed_of(begun_s: float, rows: pl.DataFrame, work: Work) -> Speed:
+    """A left record is done with its last row; right records are counted in proportion."""
+    done = rows.group_by("left").agg(pl.col("at_ms").max()).group_by("at_ms").len().sort("at_ms")
+    records = (done["len"].cum_sum() * (work.records / work.left)).round().cast(pl.Int64)
+    progress = [Progress(at_ms / 1000, so_far) for at_ms, so_far in zip(done["at_ms"], records, strict=True)]
+    return speed(begun_s, progress)
+
+
+def environment() -> Path:
+    """The Python that has the rivals; made and filled the first time."""
+    folder = cache_folder() / "benchmark-rivals"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    installed = subprocess.run([python, "-c", "import quixstreams, pathway"], capture_output=True, check=False)
+    if installed.returncode != 0:
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+    return python
+
+
+def commands(name: str, work: Work, topic: str, folder: Path) -> list[list[str]]:
+    """What to start: one command per process."""
+    if name == "ours":
+        work_file = folder / "work.json"
+        work.save(work_file)
+        command = [sys.executable, "-m", "benchmarks.ours", "--sink", "kafka", "--topic", topic]
+        command += ["--work", str(work_file), "--checkpoint", str(folder / "checkpoint"), "--out", str(folder / "out")]
+        return [[*command, "--max-records", str(min(MAX_RECORDS, work.records // 6))]]
+    rival = [str(environment()), str(HERE / f"rival_{name}.py"), "--bootstrap", work.bootstrap, "--out", topic]
+    rival += ["--left", work.left_topic, "--right", work.right_topic, "--before-ms", str(BEFORE_MS)]
+    if name == "pathway":
+        return [rival]
+    return [[*rival, "--state", str(folder / f"state-{number}")] for number in range(2)]
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A run: when it began, what each of its processes took, and whether it had to be ended before it was done."""
+
+    begun_s: float
+    footprints: Sequence[Footprint]
+    cut_off: bool
+
+
+def drain(name: str, work: Work, topic: str, folder: Path, at_most_s: float) -> Drained:
+    """Run a system until it ends by itself, has written nothing for a while, or takes too long."""
+    path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "PATHWAY_THREADS": "2"}
+    to_start = commands(name, work, topic, folder)
+    begun_s = time.time()
+    with (folder / "log").open("wb") as log:
+        started = [
+            subprocess.Popen(one, stdout=log, stderr=log, env=env, cwd=folder, start_new_session=True)
+            for one in to_start
+        ]
+    watches = [Watch(one.pid) for one in started]
+    try:
+        cut_off = _await_end(started, BrokerLog(topic, work.kafka), begun_s + at_most_s)
+        if any(one.poll() not in (None, 0) for one in started):
+            raise RunFailed(f"{name}:\n{(folder / 'log').read_text(errors='replace')[-3000:]}")
+    finally:
+        footprints = [one.stop() for one in watches]
+        for one in started:
+            if one.poll() is None:
+                end_tree(one.pid)
+    return Drained(begun_s, footprints, cut_off)
+
+
+def _await_end(processes: Sequence[subprocess.Popen[bytes]], log: BrokerLog, deadline_s: float) -> bool:
+    written, grew_s = 0, float("inf")
+    while any(one.poll() is None for one in processes):
+        now_s, ends = time.time(), sum(one.stable for one in log.ends().values())
+        if ends > written:
+            written, grew_s = ends, now_s
+        if now_s > grew_s + IDLE_S:
+            return False
+        if now_s > deadline_s:
+            return True
+        time.sleep(0.5)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one system did."""
+
+    name: str
+    rows: int
+    speed: Speed
+    verdict: Verdict
+    peak_bytes: int
+    cpu_s: float
+    cut_off: bool
+
+
+def measure(name: str, work: Work, truth: pl.DataFrame, folder: Path, at_most_s: float) -> Result:
+    topic = f"rival-{name}"
+    create_topic(work.bootstrap, topic, LOG_APPEND_TIME)
+    done = drain(name, work, topic, folder, at_most_s)
+    rows = read_rows(work, topic)
+    if done.cut_off:
+        truth = truth.join(rows, on="left", how="semi")
+    peak = sum(one.peak_bytes for one in done.footprints)
+    cpu_s = sum(one.cpu_s for one in done.footprints)
+    return Result(name, len(rows), speed_of(done.begun_s, rows, work), judge(rows, truth), peak, cpu_s, done.cut_off)
+
+
+COLUMNS = (
+    "system",
+    "steady /s",
+    "ours / it",
+    "whole /s",
+    "ours / it",
+    "right",
+    "wrong",
+    "lost",
+    "repeated",
+    "retracted",
+)
+
+
+def table_of(results: Sequence[Result], work: Work) -> Table:
+    table = Table(title=f"{work.left:,} left and {work.right:,} right records, window {BEFORE_MS / 1000:g} s, to Kafka")
+    for title in (*COLUMNS, "PSS MB", "CPU us"):
+        table.add_column(title, justify="left" if title == "system" else "right")
+    rates = {one.name: (one.speed.records_per_s, one.speed.records / one.speed.total_s) for one in results}
+    for one in results:
+        verdict, (steady, whole) = one.verdict, rates[one.name]
+        ours_steady, ours_whole = rates.get("ours", (nan, nan))
+        table.add_row(
+            f"{one.name}{' (cut off)' if one.cut_off else ''}",
+            *(f"{steady:,.0f}", f"{ours_steady / steady:.2f}", f"{whole:,.0f}", f"{ours_whole / whole:.2f}"),
+            f"{verdict.right / sum(astuple(verdict)[:4]):.3%}",
+            *(f"{number:,}" for number in (verdict.wrong, verdict.lost, verdict.repeated, verdict.retracted)),
+            f"{one.peak_bytes / 1e6:,.0f}",
+            f"{1e6 * one.cpu_s / one.speed.records:.1f}",
+        )
+    return table
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rivals", description="Quix Streams and Pathway.")
+    parser.add_argument("--scale", type=float, default=0.25, help="1 is 4,000,000 left and 3,200,000 right records")
+    parser.add_argument("--only", default=",".join(SYSTEMS), help=f"some of {', '.join(SYSTEMS)}")
+    parser.add_argument("--minutes", type=float, default=3.0, help="a system that takes longer is cut off")
+    asked = parser.parse_args()
+    names = asked.only.split(",")
+    if unknown := set(names) - set(SYSTEMS):
+        parser.error(f"--only: {', '.join(sorted(unknown))} is not known; take some of {', '.join(SYSTEMS)}")
+    environment()
+    console = Console(width=140)
+    console.print(machine())
+    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as temporary, Broker() as broker:
+        work = make(broker.bootstrap, asked.scale)
+        truth = expected(asked.scale, BEFORE_MS)
+        results = []
+        for name in names:
+            folder = Path(temporary) / name
+            folder.mkdir()
+            results.append(measure(name, work, truth, folder, 60 * asked.minutes))
+            console.print(results[-1], highlight=False)
+        console.print(table_of(results, work))
+
+
+if __name__ == "__main__":
+    _main()
