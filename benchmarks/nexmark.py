@@ -1,0 +1,177 @@
+"""Nexmark's joins from Kafka, as its authors report them: time, cores x time, throughput per core; every row checked.
+
+    python -m benchmarks.nexmark [--scale 1.0] [--only q20,q8-shuffled,q101]
+
+Events are generated (`benchmarks.nexmark_data`) and written to three topics of JSON before anything is measured: `bid`
+and `auction` with the auction's id as key, `person` with its own. Each query (`benchmarks.nexmark_query`) reads them in
+a process of its own. Its rows, all columns, are compared with those of the query as published, in DuckDB over the same
+events.
+
+With `-shuffled` key and time of records are fields of the JSON values, as in Nexmark, else Kafka's.
+
+time        seconds from the start of the process to its end
+cores       CPU seconds of all its processes per second of that time; the broker is not included
+cores x s   the product: what Nexmark compares
+events/s    of all events, of which some are of no use to the query (q20 has none for people); and per core
+steady      the same without starting: the slope after the first quarter of the work
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.measure import Run, Speed, progress_of_checkpoint, run, speed
+from benchmarks.nexmark_data import as_json, chunks
+from benchmarks.nexmark_query import QUERIES
+from benchmarks.window_join import machine
+from benchmarks.workload import MAX_RECORDS, create_topic
+from deploy.broker.broker import Broker
+from kafkaio.writer import TopicWriter
+
+EVENTS = 5_000_000
+TIMEOUT_S = 600.0
+TOPICS = {"person": "id", "auction": "id", "bid": "auction"}
+"""And the field that is Kafka's key."""
+RUNS = ("q20", "q20-shuffled", "q8-shuffled", "q101", "q101-shuffled")
+
+
+class WrongRows(Exception):
+    """A query's rows differ from the published query's: its speed means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one query did; rows are those it wrote."""
+
+    name: str
+    rows: int
+    done: Run
+    steady: Speed
+
+    @property
+    def seconds(self) -> float:
+        return self.done.ended_s - self.done.begun_s
+
+
+def write_topics(bootstrap: str, events: int, folder: Path) -> dict[str, int]:
+    """Write the three topics, and the same records as Parquet for the comparison; how many records each has."""
+    writer = TopicWriter({"bootstrap.servers": bootstrap})
+    for topic in TOPICS:
+        create_topic(bootstrap, topic)
+        (folder / topic).mkdir(parents=True)
+    counts = dict.fromkeys(TOPICS, 0)
+    for number, chunk in enumerate(chunks(events)):
+        for topic, key in TOPICS.items():
+            frame: pl.DataFrame = getattr(chunk, topic)
+            keys = frame[key].cast(pl.String).cast(pl.Binary)
+            writer.write(topic, keys, as_json(frame).cast(pl.Binary), timestamps=frame["dateTime"].to_arrow())
+            frame.write_parquet(folder / topic / f"{number}.parquet")
+            counts[topic] += len(frame)
+        writer.flush()
+    writer.close()
+    return counts
+
+
+def check_rows(query: str, events: Path, written: Path) -> int:
+    """The number of rows; raise `WrongRows` unless they are those of the published query, each as often."""
+    with duckdb.connect() as db:
+        db.execute("SET TimeZone = 'UTC'")
+        for topic in TOPICS:
+            db.execute(f"CREATE VIEW {topic} AS SELECT * FROM read_parquet('{events / topic}/*.parquet')")
+        db.execute(f"CREATE VIEW expected AS {QUERIES[query].sql}")
+        columns = [
+            f"epoch_ms({name}) AS {name}" if kind.startswith("TIMESTAMP") else name
+            for name, kind, *_ in db.execute(f"DESCRIBE SELECT * FROM read_parquet('{written}/*/*.parquet')").fetchall()
+        ]
+        db.execute(f"CREATE VIEW found AS SELECT {', '.join(columns)} FROM read_parquet('{written}/*/*.parquet')")
+        counts = [
+            db.execute(f"SELECT count(*) FROM ({sql})").fetchall()[0][0]
+            for sql in (
+                "FROM found",
+                "FROM expected EXCEPT ALL FROM found",
+                "FROM found EXCEPT ALL FROM expected",
+            )
+        ]
+    rows, missing, surplus = counts
+    if missing or surplus:
+        raise WrongRows(f"{query}: {rows:,} rows, {missing:,} missing, {surplus:,} that should not be there")
+    return int(rows)
+
+
+def measure(name: str, bootstrap: str, counts: dict[str, int], folder: Path) -> Result:
+    query, _, path = name.partition("-")
+    home = folder / name
+    home.mkdir()
+    records = counts[QUERIES[query].left[0]] + counts[QUERIES[query].right[0]]
+    command = [sys.executable, "-m", "benchmarks.nexmark_query", "--query", query, "--path", path or "direct"]
+    command += ["--bootstrap", bootstrap, "--max-records", str(max(min(MAX_RECORDS, records // 6), 1))]
+    command += ["--checkpoint", str(home / "checkpoint"), "--out", str(home / "rows")]
+    root = str(Path(__file__).resolve().parent.parent)
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+    done = run(command, home / "log", TIMEOUT_S, env | {"PYSPARK_PYTHON": sys.executable})
+    steady = speed(done.begun_s, progress_of_checkpoint(home / "checkpoint"))
+    rows = check_rows(query, folder / "events", home / "rows")
+    shutil.rmtree(home)
+    return Result(name, rows, done, steady)
+
+
+def table_of(results: Sequence[Result], counts: dict[str, int]) -> Table:
+    events = sum(counts.values())
+    table = Table(title=f"{events:,} events: " + ", ".join(f"{number:,} x {name}" for name, number in counts.items()))
+    for title in ("query", "rows", "time s", "cores", "cores x s", "events/s", "per core", "steady events/s", "PSS MB"):
+        table.add_column(title, justify="left" if title == "query" else "right")
+    for one in results:
+        cpu_s = one.done.footprint.cpu_s
+        table.add_row(
+            one.name,
+            f"{one.rows:,}",
+            f"{one.seconds:.1f}",
+            f"{cpu_s / one.seconds:.2f}",
+            f"{cpu_s:.1f}",
+            f"{events / one.seconds:,.0f}",
+            f"{events / cpu_s:,.0f}",
+            f"{one.steady.records_per_s * events / one.steady.records:,.0f}",
+            f"{one.done.footprint.peak_bytes / 1e6:,.0f}",
+        )
+    return table
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.nexmark", description="Nexmark's joins from Kafka.")
+    parser.add_argument("--scale", type=float, default=1.0, help=f"1 is {EVENTS:,} events")
+    parser.add_argument("--only", default=",".join(RUNS), help=f"some of {', '.join(RUNS)}")
+    asked = parser.parse_args()
+    names = asked.only.split(",")
+    if unknown := set(names) - set(RUNS):
+        parser.error(f"--only: {', '.join(sorted(unknown))} is not known; take some of {', '.join(RUNS)}")
+    console = Console(width=140)
+    console.print(machine())
+    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as temporary, Broker() as broker:
+        folder = Path(temporary)
+        begun_s = time.monotonic()
+        counts = write_topics(broker.bootstrap, round(EVENTS * asked.scale), folder / "events")
+        console.print(f"{sum(counts.values()):,} events written in {time.monotonic() - begun_s:.0f} s")
+        results = []
+        for name in names:
+            one = measure(name, broker.bootstrap, counts, folder)
+            results.append(one)
+            cpu_s = one.done.footprint.cpu_s
+            console.print(f"{name}: {one.seconds:.0f} s, {cpu_s:.0f} s of CPU, all {one.rows:,} rows are right")
+        console.print(table_of(results, counts))
+
+
+if __name__ == "__main__":
+    _main()
