@@ -23,15 +23,17 @@ import tempfile
 import threading
 import time
 from collections import deque
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from queue import Queue
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
 from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks.measure import RunFailed, Watch
+from benchmarks.measure import Footprint, RunFailed, Watch, end_tree
 from benchmarks.window_join import machine
 from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topic, keys, values
 from deploy.broker.broker import Broker
@@ -64,12 +66,12 @@ class Produced:
     longest_pause_ms: float
 
 
-def produce(bootstrap: str, rate: int, seconds: float) -> Produced:
+def produce(bootstrap: str, rate: int, seconds: float, first_id: int = 0) -> Produced:
     """Write live records; impressions first, so that a click's impression always precedes it."""
     writer = TopicWriter({"bootstrap.servers": bootstrap, "linger.ms": "1"})
     random = np.random.default_rng(1)
     waiting: deque[tuple[float, int]] = deque()  # impressions whose click is due at a time
-    made = clicks = paired = 0
+    made, clicks, paired = first_id, 0, 0
     begun_s = last_s = time.monotonic()
     owed_left = owed_right = longest = 0.0
     while (now_s := time.monotonic()) - begun_s < seconds:
@@ -121,12 +123,11 @@ def live_job(bootstrap: str, checkpoint: Path, delivery: str) -> JoinJob:
 
 
 class CommittedReader:
-    """Notes when it received each row of the output."""
+    """Notes when it received each row of the output, in a thread."""
 
     def __init__(self, bootstrap: str) -> None:
         self.clicks = 0
-        self._values: list[bytes] = []
-        self._came_ms: list[int] = []
+        self._new: Queue[tuple[int, list[tuple[bool, int]]]] = Queue()
         self._ended = threading.Event()
         self._consumer = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": "latency", "isolation.level": "read_committed"}
@@ -136,64 +137,86 @@ class CommittedReader:
         self._thread.start()
 
     def rows(self) -> pl.DataFrame:
-        """outcome, time of the click, when its row arrived; ends the reader."""
+        """Since the last call: outcome, time of the click (of the row: they are the same), when its row arrived."""
+        frames = [pl.DataFrame(schema={"outcome": pl.String, "time": pl.Int64, "came": pl.Int64})]
+        while not self._new.empty():
+            came_ms, found = self._new.get()
+            rows = pl.DataFrame(found, schema={"matched": pl.Boolean, "time": pl.Int64}, orient="row")
+            outcome = pl.when("matched").then(pl.lit("matched")).otherwise(pl.lit("unmatched"))
+            frames.append(rows.select(outcome.alias("outcome"), "time", came=pl.lit(came_ms, pl.Int64)))
+        return pl.concat(frames)
+
+    def close(self) -> None:
         self._ended.set()
         self._thread.join()
         self._consumer.close()
-        frame = pl.DataFrame({"envelope": pl.Series(self._values, dtype=pl.Binary), "came": self._came_ms})
-        envelope = pl.col("envelope").cast(pl.String)
-        return frame.select(
-            outcome=envelope.str.json_path_match("$.outcome"),
-            time=envelope.str.json_path_match("$.left.time").cast(pl.Int64),
-            came="came",
-        )
 
     def _read(self) -> None:
         while not self._ended.is_set():
             messages = [one for one in self._consumer.consume(1_000, 0.01) if one.error() is None]
             came_ms = wall_ms()
-            self._values += [one.value() for one in messages]
-            self._came_ms += [came_ms] * len(messages)
-            self.clicks += len(messages)
+            if messages:
+                found = [(b'"outcome":"matched"' in (one.value() or b""), one.timestamp()[1]) for one in messages]
+                self._new.put((came_ms, found))
+                self.clicks += len(messages)
+
+
+class LiveJob:
+    """The job in a process of its own, as by `teacup run`; `footprint` is there once the context has ended."""
+
+    def __init__(self, bootstrap: str, folder: Path, delivery: str) -> None:
+        self.footprint = Footprint()
+        self._log = folder / "job.log"
+        command = [sys.executable, "-m", "benchmarks.latency", "--job", bootstrap, "--delivery", delivery]
+        command += ["--checkpoint", str(folder / "checkpoint")]
+        root = str(Path(__file__).resolve().parent.parent)
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        env = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True
+            )
+        self._watch = Watch(self._process.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        try:
+            if kind is None:
+                self._process.send_signal(signal.SIGTERM)
+                if code := self._process.wait(120):
+                    raise RunFailed(f"the job ended with {code}:\n{self._log.read_text(errors='replace')[-3000:]}")
+        finally:
+            self.footprint = self._watch.stop()
+            if self._process.poll() is None:
+                end_tree(self._process.pid)
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def batches(self) -> list[dict[str, Any]]:
+        """The reports of its batches so far."""
+        return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
 
 
 def measure(rate: int, warm_up_s: float, seconds: float, delivery: str, folder: Path, broker: Broker) -> float:
     """The median latency in milliseconds."""
     for topic in (LEFT, RIGHT, JOINED):
         create_topic(broker.bootstrap, topic)
-    reader = CommittedReader(broker.bootstrap)
-    checkpoint, log = folder / "checkpoint", folder / "job.log"
-    command = [sys.executable, "-m", "benchmarks.latency", "--job", broker.bootstrap, "--checkpoint", str(checkpoint)]
-    command += ["--delivery", delivery]
-    root = str(Path(__file__).resolve().parent.parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    with log.open("wb") as output:
-        job = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
-            start_new_session=True,
-        )
-    watch = Watch(job.pid)
-    try:
+    with (
+        closing(CommittedReader(broker.bootstrap)) as reader,
+        multiprocessing.get_context("spawn").Pool(1) as pool,
+        LiveJob(broker.bootstrap, folder, delivery) as job,
+    ):
         begun_ms = wall_ms()
-        total_s = warm_up_s + seconds + TAIL_S
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            produced = pool.apply(produce, (broker.bootstrap, rate, total_s))
+        produced = pool.apply(produce, (broker.bootstrap, rate, warm_up_s + seconds + TAIL_S))
         await_rows(reader, produced.clicks, job)
-        job.send_signal(signal.SIGTERM)
-        code = job.wait(120)
-    finally:
-        footprint = watch.stop()
-        if job.poll() is None:
-            job.kill()
-    if code != 0:
-        raise RunFailed(f"the job ended with {code}:\n{log.read_text(errors='replace')[-3000:]}")
+        rows = reader.rows()
     from_ms = begun_ms + round(1000 * warm_up_s)
-    rows = reader.rows()
     median_ms = say(rows, produced, from_ms, from_ms + round(1000 * seconds), promised=delivery == DELIVERIES[0])
-    batches = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    batches, footprint = job.batches(), job.footprint
     lasted = sorted(one["seconds"] for one in batches if one["at_ms"] >= from_ms)
     late = {side: sum(one["late"][side] for one in batches) for side in ("left", "right")}
     print(
@@ -204,11 +227,11 @@ def measure(rate: int, warm_up_s: float, seconds: float, delivery: str, folder: 
     return median_ms
 
 
-def await_rows(reader: CommittedReader, clicks: int, job: subprocess.Popen[bytes]) -> None:
+def await_rows(reader: CommittedReader, clicks: int, job: LiveJob) -> None:
     """Wait a while until every click has its row: a job that cannot keep up shows in the latencies."""
     deadline_s = time.monotonic() + TAIL_AT_MOST_S
     while reader.clicks < clicks:
-        if job.poll() is not None or time.monotonic() > deadline_s:
+        if job.ended or time.monotonic() > deadline_s:
             break
         time.sleep(0.2)
 
