@@ -76,7 +76,7 @@ def add_up(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
     """Everything except the producer; returns the summaries."""
     spec = with_path(spec)
-    join = flavour_of(spec).stage(spec, windows)
+    join = flavour_of(spec).stage(spec, windows, None)
 
     def summaries_of(items: Iterable[Item[BucketSummary]]) -> Iterator[BucketSummary]:
         for item in items:

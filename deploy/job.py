@@ -10,6 +10,7 @@ from dedup.identity import Identity, Within
 from dedup.replayrange import DedupConfig
 from deploy.checkpoint.localfolder import local_folder
 from joins.feed.feed import FeedSpec
+from joins.lookup.spec import LookupSpec
 from joins.spec import JoinSpec
 
 
@@ -79,12 +80,24 @@ class CommonJob:
 class JoinJob(CommonJob):
     """A join from two topics to a third.
 
-    window_folder  where slices are kept on each machine; None: the temporary folder
+    window_folder         where slices are kept on each machine; None: the temporary folder
+    window_in_checkpoint  whether they are copied to the checkpoint; None: if it is not a folder of this machine
     """
 
     spec: JoinSpec
     output: Output
     window_folder: Path | None = None
+    window_in_checkpoint: bool | None = None
+
+    @property
+    def copies(self) -> str | None:
+        """Where slices are copied to; None: nowhere."""
+        folder = local_folder(self.checkpoint)
+        if isinstance(self.spec, LookupSpec) or not (
+            folder is None if self.window_in_checkpoint is None else self.window_in_checkpoint
+        ):
+            return None
+        return f"{self.checkpoint.rstrip('/') if folder is None else folder.absolute()}/slices"
 
     @property
     def facts_folder(self) -> Path | None:

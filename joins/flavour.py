@@ -27,14 +27,14 @@ class Flavour:
     inputs           the sides whose topics the join itself reads
     repeats_exactly  a batch that runs again gives the same rows: nothing but the topics decides
     reader           plans the batches, as a Spark source; of spec, control and stage
-    stage            makes the items of each ticket, or of a part of one; of spec and the folder of windows
+    stage            makes the items of each ticket, or of a part of one; of spec, the folder of windows, their copies
     shuffles         records go through a shuffle to the task that joins them
     """
 
     inputs: tuple[str, ...]
     repeats_exactly: bool
     reader: Callable[..., DataSourceStreamReader]
-    stage: Callable[[Any, Path | None], Stage[BucketSummary]]
+    stage: Callable[[Any, Path | None, str | None], Stage[BucketSummary]]
     shuffles: bool = False
 
     def repeats_in_order(self, spec: JoinSpec) -> bool:
@@ -52,10 +52,10 @@ def _window_reader(*args: Any) -> DataSourceStreamReader:
     return TicketReader(*args)
 
 
-def _window_stage(spec: JoinSpec, windows: Path | None) -> Stage[BucketSummary]:
+def _window_stage(spec: JoinSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
     from joins.window.stage import join_stage
 
-    return join_stage(spec, windows)
+    return join_stage(spec, windows, copies)
 
 
 def _fetch_reader(*args: Any) -> DataSourceStreamReader:
@@ -64,10 +64,10 @@ def _fetch_reader(*args: Any) -> DataSourceStreamReader:
     return FetchReader(*args)
 
 
-def _shuffled_stage(spec: JoinSpec, windows: Path | None) -> Stage[BucketSummary]:
+def _shuffled_stage(spec: JoinSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
     from joins.shuffle.stage import shuffled_stage
 
-    return shuffled_stage(spec, windows)
+    return shuffled_stage(spec, windows, copies)
 
 
 def _lookup_reader(*args: Any) -> DataSourceStreamReader:
@@ -76,7 +76,7 @@ def _lookup_reader(*args: Any) -> DataSourceStreamReader:
     return LookupReader(*args)
 
 
-def _lookup_stage(spec: LookupSpec, windows: Path | None) -> Stage[BucketSummary]:
+def _lookup_stage(spec: LookupSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
     from joins.lookup.stage import lookup_stage
 
     return lookup_stage(spec, windows)
@@ -122,10 +122,14 @@ def stage_frame(
 
 
 def result_frame(
-    spark: SparkSession, spec: JoinSpec, control: JoinControl | None = None, windows: Path | None = None
+    spark: SparkSession,
+    spec: JoinSpec,
+    control: JoinControl | None = None,
+    windows: Path | None = None,
+    copies: str | None = None,
 ) -> DataFrame:
     """The streaming DataFrame of all rows of a join."""
     from joins.itemrows import ROW_SCHEMA, result_rows
 
-    stage = flavour_of(spec).stage(spec, windows)
+    stage = flavour_of(spec).stage(spec, windows, copies)
     return stage_frame(spark, spec, lambda ticket: result_rows(stage(ticket)), ROW_SCHEMA, control)

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 
 def window_join(
-    spark: SparkSession, spec: JoinSpec, *, unjoined: bool = False, windows: Path | None = None
+    spark: SparkSession,
+    spec: JoinSpec,
+    *,
+    unjoined: bool = False,
+    windows: Path | None = None,
+    copies: str | None = None,
 ) -> DataFrame:
     """The in-memory join, one row per result (`joins.rows.records.ROW`):
 
@@ -28,6 +33,8 @@ def window_join(
     late                                    the record came later than its disorder allows
 
     windows     the folder on each machine where slices are kept; None: a folder of the user's in the temporary folder
+    copies      a folder or URL that all machines reach, of this query only: slices are copied to it, and fetched from
+                it by a machine that lacks them; None: such a machine reads Kafka
 
     Every left record gets exactly one outcome. Give the query a checkpoint location of its own: it holds the
     positions and the spec. The caller writes the rows, with the guarantees of the Spark sink that is used.
@@ -36,7 +43,9 @@ def window_join(
     from joins.flavour import result_frame
     from joins.pathchoice import with_path
 
-    joined = result_frame(spark, with_path(spec), JoinControl(windows=windows), windows)
+    joined = result_frame(
+        spark, with_path(spec), JoinControl(windows=windows, copied=copies is not None), windows, copies
+    )
     hidden = ["late", *(() if unjoined else ("unjoined",))]
     return joined.where(~joined.outcome.isin(hidden))
 

@@ -47,6 +47,7 @@ from joins.flavour import LOOKUP, flavour_of, stage_frame
 from joins.itemrows import ITEM_SCHEMA, Batches, item_rows, items_in
 from joins.lookup.spec import LookupSpec
 from joins.pathchoice import with_path
+from joins.window.checkpointed import forget_other_copies
 from kafkaio.delivery.fencing import OutputBucket
 from kafkaio.headers import ID
 from sparkio.crossing import crossing_rows
@@ -135,6 +136,10 @@ class JoinKind(Kind):
                 forget_lost_plan(self._job, planned)
             if self.exactly_once:
                 self._generation = take_output(self._job, take_over=self.take_over, moved=moved)
+            if self._job.copies is not None:
+                kept = None if planned is None else planned.generation
+                parts = () if planned is None else (planned.parts, spec.buckets)
+                forget_other_copies(self._job.copies, spec.name, kept, parts)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -144,6 +149,7 @@ class JoinKind(Kind):
             generation=self._generation,
             windows=self._job.window_folder,
             facts=self._job.facts_folder,
+            copied=self._job.copies is not None,
         )
         try:
             return job_rows(spark, self._job, control, self._deduplication)
@@ -181,7 +187,7 @@ def check_deduplicates(job: JoinJob) -> None:
 def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None) -> DataFrame:
     """The streaming DataFrame of a job: what became of each bucket and batch; its rows are delivered on the way."""
     spec, select, deduplicate = job.spec, job.output.select, job.output.deduplicate
-    join = flavour_of(spec).stage(spec, job.window_folder)
+    join = flavour_of(spec).stage(spec, job.window_folder, job.copies)
     deliver = deliver_stage(spec, job.output, asked)
     if select is None:
 

@@ -16,12 +16,14 @@ class JoinControl(ReaderControl):
     generation   of a new checkpoint, if it is known before the first admission; None: a new one
     windows      the folder where tasks on this machine keep the facts of batches; None: this user's own
     facts        where the driver keeps them; None: in the same folder
+    copied       windows are copied to where all machines find them: the log may have lost what they hold
     anchor       a trusted reading of this machine's wall clock, with that of its monotonic clock
     """
 
     generation: str | None = None
     windows: Path | None = None
     facts: Path | None = None
+    copied: bool = False
     anchor: tuple[int, int] = field(default_factory=lambda: read_clocks())
 
     @property

@@ -107,11 +107,13 @@ def check_leaders(spec: JoinSpec, state: Admission, listing: Listing, logs: Mapp
         losses_of(spec).check_leaders(where, log, ends, state.epochs.get(side, ()), listing.side(side))
 
 
-def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
+def check_ends(spec: JoinSpec, state: Admission, listing: Listing, *, copied: bool = False) -> Admission:
     """The state as of this listing; with `on_data_loss: continue`, with positions moved to what is left of the log.
 
     `skipped` then counts by side the offsets that were never read, and as `window` those of right that were read but
     cannot be read again.
+
+    copied   the window is not only in the log: without `on_data_loss: continue`, the worker that lacks it finds out
     """
     losses, skipped = losses_of(spec), dict(state.skipped)
     buckets = {}
@@ -121,7 +123,8 @@ def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
             sides[side] = {}
             for p, reading in bucket.side(side).items():
                 ends = listing.side(side)[p]
-                low = low_end(reading.bounds, bucket.expiry_ms) if side == "right" else reading.end
+                is_window = side == "right" and (losses.continues or not copied)
+                low = low_end(reading.bounds, bucket.expiry_ms) if is_window else reading.end
                 where = f"{side} partition {spec.side(side).topic}-{p}"
                 if lost := losses.of(where, reading.end, ends, low, by="the window"):
                     for what, offsets in ((side, lost.unread), ("window", lost.again)):
@@ -133,8 +136,8 @@ def check_ends(spec: JoinSpec, state: Admission, listing: Listing) -> Admission:
     return replace(state, buckets=buckets, skipped=skipped, epochs=listing.epochs)
 
 
-def is_whole(spec: JoinSpec, planned: Admission, listing: Listing) -> bool:
-    """Whether the log still holds what a batch that was planned, and its window, are read from.
+def is_whole(spec: JoinSpec, planned: Admission, listing: Listing, *, copied: bool = False) -> bool:
+    """Whether the log still holds what a batch that was planned, and (unless it is `copied`) its window are read from.
 
     Raises `DataLoss` where it was truncated.
     """
@@ -144,7 +147,9 @@ def is_whole(spec: JoinSpec, planned: Admission, listing: Listing) -> bool:
             f"{side} partition {spec.side(side).topic}-{p}",
             reading.end,
             listing.side(side).get(p),
-            min(low_end(reading.bounds, bucket.expiry_ms), reading.start) if side == "right" else reading.start,
+            min(low_end(reading.bounds, bucket.expiry_ms), reading.start)
+            if side == "right" and not copied
+            else reading.start,
         )
         for bucket in planned.buckets.values()
         for side in ("left", "right")

@@ -44,6 +44,7 @@ class TicketReader(AdmissionReader):
 
     def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
         super().__init__(spec, control, stage)
+        self._copied = control.copied
         self._logs: tuple[BrokerLog, BrokerLog] | None = None
         self._brokers_clock: BrokersClock | None = None
         self._ahead = PlanAhead()
@@ -99,7 +100,7 @@ class TicketReader(AdmissionReader):
         listing = list_ends(left, right, now_ms)
         self._compare_with_broker(listing, {"left": left, "right": right})
         check_leaders(spec, state, listing, {"left": left, "right": right})
-        state = check_ends(spec, with_new_partitions(spec, state, topics), listing)
+        state = check_ends(spec, with_new_partitions(spec, state, topics), listing, copied=self._copied)
         listing = self.readable(listing, state)
         found = admit(spec, state, listing, left, right, self.watch(now_ms))
         return inside_the_clock(found, {"left": left, "right": right}) if isinstance(found, Planned) else found
@@ -116,7 +117,7 @@ class TicketReader(AdmissionReader):
         """Retention may have deleted what a plan needs since it was made ahead; a new leader is asked when planning."""
         planned = ahead.admission
         listing = list_ends(*self._connected(), planned.listed_ms)
-        return listing.epochs == planned.epochs and is_whole(self._spec, planned, listing)
+        return listing.epochs == planned.epochs and is_whole(self._spec, planned, listing, copied=self._copied)
 
     def _compare_with_broker(self, listing: Listing, logs: Mapping[str, BrokerLog]) -> None:
         spec = self._spec

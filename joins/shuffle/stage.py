@@ -15,13 +15,13 @@ from joins.spec import JoinSpec
 from joins.window.stage import items_of
 
 
-def shuffled_stage(spec: JoinSpec, windows: Path | None = None) -> Stage[BucketSummary]:
-    """A part of a ticket -> its items; `windows` as in `joins.window.stage.join_stage`."""
+def shuffled_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
+    """A part of a ticket -> its items; `windows` and `copies` as in `joins.window.stage.join_stage`."""
 
     def items(part: ShuffledPart) -> Iterator[Item[BucketSummary]]:
         if part.ticket is None:
             raise JoinError("records came through the shuffle without their ticket: this is a defect")
-        return items_of(spec, windows, part.ticket, part.opened(spec))
+        return items_of(spec, windows, copies, part.ticket, part.opened(spec))
 
     return items
 

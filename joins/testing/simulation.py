@@ -42,6 +42,7 @@ from joins.window.covering import chosen
 from joins.window.restore import Joined
 from joins.window.slices import Covers, Slice
 from kafkaio.clock import WallClock
+from kafkaio.times import LATEST_MS
 
 
 class Stalled(AssertionError):
@@ -62,8 +63,11 @@ class MemoryStore:
         self._marks.clear()
         self._facts.clear()
 
-    def slices(self, wanted: Covers) -> list[Slice]:
-        return chosen(wanted, self._slices, lambda one: one.covers, lambda one: replace(one, marks=one.marks.copy()))
+    def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
+        def load(one: Slice) -> Slice | None:
+            return replace(one, marks=one.marks.copy()) if one.since_ms <= since_ms else None
+
+        return chosen(wanted, self._slices, lambda one: one.covers, load)
 
     def save_slice(self, one: Slice) -> Slice:
         self._slices.append(replace(one, marks=one.marks & False))
@@ -85,6 +89,9 @@ class MemoryStore:
 
     def facts(self, ticket: Ticket) -> BucketFacts | None:
         return self._facts.get(ticket.digest)
+
+    def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
+        """There is no other place."""
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         self._marks = [one for one in self._marks if _reaches(one.left, left_below)]

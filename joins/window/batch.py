@@ -58,7 +58,7 @@ class BatchJoin:
             yield from self._enter(taken, entering)
         if entering:
             covers = {p: (bucket.right[p].start, facts.end) for p, facts in reader.right.items()}
-            self.slice = Slice.build(pl.concat(entering, rechunk=True), covers)
+            self.slice = Slice.build(pl.concat(entering, rechunk=True), covers, since_ms=bucket.expiry_ms)
             window.add(self.slice)
         stalled_from_ms = reader.limit.stalled_from_ms
         joined = JoinedRight()

@@ -14,13 +14,13 @@ import polars as pl
 from joins.admission.batchreader import BatchReader
 from joins.admission.bounds import low_end
 from joins.admission.ranges import GiveBack, OpenRange, Read, from_log
-from joins.admission.state import rebuild_from
+from joins.admission.state import Bucket, rebuild_from
 from joins.admission.summary import BucketSummary
 from joins.admission.ticket import Ticket
 from joins.spec import JoinSpec
 from joins.window.batch import BatchJoin
 from joins.window.restore import Joined, Kept, SliceStore, restore
-from joins.window.slices import Slice
+from joins.window.slices import Slice, Span
 from joins.window.window import Window
 
 StoreOf = Callable[[str, str], SliceStore]
@@ -59,6 +59,7 @@ class JoinBolt:
         kept, came_from = restore(spec, ticket, known, store, self._read)
         kept.window.compact()
         _file(kept.window, store)
+        store.copy(ticket.listed_ms, ticket.bucket.expiry_ms, *needed(spec, ticket.bucket))
         opened = opened or from_log(spec, ticket, self._read, self._give_back)
         batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest)
         batch.summary.restored = came_from
@@ -87,18 +88,21 @@ class JoinBolt:
         if batch.slice not in kept.window.slices:
             covers = {p: (r.start, batch.facts.right[p].end) for p, r in bucket.right.items() if r.records}
             if covers:
-                store.save_slice(Slice.nothing(covers))
+                store.save_slice(Slice.nothing(covers, bucket.expiry_ms))
         _file(kept.window, store)
         left = {p: (bucket.left[p].start, facts.end) for p, facts in batch.facts.left.items()}
-        left = {p: (start, end) for p, (start, end) in left.items() if start < end}
-        if left:
-            store.save_marks(Joined(left, batch.joined))
+        if any(start < end for start, end in left.values()):
+            store.save_marks(Joined(left, batch.joined, batch.facts.expiry_ms))
         store.save_facts(ticket, batch.facts)
-        left_from, _ = rebuild_from(self._spec, bucket.expiry_ms)
-        store.forget(
-            left_below={p: low_end(r.bounds, left_from) for p, r in bucket.left.items()},
-            right_below={p: low_end(r.bounds, bucket.expiry_ms) for p, r in bucket.right.items()},
-        )
+        left, right = needed(self._spec, bucket)
+        store.forget({p: low for p, (low, _) in left.items()}, {p: low for p, (low, _) in right.items()})
+
+
+def needed(spec: JoinSpec, bucket: Bucket) -> tuple[dict[int, Span], dict[int, Span]]:
+    """The ranges of left and right that earlier batches have read, and that the window of this one is made of."""
+    left_from, _ = rebuild_from(spec, bucket.expiry_ms)
+    left = {p: (low_end(r.bounds, left_from), r.start) for p, r in bucket.left.items()}
+    return left, {p: (low_end(r.bounds, bucket.expiry_ms), r.start) for p, r in bucket.right.items()}
 
 
 def _file(window: Window, store: SliceStore) -> None:

@@ -35,24 +35,28 @@ from joins.window.covering import gaps, in_order
 from joins.window.slices import I64, SLICE_BYTES, Covers, Slice
 from joins.window.window import Window
 from kafkaio.errors import OffsetOutOfRange
-from kafkaio.times import LATEST_MS
+from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
     """left: ranges of left, by partition; right: the offsets of the right records that they were joined with, by right
-    partition.
+    partition; expiry_ms: right records below it match no left record beyond these ranges.
     """
 
     left: Covers
     right: Mapping[int, I64]
+    expiry_ms: int = EARLIEST_MS
 
 
 class SliceStore(Protocol):
     """Where a bucket's slices and marks outlive a task. A cache: it may lose entries, but never return wrong ones."""
 
-    def slices(self, wanted: Covers) -> list[Slice]:
-        """Slices without overlaps that together cover as much of these ranges as is stored."""
+    def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
+        """Slices without overlaps that together cover as much of these ranges as is stored.
+
+        since_ms   none of their records with at least this time has left them
+        """
 
     def save_slice(self, one: Slice) -> Slice:
         """The same slice, marks included, as it is in the store."""
@@ -69,6 +73,13 @@ class SliceStore(Protocol):
 
     def facts(self, ticket: Ticket) -> BucketFacts | None:
         """None if they are lost."""
+
+    def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
+        """Copy what is stored of these ranges to where other machines find it, if there is such a place and it is time.
+
+        Committed batches have read them. Copies of other offsets are not needed, nor are right records below
+        `expiry_ms`.
+        """
 
     def forget(self, left_below: dict[int, int], right_below: dict[int, int]) -> None:
         """Drop what lies entirely below these offsets."""
@@ -134,8 +145,10 @@ def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore
         lost += [(p, *gap) for gap in missing if below_within(bucket.left[p].bounds, *gap) > UNKNOWN]
     if lost and len(window):
         came_from = "log"
-        _mark_again(spec, bucket, window, lost, right_from, again, store)
+        _mark_again(spec, bucket, window, lost, _chosen_from(lost, known, right_from), again, store)
     kept.deleted, kept.presumed = again.deleted, _presume_joined(spec, bucket, window, again.deleted)
+    if lost:
+        store.save_marks(Joined(spans, window.marked(), expiry))
     window.expire(expiry)
     kept.right_end = {p: r.start for p, r in bucket.right.items()}
     kept.left_end = {p: r.start for p, r in bucket.left.items()}
@@ -156,10 +169,13 @@ def _mark_again(
     What is read goes into the store as well, as it may be more than fits into memory.
     """
     older = Window(spec)
-    for p, reading in bucket.right.items():
-        low = low_end(reading.bounds, right_from_ms)
-        for one in again.what_is_left("right", p, low, reading.start, reading.bounds):
-            older.add(store.save_slice(one))
+    wanted = {p: (low_end(reading.bounds, right_from_ms), reading.start) for p, reading in bucket.right.items()}
+    found = store.slices(wanted, right_from_ms)
+    for p, span in wanted.items():
+        for gap in list(gaps([one.covers[p] for one in found if p in one.covers], *span)):
+            found += map(store.save_slice, again.what_is_left("right", p, *gap, bucket.right[p].bounds))
+    for one in found:
+        older.add(one)
     for p, start, end in lost:
         for left in again.what_is_left("left", p, start, end, bucket.left[p].bounds):
             expiries = expiry_at(bucket.left[p].bounds, left.offsets)
@@ -170,6 +186,12 @@ def _mark_again(
             joined = one.offsets[one.marks & (one.partitions == p)]
             for live in window.slices:
                 live.mark(p, joined)
+
+
+def _chosen_from(lost: list[tuple[int, int, int]], known: list[Joined], right_from_ms: int) -> int:
+    """Lost left ranges chose among right records from this time on: some lie beyond those whose marks are known."""
+    before = (one for one in known if all(p in one.left and one.left[p][1] <= start for p, start, _ in lost))
+    return max((one.expiry_ms for one in before), default=right_from_ms)
 
 
 def _presume_joined(spec: JoinSpec, bucket: Bucket, window: Window, deleted: list[Deleted]) -> int:

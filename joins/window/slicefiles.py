@@ -3,7 +3,9 @@
     <folder>/right-<covers>.slice   the live right records of ranges, indexed
     <folder>/left-<covers>.marks    the right records that left ranges were joined with
 
-where <covers> is <partition>-<start>-<end> for a single range, and a digest for several, which the file's head names.
+Where other machines find copies of them, and fetch what they lack: `checkpointed`.
+
+<covers> is <partition>-<start>-<end> for a single range, and a digest for several, which the file's head names.
 
 A file is written under a temporary name and renamed, so retries and other workers may write the same one at the same
 time. One that is torn, or was written by another version, is recognised (length, checksum, format), ignored and rebuilt
@@ -25,7 +27,7 @@ import uuid
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +38,15 @@ import pyarrow as pa
 from joins.admission.facts import BucketFacts
 from joins.admission.factsfolder import FactsFolder
 from joins.admission.ticket import Ticket
+from joins.window.copied import Entry, is_below
 from joins.window.covering import chosen
 from joins.window.restore import Joined
-from joins.window.slices import HASH_VERSION, I64, Covers, Slice, Span
+from joins.window.slices import HASH_VERSION, Covers, Slice, Span
 from kafkaio.delivery.receipt import DIGEST_CHARACTERS, digest_of
 from kafkaio.sparselog import sparse
+from kafkaio.times import LATEST_MS
 
-FORMAT = 2
+FORMAT = 3
 ALIGNMENT = 64
 HEAD_BYTES = 1 << 20  # of a slice of 10,000 partitions
 NAME = re.compile(rf"(right|left)-(?:(\d+)-(\d+)-(\d+)|[0-9a-f]{{{DIGEST_CHARACTERS}}})\.(slice|marks)")
@@ -53,16 +57,7 @@ log = sparse("teacup.joins.window.slicefiles")
 
 
 class Torn(Exception):
-    """A file that is not what its name says; never leaves this module."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A file, whether it is about `left` or `right`, and what it covers."""
-
-    name: str
-    side: str
-    covers: Covers
+    """A file that is not what its name says; never leaves a store."""
 
 
 def forget_other_generations(windows: Path, join: str, generation: str) -> None:
@@ -74,35 +69,35 @@ def forget_other_generations(windows: Path, join: str, generation: str) -> None:
 
 
 class FileStore:
-    """One bucket's folder; it is created on the first write."""
+    """One bucket's folder; it is created on the first write. The last two folders of its path are the bucket's name."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.bucket = folder, f"{folder.parent.name}/{folder.name}"
 
-    def slices(self, wanted: Covers) -> list[Slice]:
-        return chosen(
-            wanted,
-            self._entries("right"),
-            lambda entry: entry.covers,
-            lambda entry: _load(self.folder / entry.name, _slice_from),
-        )
+    def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
+        def load(entry: Entry) -> Slice | None:
+            one: Slice | None = self._load(entry.name, _slice_from)
+            return None if one is None or one.since_ms > since_ms else one
+
+        return chosen(wanted, self.entries("right"), lambda entry: entry.covers, load)
 
     def save_slice(self, one: Slice) -> Slice:
         frame = one.frame.with_columns(hash=pl.Series(one.hashes))
-        name = f"right-{_named(one.covers)}.slice"
-        if not self._save(name, frame, {"ignored_bits": one.ignored_bits, "covers": _listed_covers(one.covers)}):
+        name = file_name("right", one.covers)
+        about = {"ignored_bits": one.ignored_bits, "since_ms": one.since_ms, "covers": _listed_covers(one.covers)}
+        if not self._save(name, frame, about):
             return one
-        filed = _load(self.folder / name, _slice_from)
+        filed = self._load(name, _slice_from)
         return one if filed is None else replace(filed, marks=one.marks)
 
     def marks(self, wanted: Covers) -> list[Joined]:
         found = []
-        for entry in self._entries("left"):
+        for entry in self.entries("left"):
             within = all(end <= wanted[p][1] for p, (_, end) in entry.covers.items() if p in wanted)
             if within and any(wanted[p][0] < end for p, (_, end) in entry.covers.items() if p in wanted):
-                right = _load(self.folder / entry.name, _marks_from)
-                if right is not None:
-                    found.append(Joined(entry.covers, right))
+                joined = self._load(entry.name, _joined_from)
+                if joined is not None:
+                    found.append(joined)
         return found
 
     def save_marks(self, joined: Joined) -> None:
@@ -111,7 +106,8 @@ class FileStore:
         frame = pl.DataFrame(
             {"partition": partitions, "offset": np.concatenate([np.zeros(0, np.int64), *joined.right.values()])}
         )
-        self._save(f"left-{_named(joined.left)}.marks", frame, {"covers": _listed_covers(joined.left)})
+        about = {"expiry_ms": joined.expiry_ms, "covers": _listed_covers(joined.left)}
+        self._save(file_name("left", joined.left), frame, about)
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
         FactsFolder(self.folder).save(ticket.number, ticket.digest, facts)
@@ -119,18 +115,21 @@ class FileStore:
     def facts(self, ticket: Ticket) -> BucketFacts | None:
         return FactsFolder(self.folder).load(ticket.number, ticket.digest)
 
+    def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
+        """Nothing is kept elsewhere (`joins.window.checkpointed`)."""
+
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         below = {"left": left_below, "right": right_below}
-        for entry in self._entries("left", "right", unfinished=True):
-            if all(end <= below[entry.side].get(p, 0) for p, (_, end) in entry.covers.items()):
+        for entry in self.entries("left", "right", unfinished=True):
+            if is_below(entry.covers, below[entry.side]):
                 path = self.folder / entry.name
                 try:
                     path.unlink(missing_ok=True)
                 except OSError as error:
                     log.warning("%s is no longer needed, and cannot be removed: %s", path, error)
 
-    def _entries(self, *sides: str, unfinished: bool = False) -> Iterator[Entry]:
-        """Names are compared as texts, not as paths: there are dozens, and every batch looks at all of them."""
+    def entries(self, *sides: str, unfinished: bool = False) -> Iterator[Entry]:
+        """The files about these sides. Names are compared as texts: there are dozens, and every batch looks at them."""
         for name in _listed(self.folder):
             match = NAME.fullmatch(name) or (UNFINISHED.fullmatch(name) if unfinished else None)
             if match and match[1] in sides and SUFFIXES[match[1]] == match[5]:
@@ -143,7 +142,14 @@ class FileStore:
         body = io.BytesIO()
         frame.write_ipc(body, compression="uncompressed")
         content = body.getbuffer()
-        head = {"format": FORMAT, "hash": HASH_VERSION, "name": name, "length": len(content), **about}
+        head = {
+            "format": FORMAT,
+            "hash": HASH_VERSION,
+            "bucket": self.bucket,
+            "name": name,
+            "length": len(content),
+            **about,
+        }
         line = json.dumps({"crc": _checksum(head, content), **head}).encode()
         line += b" " * (-(len(line) + 1) % ALIGNMENT) + b"\n"
         temporary = self.folder / f".{name}.{uuid.uuid4().hex}"
@@ -165,6 +171,18 @@ class FileStore:
             return False
         return True
 
+    def _load(self, name: str, decode: Any) -> Any:
+        """What a file holds; None if it is gone, or (with a warning) if it is torn, foreign or of another version."""
+        path = self.folder / name
+        try:
+            head, content = checked(path, self.bucket, name)
+            return decode(head, pl.DataFrame(pl.from_arrow(pa.ipc.open_file(content).read_all())))
+        except FileNotFoundError:
+            return None
+        except (Torn, OSError, pa.ArrowInvalid) as error:
+            log.warning("%s is ignored, and rebuilt from the log: %s", path, error)
+            return None
+
 
 def _listed(folder: Path) -> list[str]:
     """The names in a folder; none if it does not exist yet or cannot be read."""
@@ -183,41 +201,25 @@ def _not_removed(_: object, path: str, error: tuple[type[BaseException], BaseExc
     log.warning("%s of an earlier checkpoint cannot be removed: %s", path, error[1])
 
 
-def _load(path: Path, decode: Any) -> Any:
-    """What a file holds; None if it is gone, or (with a warning) if it is torn or of another version."""
-    try:
-        mapped = _mapped(path)
-        head, content = _checked(pa.py_buffer(mapped), path.name)
-        mapped.madvise(mmap.MADV_RANDOM)  # read ahead of each record, a window beyond the memory would be read in vain
-        return decode(head, pl.DataFrame(pl.from_arrow(pa.ipc.open_file(content).read_all())))
-    except FileNotFoundError:
-        return None
-    except (Torn, OSError, pa.ArrowInvalid) as error:
-        log.warning("%s is ignored, and rebuilt from the log: %s", path, error)
-        return None
-
-
-def _mapped(path: Path) -> mmap.mmap:
+def checked(path: Path, bucket: str, name: str) -> tuple[Mapping[str, Any], pa.Buffer]:
+    """Head and content of a file, mapped. Raises `Torn` unless it is whole, and is this file of this bucket."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise Torn("no head, or that of another version")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _checked(whole: pa.Buffer, name: str) -> tuple[Mapping[str, Any], pa.Buffer]:
-    view = memoryview(whole)
-    line_end = bytes(view[:HEAD_BYTES]).find(b"\n")
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    line_end = mapped.find(b"\n", 0, HEAD_BYTES)
     try:
-        head = json.loads(bytes(view[: line_end + 1])) if line_end >= 0 else None
+        head = json.loads(mapped[: line_end + 1]) if line_end >= 0 else None
     except ValueError:
         head = None
     if not isinstance(head, dict) or (head.get("format"), head.get("hash")) != (FORMAT, HASH_VERSION):
         raise Torn("no head, or that of another version")
-    content = whole.slice(line_end + 1)
+    content = pa.py_buffer(mapped).slice(line_end + 1)
     if content.size != head.get("length") or _checksum(head, content) != head.get("crc"):
         raise Torn(f"{content.size} bytes of {head.get('length')}, or another checksum")
-    if head.get("name") != name:
-        raise Torn(f"written as {head.get('name')}")
+    if (head.get("bucket"), head.get("name")) != (bucket, name):
+        raise Torn(f"written as {head.get('name')} of {head.get('bucket')}")
+    mapped.madvise(mmap.MADV_RANDOM)  # read ahead of each record, a window beyond the memory would be read in vain
     return head, content
 
 
@@ -230,25 +232,29 @@ def _checksum(head: Mapping[str, Any], content: Any) -> int:
 def _slice_from(head: Mapping[str, Any], frame: pl.DataFrame) -> Slice:
     hashes = frame["hash"].to_numpy()
     marks = np.zeros(len(frame), np.bool_)
-    return Slice(frame.drop("hash"), hashes, head["ignored_bits"], _covers_from(head), marks, in_file=True)
+    frame, covers = frame.drop("hash"), covers_from(head)
+    return Slice(frame, hashes, head["ignored_bits"], covers, marks, in_file=True, since_ms=head["since_ms"])
 
 
-def _marks_from(head: Mapping[str, Any], frame: pl.DataFrame) -> dict[int, I64]:
-    return {
-        p: frame.filter(pl.col("partition") == p)["offset"].to_numpy() for p in frame["partition"].unique().to_list()
-    }
+def _joined_from(head: Mapping[str, Any], frame: pl.DataFrame) -> Joined:
+    partitions = frame["partition"].unique().to_list()
+    right = {p: frame.filter(pl.col("partition") == p)["offset"].to_numpy() for p in partitions}
+    return Joined(covers_from(head), right, head["expiry_ms"])
 
 
-def _named(covers: Covers) -> str:
+def file_name(side: str, covers: Covers) -> str:
+    """Of the file about these ranges of `left` or `right`."""
     ranges = _listed_covers(covers)
-    return "-".join(map(str, ranges[0])) if len(ranges) == 1 else digest_of({"covers": ranges})
+    named = "-".join(map(str, ranges[0])) if len(ranges) == 1 else digest_of({"covers": ranges})
+    return f"{side}-{named}.{SUFFIXES[side]}"
 
 
 def _listed_covers(covers: Covers) -> list[list[int]]:
     return [[p, *span] for p, span in sorted(covers.items())]
 
 
-def _covers_from(head: Mapping[str, Any]) -> dict[int, Span]:
+def covers_from(head: Mapping[str, Any]) -> dict[int, Span]:
+    """What the head of a file says that it covers."""
     return {p: (start, end) for p, start, end in head["covers"]}
 
 
@@ -256,7 +262,7 @@ def _covers_of(path: Path) -> dict[int, Span] | None:
     """What the head of a file says; None if it has none: the file is unusable."""
     try:
         with path.open("rb") as file:
-            return _covers_from(json.loads(file.readline(HEAD_BYTES)))
+            return covers_from(json.loads(file.readline(HEAD_BYTES)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:

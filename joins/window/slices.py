@@ -11,7 +11,7 @@ an argsort). Two keys may therefore share a group; whoever takes a record compar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,7 @@ import polars as pl
 
 from joins.rows.chunks import row_bytes
 from joins.rows.records import RECORD
+from kafkaio.times import EARLIEST_MS
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -70,6 +71,7 @@ class Slice:
     covers  the offsets [start, end) of each partition that the slice covers; it holds the records in them that had not
             expired when it was built
     in_file  its memory is a mapped file, shared by all who read it
+    since_ms  records below it may be missing, as they had expired
     """
 
     frame: pl.DataFrame
@@ -78,9 +80,12 @@ class Slice:
     covers: dict[int, Span]
     marks: Bools
     in_file: bool = False
+    since_ms: int = EARLIEST_MS
 
     @classmethod
-    def build(cls, records: pl.DataFrame, covers: dict[int, Span], marks: Bools | None = None) -> Slice:
+    def build(
+        cls, records: pl.DataFrame, covers: dict[int, Span], marks: Bools | None = None, since_ms: int = EARLIEST_MS
+    ) -> Slice:
         """Index records that have a key and a time, in any order."""
         times = records["time"].to_numpy()
         marks = np.zeros(len(records), dtype=np.bool_) if marks is None else marks
@@ -91,12 +96,12 @@ class Slice:
             records, marks = records[by_time], marks[by_time]
         hashes = key_hashes(records["key"])
         order, ignored_bits = grouped_order(hashes)
-        return cls(records[order], hashes[order], ignored_bits, covers, marks[order])
+        return cls(records[order], hashes[order], ignored_bits, covers, marks[order], since_ms=since_ms)
 
     @classmethod
-    def nothing(cls, covers: Covers) -> Slice:
+    def nothing(cls, covers: Covers, since_ms: int) -> Slice:
         """Ranges without live records."""
-        return cls.build(pl.DataFrame(schema=RECORD), dict(covers))
+        return cls.build(pl.DataFrame(schema=RECORD), dict(covers), since_ms=since_ms)
 
     @classmethod
     def merge(cls, slices: Sequence[Slice]) -> Slice:
@@ -109,7 +114,8 @@ class Slice:
         # An empty one may lack the column of the records' own keys.
         frames = [one.frame for one in slices if len(one)] or [slices[0].frame]
         frame = pl.concat(frames, rechunk=True)
-        return cls.build(frame, covers, np.concatenate([one.marks for one in slices]))
+        marks, since_ms = np.concatenate([one.marks for one in slices]), max(one.since_ms for one in slices)
+        return cls.build(frame, covers, marks, since_ms)
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -195,9 +201,7 @@ class Slice:
         if self.span[0] >= time_ms:
             return self
         keep = self.times >= time_ms
-        return Slice(
-            self.frame.filter(pl.Series(keep)), self.hashes[keep], self.ignored_bits, self.covers, self.marks[keep]
-        )
+        return replace(self._filtered(keep), since_ms=max(time_ms, self.since_ms))
 
     def clipped(self, covers: Covers) -> Slice:
         """The slice without the records outside these ranges, which lie within its own."""
@@ -206,9 +210,11 @@ class Slice:
         keep = np.zeros(len(self), np.bool_)
         for p, (start, end) in covers.items():
             keep |= (self.partitions == p) & (self.offsets >= start) & (self.offsets < end)
-        return Slice(
-            self.frame.filter(pl.Series(keep)), self.hashes[keep], self.ignored_bits, dict(covers), self.marks[keep]
-        )
+        return replace(self._filtered(keep), covers=dict(covers))
+
+    def _filtered(self, keep: Bools) -> Slice:
+        frame, hashes = self.frame.filter(pl.Series(keep)), self.hashes[keep]
+        return Slice(frame, hashes, self.ignored_bits, self.covers, self.marks[keep], since_ms=self.since_ms)
 
     def check(self) -> None:
         """Raise AssertionError if the invariants do not hold (for tests)."""

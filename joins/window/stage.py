@@ -17,54 +17,58 @@ from joins.decoded import SideReader, expect_schemas
 from joins.items import Begin, End, Item, Rows, Stage
 from joins.spec import JoinSpec
 from joins.window.bolt import JoinBolt
+from joins.window.checkpointed import CheckpointedStore
+from joins.window.restore import SliceStore
 from joins.window.slicefiles import FileStore, forget_other_generations
 from kafkaio.perprocess import PerProcess
 from kafkaio.rangereader import open_reader
 
 
-def join_stage(spec: JoinSpec, windows: Path | None = None) -> Stage[BucketSummary]:
+def join_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
     """A ticket -> its items.
 
     windows   the folder on each machine where slices are kept; None: a folder of the user's in the temporary folder
+    copies    the folder or URL, reached by all machines, to which they are copied; None: they are not
     """
 
     def items(ticket: str) -> Iterator[Item[BucketSummary]]:
         one = Ticket.from_json(json.loads(ticket))
         _prefetch(spec, one)
-        return items_of(spec, windows, one)
+        return items_of(spec, windows, copies, one)
 
     return items
 
 
 def items_of(
-    spec: JoinSpec, windows: Path | None, ticket: Ticket, opened: OpenRange | None = None
+    spec: JoinSpec, windows: Path | None, copies: str | None, ticket: Ticket, opened: OpenRange | None = None
 ) -> Iterator[Item[BucketSummary]]:
-    """The items of a ticket; `opened` as in `JoinBolt.join`."""
+    """The items of a ticket; `windows` and `copies` as in `join_stage`, `opened` as in `JoinBolt.join`."""
     summaries: list[BucketSummary] = []
     yield Begin.of(ticket, spec)
     for side in ("left", "right"):
         expect_schemas(spec.side(side), spec.registry, ticket.bucket.schemas(side))
-    bolt = _bolt_of(spec, windows or own_folder(), ticket.generation)
+    bolt = _bolt_of(spec, windows or own_folder(), copies, ticket.generation)
     with planned_records(spec):
         yield from map(Rows, bolt.join(ticket, summaries.append, opened))
     (summary,) = summaries
     yield End(summary)
 
 
-def _bolt_of(spec: JoinSpec, windows: Path, generation: str) -> JoinBolt:
+def _bolt_of(spec: JoinSpec, windows: Path, copies: str | None, generation: str) -> JoinBolt:
     """This process's bolt for one checkpoint of a join."""
-    return _bolts.get((spec.name, generation, windows), lambda: _bolt(spec, generation, windows))
+    return _bolts.get((spec.name, generation, windows), lambda: _bolt(spec, generation, windows, copies))
 
 
-def _bolt(spec: JoinSpec, generation: str, windows: Path) -> JoinBolt:
+def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None) -> JoinBolt:
     forget_other_generations(windows, spec.name, generation)
     readers = {side: SideReader(spec.side(side), spec.kafka, spec.registry) for side in ("left", "right")}
 
     def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         return readers[side].read(partition, start, end)
 
-    def store_of(generation: str, bucket: str) -> FileStore:
-        return FileStore(bucket_folder(windows, spec.name, generation, bucket))
+    def store_of(generation: str, bucket: str) -> SliceStore:
+        files = FileStore(bucket_folder(windows, spec.name, generation, bucket))
+        return files if copies is None else CheckpointedStore(files, copies)
 
     def give_back(partition: int, records: list[pa.RecordBatch]) -> None:
         readers["left"].give_back(partition, records)

@@ -131,6 +131,13 @@ class Window:
         columns |= {"outcome": _OUTCOMES.gather(verdict), "reason": _REASONS.gather(verdict), "late": late}
         return pl.DataFrame({name: columns[name] for name in ROW})
 
+    def marked(self) -> dict[int, I64]:
+        """By partition the offsets, ascending, of the records that appear in an output row."""
+        slices = [one for one in self.slices if one.marks.any()]
+        partitions = np.concatenate([np.zeros(0, np.int32), *(one.partitions[one.marks] for one in slices)])
+        offsets = np.concatenate([np.zeros(0, np.int64), *(one.offsets[one.marks] for one in slices)])
+        return {p: np.sort(offsets[partitions == p]) for p in np.unique(partitions).tolist()}
+
     def expire(self, expiry_ms: int) -> Iterator[pl.DataFrame]:
         """Expire what is below `expiry_ms`, at once; then rows for the right records that appear in no output row.
 

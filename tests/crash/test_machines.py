@@ -8,7 +8,9 @@ import pytest
 
 from deploy.broker.broker import Broker
 from kafkaio.delivery.failpoint import POINTS
+from tests.crash import checks
 from tests.crash.run import Run
+from tests.crash.traffic import PARTITIONS
 from tests.support.standalone import Standalone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_000)]
@@ -19,7 +21,8 @@ def test_machines_may_be_lost_and_added(tmp_path: Path, kind: str) -> None:
     """Each is killed with all its processes while it delivers; a new one, with empty folders, replaces it."""
     with Broker() as broker, Standalone(tmp_path, machines=2, cores=1) as cluster:
         points = {"spark.executorEnv.TEACUP_FAILPOINTS": str(tmp_path / "points")}
-        changes = {"window_folder": None, "spark": {"spark.driver.host": "127.0.0.1", **points}}
+        spark = {"spark.driver.host": "127.0.0.1", **points}
+        changes = {"window_folder": None, "window_in_checkpoint": True, "spark": spark}
         run = Run(broker, tmp_path, seed=5, master=cluster.url, kind=kind, changes=changes)
 
         def lose(worker: int) -> None:
@@ -29,3 +32,6 @@ def test_machines_may_be_lost_and_added(tmp_path: Path, kind: str) -> None:
         for point in POINTS:
             run.strike(f"loss of a machine at {point}", point, lose)
         run.finish()
+        copies = [path.name for path in (tmp_path / "checkpoint" / "slices").rglob("*") if path.is_file()]
+        assert any(name.endswith(".slice") for name in copies)
+        assert checks.too_many_files(copies, PARTITIONS + 1) is None

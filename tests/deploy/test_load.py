@@ -120,6 +120,26 @@ def test_every_key_arrives(tmp_path: Path) -> None:
     assert job.spark == {"master": "local[2]", "spark.driver.memory": "1g", "spark.ui.enabled": "true"}
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "asked", "copies"),
+    [
+        ("s3a://bucket/state/", None, "s3a://bucket/state/slices"),
+        ("s3a://bucket/state", False, None),
+        ("/state", None, None),
+        ("/state", True, "/state/slices"),
+        ("file:///state", True, "/state/slices"),
+        ("state", True, f"{Path.cwd()}/state/slices"),
+    ],
+)
+def test_windows_are_copied_to_a_checkpoint_that_all_machines_reach(
+    tmp_path: Path, checkpoint: str, asked: bool | None, copies: str | None
+) -> None:
+    """To others where that is asked for; workers have another current folder."""
+    job = _load(tmp_path, GOOD | {"checkpoint": checkpoint, "window_in_checkpoint": asked})
+
+    assert job.copies == copies
+
+
 def test_a_trigger_interval_is_milliseconds(tmp_path: Path) -> None:
     """Without a trigger batches follow at once."""
     assert _load(tmp_path, GOOD).trigger_ms == 0

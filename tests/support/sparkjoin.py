@@ -91,9 +91,11 @@ class Running:
             elif isinstance(item, End):
                 self.summaries.append(item.summary)
 
-    def writer(self, spark: Any, spec: JoinSpec, control: JoinControl, windows: Path | None = None) -> Any:
+    def writer(
+        self, spark: Any, spec: JoinSpec, control: JoinControl, windows: Path | None = None, copies: str | None = None
+    ) -> Any:
         """Of a query whose batches come here, through the JVM."""
-        stage = flavour_of(spec).stage(spec, windows)
+        stage = flavour_of(spec).stage(spec, windows, copies)
         frame = stage_frame(spark, spec, lambda ticket: item_rows(stage(ticket)), ITEM_SCHEMA, control)
         return frame.writeStream.foreachBatch(lambda batch, number: self.take(items_in(batch.toArrow().to_batches())))
 
@@ -152,12 +154,12 @@ def drained(joined: DataFrame, folder: Path) -> Running:
 
 
 @contextmanager
-def running(spark: Any, spec: JoinSpec, folder: Path, **trigger: Any):
+def running(spark: Any, spec: JoinSpec, folder: Path, copies: str | None = None, **trigger: Any):
     """Run either join with a checkpoint, slices and facts below `folder`; stopped in the end."""
     windows = folder / "windows"
     run = Running(None)
     chosen = with_path(spec) if "right" in flavour_of(spec).inputs else spec
-    writer = run.writer(spark, chosen, JoinControl(windows=windows), windows)
+    writer = run.writer(spark, chosen, JoinControl(windows=windows, copied=copies is not None), windows, copies)
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     run.query = writer.trigger(**(trigger or {"processingTime": "100 milliseconds"})).start()
     try:

@@ -54,6 +54,21 @@ def message(**ends):
     return str(raised.value)
 
 
+@pytest.mark.parametrize("start", [21, 50])
+def test_a_window_that_is_copied_need_not_be_in_the_log(start: int):
+    """Whoever lacks a slice finds out; what was never read is needed as ever, and `continue` goes on without."""
+    listed = listing(left=(40, 90), right=(start, 90))
+
+    assert check_ends(SPEC, STATE, listed, copied=True) == STATE
+    assert is_whole(SPEC, STATE, listed, copied=True)
+    assert not is_whole(SPEC, STATE, listed)
+    with pytest.raises(DataLoss):
+        check_ends(SPEC, STATE, listed)
+    with pytest.raises(DataLoss):
+        check_ends(SPEC, STATE, listing(left=(40, 90), right=(51, 90)), copied=True)
+    assert check_ends(GOES_ON, STATE, listed, copied=True) == check_ends(GOES_ON, STATE, listed)
+
+
 def test_all_is_there():
     """Retention may delete what has been joined on the left, and what the window no longer needs on the right."""
     assert check_ends(SPEC, STATE, listing(left=(40, 90), right=(20, 90))) == STATE

@@ -70,6 +70,25 @@ def test_a_backlog_equals_the_oracle(spark: Any, spec: JoinSpec, tmp_path: Path,
     assert {s.buckets for s in run.summaries} >= {4}
 
 
+def test_a_machine_without_the_windows_fetches_them(spark: Any, spec: JoinSpec, tmp_path: Path) -> None:
+    """From the copies of another one; what they end before, it reads from Kafka."""
+    spec, windows, copies = replace(spec, before_ms=20_000, max_records=200), tmp_path / "windows", tmp_path / "copies"
+    left, right = backlog(wall_ms() - 600_000)
+    produce(dict(spec.kafka), spec.left.topic, left)
+    produce(dict(spec.kafka), spec.right.topic, right)
+
+    with running(spark, spec, tmp_path, str(copies)) as first:
+        first.until_left(400)
+    copied = {path.relative_to(copies) for path in copies.rglob("*.slice")}
+    shutil.rmtree(windows)
+    with running(spark, spec, tmp_path, str(copies), availableNow=True) as run:
+        run_to_its_end(run.query)
+
+    assert {*first.results(), *run.results()} == {*oracle.join(history(spec, left, right), spec)}
+    assert len({path.parent for path in copied}) == LEFT
+    assert any((windows / path).exists() for path in copied)
+
+
 def test_partitions_that_are_added_are_read(spark: Any, spec: JoinSpec, tmp_path: Path) -> None:
     """While the query runs, on both sides."""
     start_ms = wall_ms() - 5_000

@@ -42,12 +42,13 @@ class Batch:
 class Driven(Running):
     """One checkpoint of a join. Its windows' folder has a new name after each start, so that no memory is left over.
 
-    facts  the folder where the driver keeps what summaries say, as a job does; None: it keeps nothing
+    facts   the folder where the driver keeps what summaries say, as a job does; None: it keeps nothing
+    copies  where slices are copied to; None: nowhere
     """
 
-    def __init__(self, spec: JoinSpec, folder: Path, facts: Path | None = None) -> None:
+    def __init__(self, spec: JoinSpec, folder: Path, facts: Path | None = None, copies: str | None = None) -> None:
         super().__init__(None)
-        self.spec, self.folder, self._facts = spec, folder, facts
+        self.spec, self.folder, self._facts, self._copies = spec, folder, facts, copies
         self.batches: list[Batch] = []
         self._stop_file = folder / "stop"
         self._starts = 0
@@ -121,8 +122,13 @@ class Driven(Running):
             yield from self._reader.read(partition)
 
     def _opened(self) -> TicketReader:
-        control = JoinControl(windows=self.windows, stop_file=self._stop_file, facts=self._facts or self.windows)
-        return TicketReader(self.spec, control, pickled(join_stage(self.spec, self.windows)))
+        control = JoinControl(
+            windows=self.windows,
+            stop_file=self._stop_file,
+            facts=self._facts or self.windows,
+            copied=self._copies is not None,
+        )
+        return TicketReader(self.spec, control, pickled(join_stage(self.spec, self.windows, self._copies)))
 
 
 class StoppedClock:

@@ -19,12 +19,14 @@ from joins.testing.cutting import Admit, Advance
 from joins.testing.history import History, TopicHistory
 from joins.testing.simulation import MemoryStore, Simulation
 from joins.testing.strategies import cuts, histories, specs
+from joins.window.checkpointed import CheckpointedStore
 from joins.window.covering import gaps
 from joins.window.restore import restore
 from joins.window.slicefiles import FileStore
 from joins.window.slices import SLICE_BYTES
 from joins.window.window import Window
 from kafkaio.errors import OffsetOutOfRange
+from kafkaio.times import LATEST_MS
 from tests.support.making import join_spec, marked, positions, topic
 
 
@@ -93,31 +95,61 @@ class Recorder(Simulation):
         return FileStore(self.folder / generation / bucket)
 
 
+class Copying(Recorder):
+    """Also with what another machine finds of the window: copies, and the log where they end."""
+
+    def _compare(self, ticket):
+        super()._compare(ticket)
+        kept = self._bolt._windows.get((ticket.generation, ticket.name_of_part))
+        if kept is None or kept.number >= ticket.number:
+            return
+        empty = FileStore(self.folder / f"machine-{ticket.number}" / ticket.generation / ticket.name_of_part)
+        copied, came_from = restore(self.spec, ticket, None, CheckpointedStore(empty, self.copies), self._read)
+        for one in copied.window.slices:
+            one.check()
+        assert content(copied.window) == content(kept.window)
+        self.seen[f"{came_from} elsewhere"] += bool(len(copied.window))
+
+    @property
+    def copies(self):
+        return str(self.folder / "copies")
+
+    def _store_of(self, generation, bucket):
+        return CheckpointedStore(super()._store_of(generation, bucket), self.copies, lambda _, work: work())
+
+
 advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)
 
 
 @settings(max_examples=60)
 @given(st.data())
-def test_memory_files_and_log_give_the_same_window(tmp_path_factory, data):
+def test_memory_files_copies_and_log_give_the_same_window(tmp_path_factory, data):
     """Before any batch of any run: the same records, the same marks, except for late records and stalls."""
     spec = data.draw(advancing)
     shuffled = data.draw(st.booleans())
     if shuffled:
         spec = replace(spec, path=JoinPath.SHUFFLED, buckets=data.draw(st.integers(1, 3)))
     history = data.draw(histories(spec, co_partitioned=not shuffled, max_steps=20))
-    Recorder.folder, Recorder.seen = tmp_path_factory.mktemp("windows"), Counter()
+    Copying.folder, Copying.seen = tmp_path_factory.mktemp("windows"), Counter()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("joins.window.restore.SLICE_BYTES", data.draw(st.sampled_from([1, SLICE_BYTES])))
         patch.setattr("joins.window.window.SLICE_BYTES", data.draw(st.sampled_from([1, 2_000, SLICE_BYTES])))
-        run = Recorder(history, spec).play(data.draw(cuts())).drain()
+        patch.setattr("joins.window.checkpointed.SLICE_BYTES", data.draw(st.sampled_from([1, 2_000, SLICE_BYTES])))
+        patch.setattr("joins.window.copied.EVERY_MS", data.draw(st.sampled_from([0, 30, 200])))
+        run = Copying(history, spec).play(data.draw(cuts())).drain()
 
     assert run.sorted_results() == oracle.join(history, spec)
     assert run.window == 0
 
 
 def a_run(
-    folder: Path, policy: Policy = Policy.NEAREST, every: int = 2, left_until_ms: int = 1_600, parts: int | None = None
+    folder: Path,
+    policy: Policy = Policy.NEAREST,
+    every: int = 2,
+    left_until_ms: int = 1_600,
+    parts: int | None = None,
+    kind: type[Recorder] = Recorder,
 ) -> Recorder:
     """Some batches over a live history, so that windows are full and partly marked; each `every`th right record has
     left's key."""
@@ -128,8 +160,8 @@ def a_run(
     if parts is not None:
         spec = replace(spec, path=JoinPath.SHUFFLED, buckets=parts)
         sides = {side: [some[i::parts] for i in range(parts)] for side, some in sides.items()}
-    Recorder.folder, Recorder.seen = folder, Counter()
-    run = Recorder(History(topic("left", left), topic("right", right), start_ms=1_000), spec)
+    kind.folder, kind.seen = folder, Counter()
+    run = kind(History(topic("left", left), topic("right", right), start_ms=1_000), spec)
     return run.play([step for _ in range(12) for step in (Advance(40), Admit(30))])
 
 
@@ -278,6 +310,25 @@ def test_a_window_whose_own_records_are_deleted_is_not_restored(tmp_path: Path):
         restore(run.spec, ticket, None, AlwaysRight(run), read)
 
 
+def test_what_kafka_has_deleted_comes_back_from_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """On a machine that lacks the files, of each part the records and the marks; not without copies."""
+    monkeypatch.setattr("joins.window.copied.EVERY_MS", 0)
+    run = a_run(tmp_path, parts=3, kind=Copying)
+    (whole,) = Ticket.all_of(replace(run.between(), number=run.state.number + 1))
+    for p, reading in run.state.buckets[0].right.items():  # where the last batch began, which copied
+        run.right.delete_before(p, reading.start)
+
+    for ticket in whole.divided():
+        kept = run._bolt._windows[ticket.generation, ticket.name_of_part]
+        kept.window.expire(ticket.bucket.expiry_ms)
+        empty = FileStore(tmp_path / "other" / ticket.generation / ticket.name_of_part)
+        again, _ = restore(run.spec, ticket, None, CheckpointedStore(empty, run.copies), run._read)
+        assert content(again.window) == content(kept.window)
+        assert not again.deleted
+        with pytest.raises(OffsetOutOfRange):
+            restore(run.spec, ticket, None, EmptyStore(), run._read)
+
+
 @pytest.mark.parametrize("lose_files", [False, True])
 def test_left_records_that_were_never_read_take_no_marks_with_them(lose_files: bool):
     """`on_data_loss: continue`: what was joined before them stays joined, also on another worker."""
@@ -308,8 +359,8 @@ class AlwaysRight(EmptyStore):
         super().__init__()
         self._files = run._store_of(run.state.generation, "0")
 
-    def slices(self, wanted):
-        return self._files.slices(wanted)
+    def slices(self, wanted, since_ms=LATEST_MS):
+        return self._files.slices(wanted, since_ms)
 
 
 def test_a_worker_that_missed_batches_catches_up_from_the_files_of_others(tmp_path: Path):

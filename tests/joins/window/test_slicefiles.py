@@ -158,7 +158,7 @@ BROKEN = {
     "only a head": lambda content: content[: content.index(b"\n") + 1],
     "longer": lambda content: content + b"\0",
     "flipped": break_middle,
-    "other version": lambda content: content.replace(b'"format": 2', b'"format": 1', 1),
+    "other version": lambda content: content.replace(b'"format": 3', b'"format": 1', 1),
     "other hash": lambda content: content.replace(b'"hash": "polars-', b'"hash": "polarsX', 1),
     "other coverage": lambda content: content.replace(b'"covers": [[0, 0, 4]]', b'"covers": [[0, 0, 9]]', 1),
     "other groups": lambda content: content.replace(b'"ignored_bits": 2', b'"ignored_bits": 9', 1),

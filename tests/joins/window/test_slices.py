@@ -161,7 +161,7 @@ def test_the_lower_bound_is_bisection_in_each_range(values, data):
 
 def test_a_range_without_live_records_is_a_slice_as_well():
     """It covers its offsets and holds nothing, so they need not be read again."""
-    one = Slice.nothing({3: (10, 20)})
+    one = Slice.nothing({3: (10, 20)}, since_ms=5)
 
     one.check()
     assert (len(one), one.covers) == (0, {3: (10, 20)})

@@ -1,0 +1,102 @@
+"""Which files of a bucket's window were copied to the checkpoint: what is still to be copied, what may go. Pure.
+
+Only what committed batches have read is copied, up to where the present batch starts. A worker that lacks a window
+fetches the files, and reads from Kafka what came after them. So several batches are copied as one file, now and then
+(`EVERY_MS`), and little is read again.
+
+    missing   what lies beyond the copies, up to where the present batch starts
+    runs      which pieces become one file
+    over      the copies that no batch needs any more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from joins.window.slices import Covers
+from kafkaio.times import EARLIEST_MS
+
+T = TypeVar("T")
+
+EVERY_MS = 10_000
+"""Between two copies of a bucket: the records of this time are read again where a window is fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file, whether it is about `left` or `right`, and what it covers."""
+
+    name: str
+    side: str
+    covers: Covers
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The copies of one bucket. at_ms: the wall clock of the batch that copied last."""
+
+    at_ms: int = EARLIEST_MS
+    entries: tuple[Entry, ...] = ()
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether it is time to copy again. A clock that was set back starts the time anew."""
+        return not 0 <= now_ms - self.at_ms < EVERY_MS
+
+    def missing(self, side: str, wanted: Covers) -> dict[int, tuple[int, int]]:
+        """What of these ranges lies beyond the copies. What is missing between copies is not copied later."""
+        ends: dict[int, int] = {}
+        for entry in self.entries:
+            if entry.side == side:
+                ends |= {p: max(end, ends.get(p, 0)) for p, (_, end) in entry.covers.items()}
+        beyond = {p: (max(start, ends.get(p, 0)), end) for p, (start, end) in wanted.items()}
+        return {p: (start, end) for p, (start, end) in beyond.items() if start < end}
+
+    def over(self, below: Mapping[str, Mapping[int, int]]) -> tuple[Entry, ...]:
+        """Those that lie entirely below these offsets, by side and partition."""
+        return tuple(one for one in self.entries if is_below(one.covers, below[one.side]))
+
+    def after(self, now_ms: int, added: Iterable[Entry], over: Iterable[Entry] = ()) -> Copied:
+        """With these copies more, and without those."""
+        gone = {one.name for one in over}
+        known = {one.name: one for one in (*self.entries, *added) if one.name not in gone}
+        return Copied(now_ms, tuple(known.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        """As a machine keeps it beside its own files."""
+        entries = [[one.name, one.side, sorted((p, *span) for p, span in one.covers.items())] for one in self.entries]
+        return {"at_ms": self.at_ms, "entries": entries}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Copied:
+        """What `to_json` wrote."""
+        entries = (
+            Entry(name, side, {p: (start, end) for p, start, end in covers}) for name, side, covers in data["entries"]
+        )
+        return cls(data["at_ms"], tuple(entries))
+
+
+def is_below(covers: Covers, below: Mapping[int, int]) -> bool:
+    """Whether all of it lies below these offsets; a partition without one has none."""
+    return all(end <= below.get(p, 0) for p, (_, end) in covers.items())
+
+
+def runs(
+    pieces: Iterable[T], covers: Callable[[T], Covers], size: Callable[[T], int], most: int
+) -> list[tuple[list[T], dict[int, tuple[int, int]]]]:
+    """Neighbours together, with what they cover: without a gap or an overlap, and of at most this size (or single)."""
+    found: list[tuple[list[T], dict[int, tuple[int, int]]]] = []
+    filled = 0
+    for piece in pieces:
+        its = covers(piece)
+        together, known = found[-1] if found else ([], {})
+        continues = all(known[p][1] == start for p, (start, _) in its.items() if p in known)
+        if not together or not continues or filled + size(piece) > most:
+            found.append(([piece], dict(its)))
+            filled = size(piece)
+            continue
+        together.append(piece)
+        known |= {p: (known.get(p, span)[0], span[1]) for p, span in its.items()}
+        filled += size(piece)
+    return found
