@@ -105,7 +105,7 @@ def _compare(spec: JoinSpec, end_ms: int, folder: Path) -> None:
 
     def restored(store: SliceStore) -> tuple[float, tuple[int, int, int]]:
         began_s = time.monotonic()
-        kept, _ = restore(spec, ticket_at(spec, end_ms), None, store, read)
+        kept, _ = restore(spec, ticket, None, store, read)
         return time.monotonic() - began_s, content(kept)
 
     def files(machine: str) -> FileStore:
@@ -114,7 +114,7 @@ def _compare(spec: JoinSpec, end_ms: int, folder: Path) -> None:
     def at_once(_: Path, work: Any) -> None:
         work()
 
-    before, copies = ticket_at(spec, end_ms - EVERY_MS), str(folder / "copies")
+    ticket, before, copies = ticket_at(spec, end_ms), ticket_at(spec, end_ms - EVERY_MS), str(folder / "copies")
     restore(spec, before, None, files("first"), read)
     began_s = time.monotonic()
     copying = CheckpointedStore(files("first"), copies, at_once)

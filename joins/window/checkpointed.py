@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,19 @@ from joins.window.copied import Copied, Entry, runs
 from joins.window.covering import gaps
 from joins.window.restore import Joined
 from joins.window.slicefiles import NAME, UNFINISHED, FileStore, Torn, checked, covers_from, file_name
-from joins.window.slices import SLICE_BYTES, Covers, Slice
+from joins.window.slices import Covers, Slice
 from kafkaio.sparselog import sparse
 from kafkaio.times import LATEST_MS
 
 FETCHED_AT_ONCE = 8
+MERGED_BYTES = 4 << 20
+"""At most, of small slices in one file. Larger ones are copied as they are."""
 COPIED = "copied.json"
 log = sparse("teacup.joins.window.checkpointed")
 
 
 def in_background(folder: Path, work: Callable[[], None]) -> None:
-    """Do this in another thread, unless what was begun before for this folder is not done yet."""
+    """Do this in another thread, unless what was begun before for this folder is not done yet; one after the other."""
     with _lock:
         if folder in _busy:
             return
@@ -51,7 +54,8 @@ def in_background(folder: Path, work: Callable[[], None]) -> None:
 
     def run() -> None:
         try:
-            work()
+            with _one_at_a_time:  # each may merge slices in memory
+                work()
         finally:
             with _lock:
                 _busy.discard(folder)
@@ -59,7 +63,7 @@ def in_background(folder: Path, work: Callable[[], None]) -> None:
     threading.Thread(target=run, name=f"copies of {folder}", daemon=True).start()
 
 
-_lock = threading.Lock()
+_lock, _one_at_a_time = threading.Lock(), threading.Lock()
 _busy: set[Path] = set()
 
 
@@ -110,6 +114,7 @@ class CheckpointedStore:
 
     def _copy(self, known: Copied, now_ms: int, expiry_ms: int, wanted: dict[str, Covers]) -> None:
         try:
+            self._keep(known.after(now_ms))  # whatever fails is tried again after a while
             files, root = _at(self._url)
             added = [
                 *self._merged_slices(known.missing("right", wanted["right"]), expiry_ms),
@@ -117,10 +122,12 @@ class CheckpointedStore:
             ]
             for one in added:
                 _put(files, self._files.folder / one.name, f"{root}/{one.name}")
+            self._keep(known.after(now_ms, added))
             over = known.over(_lows(wanted))
-            self._keep(known.after(now_ms, added, over))
             for one in over:
-                files.rm_file(f"{root}/{one.name}")
+                with suppress(FileNotFoundError):
+                    files.rm_file(f"{root}/{one.name}")
+            self._keep(known.after(now_ms, added, over))
         except Exception as error:  # noqa: BLE001 - each file system has errors of its own
             log.warning(
                 "%s: the window's slices are not copied there (%s: %s): a worker that lacks them reads Kafka instead",
@@ -132,7 +139,7 @@ class CheckpointedStore:
     def _merged_slices(self, missing: Covers, expiry_ms: int) -> Iterator[Entry]:
         """Of slices from which nothing has expired since, as left records beyond the copied marks chose among that."""
         pieces = self._files.slices(missing, expiry_ms)
-        for some, covers in runs(pieces, lambda one: one.covers, lambda one: one.data_bytes, SLICE_BYTES):
+        for some, covers in runs(pieces, lambda one: one.covers, lambda one: one.data_bytes, MERGED_BYTES):
             if len(some) > 1 or not some[0].in_file:
                 self._files.save_slice(Slice.merge(some))
             yield Entry(file_name("right", covers), "right", covers)

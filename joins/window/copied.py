@@ -57,7 +57,7 @@ class Copied:
         """Those that lie entirely below these offsets, by side and partition."""
         return tuple(one for one in self.entries if is_below(one.covers, below[one.side]))
 
-    def after(self, now_ms: int, added: Iterable[Entry], over: Iterable[Entry] = ()) -> Copied:
+    def after(self, now_ms: int, added: Iterable[Entry] = (), over: Iterable[Entry] = ()) -> Copied:
         """With these copies more, and without those."""
         gone = {one.name for one in over}
         known = {one.name: one for one in (*self.entries, *added) if one.name not in gone}

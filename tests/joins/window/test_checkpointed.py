@@ -30,8 +30,10 @@ class Broken(MemoryFileSystem):
     """An object store that is down."""
 
     protocol = "broken"
+    puts = 0
 
     def put_file(self, *args, **kwargs):
+        Broken.puts += 1
         raise RuntimeError("503 Slow Down")
 
     def ls(self, *args, **kwargs):
@@ -113,6 +115,24 @@ def test_only_what_is_new_is_copied_and_what_is_over_is_removed(tmp_path: Path, 
 
     one.copy(1_000 + 2 * EVERY_MS, 3, 9)
     assert copies(location) == ["left-0-3-9.marks", "right-0-3-9.slice"]
+
+
+def test_copies_that_are_gone_already_are_no_error(
+    tmp_path: Path, location: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody has emptied the folder."""
+    one = Machine(tmp_path / "one", location)
+    one.join(0, 3)
+    one.copy(1_000, 0, 3)
+    files, root = fsspec.core.url_to_fs(location)
+    files.rm(root, recursive=True)
+    one.join(3, 6)
+
+    one.copy(1_000 + EVERY_MS, 3, 6)
+    one.copy(1_000 + 2 * EVERY_MS, 6, 6)
+
+    assert copies(location) == []
+    assert not caplog.records
 
 
 def test_a_bucket_that_comes_back_is_copied_from_where_it_ended_elsewhere(tmp_path: Path, location: str) -> None:
@@ -200,15 +220,17 @@ def test_a_copy_of_another_bucket_is_named_and_ignored(
 
 
 def test_a_store_that_is_down_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Slices are kept on the machine; what another one needs is read from Kafka."""
+    """Slices are kept on the machine; what another one needs is read from Kafka. It is tried again after a while."""
     fsspec.register_implementation("broken", Broken, clobber=True)
     one = Machine(tmp_path / "one", "broken://bucket/slices")
     one.join(0, 3)
 
-    one.copy(1_000, 0, 3)
+    for now_ms in (1_000, 1_001, 1_000 + EVERY_MS):
+        one.copy(now_ms, 0, 3)
     found = Machine(tmp_path / "other", "broken://bucket/slices").store.slices({0: (0, 3)})
 
     assert found == []
+    assert Broken.puts == 2
     assert covered(one.store.slices({0: (0, 3)})) == [(0, 3)]
     assert "the window's slices are not copied there (RuntimeError: 503 Slow Down)" in caplog.text
     assert "what the window needs is read from Kafka: RuntimeError: 503 Slow Down" in caplog.text

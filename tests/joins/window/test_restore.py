@@ -135,7 +135,7 @@ def test_memory_files_copies_and_log_give_the_same_window(tmp_path_factory, data
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("joins.window.restore.SLICE_BYTES", data.draw(st.sampled_from([1, SLICE_BYTES])))
         patch.setattr("joins.window.window.SLICE_BYTES", data.draw(st.sampled_from([1, 2_000, SLICE_BYTES])))
-        patch.setattr("joins.window.checkpointed.SLICE_BYTES", data.draw(st.sampled_from([1, 2_000, SLICE_BYTES])))
+        patch.setattr("joins.window.checkpointed.MERGED_BYTES", data.draw(st.sampled_from([1, 2_000, SLICE_BYTES])))
         patch.setattr("joins.window.copied.EVERY_MS", data.draw(st.sampled_from([0, 30, 200])))
         run = Copying(history, spec).play(data.draw(cuts())).drain()
 
@@ -243,9 +243,9 @@ def test_a_lost_file_is_read_again_from_the_log(tmp_path: Path):
     for lost in range(0, len(files), 2):
         files[lost].unlink()
     again, came_from = restore(run.spec, ticket, None, store, run._read)
-    once_more, _ = restore(run.spec, ticket, None, store, run._read)
+    once_more, then_from = restore(run.spec, ticket, None, store, run._read)
 
-    assert came_from == "log"
+    assert (came_from, then_from) == ("log", "files")
     assert content(again.window) == content(once_more.window) == wanted
 
 
