@@ -207,6 +207,29 @@ def test_left_records_that_chose_among_what_has_expired_do_so_again(tmp_path: Pa
     assert marks == []
 
 
+def test_lost_marks_before_known_ones_are_recomputed_with_what_expired_between(tmp_path: Path):
+    """The left records of up to 1,320 took that of 1,150. What the newest marks say of expiry is not true of them."""
+    spec = join_spec(before_ms=200, after_ms=50, policy=Policy.FIRST)
+    left = [(t, b"a" if t < 1_320 else b"c") for t in range(1_000, 1_600, 20)]
+    right = [(t, b"b" if i % 30 else b"a") for i, t in enumerate(range(1_000, 1_600, 5))]
+    Recorder.folder, Recorder.seen = tmp_path, Counter()
+    run = Recorder(History(topic("left", left), topic("right", right), start_ms=1_000), spec)
+    run.play([step for _ in range(12) for step in (Advance(40), Admit(30))])
+    (kept,) = run._bolt._windows.values()
+    wanted, ticket = content(kept.window), next_ticket(run)
+    store = run._store_of(run.state.generation, "0")
+    *older, _ = sorted(store.folder.glob("left-*"), key=lambda path: int(path.stem.split("-")[3]))
+    for path in older:
+        path.unlink()
+    (newest,) = store.marks({0: (0, 1 << 40)})
+
+    again, _ = restore(run.spec, ticket, None, store, run._read)
+
+    assert newest.expiry_ms > 1_150
+    assert content(again.window) == wanted
+    assert any(run.right.history.partitions[0][o].time_ms == 1_300 for _, o in wanted[0])
+
+
 def test_a_record_from_the_future_stays_out_of_a_window_that_is_read_again(tmp_path: Path):
     """It was a dead letter when it was first read, however late it is by now."""
     right = [(1_000 + 10 * i, b"a") for i in range(60)]
