@@ -34,4 +34,5 @@ def test_machines_may_be_lost_and_added(tmp_path: Path, kind: str) -> None:
         run.finish()
         copies = [path.name for path in (tmp_path / "checkpoint" / "slices").rglob("*") if path.is_file()]
         assert any(name.endswith(".slice") for name in copies)
+        assert any(": fetched " in path.read_text() for path in tmp_path.glob("machine-*/work/*/*/stderr"))
         assert checks.too_many_files(copies, PARTITIONS + 1) is None
