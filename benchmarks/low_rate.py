@@ -5,8 +5,9 @@
 One job, as by `teacup run`, and one broker; at each rate a process writes clicks and impressions as for
 `benchmarks.latency`, and the last three quarters of the time are measured:
 
-    cores      CPU seconds of all processes of the job, per second: the command, the JVM, the planner beside it, and the
-               Python workers; without the broker, the producer, and the reader of the output
+    cores      CPU seconds of all processes of the job, per second: the command, the JVM with the programs that it runs,
+               the planner beside it, and the Python workers; without the broker, the producer, and the reader of the
+               output
     PSS        their memory at the end of the phase; shared pages count once
     batches    per second, from the job's log, and the CPU time of each: a busy machine makes fewer, which are larger
     latency    from a click to when a reader of committed rows has its row
@@ -103,7 +104,8 @@ class Sample:
                 pss += pss_bytes(process.pid)
             except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
                 continue  # it ended meanwhile
-            cpu_s[part, process.pid, process.create_time()] = times.user + times.system
+            ran_s = times.children_user + times.children_system if part == "JVM" else 0.0
+            cpu_s[part, process.pid, process.create_time()] = times.user + times.system + ran_s
         return cls(time.monotonic(), cpu_s, pss)
 
     def cores_since(self, before: Sample) -> dict[str, float]:
