@@ -62,7 +62,7 @@ def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
     for side in ("left", "right"):
         with closing(open_log(spec, spec.side(side))) as log:
             partitions = range(log.partition_count())
-            ends = log.highs()
+            ends = {p: one.high for p, one in log.ends().items()}
             estimates = [log.estimate(dict.fromkeys(partitions, ms)) for ms in times]
             offsets = [{p: min(offset, ends[p]) for p, offset in one.items()} for one in estimates]
         sides[side] = {
