@@ -19,9 +19,18 @@ from kafkaio.native import library
 from kafkaio.native.build import build
 from tests.support.transactions import Transactions
 
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+"""Most JVMs of tests live for seconds: their optimizing compiler costs more than it saves."""
+
 TopicFactory = Callable[..., str]
 
 SLOW = ("crash", "deploy", "test_tutorial.py")  # their tests start jobs as processes of their own
+
+
+@pytest.fixture
+def plain_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that look at standard error: Java reports options from the environment there."""
+    monkeypatch.delenv("JDK_JAVA_OPTIONS")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -91,7 +91,7 @@ def stopped(path: Path, after_s: float, number: int, *, group: bool) -> None:
     ("after_s", "number", "group"),
     [(0.0, signal.SIGINT, True), (2.5, signal.SIGTERM, True), (5.0, signal.SIGINT, False), (9.0, signal.SIGTERM, True)],
 )
-def test_a_signal_while_the_job_starts_or_runs_ends_it_cleanly(job_file, after_s, number, group):
+def test_a_signal_while_the_job_starts_or_runs_ends_it_cleanly(plain_java, job_file, after_s, number, group):
     """In a folder with a package `deploy` and a module `grp` of its own."""
     stopped(job_file, after_s, number, group=group)
 
@@ -99,7 +99,7 @@ def test_a_signal_while_the_job_starts_or_runs_ends_it_cleanly(job_file, after_s
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("group", [False, True])
-def test_at_twenty_moments(job_file, number, group):
+def test_at_twenty_moments(plain_java, job_file, number, group):
     """From the first handler to the tenth second."""
     for moment in range(20):
         stopped(job_file, moment / 2, number, group=group)

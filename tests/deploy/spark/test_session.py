@@ -106,7 +106,7 @@ session.close()
 """
 
 
-def test_workers_are_this_interpreter_and_the_log_is_quiet() -> None:
+def test_workers_are_this_interpreter_and_the_log_is_quiet(plain_java: None) -> None:
     """A session in a process of its own, as in `teacup run`; standard error has no banner and no Spark warnings."""
     done = subprocess.run([sys.executable, "-c", _SESSION], capture_output=True, text=True, check=True)
 
@@ -128,7 +128,7 @@ session.close()
 """
 
 
-def test_a_session_that_is_closed_while_it_starts_workers_ends_quietly() -> None:
+def test_a_session_that_is_closed_while_it_starts_workers_ends_quietly(plain_java: None) -> None:
     """Their tasks end first: otherwise each of them reports that Spark is gone, with a stack."""
     done = subprocess.run([sys.executable, "-c", _WARMING], capture_output=True, text=True, check=True)
 
