@@ -88,6 +88,7 @@ def number_in(plan):
     return json.loads(end)["number"]
 
 
+@pytest.mark.slow
 def test_a_power_loss_that_took_the_newest_plan_stops_the_job_and_costs_nothing(kafka, job, tmp_path):
     """More records came meanwhile: the batch with the same number would differ, and used to be skipped as done."""
     content, checkpoint = job(), tmp_path / "checkpoint"

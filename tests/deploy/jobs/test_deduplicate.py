@@ -82,6 +82,7 @@ def recreated(admin, *topics):
         admin.create_topics([NewTopic(topic, 2, 1)], operation_timeout=30)[topic].result(60)
 
 
+@pytest.mark.slow
 def test_recreated_source_topics_lose_no_rows(kafka, admin, job, tmp_path):
     """Same names, offsets and times, a new checkpoint, the same output, one kill: the rows already in the output are
     different ones. No new row is mistaken for them, and what was written before the kill is not repeated."""

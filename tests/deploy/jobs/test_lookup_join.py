@@ -127,6 +127,7 @@ def fed(parts, count):
     return left, right
 
 
+@pytest.mark.slow
 def test_a_job_killed_in_mid_batch_continues_and_every_left_record_is_there_once(parts):
     """kill -9 during a batch; the result is that of brute force, each row once."""
     plan = parts.plan

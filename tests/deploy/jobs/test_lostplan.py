@@ -80,6 +80,7 @@ def killed(kafka, content, tmp_path, admin):
     return planned
 
 
+@pytest.mark.slow
 def test_a_batch_that_retention_has_overtaken_stops_the_job_or_is_planned_again(kafka, window_job, tmp_path, admin):
     """As `on_data_loss` says. Nothing is written twice, and what is skipped is counted."""
     content = window_job()

@@ -182,6 +182,7 @@ def test_a_million_records_equal_a_join_by_polars(broker, topic_factory, tmp_pat
     assert len(positions) == work.left
 
 
+@pytest.mark.slow
 def test_the_same_job_runs_by_spark_submit_on_a_standalone_cluster(kafka, job, tmp_path):
     """Executors in processes of their own fetch, join and produce."""
     content = job(spark={})

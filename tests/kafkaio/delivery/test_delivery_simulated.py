@@ -94,7 +94,13 @@ def _nobody_is_fenced(patched: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "without",
-    [_receipt_read_before_fencing, _digest_ignored, _done_ignored, _generation_ignored, _nobody_is_fenced],
+    [
+        _receipt_read_before_fencing,
+        pytest.param(_digest_ignored, marks=pytest.mark.slow),
+        _done_ignored,
+        _generation_ignored,
+        _nobody_is_fenced,
+    ],
     ids=lambda one: one.__name__.strip("_"),
 )
 def test_without_a_safeguard_the_property_fails(without):
