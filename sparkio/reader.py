@@ -45,7 +45,7 @@ log = logging.getLogger("teacup.sparkio.reader")
 
 SAY_EVERY_S = 10.0
 HOLD_S = 1.0
-WAIT_S = 0.1
+WAIT_S = (0.01, 0.1)  # between two looks that find nothing: at first, doubled each time, and at most
 LOOKS_FOR_S = 1.0
 
 
@@ -60,6 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._name, self._stage, self.control = name, stage, control
         self.listed: ListedEnds | None = None  # under `availableNow`
         self._held_since_s: float | None = None
+        self._wait_s = WAIT_S[0]
         self._report = Every(SAY_EVERY_S, at_once=True)
 
     @abstractmethod
@@ -129,9 +130,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise
                 continue
             self._held_since_s = None
+            if end is not None:
+                self._wait_s = WAIT_S[0]
             if done:
                 return start if end is None or self.control.stopping else end
-            time.sleep(WAIT_S)
+            time.sleep(self._wait_s)
+            self._wait_s = min(2 * self._wait_s, WAIT_S[1])
         return start
 
     @property

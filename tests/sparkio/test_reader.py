@@ -65,7 +65,6 @@ def test_the_plan_is_the_offset_and_none_leaves_it_where_it_is() -> None:
 
 def test_a_reader_with_a_stop_file_looks_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One without leaves it to Spark when to look again; a run under `availableNow` is over."""
-    monkeypatch.setattr("sparkio.reader.WAIT_S", 0.001)
     control = ReaderControl(stop_file=tmp_path / "stop")
     over = Planning([None, {"at": 2}], control)
     over.prepareForTriggerAvailableNow()
@@ -75,6 +74,16 @@ def test_a_reader_with_a_stop_file_looks_for_a_while(tmp_path: Path, monkeypatch
     assert look(over) == START
     monkeypatch.setattr("sparkio.reader.LOOKS_FOR_S", 0.01)
     assert look(Planning([None], control)) == START
+
+
+def test_looks_are_far_apart_only_once_several_found_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is written to now and then does not wait for the next look."""
+    slept: list[float] = []
+    monkeypatch.setattr("sparkio.reader.time.sleep", slept.append)
+    reader = Planning([*[None] * 6, {"at": 2}, None, {"at": 2}], ReaderControl(stop_file=tmp_path / "stop"))
+
+    assert look(reader) == look(reader) == {"at": 2}
+    assert slept == [0.01, 0.02, 0.04, 0.08, 0.1, 0.1, 0.01]
 
 
 def test_an_unreachable_broker_holds_reconnects_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
