@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.window_join import machine
-from benchmarks.workload import AFTER_MS, DISORDER_MS, LEFT, LEFT_PER_S, Work, make
+from benchmarks.workload import AFTER_MS, BEGIN_MS, DISORDER_MS, LEFT, LEFT_PER_S, Work, make
 from deploy.broker.broker import Broker
 from joins.admission.bounds import Bound
 from joins.admission.reader import open_log
@@ -56,8 +56,8 @@ def spec_of(work: Work, before_ms: int, buckets: int) -> JoinSpec:
 
 def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
     """Of the first bucket: both sides are read up to this time, and left is as far as that."""
-    expiry_ms = end_ms - spec.before_ms
-    times = (expiry_ms - spec.before_ms - 2 * DISORDER_MS, expiry_ms - 2 * DISORDER_MS, end_ms)
+    expiry_ms, spacing_ms = end_ms - spec.before_ms, spec.before_ms // 4  # as an admission keeps its bounds
+    times = [*range(BEGIN_MS, end_ms, spacing_ms), end_ms]
     sides: dict[str, dict[int, Reading]] = {}
     for side in ("left", "right"):
         with closing(open_log(spec, spec.side(side))) as log:
