@@ -1,13 +1,15 @@
 """Nexmark's joins from Kafka, as its authors report them: time, cores x time, throughput per core; every row checked.
 
-    python -m benchmarks.nexmark [--scale 1.0] [--only q20,q8-shuffled,q101]
+    python -m benchmarks.nexmark [--scale 1.0] [--only q20-job,q20,q8-shuffled,q101]
 
 Events are generated (`benchmarks.nexmark_data`) and written to three topics of JSON before anything is measured: `bid`
 and `auction` with the auction's id as key, `person` with its own. Each query (`benchmarks.nexmark_query`) reads them in
 a process of its own. Its rows, all columns, are compared with those of the query as published, in DuckDB over the same
 events.
 
-With `-shuffled` key and time of records are fields of the JSON values, as in Nexmark, else Kafka's.
+    q20, q101       key and time of records are Kafka's
+    ...-shuffled    they are fields of the JSON values, as in Nexmark
+    q20-job         the join of q20 as a job: every bid, with its auction or null, to Kafka, exactly once
 
 time        seconds from the start of the process to its end
 cores       CPU seconds of all its processes per second of that time; the broker is not included
@@ -37,15 +39,17 @@ from benchmarks.measure import Run, Speed, progress_of_checkpoint, run, speed
 from benchmarks.nexmark_data import as_json, chunks
 from benchmarks.nexmark_query import QUERIES
 from benchmarks.window_join import machine
-from benchmarks.workload import MAX_RECORDS, create_topic
+from benchmarks.workload import MAX_RECORDS, create_topic, delete_topic
 from deploy.broker.broker import Broker
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.rangereader import RangeReader
 from kafkaio.writer import TopicWriter
 
 EVENTS = 5_000_000
 TIMEOUT_S = 600.0
 TOPICS = {"person": "id", "auction": "id", "bid": "auction"}
 """And the field that is Kafka's key."""
-RUNS = ("q20", "q20-shuffled", "q8-shuffled", "q101", "q101-shuffled")
+RUNS = ("q20-job", "q20", "q20-shuffled", "q8-shuffled", "q101", "q101-shuffled")
 
 
 class WrongRows(Exception):
@@ -85,45 +89,74 @@ def write_topics(bootstrap: str, events: int, folder: Path) -> dict[str, int]:
     return counts
 
 
-def check_rows(query: str, events: Path, written: Path) -> int:
-    """The number of rows; raise `WrongRows` unless they are those of the published query, each as often."""
+JOB_EXPECTED = """
+    SELECT auction, bidder, price, B.dateTime AS bid_dateTime, itemName, category, A.dateTime AS auction_dateTime
+    FROM bid B LEFT JOIN auction A ON B.auction = A.id"""
+JOB_FOUND = """
+    SELECT (value->>'$.left.value.auction')::BIGINT AS auction, (value->>'$.left.value.bidder')::BIGINT AS bidder,
+        (value->>'$.left.value.price')::BIGINT AS price, (value->>'$.left.time')::BIGINT AS bid_dateTime,
+        value->>'$.right.value.itemName' AS itemName, (value->>'$.right.value.category')::BIGINT AS category,
+        (value->>'$.right.time')::BIGINT AS auction_dateTime
+    FROM written"""
+
+
+def check_rows(events: Path, written: Path, expected: str, found: str = "FROM written") -> int:
+    """The number of rows; raise `WrongRows` unless they are those of the query, each as often."""
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         for topic in TOPICS:
             db.execute(f"CREATE VIEW {topic} AS SELECT * FROM read_parquet('{events / topic}/*.parquet')")
-        db.execute(f"CREATE VIEW expected AS {QUERIES[query].sql}")
+        db.execute(f"CREATE VIEW expected AS {expected}")
+        files = f"read_parquet('{written}/*/*.parquet')"
         columns = [
             f"epoch_ms({name}) AS {name}" if kind.startswith("TIMESTAMP") else name
-            for name, kind, *_ in db.execute(f"DESCRIBE SELECT * FROM read_parquet('{written}/*/*.parquet')").fetchall()
+            for name, kind, *_ in db.execute(f"DESCRIBE SELECT * FROM {files}").fetchall()
         ]
-        db.execute(f"CREATE VIEW found AS SELECT {', '.join(columns)} FROM read_parquet('{written}/*/*.parquet')")
-        counts = [
+        db.execute(f"CREATE VIEW written AS SELECT {', '.join(columns)} FROM {files}")
+        db.execute(f"CREATE TABLE found AS {found}")
+        rows, missing, surplus = (
             db.execute(f"SELECT count(*) FROM ({sql})").fetchall()[0][0]
-            for sql in (
-                "FROM found",
-                "FROM expected EXCEPT ALL FROM found",
-                "FROM found EXCEPT ALL FROM expected",
-            )
-        ]
-    rows, missing, surplus = counts
+            for sql in ("FROM found", "FROM expected EXCEPT ALL FROM found", "FROM found EXCEPT ALL FROM expected")
+        )
     if missing or surplus:
-        raise WrongRows(f"{query}: {rows:,} rows, {missing:,} missing, {surplus:,} that should not be there")
+        raise WrongRows(f"{rows:,} rows, {missing:,} missing, {surplus:,} that should not be there:\n{expected}")
     return int(rows)
 
 
+def save_values(bootstrap: str, topic: str, folder: Path) -> None:
+    """The values of a topic as Parquet, one folder per partition."""
+    kafka = {"bootstrap.servers": bootstrap}
+    reader = RangeReader(topic, kafka)
+    for partition, ends in BrokerLog(topic, kafka).ends().items():
+        (folder / str(partition)).mkdir(parents=True)
+        for number, batch in enumerate(reader.read(partition, ends.start, ends.stable)):
+            values = pl.Series("value", pl.from_arrow(batch.column("value"))).cast(pl.String)
+            values.to_frame().write_parquet(folder / str(partition) / f"{number}.parquet")
+    reader.close()
+
+
 def measure(name: str, bootstrap: str, counts: dict[str, int], folder: Path) -> Result:
-    query, _, path = name.partition("-")
+    query, _, how = name.partition("-")
     home = folder / name
     home.mkdir()
     records = counts[QUERIES[query].left[0]] + counts[QUERIES[query].right[0]]
-    command = [sys.executable, "-m", "benchmarks.nexmark_query", "--query", query, "--path", path or "direct"]
-    command += ["--bootstrap", bootstrap, "--max-records", str(max(min(MAX_RECORDS, records // 6), 1))]
-    command += ["--checkpoint", str(home / "checkpoint"), "--out", str(home / "rows")]
+    command = [sys.executable, "-m", "benchmarks.nexmark_query", "--query", query, "--bootstrap", bootstrap]
+    command += ["--path", "shuffled" if how == "shuffled" else "direct", "--checkpoint", str(home / "checkpoint")]
+    command += ["--max-records", str(max(min(MAX_RECORDS, records // 6), 1))]
+    as_job = how == "job"
+    if as_job:
+        create_topic(bootstrap, name)
+    command += ["--topic", name] if as_job else ["--out", str(home / "rows")]
     root = str(Path(__file__).resolve().parent.parent)
     env = {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
     done = run(command, home / "log", TIMEOUT_S, env | {"PYSPARK_PYTHON": sys.executable})
     steady = speed(done.begun_s, progress_of_checkpoint(home / "checkpoint"))
-    rows = check_rows(query, folder / "events", home / "rows")
+    if as_job:
+        save_values(bootstrap, name, home / "rows")
+        delete_topic(bootstrap, name)
+        rows = check_rows(folder / "events", home / "rows", JOB_EXPECTED, JOB_FOUND)
+    else:
+        rows = check_rows(folder / "events", home / "rows", QUERIES[query].sql)
     shutil.rmtree(home)
     return Result(name, rows, done, steady)
 

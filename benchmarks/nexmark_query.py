@@ -7,6 +7,9 @@ folder per batch. That needs no state of Spark's, because all pairs of a left re
 
     direct     key and time are Kafka's: both topics are partitioned by the join key
     shuffled   key and time are fields of the JSON values, as in the queries: Spark's shuffle brings records together
+
+With `--topic` the join is run as a job instead, as by `teacup run`: every left record to that topic, exactly once, in
+the default envelope, and nothing of the query behind it.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from benchmarks.ours import run_to_kafka
 from deploy.spark.session import Session
 from joins import Format, JoinSpec, Policy, Side, window_join
 from joins.spec import JoinPath
 
+MASTER = "local[2]"
 DISORDER_MS = 4_000  # the watermark of Nexmark's Kafka table
 SPAN_MS, LEAD_MS = 10_000, 1_000
 TUMBLE_MS = 10_000
@@ -151,7 +156,7 @@ def spec_of(name: str, path: JoinPath, bootstrap: str, max_records: int) -> Join
 
 def run(name: str, spec: JoinSpec, checkpoint: Path, out: Path) -> None:
     """Join what the topics hold, and write the query's rows."""
-    settings = {"master": "local[2]", "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
+    settings = {"master": MASTER, "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
     settings["spark.sql.shuffle.partitions"] = "4"
 
     def write(joined: DataFrame, batch: int) -> None:
@@ -171,10 +176,16 @@ def _main() -> None:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--max-records", type=int, required=True, help="a batch, left and right together")
     parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True, help="a folder for the rows")
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--out", type=Path, help="a folder for the rows")
+    to.add_argument("--topic", help="for the rows of the join, as a job")
     asked = parser.parse_args()
     spec = spec_of(asked.query, asked.path, asked.bootstrap, asked.max_records)
-    run(asked.query, spec, asked.checkpoint, asked.out)
+    if asked.topic:
+        windows = asked.checkpoint.with_name("windows")
+        run_to_kafka(spec, asked.topic, "exactly-once", asked.checkpoint, windows, MASTER)
+    else:
+        run(asked.query, spec, asked.checkpoint, asked.out)
     sys.stdout.write("done\n")
 
 

@@ -73,7 +73,11 @@ def add_up(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
+def _spark(master: str) -> dict[str, str]:
+    return {"master": master, "spark.ui.enabled": "false"}
+
+
+def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path, master: str) -> list[dict[str, Any]]:
     """Everything except the producer; returns the summaries."""
     spec = with_path(spec)
     join = flavour_of(spec).stage(spec, windows, None)
@@ -96,7 +100,7 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path) -> list[di
         summaries.extend(json.loads(row.summary) for row in frame.collect())
 
     control = JoinControl(windows=windows)
-    with closing(Session(spec.name, {"spark.ui.enabled": "false"}, rows_in_jvm=False)) as session:
+    with closing(Session(spec.name, _spark(master), rows_in_jvm=False)) as session:
         session.warm_up()
         writer = stage_frame(session.spark, spec, encode, SUMMARY_SCHEMA, control).writeStream.foreachBatch(gather)
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
@@ -108,7 +112,9 @@ DELIVERIES = ("exactly-once", "at-least-once", "deduplicated")
 """The last is at least once with a deduplicator, which stays off because nothing fails."""
 
 
-def run_to_kafka(spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, windows: Path) -> list[dict[str, Any]]:
+def run_to_kafka(
+    spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, windows: Path, master: str
+) -> list[dict[str, Any]]:
     """The job as users run it; returns one report per batch."""
     job = JoinJob(
         kind="window-join",
@@ -120,7 +126,7 @@ def run_to_kafka(spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, wi
         ),
         checkpoint=str(checkpoint),
         trigger_ms=None,
-        spark={"spark.ui.enabled": "false"},
+        spark=_spark(master),
         window_folder=windows,
         json_log=True,
     )
@@ -142,15 +148,16 @@ def _main() -> None:
     parser.add_argument("--format", choices=("json", "bytes"), default="json", help="what the values are declared as")
     parser.add_argument("--before-ms", type=int, default=BEFORE_MS)
     parser.add_argument("--max-records", type=int, default=MAX_RECORDS, help="a batch, left and right together")
+    parser.add_argument("--master", default="local[2]")
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     spec = spec_of(Work.load(asked.work), asked.format, asked.before_ms, asked.max_records, asked.path)
     windows = asked.checkpoint.with_name(asked.checkpoint.name + "-windows")
     if asked.sink == "none":
-        summaries = run_without_sink(spec, asked.checkpoint, windows)
+        summaries = run_without_sink(spec, asked.checkpoint, windows, asked.master)
     else:
-        summaries = run_to_kafka(spec, asked.topic, asked.delivery, asked.checkpoint, windows)
+        summaries = run_to_kafka(spec, asked.topic, asked.delivery, asked.checkpoint, windows, asked.master)
     result = add_up(summaries) | {"ended_s": time.time(), "pid": os.getpid()}
     asked.out.write_text(json.dumps(result))
     sys.stdout.write(f"{result}\n")

@@ -27,18 +27,16 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, PARTITIONS, Work
+from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.rangereader import open_reader
 
 SCHEMA = "key binary, time timestamp, value binary, partition int, offset bigint"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SETTINGS = {
-    "spark.master": "local[2]",
     "spark.driver.memory": "6g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -71,7 +69,7 @@ def record_source(side: str, topic: str, kafka: Mapping[str, str], work: Work, s
             return SCHEMA
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return RecordReader(topic, kafka, work.begin_ms, step_ms, until_ms)
+            return RecordReader(topic, kafka, work, step_ms, until_ms)
 
     return Records
 
@@ -79,16 +77,17 @@ def record_source(side: str, topic: str, kafka: Mapping[str, str], work: Work, s
 class RecordReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets: {"positions": {partition: offset}, "until_ms": event time}."""
 
-    def __init__(self, topic: str, kafka: Mapping[str, str], begin_ms: int, step_ms: int, until_ms: int) -> None:
+    def __init__(self, topic: str, kafka: Mapping[str, str], work: Work, step_ms: int, until_ms: int) -> None:
         self._topic, self._kafka = topic, dict(kafka)
-        self._begin_ms, self._step_ms, self._until_ms = begin_ms, step_ms, until_ms
+        self._begin_ms, self._step_ms, self._until_ms = work.begin_ms, step_ms, until_ms
+        self._partitions = work.partitions
         self._log: BrokerLog | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:
         return
 
     def initialOffset(self) -> dict[str, Any]:
-        return {"positions": {str(p): 0 for p in range(PARTITIONS)}, "until_ms": self._begin_ms}
+        return {"positions": {str(p): 0 for p in range(self._partitions)}, "until_ms": self._begin_ms}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable()
@@ -128,10 +127,11 @@ def stream(spark: SparkSession, side: str, topic: str, work: Work, step_ms: int,
     return renamed.withWatermark(f"{side}_time", f"{DISORDER_MS} milliseconds")
 
 
-def run(work: Work, state: str, checkpoint: Path, fraction: float, max_records: int) -> dict[str, Any]:
+def run(
+    work: Work, settings: Mapping[str, str], checkpoint: Path, fraction: float, max_records: int, before_ms: int
+) -> dict[str, Any]:
     """Drain the first part of the history; returns the counts."""
     builder = SparkSession.builder.appName("rival")
-    settings = {**SETTINGS, **(ROCKSDB_SETTINGS if state == "rocksdb" else {})}
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -140,7 +140,7 @@ def run(work: Work, state: str, checkpoint: Path, fraction: float, max_records: 
     step_ms = max(round(span_ms * max_records / work.records), 1)
     left = stream(spark, "left", work.left_topic, work, step_ms, until_ms)
     right = stream(spark, "right", work.right_topic, work, step_ms, until_ms)
-    before, after = (sf.expr(f"interval {ms} milliseconds") for ms in (BEFORE_MS, AFTER_MS))
+    before, after = (sf.expr(f"interval {ms} milliseconds") for ms in (before_ms, AFTER_MS))
     condition = (
         (sf.col("left_key") == sf.col("right_key"))
         & (sf.col("right_time") >= sf.col("left_time") - before)
@@ -177,9 +177,20 @@ def _main() -> None:
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--fraction", type=float, default=1.0, help="only this first part of the history")
     parser.add_argument("--max-records", type=int, default=MAX_RECORDS, help="a batch, left and right together")
+    parser.add_argument("--before-ms", type=int, default=BEFORE_MS)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--state-format", type=int, choices=(2, 3, 4), default=2, help="of Spark's join state")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
-    counts = run(Work.load(asked.work), asked.state, asked.checkpoint, asked.fraction, asked.max_records)
+    work = Work.load(asked.work)
+    settings = {
+        **SETTINGS,
+        **(ROCKSDB_SETTINGS if asked.state == "rocksdb" else {}),
+        "spark.master": asked.master,
+        "spark.sql.shuffle.partitions": str(work.partitions),
+        "spark.sql.streaming.join.stateFormatVersion": str(asked.state_format),
+    }
+    counts = run(work, settings, asked.checkpoint, asked.fraction, asked.max_records, asked.before_ms)
     asked.out.write_text(json.dumps({"counts": counts}))
     sys.stdout.write(f"{counts}\n")
 

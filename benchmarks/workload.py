@@ -13,6 +13,8 @@ the log in the order in which they arrived, up to 100 ms after their time.
 
 Values are JSON of exactly 150 bytes, keys 16 bytes of hexadecimal, partitioned by murmur2. Everything follows from the
 seed. The counts are computed on the plain columns by a Polars join, without any of our code.
+
+`Shape` makes other works of this kind: more partitions, larger values, a denser or sparser history, a hot key.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -45,12 +47,30 @@ LONG_BEFORE_MS = 60_000
 BEGIN_MS = 1_750_000_000_000
 VALUE_BYTES = 150
 MAX_RECORDS = 1_000_000  # per batch of any system, left and right together
+HOT_EVERY_MS = 7_000  # longer than `before`: no click has two impressions, so policies make no difference
 SEED = 2015
 _CHUNK = 200_000
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 U8 = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a work differs from the one that the module describes.
+
+    left_per_s  clicks per second of event time
+    hot         the part of all clicks that have one and the same key, which has an impression every `HOT_EVERY_MS`
+    """
+
+    partitions: int = PARTITIONS
+    value_bytes: int = VALUE_BYTES
+    left_per_s: int = LEFT_PER_S
+    hot: float = 0.0
+
+
+STANDARD = Shape()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +105,7 @@ class Work:
     begin_ms: int
     end_ms: int
     by_before_ms: Mapping[int, Counts]
+    partitions: int = PARTITIONS
 
     @property
     def records(self) -> int:
@@ -104,11 +125,11 @@ class Work:
         return cls(**data, by_before_ms=counts)
 
 
-def generate(scale: float, seed: int = SEED) -> tuple[Side, Side]:
+def generate(scale: float, shape: Shape = STANDARD, seed: int = SEED) -> tuple[Side, Side]:
     """Left and right, in order of arrival."""
     random = np.random.default_rng(seed)
     lefts, rights = round(LEFT * scale), round(RIGHT * scale)
-    span_ms = lefts * 1_000 // LEFT_PER_S
+    span_ms = lefts * 1_000 // shape.left_per_s
     near, far = lefts * 3 // 4, lefts // 20
 
     left_times = random.integers(0, span_ms, lefts)
@@ -123,6 +144,11 @@ def generate(scale: float, seed: int = SEED) -> tuple[Side, Side]:
         raise ValueError(f"{rights} right records are fewer than the {len(paired_ids)} that left ones belong to")
     right_ids = np.concatenate([paired_ids, np.arange(lefts, lefts + alone, dtype=np.uint64)])
     right_times = np.concatenate([paired_times, random.integers(0, span_ms, alone)])
+    if shape.hot:
+        hot_id = np.uint64(lefts + alone)
+        left_ids = np.where(random.random(lefts) < shape.hot, hot_id, left_ids)
+        hot_times = np.arange(0, span_ms, HOT_EVERY_MS)
+        right_ids[-len(hot_times) :], right_times[-len(hot_times) :] = hot_id, hot_times
     return _arrived(left_ids, left_times, random), _arrived(right_ids, right_times, random)
 
 
@@ -134,13 +160,13 @@ def _arrived(ids: U64, times_ms: I64, random: np.random.Generator) -> Side:
 
 def count(left: Side, right: Side, before_ms: int) -> Counts:
     """By brute force: all pairs of equal keys, of which those within the interval count."""
-    clicks = pl.DataFrame({"id": left.ids, "left": left.times_ms})
-    impressions = pl.DataFrame({"id": right.ids, "right": right.times_ms})
+    clicks = pl.LazyFrame({"id": left.ids, "left": left.times_ms}).with_row_index("click")
+    impressions = pl.LazyFrame({"id": right.ids, "right": right.times_ms}).with_row_index("impression")
     distance = pl.col("left") - pl.col("right")
-    pairs = clicks.join(impressions, on="id").filter(distance.is_between(-AFTER_MS, before_ms))
-    if pairs["id"].n_unique() != len(pairs):
-        raise ValueError("a key is in more than one pair: the policies would differ")
-    return Counts(len(pairs), len(left) - len(pairs), len(right) - len(pairs))
+    pairs = clicks.join(impressions, on="id").filter(distance.is_between(-AFTER_MS, before_ms)).collect()
+    if pairs["click"].n_unique() != len(pairs):
+        raise ValueError("a click is in more than one pair: the policies would differ")
+    return Counts(len(pairs), len(left) - len(pairs), len(right) - pairs["impression"].n_unique())
 
 
 _HEX = np.array([f"{byte:02x}".encode() for byte in range(256)]).view(np.uint8).reshape(256, 2)
@@ -171,12 +197,16 @@ def identities(ids: U64, kind: str) -> pa.Array:
     return _binary(hexadecimal(_scattered(ids, _SALTS[kind])))
 
 
-def values(ids: U64, kind: str) -> pa.Array:
-    """JSON objects of `VALUE_BYTES` bytes each."""
-    template = f'{{"{kind}":"{"0" * 16}","user":"{"0" * 16}","page":"{"0" * 16}","price":1.25,"currency":"EUR","note":"'
-    template += "x" * (VALUE_BYTES - len(template) - 2) + '"}'
+def values(ids: U64, kind: str, size: int = VALUE_BYTES) -> pa.Array:
+    """JSON objects of `size` bytes each; below `VALUE_BYTES` they have fewer fields."""
+    fields = (kind, "user", "page") if size >= VALUE_BYTES else (kind,)
+    template = "{" + "".join(f'"{field}":"{"0" * 16}",' for field in fields)
+    template += '"price":1.25,"currency":"EUR","note":"' if size >= VALUE_BYTES else '"x":"'
+    template += "x" * (size - len(template) - 2) + '"}'
+    if len(template) != size:
+        raise ValueError(f"a value has at least {len(template)} bytes, not {size}")
     rows = np.tile(np.frombuffer(template.encode(), np.uint8), (len(ids), 1))
-    for salt, field in enumerate((kind, "user", "page"), _SALTS[kind]):
+    for salt, field in enumerate(fields, _SALTS[kind]):
         at = template.index(f'"{field}":"') + len(field) + 4
         rows[:, at : at + 16] = hexadecimal(_scattered(ids, salt))
     return _binary(rows)
@@ -187,8 +217,10 @@ def _binary(rows: U8) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(rows.tobytes())])
 
 
-def create_topic(bootstrap: str, name: str, config: Mapping[str, str] | None = None) -> None:
-    new = NewTopic(name, num_partitions=PARTITIONS, replication_factor=1, config=dict(config or {}))
+def create_topic(
+    bootstrap: str, name: str, config: Mapping[str, str] | None = None, partitions: int = PARTITIONS
+) -> None:
+    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([new], operation_timeout=30)[name].result(60)
 
@@ -198,16 +230,22 @@ def delete_topic(bootstrap: str, name: str) -> None:
     admin.delete_topics([name], operation_timeout=30)[name].result(60)
 
 
-def make(bootstrap: str, scale: float, prefix: str = "bench") -> Work:
-    """Write both topics, and count what a correct join makes of them."""
-    left, right = generate(scale)
+def make(
+    bootstrap: str,
+    scale: float,
+    prefix: str = "bench",
+    shape: Shape = STANDARD,
+    windows_ms: Iterable[int] = (BEFORE_MS, LONG_BEFORE_MS),
+) -> Work:
+    """Write both topics, and count what a correct join makes of them, with each of these windows."""
+    left, right = generate(scale, shape)
     names = {"click": f"{prefix}-clicks", "impression": f"{prefix}-impressions"}
     writer = TopicWriter({"bootstrap.servers": bootstrap})
     for (kind, topic), side in zip(names.items(), (left, right), strict=True):
-        create_topic(bootstrap, topic)
+        create_topic(bootstrap, topic, partitions=shape.partitions)
         for at in range(0, len(side), _CHUNK):
             ids, times = side.ids[at : at + _CHUNK], side.times_ms[at : at + _CHUNK]
-            writer.write(topic, keys(ids), values(ids, kind), timestamps=pa.array(times))
+            writer.write(topic, keys(ids), values(ids, kind, shape.value_bytes), timestamps=pa.array(times))
         writer.flush()
     writer.close()
     return Work(
@@ -217,8 +255,9 @@ def make(bootstrap: str, scale: float, prefix: str = "bench") -> Work:
         left=len(left),
         right=len(right),
         begin_ms=BEGIN_MS,
-        end_ms=BEGIN_MS + len(left) * 1_000 // LEFT_PER_S,
-        by_before_ms={before: count(left, right, before) for before in (BEFORE_MS, LONG_BEFORE_MS)},
+        end_ms=BEGIN_MS + len(left) * 1_000 // shape.left_per_s,
+        by_before_ms={before: count(left, right, before) for before in windows_ms},
+        partitions=shape.partitions,
     )
 
 
