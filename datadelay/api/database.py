@@ -50,6 +50,8 @@ def parsed(database: str) -> URL:
         url = make_url(database)
     except (ArgumentError, ValueError):
         raise ValueError(f"this is not a database URL: {_EXAMPLES}") from None
+    if "@" in (url.host or ""):
+        raise ValueError("percent-encode what is special in its user and password: %40 for @, %2F for /, %3A for :")
     kind = url.get_backend_name()
     if kind not in _KINDS or not url.database or url.database == ":memory:":
         raise ValueError(f"it must name a SQLite file or a PostgreSQL database: {_EXAMPLES}")

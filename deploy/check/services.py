@@ -72,7 +72,7 @@ def _kept(namespace: NamespaceBody, needed_ms: int) -> Iterator[Finding]:
     kept_ms = namespace.retention_ms or 0
     text = f"namespace {namespace.name!r} keeps records for {kept_ms} ms"
     if kept_ms < needed_ms:
-        text += f", and the join needs {needed_ms} ms: lengthen its retention"
+        text += f", and the join needs {needed_ms} ms: a retention cannot be raised, so use a namespace of another name"
         yield error("storage", text, ExitCode.DATA_LOSS)
     else:
         yield ok("storage", text)

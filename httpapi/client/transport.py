@@ -26,6 +26,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
+from httpapi.bearer import NOT_SENDABLE, can_be_sent
 from httpapi.client.patience import Again
 from httpapi.client.refusals import ApiErrors
 
@@ -64,9 +65,11 @@ class Transport:
         read_timeout_s: float,
         verify: bool | str,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise errors.misconfigured(f"url {url!r} of the {errors.api}: expected http(s)://host:port")
+        if not _is_address(url):
+            shown = "" if "@" in url else f" {url!r}"  # there is a password before it
+            raise errors.misconfigured(f"url{shown} of the {errors.api}: expected http(s)://host:port, and no user")
+        if token is not None and not can_be_sent(token):
+            raise errors.misconfigured(f"the token of the {errors.api} {NOT_SENDABLE}")
         if isinstance(verify, str) and not os.path.exists(verify):
             raise errors.misconfigured(f"verify {verify!r} of the {errors.api}: there is no such file of certificates")
         self._url = url.rstrip("/")
@@ -171,6 +174,16 @@ class Transport:
         for scheme in ("http://", "https://"):
             session.mount(scheme, HTTPAdapter(max_retries=0, pool_connections=1, pool_maxsize=1))
         return session
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    if parts.query or parts.fragment or "@" in url:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 class _Bearer(AuthBase):

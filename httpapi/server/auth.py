@@ -24,6 +24,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from configfile.errors import SettingsInvalid
+from httpapi.bearer import NOT_SENDABLE, can_be_sent
 
 _SHORTEST_TOKEN = 16
 
@@ -109,7 +110,7 @@ def load_tokens(
     if tokens_file is not None:
         try:
             text = tokens_file.read_text(encoding="utf-8")
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise SettingsInvalid("tokens_file", [f"{tokens_file} cannot be read: {error}"]) from error
         tokens += parse_tokens(text, str(tokens_file), allowed)
     if not tokens and not anonymous:
@@ -160,6 +161,8 @@ def environment_tokens(environ: Mapping[str, str], variables: tuple[str, str]) -
         if len(secret) < _SHORTEST_TOKEN:
             how = f"{variable} has {len(secret)} characters, at least {_SHORTEST_TOKEN} are needed"
             raise SettingsInvalid("environment", [how])
+        if not can_be_sent(secret):
+            raise SettingsInvalid("environment", [f"{variable} {NOT_SENDABLE}"])
         tokens.append(Token(name, scopes, _digest(secret)))
     return tuple(tokens)
 

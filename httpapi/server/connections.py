@@ -3,11 +3,13 @@
     a new connection, or one that was idle    `header_within` from its first moment, or byte, to a complete header
     a header                                  `body_within` until the body is complete; then 408
     an answer                                 a peer takes each piece (sending.py) in `answer_within`
+    a request         beside its body, 64 KiB and 100 headers, trailers included; then 431, or 400
+    requests          of one connection that wait behind another: 8; then 400
     an answered request                       up to 64 MiB of its body are still read, and dropped, so that a peer that
                                               is still sending finds the answer
     between two requests                      uvicorn's keep-alive
 
-uvicorn has none of the first four (its `limit_concurrency` counts requests, after their header), nor has hypercorn a
+uvicorn has none of the first six (its `limit_concurrency` counts requests, after their header), nor has hypercorn a
 limit by client. Applications see a request only when its header is complete; so this is a subclass of uvicorn's
 protocol. A peer beyond the number of connections is answered 503 at once. Time in which the server does not read counts
 for nobody.
@@ -30,6 +32,13 @@ from httpapi.server.problemdetails import problem
 
 _DROPPED_MAX_BYTES = 64 << 20
 _LINGER_S = 1.0
+_HEAD_MAX_BYTES = 64 << 10
+_HEADERS_MAX = 100
+_PIPELINED_MAX = 8
+
+
+class TooMuch(Exception):
+    """Ends the parsing of what has arrived; uvicorn answers 400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._taking: asyncio.TimerHandle | None = None
         self._dropped_bytes = 0
+        self._head_bytes = 0  # since a request began, or the last piece of its body
+        self._headers = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuse it if there are too many."""
@@ -86,10 +97,27 @@ class LimitedProtocol(HttpToolsProtocol):
         """The first byte of a header starts its time."""
         if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
             self._within(self._limits.header_within_s)
+        self._head_bytes += len(data)
         super().data_received(data)
+        if self._head_bytes > _HEAD_MAX_BYTES and not self.transport.is_closing():
+            self._answer(problem(431, f"more than {_HEAD_MAX_BYTES} bytes of header"))
+
+    def on_message_begin(self) -> None:
+        """Its headers are counted anew."""
+        super().on_message_begin()
+        self._headers = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Of the head, or a trailer."""
+        self._headers += 1
+        if self._headers > _HEADERS_MAX:
+            raise TooMuch(f"more than {_HEADERS_MAX} headers")
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """From now on it is the body that is waited for."""
+        if len(self.pipeline) >= _PIPELINED_MAX:
+            raise TooMuch(f"more than {_PIPELINED_MAX} requests wait behind another")
         super().on_headers_complete()
         self._dropped_bytes = 0
         self._within(self._limits.body_within_s)
@@ -97,6 +125,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """What comes after the answer is dropped, within bounds."""
         super().on_body(body)
+        self._head_bytes = 0
         if self.cycle.response_complete:
             self._dropped_bytes += len(body)
             if self._dropped_bytes > _DROPPED_MAX_BYTES:
@@ -105,6 +134,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is complete."""
         self._within(None)
+        self._head_bytes = 0  # what has arrived of the next one is little
         super().on_message_complete()
 
     def pause_writing(self) -> None:

@@ -20,6 +20,10 @@ from storage.model import Backend, Namespace
 
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _YES_NO = {"yes": True, "no": False}
+_UNREADABLE = (
+    "store: this URL cannot be read; percent-encode what is special in user, password and path: %40 for @, %2F for "
+    "/, %3A for :, %23 for #, %3F for ?, %5B for ["
+)
 _TLS_FILES = ("ca_bundle", "tls_certificate", "tls_key")
 
 
@@ -28,7 +32,7 @@ def open_backend(url: str, namespaces: Sequence[Namespace]) -> Backend:
 
     Raises `StorageConfigInvalid` (the URL, or a namespace that contradicts what is stored) and `StorageUnavailable`.
     """
-    parts = urlsplit(url)
+    parts = _parts(url)
     url = without_password(url)  # for messages
     if parts.scheme not in _OPENERS:
         known = ", ".join(f"{scheme}:" for scheme in _OPENERS)
@@ -41,6 +45,19 @@ def open_backend(url: str, namespaces: Sequence[Namespace]) -> Backend:
         backend.close()
         raise
     return backend
+
+
+def _parts(url: str) -> SplitResult:
+    """Raises `StorageConfigInvalid`, which shows nothing of the URL: what is wrong in it may be the password."""
+    try:
+        parts = urlsplit(url)
+        if "," not in parts.netloc:  # Aerospike's may be several
+            parts.port  # noqa: B018 - raises ValueError
+    except ValueError:
+        raise StorageConfigInvalid(_UNREADABLE) from None
+    if parts.fragment or "@" in parts.query:
+        raise StorageConfigInvalid(_UNREADABLE)
+    return parts
 
 
 def _lmdb(url: str, parts: SplitResult) -> LmdbStore:

@@ -55,7 +55,8 @@ class StoredNamespace:
         if now is not None and (before is None or before < now):
             had = "no retention" if before is None else f"a retention of {before} ms"
             raise StorageConfigInvalid(
-                f"{where} has {had}, and items that live no longer: it cannot be raised to {now} ms; use another name"
+                f"{where} has {had}, and its items are kept no longer than that: it cannot be raised to {now} ms; use "
+                "another name"
             )
         return replace(self, bound=namespace.bound, retention_ms=now)
 

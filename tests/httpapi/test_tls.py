@@ -82,16 +82,6 @@ def test_missing_certificates_are_named_before_anything_is_sent() -> None:
         DelayClient("https://127.0.0.1:1", verify="/missing.pem")
 
 
-def test_a_request_that_cannot_be_sent_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A token with a line break, as from a file."""
-    client = DelayClient("http://127.0.0.1:1", "a-token\n", retries=2)
-
-    with client, pytest.raises(ConfigInvalid, match="cannot be sent"):
-        client.list()
-
-    assert not caplog.messages
-
-
 @pytest.mark.parametrize("wrong", ["certificate", "key", "only a key"])
 def test_a_server_names_the_keys_of_wrong_files(files: Files, tmp_path: Path, wrong: str) -> None:
     """Before it serves anything."""

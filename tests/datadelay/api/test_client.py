@@ -228,8 +228,19 @@ def test_gives_up_on_a_server_that_accepts_and_says_nothing() -> None:
             client.list()
 
 
-@pytest.mark.parametrize("url", ["delay.example:8710", "ftp://x", "http://", "http://x/?a=b"])
+@pytest.mark.parametrize(
+    "url", ["delay.example:8710", "ftp://x", "http://", "http://x/?a=b", "http://me:you@x", "http://[x"]
+)
 def test_refuses_what_is_not_a_url(url: str) -> None:
     """Before the first call."""
-    with pytest.raises(ConfigInvalid, match="expected http"):
+    with pytest.raises(ConfigInvalid, match="expected http") as raised:
         DelayClient(url)
+    assert "you" not in str(raised.value)
+
+
+@pytest.mark.parametrize("end", ["\n", " ", "é", "\0"])
+def test_refuses_a_token_that_no_header_can_hold(end: str) -> None:
+    """A line break at the end of a file, for example. The token is not shown."""
+    with pytest.raises(ConfigInvalid, match="no header can hold") as raised:
+        DelayClient("http://127.0.0.1:1", "my-own-token-here" + end)
+    assert "my-own" not in str(raised.value)

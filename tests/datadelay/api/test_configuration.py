@@ -37,7 +37,9 @@ def test_the_documented_tokens_file_is_valid(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("url", ["mysql://me:secret@x/y", "postgresql://me:secret@x:port/y"])
+@pytest.mark.parametrize(
+    "url", ["mysql://me:secret@x/y", "postgresql://me:secret@x:port/y", "postgresql://me:x@secret@x/y"]
+)
 def test_no_message_shows_the_password_of_a_database(tmp_path: Path, url: str) -> None:
     """Neither of a database that is not supported, nor of a wrong URL."""
     path = tmp_path / "serve.yaml"

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 
+import pytest
 import yaml
 
 from deploy.checkpoint.lock import checkpoint_lock
@@ -41,6 +42,7 @@ def expected(begin, end, outcome):
     return Counter({(f"{i % 2}:{i // 2}", outcome): 1 for i in range(begin, end)})
 
 
+@pytest.mark.slow
 def test_a_changed_join_goes_on_where_it_was(kafka, window_job, tmp_path, capsys):
     """The interval was too short for any match. Another interval, disorder and path: no record is lost or doubled."""
     content = window_job(name="moves")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kafkaio.exitcode import ExitCode
 from tests.deploy.jobs.filling import fill
 from tests.support.jobprocess import JobProcess, records
@@ -27,6 +29,7 @@ def test_select_writes_what_its_expressions_say(kafka, job, tmp_path):
     assert all(b"}r" in r["value"] for r in out if r["headers"]["what's"] == "matched")
 
 
+@pytest.mark.slow
 def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_path):
     """Without a topic for it the job ends at once, naming it; with one all other rows are written, once each."""
     content = job()

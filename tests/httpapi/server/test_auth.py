@@ -39,6 +39,13 @@ def test_tokens_of_the_environment_read_or_do_both() -> None:
     assert writer.scopes == {Scope.READ, Scope.WRITE}
 
 
+def test_refuses_a_token_of_the_environment_that_no_header_can_hold() -> None:
+    """It would never match."""
+    with pytest.raises(SettingsInvalid, match="READ has characters that no header can hold") as raised:
+        environment_tokens({"READ": "r" * 16 + "\n"}, VARIABLES)
+    assert "rrr" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

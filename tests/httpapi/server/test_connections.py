@@ -107,6 +107,37 @@ def sent_until_closed(connection: socket.socket, pieces: Sequence[bytes], pause_
     return len(pieces)
 
 
+_CHUNKED = b"POST /size HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /" + b"x" * 70_000,
+        b"POST /size HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 70_000,
+        b"POST /size HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 200,
+        _CHUNKED + b"a:\r\n" * 200,
+        b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 20,
+    ],
+    ids=["URL", "header", "headers", "trailers", "pipelined"],
+)
+def test_what_is_not_a_body_is_bounded(connection: socket.socket, sent: bytes):
+    """Without a limit, some MiB of it would occupy the server for seconds."""
+    connection.sendall(sent)
+
+    answer = everything(connection)
+
+    assert b" 431 " in answer or b" 400 " in answer
+
+
+def test_a_body_in_small_pieces_is_taken(connection: socket.socket):
+    """What frames it is little."""
+    chunks = b"".join(b"64\r\n%b\r\n" % (b"x" * 100) for _ in range(9))
+    connection.sendall(_CHUNKED[:-3] + chunks + b"0\r\n\r\n")
+
+    assert connection.recv(65_536).endswith(b"900")
+
+
 @pytest.mark.parametrize("sent", [b"", b"\r\n", b"POST /size HTTP/1.1\r\nHost:"], ids=["nothing", "a line", "half"])
 def test_a_header_must_come_in_time(connection: socket.socket, sent: bytes) -> None:
     """Otherwise the connection is closed."""

@@ -249,7 +249,7 @@ def test_what_is_not_a_store_is_not_opened(tmp_path: Path):
         ("aerospike://host:3000/a?b=c", r"options \['b'\]"),
         ("redis://host/name", "redis://host:6379/0"),
         ("redis://:6379/0", "redis://host:6379/0"),
-        ("redis://host:port/0", "Port could not be cast"),
+        ("redis://host:port/0", "cannot be read; percent-encode"),
         ("redis://host?timeout_s=soon", "could not convert"),
         ("redis://host?timeout_s=0", "timeout_s=5"),
         ("redis://host?sync=always", "yes or no"),
@@ -271,6 +271,18 @@ def test_no_message_shows_a_password(url: str):
     """Though it names the URL."""
     with pytest.raises(StorageConfigInvalid, match=r"me:\*\*\*@") as raised:
         open_backend(url, [])
+
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "password", ["secret#x", "secret/x", "x?secret", "a[secret]", "a[secret", "secret\u2100", "é#secret"]
+)
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "aerospike"])
+def test_a_password_that_is_not_percent_encoded_is_not_shown_either(scheme: str, password: str):
+    """It may be what cannot be read; what to do is said."""
+    with pytest.raises(StorageConfigInvalid, match="percent-encode") as raised:
+        open_backend(f"{scheme}://me:{password}@127.0.0.1:1/0", [])
 
     assert "secret" not in str(raised.value)
 

@@ -1,0 +1,12 @@
+"""Which bearer tokens a header can hold. Pure."""
+
+from __future__ import annotations
+
+import re
+
+NOT_SENDABLE = "has characters that no header can hold, such as spaces, or a line break at its end"
+
+
+def can_be_sent(token: str) -> bool:
+    """Visible ASCII alone: a token from a file often ends with a line break, which is no part of it."""
+    return re.fullmatch(r"[!-~]+", token) is not None
