@@ -193,7 +193,7 @@ _SALTS = {"click": 2, "impression": 5}
 
 
 def identities(ids: U64, kind: str) -> pa.Array:
-    """What stands in each value's field `click` or `impression`: no two records have the same."""
+    """The value of the field `click` or `impression`, different in every record."""
     return _binary(hexadecimal(_scattered(ids, _SALTS[kind])))
 
 

@@ -51,7 +51,6 @@ _ANY_PARTITION = -1
 _NOW = 0
 _FULL_QUEUE_WAIT_S = 0.05
 _LOOK_S = 0.01
-_FEW_RECORDS = 10_000
 _CLOSE_WITHIN_S = 5.0
 _DEFAULT_DELIVERY_TIMEOUT_MS = 300_000  # librdkafka's
 
@@ -205,7 +204,7 @@ class TopicWriter:
     def _let_full_batches_go(self) -> None:
         """Wait while they do: see `TUNING` for why there should be few records left to flush."""
         left = len(self._producer)
-        while left > _FEW_RECORDS:
+        while left > TUNING["batch.num.messages"]:
             self._producer.poll(_LOOK_S)
             before, left = left, len(self._producer)
             if left == before:

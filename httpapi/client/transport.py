@@ -66,7 +66,7 @@ class Transport:
         verify: bool | str,
     ) -> None:
         if not _is_address(url):
-            shown = "" if "@" in url else f" {url!r}"  # there is a password before it
+            shown = "" if "@" in url else f" {url!r}"  # what is before the @ may be a password
             raise errors.misconfigured(f"url{shown} of the {errors.api}: expected http(s)://host:port, and no user")
         if token is not None and not can_be_sent(token):
             raise errors.misconfigured(f"the token of the {errors.api} {NOT_SENDABLE}")

@@ -3,8 +3,8 @@
     a new connection, or one that was idle    `header_within` from its first moment, or byte, to a complete header
     a header                                  `body_within` until the body is complete; then 408
     an answer                                 a peer takes each piece (sending.py) in `answer_within`
-    a request         beside its body, 64 KiB and 100 headers, trailers included; then 431, or 400
-    requests          of one connection that wait behind another: 8; then 400
+    a request without its body                at most 64 KiB and 100 headers, trailers included; then 431, or 400
+    requests that wait behind another         at most 8 of one connection; then 400
     an answered request                       up to 64 MiB of its body are still read, and dropped, so that a peer that
                                               is still sending finds the answer
     between two requests                      uvicorn's keep-alive
@@ -103,7 +103,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._answer(problem(431, f"more than {_HEAD_MAX_BYTES} bytes of header"))
 
     def on_message_begin(self) -> None:
-        """Its headers are counted anew."""
+        """The count of headers starts at zero."""
         super().on_message_begin()
         self._headers = 0
 

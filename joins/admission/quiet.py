@@ -7,7 +7,7 @@ With the same ends only the clock can lead to a batch, at a time that is known:
                     that only expire it keep their distance
     anything else   a topic that was recreated or cut off, new partitions, the daily batch: looked for every second
 
-Where more than the clock decides, each look plans anew: right is not read to its end, a transaction is open, left's
+Where more than the clock decides, each look makes a plan: right is not read to its end, a transaction is open, left's
 next record is not known, `max_wait` runs, another system says how far right is stored.
 """
 
@@ -24,7 +24,7 @@ PLAN_EVERY_MS = 1_000
 
 
 def quiet_until(spec: JoinSpec, listing: Listing, plans: Iterable[Plan], expires_from_ms: int) -> int:
-    """The wall clock time until which these plans, that read nothing, would be made again; at least the listing's.
+    """The wall clock time until which planning would find nothing to read, as these plans did; at least the listing's.
 
     expires_from_ms   when the next batch that only expires the window may run
     """

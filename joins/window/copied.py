@@ -41,7 +41,7 @@ class Copied:
     entries: tuple[Entry, ...] = ()
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether it is time to copy again. A clock that was set back starts the time anew."""
+        """Whether it is time to copy again. So it is after a clock was set back."""
         return not 0 <= now_ms - self.at_ms < EVERY_MS
 
     def missing(self, side: str, wanted: Covers) -> dict[int, tuple[int, int]]:

@@ -200,7 +200,7 @@ def test_two_nodes_are_restarted_one_after_the_other_and_not_hastily(tmp_path: P
 
 
 def test_three_nodes_go_on_without_one_and_lose_by_two(tmp_path: Path):
-    """Each record has two copies: those of one node are made again by the others, before a second one may go."""
+    """Each record has two copies: the others replace those of a lost node before a second one may go."""
     with aerospike_cluster(tmp_path, nodes=3, copies=2) as (one, other, third), aerospike_store(one) as store:
         items = numbered(0, 2_000)
         assert set(statuses(store.write(SPACE, items, NOW))) == {Status.OK}
