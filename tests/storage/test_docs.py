@@ -69,8 +69,9 @@ def test_the_line_for_a_tokens_file_is_one() -> None:
 
     line = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
 
-    (token,) = parse_tokens(line, "the page", ["impressions:write"])
-    assert (token.name, token.scopes) == ("feeder", {"impressions:write"})
+    scopes = {"impressions:read", "impressions:write"}
+    (token,) = parse_tokens(line, "the page", sorted(scopes))
+    assert (token.name, token.scopes) == ("feeder", scopes)
 
 
 def test_what_a_store_survives_is_shown_by_tests_that_exist() -> None:
