@@ -7,7 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| promise ")]
+PROMISES = re.findall(r"^\| promise .*\n\|---.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+ROWS = [row for table in PROMISES for row in table.splitlines()]
 
 
 def test_every_test_that_a_guarantee_names_exists() -> None:

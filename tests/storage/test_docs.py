@@ -72,11 +72,3 @@ def test_the_line_for_a_tokens_file_is_one() -> None:
     scopes = {"impressions:read", "impressions:write"}
     (token,) = parse_tokens(line, "the page", sorted(scopes))
     assert (token.name, token.scopes) == ("feeder", scopes)
-
-
-def test_what_a_store_survives_is_shown_by_tests_that_exist() -> None:
-    """Each in the file that the table names."""
-    named = re.findall(r"`([\w/]+\.py)::(\w+)`", PAGE)
-
-    assert named
-    assert [test for file, test in named if f"def {test}(" not in (ROOT / "tests" / file).read_text("utf-8")] == []
