@@ -15,7 +15,7 @@ COUNT_LIVES_MS = 30 * 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """`count` requests were acknowledged in a generation, the last at `at_ms`.
+    """`count` was the key at the last request that was acknowledged in a generation, at `at_ms`; 0: there was none.
 
     missing   the store had fewer
     past      earlier generations of the namespace
@@ -27,11 +27,16 @@ class Acknowledged:
     missing: bool = False
     past: frozenset[str] = frozenset()
 
-    def then(self, generation: str, before: bytes | None, count: int, now_ms: int) -> Acknowledged:
-        """After another request, whose answer names the generation and the key as it was before."""
-        missing = not self.is_there(generation, before, now_ms)
-        past = self.past if generation == self.generation else self.past | {self.generation}
-        return replace(self, generation=generation, count=count, at_ms=now_ms, missing=missing, past=past)
+    def then(self, before: bytes | None, count: int, now_ms: int) -> Acknowledged:
+        """After another request of the same generation, whose answer has the key as it was before."""
+        missing = not self.is_there(self.generation, before, now_ms)
+        return replace(self, count=count, at_ms=now_ms, missing=missing)
+
+    def seen(self, generation: str, now_ms: int) -> Acknowledged:
+        """After a look at the namespace, which is of this generation."""
+        if generation == self.generation:
+            return self
+        return Acknowledged(generation, 0, now_ms, past=self.past | {self.generation})
 
     def is_there(self, generation: str, count: bytes | None, now_ms: int) -> bool:
         """Whether a store of this generation, with this key of the process, has what was acknowledged."""

@@ -1,23 +1,26 @@
 """What a Redis server says about itself, and whether the records that it acknowledged can still be there. Pure.
 
 Redis writes one log. A crash, a backup or a replica that is promoted loses the end of that log, or all of it; nothing
-else gets lost but by eviction. So a namespace has one witness, in the store itself: its generation, and on which run of
-the server (`run_id`, new at each start) it was last seen. Another run, and the namespace goes on only if `lasting`:
+else gets lost but by eviction. So a namespace has one witness, in the store itself: its generation, and where it was
+last seen: on which run of the server (`run_id`, new at each start) and in which history of replication
+(`master_replid`, new also when a replica is promoted). Compared with what the server says now:
 
-    sync=yes   the server syncs the log before it answers, keeps no snapshot that it could start from instead, and had
-               no replica: no run of it can have less than was acknowledged
-    sync=no    any other run may have less
+    the same run            goes on, unless it was a replica meanwhile, and took over what another server had
+    another run, sync=yes   goes on if `lasting`: the server syncs the log before it answers, keeps no snapshot that it
+                            could start from instead, and had no replica: no run of it can have less than was
+                            acknowledged
+    another run, sync=no    lost: any other run may have less
 
-An evicted key shows in the server's count. What is shown neither by run nor by count (a log that was cut, an older copy
-of it) is noticed by the processes that wrote: each counts in the store what was acknowledged to it
-(`redisacknowledged`).
+An evicted key shows in the server's count. Commands that reset that count, or bring in other data, leave a trace in the
+server's statistics. What none of these shows (a log that was cut, an older copy of it) is noticed by the processes that
+wrote: each counts in the store what was acknowledged to it (`redisacknowledged`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from storage.backends.stored import StoredNamespace
@@ -34,19 +37,33 @@ _LASTING = {
     "save": ("", "a server that starts from a snapshot brings back an older state"),
 }
 ASKED_SETTINGS = (*_NEVER_EVICT, *_LASTING, "maxmemory")
-ASKED_SECTIONS = ("server", "replication", "stats", "cluster")
+ASKED_SECTIONS = ("server", "replication", "stats", "cluster", "persistence", "commandstats")
+_TRACED = ("config|resetstat", "debug", "failover", "replicaof", "slaveof")
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """evicted: keys since the server's start; promoted: it was a replica before; clock_ms: its wall clock"""
+    """What a server says of its present run.
+
+    history     new at each start and promotion, and when a first replica is attached; a replica has its master's
+    promoted    it was a replica before
+    evicted     keys
+    traces      of commands after which nobody can tell from counts what it has lost, or that replaced its data
+    log_steady  its log is not being rewritten, and the last time it was succeeded
+    changes     how often its settings were changed at run time
+    clock_ms    its wall clock
+    """
 
     run: str
+    history: str
     master: bool
     promoted: bool
     replicas: int
     cluster: bool
     evicted: int
+    traces: str
+    log_steady: bool
+    changes: int
     settings: Mapping[str, str]
     clock_ms: int
 
@@ -55,14 +72,26 @@ class Facts:
         """From the answers to INFO, CONFIG GET and TIME."""
         return cls(
             run=str(info["run_id"]),
+            history=str(info["master_replid"]),
             master=info["role"] == "master",
             promoted=str(info["master_replid2"]).strip("0") != "",
             replicas=int(info["connected_slaves"]),
             cluster=bool(info["cluster_enabled"]),
             evicted=int(info["evicted_keys"]),
+            traces=_traces(info),
+            log_steady=not info["aof_rewrite_in_progress"]
+            and not info["aof_rewrite_scheduled"]
+            and info["aof_last_bgrewrite_status"] == "ok",
+            changes=int(info.get("cmdstat_config|set", {"calls": 0})["calls"]),
             settings=settings,
             clock_ms=clock[0] * 1_000 + clock[1] // 1_000,
         )
+
+
+def _traces(info: Mapping[str, Any]) -> str:
+    """Calls and their time: a reset of the statistics leaves the call that did it, and the next one another such."""
+    found = {name: info[f"cmdstat_{name}"] for name in _TRACED if f"cmdstat_{name}" in info}
+    return ", ".join(f"{name}: {one['calls']} in {one['usec']} us" for name, one in found.items() if one["calls"])
 
 
 def wrong_settings(facts: Facts, sync: bool) -> str | None:
@@ -95,24 +124,53 @@ def wrong_now(facts: Facts, wall_ms: int) -> str | None:
     return None
 
 
+LOG_INCOMPLETE = (
+    "its log is being rewritten, and its settings were changed before: if the log was switched on at run time, it is "
+    "complete only after that; wait"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLook:
+    """When the log was last known to be complete: on this run, after so many changes of settings.
+
+    A log that is switched on at run time is complete only after its first rewrite, which looks like any other. So while
+    the log is being rewritten, it is complete only if no setting was changed since it was.
+    """
+
+    run: str = ""
+    changes: int = 0
+
+    def after(self, facts: Facts) -> LogLook:
+        """Another look."""
+        return LogLook(facts.run, facts.changes) if facts.log_steady else self
+
+    def is_complete(self, facts: Facts) -> bool:
+        """Whether what is acknowledged now is in the log; on a run that was not seen before, its settings count."""
+        return facts.log_steady or facts.changes == (self.changes if facts.run == self.run else 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Witness:
     """What the store holds about a namespace.
 
-    run       of the server, on which it was last seen
-    evicted   keys that this run had evicted by then
-    lasting   since the generation began, no acknowledgement could be lost by a restart
+    run, history      of the server, on which it was last seen
+    evicted, traces   what the statistics of this run said by then
+    lasting           since the generation began, no acknowledgement could be lost by a restart
     """
 
     stored: StoredNamespace
     run: str
+    history: str
     evicted: int
+    traces: str
     lasting: bool
 
     @classmethod
     def begun(cls, namespace: Namespace, generation: str, facts: Facts, sync: bool) -> Witness:
         """Of a new generation."""
-        return cls(StoredNamespace.made(namespace, generation), facts.run, facts.evicted, _lasting(facts, sync))
+        stored, lasting = StoredNamespace.made(namespace, generation), _lasting(facts, sync)
+        return cls(stored, facts.run, facts.history, facts.evicted, facts.traces, lasting)
 
     @classmethod
     def parse(cls, document: bytes) -> Witness:
@@ -127,12 +185,18 @@ class Witness:
     def holds(self, facts: Facts) -> bool:
         """Whether all that was acknowledged is still there, as far as the server's own words say."""
         if self.run == facts.run:
-            return self.evicted >= facts.evicted
-        return self.lasting and not facts.promoted and not facts.evicted
+            same = (self.evicted, self.traces) == (facts.evicted, facts.traces)
+            return same and (self.history == facts.history or not facts.promoted)
+        return self.lasting and not (facts.promoted or facts.evicted or facts.traces)
 
     def seen(self, facts: Facts, sync: bool) -> Witness:
         """On the present run."""
-        return replace(self, run=facts.run, evicted=facts.evicted, lasting=self.lasting and _lasting(facts, sync))
+        lasting = self.lasting and _lasting(facts, sync)
+        return Witness(self.stored, facts.run, facts.history, facts.evicted, facts.traces, lasting)
+
+    def is_served_by(self, replication: Mapping[str, Any]) -> bool:
+        """Whether this is the server on which it was last seen, by its answer to INFO replication."""
+        return bool(replication["role"] == "master" and replication["master_replid"] == self.history)
 
 
 def _lasting(facts: Facts, sync: bool) -> bool:

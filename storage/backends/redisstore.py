@@ -6,11 +6,12 @@
 
 Changes are compare-and-swap: read in one command, decide by the rules of `entries`, write in one command, a script that
 changes each key only if it is what was read (so the server syncs its log once). What lost the race is read and decided
-again. A write that changes nothing is not sent, so a repeated one never extends a life.
+again. A write that changes nothing changes no item, so a repeated one never extends a life.
 
-A request that writes ends with that count (redisacknowledged.py), and with questions to the server: nothing is
-acknowledged by one that would lose it. A store that may have lost something begins another generation when its state is
-asked for.
+That script also counts (redisacknowledged.py), and does nothing unless the witness is there, of the generation that
+this process knows. After it follow questions to the server: nothing is acknowledged by one that would lose it. Reading,
+too, fetches witness and items in one command, and asks whether this is the server that the witness was last seen on.
+Where it is not, the witness is looked at first: a store that may have lost something begins another generation.
 """
 
 from __future__ import annotations
@@ -27,35 +28,60 @@ from redis.exceptions import RedisError
 from kafkaio.now import wall_ms
 from storage.backends import entries
 from storage.backends.redisacknowledged import COUNT_LIVES_MS, Acknowledged
-from storage.backends.redisfacts import CLOCK_MARGIN_MS, Facts, Witness, wrong_now, wrong_settings
-from storage.backends.redisserver import Command, RedisAt, RedisServer
+from storage.backends.redisfacts import (
+    CLOCK_MARGIN_MS,
+    LOG_INCOMPLETE,
+    Facts,
+    LogLook,
+    Witness,
+    wrong_now,
+    wrong_settings,
+)
+from storage.backends.redisserver import RedisAt, RedisServer
 from storage.backends.stored import StoredNamespace
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
+
+_Argument = bytes | str | int
 
 _PORTION_KEYS = 1_000
 _ATTEMPTS = 20  # at a compare-and-swap that others win
 _LONGEST_LIFE_MS = 1 << 52  # what the server can add to its clock
 _LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key")
 
-_SWAP_ITEMS = """
-local done = {}
-for i, key in ipairs(KEYS) do
-    local before, value, lives_ms = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
-    done[i] = 0
-    if redis.sha1hex(redis.call('GET', key) or '') == before then
-        redis.call('SET', key, value, 'PX', lives_ms)
-        done[i] = 1
+_COUNTED = """
+local witness = redis.call('GET', KEYS[1])
+if not witness or not string.find(witness, ARGV[1], 1, true) then return false end
+local done = {redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3], 'GET')}
+"""
+"""Of the witness, the generation, the process's key and count: what the key was before; false: nothing was done."""
+_SWAP_ITEMS = (
+    _COUNTED
+    + """
+for i = 3, #KEYS do
+    local before, value, lives_ms = ARGV[3 * i - 5], ARGV[3 * i - 4], ARGV[3 * i - 3]
+    done[i - 1] = 0
+    if redis.sha1hex(redis.call('GET', KEYS[i]) or '') == before then
+        redis.call('SET', KEYS[i], value, 'PX', lives_ms)
+        done[i - 1] = 1
     end
 end
 return done
 """
+)
+_TAKE_ITEMS = (
+    "#!lua flags=allow-oom\n"
+    + _COUNTED
+    + """
+for i = 3, #KEYS do done[i - 1] = redis.call('GETDEL', KEYS[i]) end
+return done
+"""
+)
 _SWAP_WITNESS = """#!lua flags=allow-oom
 if redis.sha1hex(redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2])
 return 1
 """
-_COUNT = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'GET')"
 """The last two also when the memory is full: look-ups go on, and they publish a state."""
 
 
@@ -72,9 +98,10 @@ class RedisStore:
         self._server = RedisServer(at)
         self._where = self._server.where
         self._process = uuid4().hex
-        self._writing = threading.Lock()
+        self._lock = threading.Lock()
         self._count = 0
-        self._acknowledged: dict[str, Acknowledged] = {}
+        self._known: dict[str, Acknowledged] = {}
+        self._log = LogLook()
         self._declared: set[Namespace] = set()
         try:
             _, facts = self._server.run_and_ask([])
@@ -112,7 +139,7 @@ class RedisStore:
         unique = list({key: None for key in keys if key})
         found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)}
         for portion in _portions(unique):
-            for key, kept in zip(portion, self._fetch(namespace, portion), strict=True):
+            for key, kept in zip(portion, self._looked_up(namespace, portion, now_ms), strict=True):
                 found[key] = entries.found(key, kept, now_ms)
         return [found[key] for key in keys]
 
@@ -124,16 +151,16 @@ class RedisStore:
         unique = list({key: None for key in keys if key})
         done: dict[bytes, WriteResult] = {}
         for portion in _portions(unique):
-            commands: list[Command] = [("GETDEL", _key(namespace, key)) for key in portion]
             try:
-                answers = self._carry_out(namespace, commands, now_ms)
+                taken = self._carry_out(namespace, _TAKE_ITEMS, portion, (), now_ms)
             except StorageUnavailable as error:
-                done.update(dict.fromkeys(portion, WriteResult(Status.IN_DOUBT, str(error))))
+                taken = WriteResult(Status.IN_DOUBT, str(error))
+            if isinstance(taken, WriteResult):
+                done.update(dict.fromkeys(portion, taken))
                 continue
-            for key, kept in zip(portion, answers, strict=True):
-                live = kept is not None and not isinstance(kept, WriteResult) and entries.live_part(kept, now_ms)
-                gone = WriteResult(Status.OK if live else Status.NOT_FOUND)
-                done[key] = kept if isinstance(kept, WriteResult) else gone
+            for key, kept in zip(portion, taken, strict=True):
+                live = kept is not None and entries.live_part(kept, now_ms)
+                done[key] = WriteResult(Status.OK if live else Status.NOT_FOUND)
         outcomes = []
         for key in keys:
             outcomes.append(done[key] if key else WriteResult(Status.REJECTED, entries.EMPTY_KEY))
@@ -169,9 +196,18 @@ class RedisStore:
         if namespace not in self._declared:
             self.declare(namespace)
 
-    def _fetch(self, namespace: Namespace, keys: Sequence[bytes]) -> list[bytes | None]:
-        (kept,) = self._server.run([("MGET", *(_key(namespace, key) for key in keys))])
-        return list(self._server.value(kept))
+    def _looked_up(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[bytes | None]:
+        """What is kept for the keys, by the server that the namespace was last seen on."""
+        for _ in range(_ATTEMPTS):
+            fetched = ("MGET", _witness_key(namespace), *(_key(namespace, key) for key in keys))
+            answers = self._server.run([fetched, ("INFO", "replication")])
+            (document, *kept), replication = map(self._server.value, answers)
+            witness = None if document is None else Witness.parse(document)
+            known = self._known[namespace.name].generation
+            if witness is not None and witness.stored.generation == known and witness.is_served_by(replication):
+                return list(kept)
+            self._change(namespace, lambda stored: stored, now_ms)
+        raise self._too_busy(namespace)
 
     def _write(
         self,
@@ -185,78 +221,89 @@ class RedisStore:
         for _ in range(_ATTEMPTS):
             keys = list(waiting)
             swaps: list[tuple[bytes, bytes | None, bytes]] = []
-            for key, kept in zip(keys, self._fetch(namespace, keys), strict=True):
+            (fetched,) = self._server.run([("MGET", *(_key(namespace, key) for key in keys))])
+            for key, kept in zip(keys, self._server.value(fetched), strict=True):
                 value = kept
                 for index in waiting[key]:
                     outcomes[index], after = entries.admit(namespace, value, items[index], now_ms)
                     value = value if after is None else after
                 if value is not None and value is not kept:
                     swaps.append((key, kept, value))
+            script, changed = (_SWAP_ITEMS if swaps else _TAKE_ITEMS), [key for key, _, _ in swaps]
             try:
-                answers = self._carry_out(namespace, [_swap(namespace, swaps, now_ms)] if swaps else [], now_ms)
+                done = self._carry_out(namespace, script, changed, _swapped(swaps, now_ms), now_ms)
             except StorageUnavailable as error:
                 _settle(outcomes, waiting, WriteResult(Status.IN_DOUBT, str(error)))
                 return
-            done = answers[0] if swaps else []
             if isinstance(done, WriteResult):
-                _settle(outcomes, {key: waiting[key] for key, _, _ in swaps}, done)
+                _settle(outcomes, waiting, done)
                 return
             waiting = {key: waiting[key] for (key, _, _), one in zip(swaps, done, strict=True) if not one}
             if not waiting:
                 return
         _settle(outcomes, waiting, _LOST)
 
-    def _carry_out(self, namespace: Namespace, commands: Sequence[Command], now_ms: int) -> list[Any]:
-        """Carry out commands that change items: their answers, with the outcome of those that were refused.
+    def _carry_out(
+        self, namespace: Namespace, script: str, keys: Sequence[bytes], arguments: Sequence[_Argument], now_ms: int
+    ) -> list[Any] | WriteResult:
+        """What the script did to each key; or the outcome for all of them, if it did nothing.
 
         One request of this process at a time: the server has the counts in the order of the acknowledgements. Raises
         `StorageUnavailable` if nothing is acknowledged.
         """
         name = namespace.name
-        with self._writing:
+        places = (_witness_key(namespace), self._counted(namespace), *(_key(namespace, key) for key in keys))
+        with self._lock:
+            known = self._known[name]
             self._count += 1
-            count = ("EVAL", _COUNT, 1, self._counted(namespace), self._count, COUNT_LIVES_MS)
-            answers, facts = self._server.run_and_ask([*commands, count, ("GET", _witness_key(namespace))])
+            counted = (known.generation, self._count, COUNT_LIVES_MS)
+            answers, facts = self._server.run_and_ask([("EVAL", script, len(places), *places, *counted, *arguments)])
             self._raise_if_wrong(facts)
-            *answers, before, document = answers
-            before, document = self._server.value(before), self._server.value(document)
-            if document is not None:
-                generation = Witness.parse(document).stored.generation
-                acknowledged = self._acknowledged.get(name) or Acknowledged(generation, 0, now_ms)
-                self._acknowledged[name] = acknowledged.then(generation, before, self._count, now_ms)
-        return [
-            WriteResult(Status.RETRYABLE, f"{self._where}: {self._server.reason(one, facts)}")
-            if isinstance(one, RedisError)
-            else one
-            for one in answers
-        ]
+            if self._sync and not self._log.is_complete(facts):
+                raise StorageUnavailable(f"{self._where}: {LOG_INCOMPLETE}")
+            self._log = self._log.after(facts)
+            (done,) = answers
+            if isinstance(done, RedisError):
+                return WriteResult(Status.RETRYABLE, f"{self._where}: {self._server.reason(done, facts)}")
+            if done is not None:
+                self._known[name] = known.then(done[0], self._count, now_ms)
+                return list(done[1:])
+        self._change(namespace, lambda stored: stored, now_ms)
+        return WriteResult(Status.RETRYABLE, f"namespace {name} has begun another generation")
 
     def _change(
         self, namespace: Namespace, change: Callable[[StoredNamespace], StoredNamespace], now_ms: int
     ) -> StoredNamespace:
         """Change what is stored about the namespace; it gets another generation if acknowledged items may be gone."""
-        for _ in range(_ATTEMPTS):
-            acknowledged = self._acknowledged.get(namespace.name)
-            commands = [("GET", _witness_key(namespace)), ("GET", self._counted(namespace))]
-            answers, facts = self._server.run_and_ask(commands)
-            self._raise_if_wrong(facts)
-            document, count = map(self._server.value, answers)
-            witness = None if document is None else Witness.parse(document)
-            holds = witness is not None and witness.holds(facts)
-            if witness is not None and acknowledged is not None:
-                holds = holds and acknowledged.is_there(witness.stored.generation, count, now_ms)
-            if witness is None or not holds:
-                witness = Witness.begun(namespace, uuid4().hex, facts, self._sync)
-            witness = witness.seen(facts, self._sync)
-            witness = replace(witness, stored=change(witness.stored))
-            changed = witness.document()
-            if changed == document:
-                return witness.stored
-            swap = ("EVAL", _SWAP_WITNESS, 1, _witness_key(namespace), _digest(document), changed)
-            (done,) = self._server.run([swap])
-            if self._server.value(done):
-                return witness.stored
-        raise StorageUnavailable(f"{self._where}: others change namespace {namespace.name} all the time")
+        name = namespace.name
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                commands = [("GET", _witness_key(namespace)), ("GET", self._counted(namespace))]
+                answers, facts = self._server.run_and_ask(commands)
+                self._raise_if_wrong(facts)
+                self._log = self._log.after(facts)
+                document, count = map(self._server.value, answers)
+                known, witness = self._known.get(name), None if document is None else Witness.parse(document)
+                holds = witness is not None and witness.holds(facts)
+                if witness is not None and known is not None:
+                    holds = holds and known.is_there(witness.stored.generation, count, now_ms)
+                if witness is None or not holds:
+                    witness = Witness.begun(namespace, uuid4().hex, facts, self._sync)
+                witness = witness.seen(facts, self._sync)
+                witness = replace(witness, stored=change(witness.stored))
+                if witness.document() == document or self._swapped_witness(namespace, document, witness):
+                    generation = witness.stored.generation
+                    self._known[name] = (known or Acknowledged(generation, 0, now_ms)).seen(generation, now_ms)
+                    return witness.stored
+        raise self._too_busy(namespace)
+
+    def _swapped_witness(self, namespace: Namespace, before: bytes | None, witness: Witness) -> bool:
+        swap = ("EVAL", _SWAP_WITNESS, 1, _witness_key(namespace), _digest(before), witness.document())
+        (done,) = self._server.run([swap])
+        return bool(self._server.value(done))
+
+    def _too_busy(self, namespace: Namespace) -> StorageUnavailable:
+        return StorageUnavailable(f"{self._where}: others change namespace {namespace.name} all the time")
 
     def _raise_if_wrong(self, facts: Facts) -> None:
         wrong = wrong_settings(facts, self._sync) or wrong_now(facts, wall_ms())
@@ -267,13 +314,13 @@ class RedisStore:
         return _witness_key(namespace) + b"@" + self._process.encode()
 
 
-def _swap(namespace: Namespace, swaps: Sequence[tuple[bytes, bytes | None, bytes]], now_ms: int) -> Command:
+def _swapped(swaps: Sequence[tuple[bytes, bytes | None, bytes]], now_ms: int) -> list[_Argument]:
     """Of each key: what was read, and what it shall be if it still is that."""
-    arguments: list[bytes | str | int] = []
+    arguments: list[_Argument] = []
     for _, kept, value in swaps:
         lives_ms = max(entries.expiries(value)) - now_ms + CLOCK_MARGIN_MS
         arguments += [_digest(kept), value, min(lives_ms, _LONGEST_LIFE_MS)]
-    return ("EVAL", _SWAP_ITEMS, len(swaps), *(_key(namespace, key) for key, _, _ in swaps), *arguments)
+    return arguments
 
 
 def _digest(value: bytes | None) -> str:

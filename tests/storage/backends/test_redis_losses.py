@@ -156,6 +156,103 @@ def test_a_replica_is_refused_and_has_another_generation_once_it_is_promoted(own
     assert len({before, promoted, restarted}) == 3
 
 
+def test_a_server_that_was_a_replica_for_a_while_is_another_generation(own_redis: RedisProcess, tmp_path: Path):
+    """It took over an older copy of its own data, on the same run, while nobody looked."""
+    with redis_process(tmp_path / "copy") as copy:
+        with redis_store(own_redis) as store:
+            store.write(SPACE, numbered(0, 10), NOW)
+            follow(copy, own_redis)
+            promote(copy)
+            wait_until(lambda: not replicas(own_redis))
+            store.write(SPACE, numbered(10, 10), NOW)
+            before = generation(store)
+        follow(own_redis, copy)
+        promote(own_redis)
+
+        with redis_store(own_redis) as store:
+            there, after = all_there(store, numbered(0, 20)), generation(store)
+
+    assert not there
+    assert after != before
+
+
+def test_a_first_replica_changes_nothing(own_redis: RedisProcess, tmp_path: Path):
+    """Though the server begins another history for it."""
+    with redis_store(own_redis) as store, redis_process(tmp_path / "replica") as replica:
+        store.write(SPACE, numbered(0, 10), NOW)
+        before = generation(store)
+        follow(replica, own_redis)
+
+        there, after = all_there(store, numbered(0, 10)), generation(store)
+
+    assert there
+    assert after == before
+
+
+def test_look_ups_are_not_answered_by_a_replica(own_redis: RedisProcess, tmp_path: Path):
+    """Though nobody has asked for the state of the namespace since the server became one."""
+    with redis_process(tmp_path / "other") as other, redis_store(own_redis) as store:
+        store.write(SPACE, numbered(0, 10), NOW)
+        follow(own_redis, other)
+
+        with pytest.raises(StorageUnavailable, match="it is a replica: name the master"):
+            store.read(SPACE, [b"key-0"], NOW)
+
+
+def follow(replica: RedisProcess, master: RedisProcess) -> None:
+    with replica.client() as redis:
+        redis.replicaof("127.0.0.1", str(master.port))
+        wait_until(lambda: redis.info("replication")["master_link_status"] == "up")
+
+
+def promote(server: RedisProcess) -> None:
+    with server.client() as redis:
+        redis.replicaof("NO", "ONE")
+
+
+def replicas(server: RedisProcess) -> int:
+    with server.client() as redis:
+        return int(redis.info("replication")["connected_slaves"])
+
+
+@pytest.mark.parametrize("call", ["write", "delete", "read"])
+def test_databases_that_are_swapped_and_swapped_back_are_another_generation(own_redis: RedisProcess, call: str):
+    """What was written, deleted or not found meanwhile says nothing about the items that are back."""
+    calls = {
+        "write": lambda store: store.write(SPACE, numbered(10, 10), NOW),
+        "delete": lambda store: store.delete(SPACE, [b"key-0"], NOW),
+        "read": lambda store: store.read(SPACE, [b"key-0"], NOW),
+    }
+    with redis_store(own_redis) as store, own_redis.client() as redis:
+        store.write(SPACE, numbered(0, 10), NOW)
+        before = generation(store)
+        redis.swapdb(0, 1)
+        outcomes = calls[call](store)
+        redis.swapdb(0, 1)
+        after = generation(store)
+
+    assert after != before or Status.OK not in statuses(outcomes)
+    assert call != "read" or after != before
+
+
+def test_a_write_is_not_carried_out_where_the_witness_is_missing(own_redis: RedisProcess):
+    """Everything was removed between reading and writing: nothing is acknowledged, nor left behind."""
+    with redis_store(own_redis) as store, own_redis.client() as redis:
+        carry_out = store._carry_out  # type: ignore[attr-defined]
+
+        def flushed_before(*arguments: object) -> object:
+            redis.flushdb()
+            return carry_out(*arguments)
+
+        store._carry_out = flushed_before  # type: ignore[attr-defined]
+        written = store.write(SPACE, numbered(0, 2), NOW)
+        left = redis.exists(b"teacup:space/key-0")
+
+    assert statuses(written) == [Status.RETRYABLE] * 2
+    assert "has begun another generation" in str(written[0].reason)
+    assert not left
+
+
 def is_refused(server: RedisProcess, words: str) -> bool:
     try:
         with redis_store(server):
@@ -198,8 +295,36 @@ def test_settings_that_change_at_run_time_hold_everything(own_redis: RedisProces
         assert generation(store) == before
 
 
-def test_evicted_keys_are_noticed_afterwards(own_redis: RedisProcess):
-    """Though the setting was corrected before anybody looked; also by a process that has written nothing."""
+def test_nothing_is_acknowledged_while_a_log_that_was_switched_on_is_rewritten_first(tmp_path: Path):
+    """It would be missing after a crash; a rewrite of a log that was always on is no such time."""
+    slow = {"rdb_key_save_delay": "100000"}  # a key is saved in 0.1 s
+    with redis_process(tmp_path / "redis", **slow) as server, redis_store(server) as store, server.client() as redis:
+        store.write(SPACE, numbered(0, 30), NOW)
+        before = generation(store)
+        redis.bgrewriteaof()
+        wait_until(lambda: redis.info("persistence")["aof_rewrite_in_progress"])
+        usual = store.write(SPACE, numbered(30, 1), NOW)
+        wait_until(lambda: not redis.info("persistence")["aof_rewrite_in_progress"])
+        redis.config_set("appendonly", "no")
+        redis.config_set("appendonly", "yes")
+        with redis_store(server) as other:
+            outcomes = [one.write(SPACE, numbered(40 + i, 1), NOW) for i, one in enumerate((store, other))]
+        server.kill()
+        server.start()
+        redis.config_set("rdb-key-save-delay", "0")
+
+        assert statuses(usual) == [Status.OK]
+        assert [statuses(one) for one in outcomes] == [[Status.IN_DOUBT]] * 2
+        assert "complete only after that" in str(outcomes[0][0].reason)
+        assert all_there(store, numbered(0, 31))
+        assert generation(store) == before
+        assert statuses(store.write(SPACE, numbered(40, 2), NOW)) == [Status.OK] * 2
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_evicted_keys_are_noticed_afterwards(own_redis: RedisProcess, reset: bool):
+    """Though the setting was corrected before anybody looked, and the count reset; also by a process that has written
+    nothing."""
     with redis_store(own_redis) as store, own_redis.client() as redis:
         store.write(SPACE, numbered(0, 10), NOW)
         before = generation(store)
@@ -208,6 +333,8 @@ def test_evicted_keys_are_noticed_afterwards(own_redis: RedisProcess):
         wait_until(lambda: evicts(redis))
         redis.config_set("maxmemory", 0)
         redis.config_set("maxmemory-policy", "noeviction")
+        if reset:
+            redis.config_resetstat()
         with redis_store(own_redis) as other:
             after = [generation(other), generation(store)]
 

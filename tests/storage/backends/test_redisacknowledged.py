@@ -22,19 +22,20 @@ def test_a_count_that_may_have_expired_says_nothing():
 
 def test_a_loss_is_remembered_until_the_generation_is_another_one():
     """Though further requests have raised the count again."""
-    lost = ACKNOWLEDGED.then("first", b"3", 8, 2_000).then("first", b"8", 9, 3_000)
+    lost = ACKNOWLEDGED.then(b"3", 8, 2_000).then(b"8", 9, 3_000)
 
     assert not lost.is_there("first", b"9", 3_000)
     assert lost.is_there("second", b"9", 3_000)
-    assert lost.then("second", b"9", 10, 4_000).is_there("second", b"10", 4_000)
+    assert lost.seen("second", 3_000).then(b"9", 10, 4_000).is_there("second", b"10", 4_000)
 
 
 def test_an_earlier_generation_that_is_back_is_a_loss():
     """Whatever the count says: an older copy was restored."""
-    second = ACKNOWLEDGED.then("second", b"7", 8, 2_000)
-    back = second.then("first", b"8", 9, 3_000)
+    second = ACKNOWLEDGED.seen("second", 2_000)
+    third = second.then(b"7", 8, 2_500).seen("third", 3_000)
 
+    assert second.is_there("second", None, 2_000)
     assert not second.is_there("first", b"8", 2_000)
-    assert not back.is_there("first", b"9", 3_000)
-    assert not back.is_there("second", b"9", 3_000)
-    assert back.is_there("third", b"9", 3_000)
+    assert not third.is_there("first", b"9", 3_000)
+    assert not third.is_there("second", b"9", 3_000)
+    assert third.seen("third", 4_000) == third

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from storage.backends.redisfacts import Facts, Witness, wrong_now, wrong_settings
+from storage.backends.redisfacts import Facts, LogLook, Witness, wrong_now, wrong_settings
 from storage.model import Namespace
 
 SETTINGS = {
@@ -17,15 +17,20 @@ SETTINGS = {
     "no-appendfsync-on-rewrite": "no",
     "save": "",
 }
-FACTS = Facts("run-1", True, False, 0, False, 0, SETTINGS, 1_000_000)
+FACTS = Facts("run-1", "history-1", True, False, 0, False, 0, "", True, 0, SETTINGS, 1_000_000)
 INFO = {
     "run_id": "run-1",
     "role": "master",
+    "master_replid": "history-1",
     "master_replid2": 0,
     "connected_slaves": 0,
     "cluster_enabled": 0,
     "evicted_keys": 0,
+    "aof_rewrite_in_progress": 0,
+    "aof_rewrite_scheduled": 0,
+    "aof_last_bgrewrite_status": "ok",
 }
+RESET = {"cmdstat_config|resetstat": {"calls": 1, "usec": 55, "rejected_calls": 0}}
 
 
 def begun(facts: Facts = FACTS, sync: bool = True) -> Witness:
@@ -37,6 +42,42 @@ def test_facts_are_read_from_the_servers_answers():
     assert Facts.of(INFO, SETTINGS, (1_000, 7_999)) == replace(FACTS, clock_ms=1_000_007)
     assert not Facts.of({**INFO, "master_replid2": "0" * 40}, SETTINGS, (0, 0)).promoted
     assert Facts.of({**INFO, "master_replid2": "0c9" + "0" * 37}, SETTINGS, (0, 0)).promoted
+
+
+def test_traces_are_those_of_commands_that_were_carried_out():
+    """A second reset of the statistics differs from the first one in its time only; a refused one counts as none."""
+    again = {"cmdstat_config|resetstat": {"calls": 1, "usec": 189, "rejected_calls": 0}}
+    refused = {"cmdstat_debug": {"calls": 0, "usec": 0, "rejected_calls": 3}}
+
+    assert Facts.of({**INFO, **RESET}, SETTINGS, (0, 0)).traces == "config|resetstat: 1 in 55 us"
+    assert Facts.of({**INFO, **again}, SETTINGS, (0, 0)).traces == "config|resetstat: 1 in 189 us"
+    assert Facts.of({**INFO, **refused}, SETTINGS, (0, 0)).traces == ""
+
+
+@pytest.mark.parametrize(
+    "more", [{"aof_rewrite_in_progress": 1}, {"aof_rewrite_scheduled": 1}, {"aof_last_bgrewrite_status": "err"}]
+)
+def test_a_log_that_is_being_rewritten_is_complete_only_if_no_setting_was_changed(more: dict[str, Any]):
+    """On this run of the server, since it was last seen to be complete."""
+    changed = {"cmdstat_config|set": {"calls": 2, "usec": 3}}
+    facts = Facts.of({**INFO, **more}, SETTINGS, (0, 0))
+    after = Facts.of({**INFO, **more, **changed}, SETTINGS, (0, 0))
+    steady = Facts.of({**INFO, **changed}, SETTINGS, (0, 0))
+
+    assert LogLook().is_complete(facts)
+    assert not LogLook().is_complete(after)
+    assert not LogLook().after(after).is_complete(after)
+    assert LogLook().after(steady).is_complete(after)
+    assert not LogLook().after(steady).is_complete(replace(after, changes=3))
+    assert not LogLook().after(steady).is_complete(replace(after, run="run-2"))
+    assert LogLook().after(facts).is_complete(steady)
+
+
+def test_look_ups_count_on_the_server_that_the_witness_was_last_seen_on():
+    """As master, in the same history."""
+    assert begun().is_served_by(INFO)
+    assert not begun().is_served_by({**INFO, "role": "slave"})
+    assert not begun().is_served_by({**INFO, "master_replid": "history-2"})
 
 
 def test_a_witness_is_read_as_it_was_written():
@@ -59,7 +100,12 @@ def test_a_witness_is_read_as_it_was_written():
         ({"promoted": True}, True, {"promoted": True}, True),
         ({}, True, {"evicted": 1}, False),
         ({"evicted": 3}, True, {"evicted": 3}, True),
-        ({"evicted": 3}, True, {"evicted": 0}, True),  # somebody has reset the count
+        ({"evicted": 3}, True, {"evicted": 0}, False),  # somebody has reset the count
+        ({}, True, {"traces": "config|resetstat"}, False),
+        ({"traces": "debug"}, True, {"traces": "debug"}, True),
+        ({}, True, {"run": "run-2", "traces": "replicaof"}, False),
+        ({}, True, {"history": "history-2"}, True),  # a first replica was attached
+        ({}, True, {"history": "history-2", "promoted": True}, False),
         ({"evicted": 3}, True, {"run": "run-2", "evicted": 1}, False),
     ],
 )

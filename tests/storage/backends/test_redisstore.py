@@ -98,15 +98,14 @@ def test_a_key_that_changed_since_it_was_read_is_not_overwritten(own_redis: Redi
     """Another process writes between reading and writing; both items are kept."""
     with redis_store(own_redis) as store, redis_store(own_redis) as other:
         store.write(SPACE, [item(b"raced", version=1)], NOW)
-        fetch, raced = store._fetch, []  # type: ignore[attr-defined]
+        carry_out, raced = store._carry_out, []  # type: ignore[attr-defined]
 
-        def fetched_early(*arguments: object) -> list[bytes | None]:
-            kept = fetch(*arguments)
+        def overtaken(*arguments: object) -> object:
             if not raced:
                 raced.append(other.write(SPACE, [item(b"raced", version=2), item(b"new", version=2)], NOW))
-            return list(kept)
+            return carry_out(*arguments)
 
-        store._fetch = fetched_early  # type: ignore[attr-defined]
+        store._carry_out = overtaken  # type: ignore[attr-defined]
         outcomes = store.write(SPACE, [item(b"raced", version=3), item(b"new", version=3)], NOW)
         found = store.read(SPACE, [b"raced", b"new"], NOW)
 
