@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import psutil
 
@@ -69,6 +69,21 @@ def speed(begun_s: float, progress: Sequence[Progress]) -> Speed:
     rate = (last.records - first_steady.records) / (done_at_s - first_steady.at_s)
     start_s = first_steady.at_s - begun_s - first_steady.records / rate
     return Speed(last.records, rate, start_s, done[0].at_s - begun_s, done_at_s - begun_s)
+
+
+class Measured(Protocol):
+    """A run of a system, with its speed."""
+
+    @property
+    def speed(self) -> Speed: ...
+
+
+M = TypeVar("M", bound=Measured)
+
+
+def median_run(runs: Sequence[M]) -> M:
+    """The one with the median rate (of an even number: the lower one)."""
+    return sorted(runs, key=lambda one: one.speed.records_per_s)[(len(runs) - 1) // 2]
 
 
 def progress_of_checkpoint(checkpoint: Path) -> list[Progress]:

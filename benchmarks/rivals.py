@@ -1,8 +1,9 @@
-"""The same work in Quix Streams and in Pathway, to Kafka: how fast, and is every row right?
+"""The same work in Kafka Streams, Quix Streams and Pathway, to Kafka: how fast, and is every row right?
 
-    python -m benchmarks.rivals [--scale 0.25] [--only ours,quix,pathway] [--minutes 3]
+    python -m benchmarks.rivals [--scale 0.25] [--only ours,streams,quix,pathway] [--rounds 3] [--minutes 3]
 
-Both are installed from PyPI into an environment of their own, in the cache folder, the first time. Each system drains
+They are installed the first time, into the cache folder: Kafka Streams by Maven, the others from PyPI into an
+environment of their own. Each system drains
 the same two topics (`benchmarks.workload`) into a topic of its own, one after the other, and is judged by what is in
 that topic afterwards, with the time at which the broker appended each row:
 
@@ -15,8 +16,9 @@ lost       left records without a row; of a system that was cut off, only record
 repeated   left records with the correct row and others
 retracted  rows that were written, and taken back later
 
-Ours is the whole job, exactly once. Quix Streams is two processes of one consumer group, at least once (its default);
-Pathway has two threads.
+Ours is the whole job, exactly once. Kafka Streams (RocksDB) has two threads, Quix Streams is two processes of one
+consumer group, both at least once (their default); Pathway has two threads. Kafka Streams writes a null once later
+records have closed its window: left records whose window the end of the topics leaves open are not judged for it.
 """
 
 from __future__ import annotations
@@ -37,17 +39,29 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import Footprint, Progress, RunFailed, Speed, Watch, end_tree, speed
+from benchmarks.measure import Footprint, Progress, RunFailed, Speed, Watch, end_tree, median_run, speed
 from benchmarks.window_join import LOG_APPEND_TIME, machine
-from benchmarks.workload import AFTER_MS, BEFORE_MS, MAX_RECORDS, Work, create_topic, generate, identities, make
+from benchmarks.workload import (
+    AFTER_MS,
+    BEFORE_MS,
+    DISORDER_MS,
+    MAX_RECORDS,
+    Work,
+    create_topic,
+    generate,
+    identities,
+    make,
+)
 from deploy.broker.broker import Broker
-from deploy.spark.java import cache_folder
+from deploy.broker.brokerjars import fetch_jars
+from deploy.spark.java import cache_folder, find_java
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.rangereader import RangeReader
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("quixstreams", "pathway")
-SYSTEMS = ("ours", "quix", "pathway")
+SYSTEMS = ("ours", "streams", "quix", "pathway")
+STREAMS = HERE / "streams"
 IDLE_S = 15.0  # who has written nothing for so long has finished
 
 
@@ -63,15 +77,17 @@ class Verdict:
 
 
 def expected(scale: float, before_ms: int) -> pl.DataFrame:
-    """By brute force, for every left record: itself (`left`) and its right record or null (`right`)."""
+    """By brute force, for every left record: itself (`left`), its right record or null (`right`) and its time."""
     left, right = generate(scale)
     clicks = pl.DataFrame({"id": left.ids, "time": left.times_ms, "left": identities(left.ids, "click")})
     impressions = pl.DataFrame(
         {"id": right.ids, "right_time": right.times_ms, "right": identities(right.ids, "impression")}
     )
     near = (pl.col("time") - pl.col("right_time")).is_between(-AFTER_MS, before_ms)
-    paired = clicks.join(impressions, on="id", how="left").select("left", right=pl.when(near).then("right"))
-    return paired.cast(pl.String)
+    paired = clicks.join(impressions, on="id", how="left").select(
+        pl.col("left").cast(pl.String), pl.when(near).then("right").cast(pl.String).alias("right"), "time"
+    )
+    return paired
 
 
 def rows_of(values: pl.Series) -> pl.DataFrame:
@@ -143,6 +159,13 @@ def commands(name: str, work: Work, topic: str, folder: Path) -> list[list[str]]
         command = [sys.executable, "-m", "benchmarks.ours", "--sink", "kafka", "--topic", topic]
         command += ["--work", str(work_file), "--checkpoint", str(folder / "checkpoint"), "--out", str(folder / "out")]
         return [[*command, "--max-records", str(min(MAX_RECORDS, work.records // 6))]]
+    if name == "streams":
+        jars = f"{fetch_jars(STREAMS / 'pom.xml')}/*"
+        java = find_java()
+        subprocess.run([f"{java}c", "-cp", jars, "-d", folder, STREAMS / "RivalStreams.java"], check=True)
+        topics = [work.bootstrap, work.left_topic, work.right_topic, topic]
+        times = [str(BEFORE_MS), str(DISORDER_MS)]
+        return [[java, "-cp", f"{folder}:{jars}", "RivalStreams", *topics, str(folder / "state"), *times]]
     rival = [str(environment()), str(HERE / f"rival_{name}.py"), "--bootstrap", work.bootstrap, "--out", topic]
     rival += ["--left", work.left_topic, "--right", work.right_topic, "--before-ms", str(BEFORE_MS)]
     if name == "pathway":
@@ -211,10 +234,13 @@ class Result:
 
 
 def measure(name: str, work: Work, truth: pl.DataFrame, folder: Path, at_most_s: float) -> Result:
-    topic = f"rival-{name}"
+    topic = f"rival-{folder.name}"
     create_topic(work.bootstrap, topic, LOG_APPEND_TIME)
     done = drain(name, work, topic, folder, at_most_s)
     rows = read_rows(work, topic)
+    if name == "streams":
+        truth = truth.filter(pl.col("time") <= work.end_ms - BEFORE_MS - DISORDER_MS)
+        rows = rows.join(truth, on="left", how="semi")
     if done.cut_off:
         truth = truth.join(rows, on="left", how="semi")
     peak = sum(one.peak_bytes for one in done.footprints)
@@ -256,27 +282,30 @@ def table_of(results: Sequence[Result], work: Work) -> Table:
 
 
 def _main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rivals", description="Quix Streams and Pathway.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rivals", description="Other systems on the same work.")
     parser.add_argument("--scale", type=float, default=0.25, help="1 is 4,000,000 left and 3,200,000 right records")
     parser.add_argument("--only", default=",".join(SYSTEMS), help=f"some of {', '.join(SYSTEMS)}")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="in turns; the run of the median rate counts"
+    )
     parser.add_argument("--minutes", type=float, default=3.0, help="a system that takes longer is cut off")
     asked = parser.parse_args()
     names = asked.only.split(",")
     if unknown := set(names) - set(SYSTEMS):
         parser.error(f"--only: {', '.join(sorted(unknown))} is not known; take some of {', '.join(SYSTEMS)}")
-    environment()
     console = Console(width=140)
     console.print(machine())
     with tempfile.TemporaryDirectory(prefix="teacup-bench-") as temporary, Broker() as broker:
         work = make(broker.bootstrap, asked.scale)
         truth = expected(asked.scale, BEFORE_MS)
-        results = []
-        for name in names:
-            folder = Path(temporary) / name
-            folder.mkdir()
-            results.append(measure(name, work, truth, folder, 60 * asked.minutes))
-            console.print(results[-1], highlight=False)
-        console.print(table_of(results, work))
+        runs: dict[str, list[Result]] = {name: [] for name in names}
+        for turn in range(asked.rounds):
+            for name in names:
+                folder = Path(temporary) / f"{name}-{turn}"
+                folder.mkdir()
+                runs[name].append(measure(name, work, truth, folder, 60 * asked.minutes))
+                console.print(runs[name][-1], highlight=False)
+        console.print(table_of([median_run(of_one) for of_one in runs.values()], work))
 
 
 if __name__ == "__main__":

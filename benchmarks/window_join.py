@@ -1,10 +1,11 @@
 """Drain the same backlog with this join and with Spark's own; print rates, ratios, start, memory, CPU.
 
-    make bench      or      python -m benchmarks.window_join [--scale 0.1] [--only fetch,none-json,rival-memory]
+    make bench  or  python -m benchmarks.window_join [--scale 0.1] [--only fetch,none-json,rival-memory] [--rounds 5]
 
 A broker is started, both topics are written once (`benchmarks.workload`), and every system drains them in a process of
 its own with a checkpoint of its own, one after the other, measured from outside (`benchmarks.measure`). A run whose
-counts differ from those of brute force stops the benchmark.
+counts differ from those of brute force stops the benchmark. With `--rounds` the systems take turns, and each is
+represented by its run of the median rate.
 
     fetch            both topics to Arrow with as many processes, and nothing else
     none-…           our join with full semantics, default envelope built, no producer; values declared json or bytes
@@ -39,7 +40,7 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import Footprint, Progress, Run, Speed, progress_of_checkpoint, run, speed
+from benchmarks.measure import Footprint, Progress, Run, Speed, median_run, progress_of_checkpoint, run, speed
 from benchmarks.workload import BEFORE_MS, MAX_RECORDS, Counts, Work, create_topic, delete_topic, make
 from deploy.broker.broker import Broker
 from joins.spec import JoinPath
@@ -258,6 +259,7 @@ def _main() -> None:
     )
     parser.add_argument("--scale", type=float, default=1.0, help="1 is 4,000,000 left and 3,200,000 right records")
     parser.add_argument("--only", default=",".join(SYSTEMS), help=f"some of {', '.join(SYSTEMS)}")
+    parser.add_argument("--rounds", type=int, default=1, help="how often each system runs, in turns")
     parser.add_argument("--rocksdb-fraction", type=float, default=0.5, help="the part of the history for RocksDB")
     parser.add_argument("--folder", type=Path, help="keep logs and results here (default: a temporary folder)")
     asked = parser.parse_args()
@@ -273,13 +275,14 @@ def _main() -> None:
         work = make(broker.bootstrap, asked.scale)
         console.print(f"{work.records:,} records written in {time.monotonic() - begun_s:.0f} s")
         bench = Bench(work, folder)
-        results = []
-        for name in names:
+        runs: dict[str, list[Result]] = {name: [] for name in names}
+        for name in names * asked.rounds:
             result = run_system(bench, name, asked.rocksdb_fraction)
-            results.append(result)
+            runs[name].append(result)
             console.print(
                 f"{name}: {result.speed.records_per_s:,.0f}/s, {result.speed.total_s:.0f} s, counts are right"
             )
+        results = [median_run(of_one) for of_one in runs.values()]
         console.print(table_of(results))
         for line in promises(results):
             console.print(line, highlight=False)

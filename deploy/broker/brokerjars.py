@@ -1,4 +1,4 @@
-"""The jars of the development broker: found, or fetched once by Maven into a cache folder.
+"""The jars of the development broker, or of another pom: found, or fetched once by Maven into a cache folder.
 
 The folder is `$TEACUP_CACHE` (default `~/.cache/teacup`) `/broker/<kafka version>-<digest of the pom>`. It is built
 under a temporary name and renamed, behind a file lock: it is complete or absent, and only one process fetches it.
@@ -22,19 +22,19 @@ POM = _PARTS / "pom.xml"
 LOG_CONFIG = _PARTS / "log4j2.properties"
 
 
-def kafka_version() -> str:
+def kafka_version(pom: Path = POM) -> str:
     """The version in the pom. Raises ValueError if it names none."""
-    found = re.search(r"<kafka\.version>([^<]+)<", POM.read_text())
+    found = re.search(r"<kafka\.version>([^<]+)<", pom.read_text())
     if found is None:
-        raise ValueError(f"{POM} names no kafka.version")
+        raise ValueError(f"{pom} names no kafka.version")
     return found[1]
 
 
-def fetch_jars() -> Path:
-    """The folder with the broker's jars; if it does not exist yet, Maven fetches them."""
-    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:8]
+def fetch_jars(pom: Path = POM) -> Path:
+    """The folder with the jars; if it does not exist yet, Maven fetches them."""
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
     root = cache_folder() / "broker"
-    folder = root / f"{kafka_version()}-{digest}"
+    folder = root / f"{kafka_version(pom)}-{digest}"
     if folder.is_dir():
         return folder
     root.mkdir(parents=True, exist_ok=True)
@@ -43,21 +43,21 @@ def fetch_jars() -> Path:
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(prefix="fetching-", dir=root) as building:
                 jars = Path(building) / "jars"
-                _copy_dependencies(jars)
+                _copy_dependencies(pom, jars)
                 jars.rename(folder)
     return folder
 
 
-def _copy_dependencies(target: Path) -> None:
+def _copy_dependencies(pom: Path, target: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise MissingTool(
-            "no Maven found (PATH has no mvn); it fetches the broker's jars, once. "
+            "no Maven found (PATH has no mvn); it fetches Kafka's jars, once. "
             "Debian, Ubuntu: apt-get install maven; macOS: brew install maven."
         )
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     command += [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0 or not any(target.glob("kafka_*.jar")):
+    if done.returncode != 0 or not any(target.glob("kafka*.jar")):
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
         raise JarsNotFetched(f"{' '.join(command)} failed (exit code {done.returncode}):\n{tail}")
