@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+import re
+
+from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
+
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|does not exist|no pg_hba\.conf entry|not permitted to log in"
+    r"|invalid value for parameter|unrecognized configuration parameter|invalid \S+ value|certificate|SSL was required"
+)
+"""PostgreSQL gives no code for a connection that it refuses. In another language these are failures like any other."""
 
 
 def cause(error: SQLAlchemyError) -> str:
     """In one line."""
     said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return " ".join(str(said).split())
+
+
+def is_refusal(error: SQLAlchemyError) -> bool:
+    """Whether the database, or its driver, would refuse the same URL again."""
+    return isinstance(error, ProgrammingError) or _REFUSED.search(cause(error)) is not None

@@ -59,7 +59,7 @@ def parsed(database: str) -> URL:
 
 
 def open_database(database: str) -> Database:
-    """Raises `StoreUnavailable`."""
+    """Raises `StoreUnavailable`, `ConfigInvalid`."""
     url = parsed(database)
     return _KINDS[url.get_backend_name()](url)
 

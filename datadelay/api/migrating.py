@@ -11,12 +11,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from datadelay.api.causes import cause
-from datadelay.errors import StoreUnavailable
+from datadelay.api.causes import cause, is_refusal
+from datadelay.errors import ConfigInvalid, StoreUnavailable
 
 
 def migrate(engine: Engine, name: str, first: Callable[[Connection], None] = lambda connection: None) -> None:
-    """Migrate the database to the newest version. Raises `StoreUnavailable`, also if its version is newer.
+    """Migrate the database to the newest version.
+
+    Raises `StoreUnavailable`, also if its version is newer, and `ConfigInvalid` for a URL that is refused.
 
     name    of the database, for messages
     first   carried out in the same transaction, before anything is read
@@ -35,6 +37,10 @@ def migrate(engine: Engine, name: str, first: Callable[[Connection], None] = lam
                 )
             command.upgrade(config, "head")
     except SQLAlchemyError as error:
+        if is_refusal(error):
+            raise ConfigInvalid(
+                f"database: {name} refuses this URL: {cause(error)}; correct its user, password, database or options"
+            ) from error
         raise StoreUnavailable(f"database {name} cannot be opened, or migrated: {cause(error)}") from error
 
 

@@ -29,7 +29,7 @@ _READ_ONLY = "25006"
 
 
 class Postgresql:
-    """A `Database` on a server. Raises `StoreUnavailable`."""
+    """A `Database` on a server. Raises `StoreUnavailable`, `ConfigInvalid`."""
 
     shared = True
 

@@ -21,7 +21,7 @@ logger = logging.getLogger("teacup.datadelay.api.serve")
 def serve(config: DelayServeConfig) -> None:
     """Serve until SIGTERM or SIGINT; requests in progress are completed.
 
-    Raises `SettingsInvalid` and `StoreUnavailable` before anything is served.
+    Raises `SettingsInvalid`, `ConfigInvalid` and `StoreUnavailable` before anything is served.
     """
     tokens = config.load_tokens(os.environ)
     with (

@@ -293,7 +293,7 @@ class Storage:
         return NamespaceBody(
             name=settings.name,
             keep=settings.keep,
-            bound=settings.bound,
+            bound=settings.namespace.bound,
             retention_ms=settings.retention_ms,
             max_value_bytes=settings.max_value_bytes,
             generation=state.generation,

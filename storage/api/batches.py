@@ -55,7 +55,7 @@ class Batches:
         self.backend.raise_retained_from(settings.namespace, version)
 
     def _read(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
-        worst_bytes = settings.bound * settings.max_value_bytes  # per key, so that memory stays bounded
+        worst_bytes = settings.namespace.bound * settings.max_value_bytes  # per key, so that memory stays bounded
         portion = max(1, min(_PORTION_KEYS, self.max_answer_bytes // worst_bytes))
         found: list[ReadResult] = []
         size = 0

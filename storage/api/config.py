@@ -24,7 +24,10 @@ class NamespaceSettings(Keys):
 
     name: Annotated[str, Field(pattern=NAME_PATTERN, description="letters, digits and `_.-`, up to 64")]
     keep: Keep = Field(default=Keep.LATEST, description="of a key's items only the newest version, or all")
-    bound: PositiveInt = Field(default=1, description="live items per key, at most, under `keep: all`")
+    bound: PositiveInt | None = Field(
+        default=None,
+        description="live items per key, at most; needed with `keep: all`, and refused with `latest`, which keeps one",
+    )
     retention_ms: Duration | None = Field(
         default=None,
         alias="retention",
@@ -35,14 +38,21 @@ class NamespaceSettings(Keys):
 
     @model_validator(mode="after")
     def _bound_of_all(self) -> Self:
-        if self.keep is Keep.LATEST and self.bound != 1:
-            raise ValueError(f"namespace {self.name}: bound {self.bound} needs `keep: all`; `latest` keeps one")
+        if self.keep is Keep.LATEST and self.bound is not None:
+            raise ValueError(
+                f"namespace {self.name}: bound {self.bound} needs `keep: all`; `latest` keeps one: leave bound out"
+            )
+        if self.keep is Keep.ALL and self.bound is None:
+            raise ValueError(
+                f"namespace {self.name}: `keep: all` needs `bound`: how many live items a key may have; one more is "
+                "rejected"
+            )
         return self
 
     @property
     def namespace(self) -> Namespace:
         """The namespace as back ends know it."""
-        return Namespace(self.name, self.keep, self.bound, self.retention_ms)
+        return Namespace(self.name, self.keep, self.bound or 1, self.retention_ms)
 
 
 class StorageServeConfig(ServerKeys):

@@ -6,6 +6,7 @@ with questions about the server itself (`redisfacts`): they are answered by the 
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import OutOfMemoryError, RedisError
+from redis.exceptions import AuthenticationError, OutOfMemoryError, RedisError, ResponseError
 from redis.retry import Retry
 
 from storage.backends.redisfacts import ASKED_SECTIONS, ASKED_SETTINGS, Facts
@@ -89,6 +90,19 @@ class RedisServer:
         except (RedisError, OSError) as error:
             raise StorageUnavailable(f"{self.where} does not answer: {error}") from error
 
+    def first_facts(self) -> Facts:
+        """What it says at the first call: what it refuses now, it would refuse again.
+
+        Raises `StorageUnavailable`, and `StorageConfigInvalid` with what to correct in the URL.
+        """
+        try:
+            return self.run_and_ask([])[1]
+        except StorageUnavailable as error:
+            remedy = _remedy(error.__cause__)
+            if remedy is None:
+                raise
+            raise StorageConfigInvalid(f"store: {self.where} refuses this: {error.__cause__}; {remedy}") from error
+
     def run_and_ask(self, commands: Sequence[Command]) -> tuple[list[Any], Facts]:
         """The same, and what the server said about itself after the last command."""
         *answers, info, settings, clock = self.run([*commands, *_QUESTIONS])
@@ -97,7 +111,7 @@ class RedisServer:
                 raise StorageUnavailable(
                     f"{self.where} did not answer INFO, CONFIG GET or TIME: {answer}; it must be Redis 7.0 or "
                     "newer, or Valkey, and the user needs +info, +config|get and +time"
-                )
+                ) from answer
         try:
             return answers, Facts.of(info, settings, clock)
         except KeyError as error:
@@ -118,3 +132,21 @@ class RedisServer:
                 "items expire"
             )
         return f"the server refused the command: {error}"
+
+
+def _remedy(error: BaseException | None) -> str | None:
+    """What to correct in the URL; None: the server may be there later."""
+    if isinstance(error, AuthenticationError):
+        return "correct user and password in the URL, percent-encoded"
+    if isinstance(error, ResponseError):
+        return (
+            "it must be Redis 7.0 or newer, or Valkey, and have the database that the URL ends with; the user needs "
+            "+info, +config|get and +time"
+        )
+    cause = None if error is None else error.__context__
+    if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
+        return (
+            "correct ca_bundle (who signed the server's certificate), the host's name, or tls_certificate and tls_key "
+            "(what it demands of clients)"
+        )
+    return None

@@ -90,7 +90,8 @@ class RedisStore:
 
     sync   the server must sync its log before it answers; otherwise any of its restarts is a new generation
 
-    Raises `StorageUnavailable`, and `StorageConfigInvalid` for a server whose configuration would lose records.
+    Raises `StorageUnavailable`, and `StorageConfigInvalid` for a server that refuses the URL, or whose configuration
+    would lose records.
     """
 
     def __init__(self, at: RedisAt, *, sync: bool = True) -> None:
@@ -104,7 +105,7 @@ class RedisStore:
         self._log = LogLook()
         self._declared: set[Namespace] = set()
         try:
-            _, facts = self._server.run_and_ask([])
+            facts = self._server.first_facts()
             wrong = wrong_settings(facts, sync)
             if wrong is not None:
                 raise StorageConfigInvalid(f"{self._where}: {wrong}")

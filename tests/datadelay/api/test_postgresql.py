@@ -14,7 +14,7 @@ import requests
 from sqlalchemy import create_engine, text
 
 from datadelay.client import DelayClient
-from datadelay.errors import DelayError, StoreUnavailable
+from datadelay.errors import ConfigInvalid, DelayError, StoreUnavailable
 from datadelay.model import PartitionReport, Submission
 from datadelay.publish import rewind
 from deploy.broker.ports import free_port
@@ -181,6 +181,26 @@ def test_the_next_host_is_used_when_the_first_does_not_answer(postgresql: Postgr
         assert len(store.all()) == 1
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (("a-secret", "another"), "authentication failed"),
+        (("/postgres", "/missing"), 'database "missing" does not exist'),
+        (("/postgres", "/postgres?no_option=1"), 'invalid connection option "no_option"'),
+        (("/postgres", "/postgres?sslmode=require"), "server does not support SSL"),
+        (("/postgres", "/postgres?options=-c%20statement_timeout%3Dsoon"), "invalid value for parameter"),
+    ],
+)
+def test_a_url_that_is_refused_is_an_error_of_the_configuration(
+    postgresql: PostgresServer, wrong: tuple[str, str], words: str
+) -> None:
+    """Trying again would not help, unlike with a server that is not there."""
+    with pytest.raises(ConfigInvalid, match=f"^database: .* refuses this URL: .*{words}.*; correct its user"):
+        open_store(postgresql.url().replace(*wrong))
+    with pytest.raises(StoreUnavailable, match="refused"):
+        open_store(postgresql.url().replace(str(postgresql.port), str(free_port())))
+
+
 @pytest.mark.parametrize("wrong", ["password", "port", "database", "option"])
 def test_no_message_shows_the_password(postgresql: PostgresServer, wrong: str) -> None:
     """Whatever is wrong; but it says what."""
@@ -197,7 +217,7 @@ def test_no_message_shows_the_password(postgresql: PostgresServer, wrong: str) -
         "option": "sslmode",
     }
 
-    with pytest.raises(StoreUnavailable, match=words[wrong]) as raised:
+    with pytest.raises(DelayError, match=words[wrong]) as raised:
         open_store(url)
 
     cause: BaseException | None = raised.value

@@ -14,7 +14,7 @@ import trustme
 
 from deploy.broker.ports import free_port
 from storage.backends.opening import open_backend
-from storage.errors import StorageUnavailable
+from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Status, WriteResult
 from tests.storage.backends.modelmachine import statuses
 from tests.storage.backends.redisstores import NOW, SPACE, all_there, item, numbered, redis_store
@@ -124,11 +124,11 @@ def test_a_password_is_used_and_never_shown(tmp_path: Path):
             assert statuses(store.write(SPACE, [item(), item(version=1)], NOW)) == [Status.OK] * 2
             assert statuses(store.delete(SPACE, [b"k"], NOW)) == [Status.OK]
 
-        with pytest.raises(StorageUnavailable, match="invalid username-password pair") as raised:
+        with pytest.raises(StorageConfigInvalid, match=r"invalid username-password pair.*; correct user") as raised:
             open_backend(good.replace("s3cret", "an0ther"), [SPACE])
         with server.client() as redis:
             redis.execute_command("ACL", "SETUSER", "teacup", "-config|get")
-        with pytest.raises(StorageUnavailable, match=r"config\|get.* the user needs \+info, \+config\|get"):
+        with pytest.raises(StorageConfigInvalid, match=r"config\|get.* the user needs \+info, \+config\|get"):
             open_backend(good, [SPACE])
 
     assert "an0ther" not in str(raised.value)
@@ -152,5 +152,25 @@ def test_tls_with_a_ca_of_ones_own(tmp_path: Path):
         with opened(lambda *spaces: open_backend(f"{url}&ca_bundle={tmp_path}/ours.pem", spaces), SPACE) as store:
             assert statuses(store.write(SPACE, [item()], NOW)) == [Status.OK]
 
-        with pytest.raises(StorageUnavailable, match="certificate verify failed"):
+        with pytest.raises(StorageConfigInvalid, match=r"certificate verify failed.*; correct ca_bundle"):
             open_backend(f"{url}&ca_bundle={tmp_path}/other.pem", [SPACE])
+        with pytest.raises(StorageConfigInvalid, match=r"; correct .* tls_certificate and tls_key"):
+            open_backend(f"{url.replace('server.key', 'ours.pem')}&ca_bundle={tmp_path}/ours.pem", [SPACE])
+
+
+def test_a_database_that_the_server_does_not_have_is_an_error_of_the_configuration(own_redis: RedisProcess):
+    """It would be refused again, unlike a server that is not there yet."""
+    with pytest.raises(
+        StorageConfigInvalid, match=r"^store: Redis at .*, database 99 refuses this: DB index is out of"
+    ):
+        open_backend(own_redis.url().replace("/0", "/99"), [])
+
+
+def test_a_password_may_be_withdrawn_while_the_store_is_open(own_redis: RedisProcess):
+    """That holds everything, as if the server did not answer; it is no fault of a request."""
+    with redis_store(own_redis) as store, own_redis.client() as redis:
+        redis.config_set("requirepass", "changed")
+        redis.client_kill_filter(_type="normal", skipme=True)
+
+        with pytest.raises(StorageUnavailable, match="Authentication required"):
+            store.state(SPACE, NOW)
