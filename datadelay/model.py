@@ -25,8 +25,11 @@ NAME_PATTERN = "^[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 """Kafka's rule for topics; not only dots, which URLs would swallow."""
 NAME_MAX = 249
 TEXT_MAX = 1000
+TEXT_PATTERN = "^[^\\x00]*$"
+"""PostgreSQL stores no NUL."""
 PARTITIONS_MAX = 10_000
 """Of one topic."""
+_FITTING = f"1 to {TEXT_MAX} characters, none of them NUL or half of a surrogate pair"
 
 
 class DelayState(StrEnum):
@@ -89,8 +92,8 @@ class Submission:
             if len(name) > NAME_MAX or not re.fullmatch(NAME_PATTERN, name):
                 raise SubmissionInvalid(f"{what} {name!r}: 1 to {NAME_MAX} of A-Z a-z 0-9 . _ -, and not dots alone")
         for what, text in (("generation", self.generation), ("store_generation", self.store_generation)):
-            if text is not None and not 0 < len(text) <= TEXT_MAX:
-                raise SubmissionInvalid(f"{what} {text[:40]!r}: 1 to {TEXT_MAX} characters")
+            if text is not None and not _fits(text):
+                raise SubmissionInvalid(f"{what} {text[:40]!r}: {_FITTING}")
         _check_time(self.listed_ms, "listed_ms")
         _check_time(self.consumed_until_ms, "consumed_until_ms")
         _check_reason(self.consumed_until_ms, self.reason, "consumed_until_ms")
@@ -162,6 +165,11 @@ class Point:
     slowest_partition: int | None
 
 
+def fitted(text: str) -> str:
+    """The text, cut and escaped where a submission could not carry it."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")[:TEXT_MAX]
+
+
 def slowest(partitions: tuple[PartitionReport, ...]) -> PartitionReport | None:
     """The partition that holds a topic back: one without progress first, then the smallest, then by number."""
     return min(
@@ -184,5 +192,9 @@ def _check_reason(value: int | None, reason: str | None, what: str) -> None:
         raise SubmissionInvalid(f"{what} is null without a reason: say why it is not known")
     if value is not None and reason is not None:
         raise SubmissionInvalid(f"{what} has both a value ({value}) and a reason ({reason[:80]!r}): drop one")
-    if reason is not None and len(reason) > TEXT_MAX:
-        raise SubmissionInvalid(f"the reason of {what} has {len(reason)} characters, at most {TEXT_MAX} fit")
+    if reason is not None and not _fits(reason):
+        raise SubmissionInvalid(f"the reason of {what}, {reason[:40]!r}: {_FITTING}")
+
+
+def _fits(text: str) -> bool:
+    return 0 < len(text) <= TEXT_MAX and re.search("[\0\ud800-\udfff]", text) is None

@@ -11,11 +11,10 @@ from typing import Annotated
 from pydantic import FailFast, Field
 
 from datadelay.model import (
-    NAME_MAX,
-    NAME_PATTERN,
     OFFSET_MAX,
     PARTITIONS_MAX,
     TEXT_MAX,
+    TEXT_PATTERN,
     TIME_MAX_MS,
     TIME_MIN_MS,
     Delay,
@@ -28,8 +27,7 @@ from httpapi.body import AnsweredBody, SentBody
 from kafkaio.times import iso
 
 TimeMs = Annotated[int, Field(strict=True, ge=TIME_MIN_MS, le=TIME_MAX_MS, description="epoch milliseconds, UTC")]
-Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
-Reason = Annotated[str, Field(min_length=1, max_length=TEXT_MAX)]
+Text = Annotated[str, Field(min_length=1, max_length=TEXT_MAX, pattern=TEXT_PATTERN)]
 
 NO_DELAY = "/problems/no-delay"
 """The type of the problem "nothing was ever submitted for this consumer and topic", unlike a wrong path."""
@@ -41,7 +39,7 @@ class PartitionBody(SentBody):
     partition: int = Field(strict=True, ge=0, lt=2**31)
     position: int | None = Field(strict=True, ge=0, le=OFFSET_MAX, description="the next offset to read")
     progress_ms: TimeMs | None = Field(description="no unread record has an event time below it")
-    reason: Reason | None = None
+    reason: Text | None = None
 
 
 class SubmissionBody(SentBody):
@@ -49,12 +47,10 @@ class SubmissionBody(SentBody):
 
     listed_ms: TimeMs = Field(description="the wall clock just before the end offsets were listed")
     consumed_until_ms: TimeMs | None
-    reason: Reason | None = None
+    reason: Text | None = None
     caught_up: bool = Field(default=False, strict=True, description="nothing was unread in any partition")
-    generation: str = Field(min_length=1, max_length=TEXT_MAX, description="of the consumer, opaque")
-    store_generation: str | None = Field(
-        default=None, min_length=1, max_length=TEXT_MAX, description="of the store that it feeds, opaque"
-    )
+    generation: Text = Field(description="of the consumer, opaque")
+    store_generation: Text | None = Field(default=None, description="of the store that it feeds, opaque")
     partitions: Annotated[list[PartitionBody], FailFast(), Field(max_length=PARTITIONS_MAX)]
 
     def submission(self, consumer: str, topic: str) -> Submission:
@@ -90,7 +86,7 @@ class SubmissionBody(SentBody):
 class RewindBody(SentBody):
     """A rewind: the consumer went back on purpose."""
 
-    note: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+    note: Annotated[str, Field(min_length=1, max_length=200, pattern=TEXT_PATTERN)] | None = Field(
         default=None, description="who and why; shown as the reason until the next submission"
     )
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from datadelay.model import TEXT_MAX, TIME_MAX_MS, TIME_MIN_MS, Delay, PartitionReport, Submission
+from datadelay.model import TIME_MAX_MS, TIME_MIN_MS, Delay, PartitionReport, Submission, fitted
 from datadelay.progress import UNKNOWN, Idle, frontier, partition_progress, unread_progress
 from kafkaio.eventtime import OUTLIERS, proven
 from kafkaio.topiclog import Ends
@@ -96,7 +96,7 @@ def partition_report(observed: Observed, listed_ms: int, rules: Rules) -> Partit
     if refusal is None and not TIME_MIN_MS <= progress_ms <= TIME_MAX_MS:
         refusal = _why_no_time(observed, progress_ms)
     if refusal is not None:
-        return PartitionReport(observed.partition, observed.position, None, refusal[:TEXT_MAX])
+        return PartitionReport(observed.partition, observed.position, None, fitted(refusal))
     return PartitionReport(observed.partition, observed.position, progress_ms)
 
 
@@ -132,7 +132,7 @@ def failed_submission(*, consumer: str, topic: str, listed_ms: int, reason: str,
 
     Leaving them out would mean that the partitions are gone, or that the consumer started over.
     """
-    reason = reason[:TEXT_MAX] or "no reason was given"
+    reason = fitted(reason) or "no reason was given"
     known = () if before is None else before.partitions or ()
     return Submission(
         consumer=consumer,
@@ -202,4 +202,4 @@ def _topic_reason(reports: Sequence[PartitionReport]) -> str | None:
     if not unknown:
         return None
     count = f"{len(unknown)} of {len(reports)} partitions unknown; " if len(reports) > 1 else ""
-    return f"{count}partition {unknown[0].partition}: {unknown[0].reason}"[:TEXT_MAX]
+    return fitted(f"{count}partition {unknown[0].partition}: {unknown[0].reason}")

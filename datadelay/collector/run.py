@@ -198,14 +198,7 @@ def _look(task: Task, config: CollectorConfig) -> TaskOutcome:
     try:
         store_generation = _store_generation(task.consumer.store)
         seen = _observe(task, config)
-    except (KafkaIOError, DelayError) as error:
-        return TaskOutcome(task, None, str(error))
-    except Exception as error:
-        logger.exception("%s: unexpected error", task.name)
-        return TaskOutcome(task, None, f"{type(error).__name__}: {error}")
-    return TaskOutcome(
-        task,
-        submission(
+        found = submission(
             consumer=task.consumer.consumer,
             topic=task.topic.topic,
             listed_ms=seen.listed_ms,
@@ -213,8 +206,13 @@ def _look(task: Task, config: CollectorConfig) -> TaskOutcome:
             store_generation=seen.store_generation or store_generation,  # rather what was fed than what answers now
             partitions=seen.partitions,
             rules=task.topic.rules,
-        ),
-    )
+        )
+    except (KafkaIOError, DelayError) as error:
+        return TaskOutcome(task, None, str(error))
+    except Exception as error:
+        logger.exception("%s: unexpected error", task.name)
+        return TaskOutcome(task, None, f"{type(error).__name__}: {error}")
+    return TaskOutcome(task, found)
 
 
 def _observe(task: Task, config: CollectorConfig) -> Observation:

@@ -240,6 +240,9 @@ def test_names_the_partition_without_progress_as_the_slowest(submission: Make) -
         ({"topic": "t\n"}, "topic"),
         ({"generation": ""}, "generation"),
         ({"generation": "x" * (TEXT_MAX + 1)}, "generation"),
+        ({"generation": "a\0"}, "generation"),
+        ({"store_generation": "\ud800"}, "store_generation"),
+        ({"consumed_until_ms": None, "reason": "a\0"}, "the reason of consumed_until_ms"),
     ],
 )
 def test_refuses_submissions_that_contradict_themselves(

@@ -51,16 +51,35 @@ def test_refuses_malformed_bodies(
         ({"consumed_until_ms": 10**400}, "/body/consumed_until_ms"),
         ({"caught_up": "yes"}, "/body/caught_up"),
         ({"typo": 1}, "/body/typo"),
+        ({"generation": "a\0"}, "/body/generation"),
+        ({"generation": "\ud800"}, "/body/generation"),
+        ({"generation": "x" * 1_001}, "/body/generation"),
+        ({"store_generation": "a\0"}, "/body/store_generation"),
+        ({"consumed_until_ms": None, "reason": "a\0"}, "/body/reason"),
+        (
+            {"partitions": [{"partition": 0, "position": 1, "progress_ms": None, "reason": "a\0"}]},
+            "/body/partitions/0/reason",
+        ),
         ({"partitions": [{"partition": 0, "position": -1001, "progress_ms": 0}]}, "/body/partitions/0/position"),
     ],
 )
 def test_points_at_the_value_that_is_not_allowed(
     server: RunningServer, submission: Make, change: dict[str, Any], pointer: str
 ) -> None:
-    """No coercion: a time as text or as a fraction is a defect of the sender."""
+    """No coercion: a time as text or as a fraction is a defect of the sender. PostgreSQL stores no NUL."""
     answer = call(server, "PUT", ONE, json=body_of(submission()) | change)
 
     assert pointer in [part["pointer"] for part in assert_problem(answer, 422, "invalid")["errors"]]
+
+
+@pytest.mark.parametrize("note", ["a\0", "\ud800", "", "x" * 201])
+def test_points_at_a_note_that_is_not_allowed(server: RunningServer, submission: Make, note: str) -> None:
+    """As at any other text."""
+    server.client().submit(submission())
+
+    answer = call(server, "POST", ONE + "/rewind", json={"note": note})
+
+    assert [part["pointer"] for part in assert_problem(answer, 422, "invalid")["errors"]] == ["/body/note"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +116,8 @@ def test_refuses_unknown_paths_and_methods_as_problems(server: RunningServer) ->
     wrong = call(server, "PATCH", ONE)
     assert_problem(wrong, 405, "method")
     assert wrong.headers["Allow"] == "GET, PUT, DELETE"
-    assert_problem(call(server, "GET", "/v1/delays/a%20b/t"), 422, "invalid")
+    for name in ("a%20b", "a%00", "%ff", "x" * 250):
+        assert_problem(call(server, "GET", f"/v1/delays/{name}/t"), 422, "invalid")
 
 
 def test_readers_may_not_write_and_strangers_may_nothing(server: RunningServer, submission: Make) -> None:

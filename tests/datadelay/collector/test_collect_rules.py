@@ -194,6 +194,14 @@ def test_a_failure_of_what_was_never_seen_has_no_generation() -> None:
     assert (found.generation, found.partitions) == (NO_GENERATION, ())
 
 
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 2_000])
+def test_a_failure_is_submitted_whatever_its_text_contains(text: str) -> None:
+    """What no submission may carry is escaped, and cut."""
+    found = failed_submission(consumer="c", topic="t", listed_ms=LISTED_MS, reason=text, before=None)
+
+    assert found.reason in (r"a\x00b", r"\ud800", "x" * 1_000)
+
+
 def submit(*partitions: Observed) -> Any:
     return submission(
         consumer="c",

@@ -262,6 +262,26 @@ def test_a_store_of_a_new_generation_is_unknown(
     assert "generation of the store" in gone
 
 
+def test_a_generation_that_no_submission_can_carry_makes_the_topic_unknown(
+    run: Run,
+    server: RunningServer,
+    kafka: dict[str, str],
+    topic_factory: TopicFactory,
+    stepped: Callable[[str], Stepped],
+) -> None:
+    """The store may answer anything; the topic has its outcome all the same."""
+    topic = topic_factory()
+    produce(kafka, topic, [BASE_MS])
+    consumer = stepped(topic)
+    consumer.commit(0, 0)
+
+    with generations(["a\0"]) as url:
+        code = run(of_group(consumer, topic, store={"url": url}))
+
+    assert code == ExitCode.UNKNOWN
+    assert "store_generation" in (read(server, topic).reason or "")
+
+
 class generations:
     """A server that answers with one generation after another."""
 
