@@ -15,9 +15,11 @@ _API_URL = r"^https?://([^/?#@\s]*@)?(\[[0-9a-fA-F:.]+\]|[^/?#:@\[\]\s]+)(:\d+)?
 
 
 def api_url(value: str) -> str:
-    """The address of an API; a path is allowed, because a proxy may put it anywhere."""
+    """The address of an API; a path is allowed, because a proxy may put it anywhere, but not that of a call."""
     if not re.match(_API_URL, value):
         raise ValueError("give http(s)://host:port")
+    if re.search(r"[^/]/v1(/|$)", value):
+        raise ValueError("leave /v1 and what follows out, which each call adds")
     return value
 
 

@@ -34,8 +34,10 @@ def load_yaml(path: Path) -> dict[str, Any]:
         mark = error.problem_mark
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise SettingsInvalid(path, [f"{at}not YAML: {error.problem}"]) from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SettingsInvalid(path, [f"{path} cannot be read as YAML: {error}"]) from error
+    except OSError as error:
+        raise SettingsInvalid(path, [f"cannot be read: {error.strerror or error}"]) from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsInvalid(path, [f"not YAML: {error}"]) from error
     if not isinstance(document, dict):
         raise SettingsInvalid(path, [f"expected a mapping of settings, found {type(document).__name__}"])
     return document

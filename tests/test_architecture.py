@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "kafkaio": set(),
     "configfile": {"kafkaio"},
     "sparkio": {"kafkaio"},
-    "httpapi": {"configfile"},
+    "httpapi": {"kafkaio", "configfile"},
     "datadelay": {"kafkaio", "configfile", "sparkio", "httpapi"},
     "storage": {"kafkaio", "configfile", "httpapi"},
     "joins": {"kafkaio", "sparkio", "datadelay", "storage"},

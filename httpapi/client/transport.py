@@ -17,15 +17,16 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import BadStatusLine
 from queue import Empty, LifoQueue
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
+from configfile.values import api_url
 from httpapi.bearer import NOT_SENDABLE, can_be_sent
 from httpapi.client.patience import Again
 from httpapi.client.refusals import ApiErrors
@@ -34,6 +35,7 @@ Answer = TypeVar("Answer")
 
 _RETRY_AFTER_MAX_S = 10.0
 _NOTHING_DONE = (429, 503)
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,12 @@ class Transport:
         read_timeout_s: float,
         verify: bool | str,
     ) -> None:
-        if not _is_address(url):
-            shown = "" if "@" in url else f" {url!r}"  # what is before the @ may be a password
-            raise errors.misconfigured(f"url{shown} of the {errors.api}: expected http(s)://host:port, and no user")
+        if "@" in url:  # what is before it may be a password
+            raise errors.misconfigured(f"url of the {errors.api}: give http(s)://host:port, and no user")
+        try:
+            api_url(url)
+        except ValueError as error:
+            raise errors.misconfigured(f"url {url!r} of the {errors.api}: {error}") from None
         if token is not None and not can_be_sent(token):
             raise errors.misconfigured(f"the token of the {errors.api} {NOT_SENDABLE}")
         if isinstance(verify, str) and not os.path.exists(verify):
@@ -112,12 +117,13 @@ class Transport:
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             if isinstance(error, ValueError):
                 raise self._errors.misconfigured(f"{where}: this request cannot be sent: {error}") from error
-            if (untrusted := _untrusted(error)) is not None:
+            untrusted = next((one for one in _within(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
+            if untrusted is not None:
                 how = "name the certificates that it is signed by (ca_bundle, or verify)"
                 raise self._errors.not_understood(
                     f"{where}: the certificate is not trusted: {untrusted}; {how}"
                 ) from error
-            failed = self._errors.unreachable(f"{where}: no answer, or half of one: {error}")
+            failed = self._errors.unreachable(f"{where}: no answer, or half of one: {self._cause(error)}")
             failed.__cause__ = error
             if repeatable or _never_sent(error):
                 raise Again(failed) from error
@@ -135,6 +141,24 @@ class Transport:
         if response.status_code in _NOTHING_DONE or (response.status_code >= 500 and repeatable):
             raise Again(refused, _retry_after_s(response))
         raise refused
+
+    def _cause(self, error: Exception) -> str:
+        """What has happened, in words of the system, not of libraries."""
+        connect_s, read_s = self._timeout_s
+        errors = _within(error)
+        if any(isinstance(one, ssl.SSLError) and one.reason in _NOT_TLS for one in errors):
+            return "the server does not speak TLS: write http: in place of https:, or give it a certificate"
+        if any(isinstance(one, ConnectionResetError | BrokenPipeError | BadStatusLine) for one in errors):
+            hint = "; if it speaks TLS, write https:" if self._url.startswith("http:") else ""
+            return f"the server closed the connection, or does not speak HTTP{hint}"
+        system = [one.strerror for one in errors if isinstance(one, OSError) and one.strerror]
+        if system:
+            return system[0]
+        if any(isinstance(one, requests.ConnectTimeout) for one in errors):
+            return f"no connection within {connect_s:g} s"
+        if any(isinstance(one, TimeoutError | urllib3.exceptions.TimeoutError) for one in errors):
+            return f"nothing arrived for {read_s:g} s"
+        return str(errors[-1])
 
     def _exchange(
         self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, headers: Mapping[str, str]
@@ -176,16 +200,6 @@ class Transport:
         return session
 
 
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return False
-    if parts.query or parts.fragment or "@" in url:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
-
-
 class _Bearer(AuthBase):
     """Set as `auth`, because requests would otherwise replace the header with credentials from a netrc file."""
 
@@ -198,15 +212,13 @@ class _Bearer(AuthBase):
         return request
 
 
-def _untrusted(error: BaseException) -> ssl.SSLCertVerificationError | None:
-    """What is wrong with the server's certificate; requests and urllib3 wrap it as contexts and arguments."""
-    inner = [error]
-    for one in inner:
-        if isinstance(one, ssl.SSLCertVerificationError):
-            return one
+def _within(error: BaseException) -> list[BaseException]:
+    """An error and what it was made from; requests and urllib3 wrap errors as contexts and arguments."""
+    found = [error]
+    for one in found:
         wrapped = (one.__context__, *one.args)
-        inner += [each for each in wrapped if isinstance(each, BaseException) and each not in inner]
-    return None
+        found += [each for each in wrapped if isinstance(each, BaseException) and each not in found]
+    return found
 
 
 def _never_sent(error: Exception) -> bool:

@@ -111,7 +111,8 @@ def load_tokens(
         try:
             text = tokens_file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise SettingsInvalid("tokens_file", [f"{tokens_file} cannot be read: {error}"]) from error
+            why = getattr(error, "strerror", None) or error
+            raise SettingsInvalid("tokens_file", [f"{tokens_file} cannot be read: {why}"]) from error
         tokens += parse_tokens(text, str(tokens_file), allowed)
     if not tokens and not anonymous:
         how = (
@@ -128,6 +129,7 @@ def parse_tokens(text: str, source: str, allowed: Collection[str] = tuple(Scope)
     Raises `SettingsInvalid` with every line that is wrong.
     """
     tokens, problems = [], []
+    line_of: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split("#", 1)[0].split()
         if not words:
@@ -139,6 +141,8 @@ def parse_tokens(text: str, source: str, allowed: Collection[str] = tuple(Scope)
         token = Token(name, frozenset(scopes.split(",")), sha256.lower())
         if problem := _problem(token, allowed):
             problems.append(f"line {number}: {problem}")
+        elif line_of.setdefault(name, number) != number:
+            problems.append(f"line {number}: the name {name!r} is that of line {line_of[name]}, too; names must differ")
         tokens.append(token)
     if problems:
         raise SettingsInvalid(source, problems)

@@ -1,7 +1,7 @@
 """Every error of the API as RFC 9457 problem details, in its answers and in its OpenAPI description.
 
 status  type                       raised by
-400     /problems/malformed        a body that is not JSON
+400     /problems/malformed        a body that is not JSON, or has a member twice; two Authorization headers
 401     /problems/unauthenticated  no token although one is needed, or an unknown token
 403     /problems/forbidden        a token without the scope
 404     /problems/not-found        an unknown path
@@ -118,7 +118,7 @@ def install(
         status, kind = next(meaning for one, meaning in meanings.items() if isinstance(error, one))
         headers = {}
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
-            logger.error("%s %s: %s", request.method, request.url.path, error)
+            logger.error("%s %s: %s", request.method, request.scope["route"].path, error)  # few different lines
             headers["Retry-After"] = str(retry_unavailable_s)
         return problem(status, str(error), kind=kind, instance=request.url.path, headers=headers)
 

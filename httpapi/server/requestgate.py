@@ -92,10 +92,12 @@ class Gate:
         if scope["path"] in _UNLIMITED:
             return None
         wait_s = self._limiter.take(caller, time.monotonic())
-        if wait_s is None:
-            return None
-        detail = f"too many requests by {caller}: wait {wait_s} s"
-        return problem(429, detail, instance=scope["path"], headers={"Retry-After": str(wait_s)})
+        if wait_s is not None:
+            detail = f"too many requests by {caller}: wait {wait_s} s"
+            return problem(429, detail, instance=scope["path"], headers={"Retry-After": str(wait_s)})
+        if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
+            return problem(400, "the request has two Authorization headers: send one", instance=scope["path"])
+        return None
 
     def _count(self, scope: Scope, status: int) -> None:
         """By route, not by path, and only known methods: callers must not be able to create labels."""

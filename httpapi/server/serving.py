@@ -11,13 +11,21 @@ from typing import Any
 from configfile.errors import SettingsInvalid
 from httpapi.server.connections import ConnectionLimits, LimitedConfig
 from httpapi.server.serverkeys import ServerKeys
+from kafkaio.sparselog import Sparse
 
 _BACKLOG = 2048
+_SAME_LINE_EVERY_S = 10.0
 
 
 def log_to_standard_error() -> None:
-    """What the process of a server logs, from INFO on; the process id tells workers apart."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
+    """What the process of a server logs, from INFO on; the process id tells workers apart.
+
+    A line for each of an attacker's requests would fill the disk: the same one appears once in some seconds.
+    """
+    handler = logging.StreamHandler()
+    handler.addFilter(Sparse(_SAME_LINE_EVERY_S))
+    form = "%(asctime)s %(process)d %(levelname)s %(message)s"
+    logging.basicConfig(level=logging.INFO, format=form, handlers=[handler])
 
 
 def listen(keys: ServerKeys) -> socket.socket:
@@ -39,11 +47,25 @@ def _check_certificate(keys: ServerKeys) -> None:
         return
     if keys.tls_certificate is None:
         raise SettingsInvalid("tls_key", [f"{keys.tls_key} is given without tls_certificate"])
-    where = f"tls_certificate {keys.tls_certificate}, tls_key {keys.tls_key}"
+    for key, file in (("tls_certificate", keys.tls_certificate), ("tls_key", keys.tls_key or keys.tls_certificate)):
+        try:
+            file.read_bytes()
+        except OSError as error:
+            raise SettingsInvalid(key, [f"{file} cannot be read: {error.strerror}"]) from error
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(keys.tls_certificate, keys.tls_key)
-    except OSError as error:
-        raise SettingsInvalid("tls_certificate, tls_key", [f"{where}: {error.strerror or error}"]) from error
+        context.load_verify_locations(keys.tls_certificate)
+    except ssl.SSLError as error:
+        raise SettingsInvalid("tls_certificate", [f"{keys.tls_certificate} holds no certificate in PEM"]) from error
+    try:
+        context.load_cert_chain(keys.tls_certificate, keys.tls_key, password=lambda: "")
+    except ssl.SSLError as error:
+        file = keys.tls_key or keys.tls_certificate
+        if error.reason == "KEY_VALUES_MISMATCH":
+            what = f"{file} is the key of another certificate than {keys.tls_certificate}"
+        else:
+            what = f"{file} holds no private key in PEM that needs no password"
+        raise SettingsInvalid("tls_key", [what]) from error
 
 
 def url(keys: ServerKeys, listener: socket.socket) -> str:

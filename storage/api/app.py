@@ -56,7 +56,16 @@ from storage.api.metrics import StorageMetrics
 from storage.api.turns import Turns
 from storage.codecs.codec import Codec
 from storage.codecs.encodings import compress, decompress
-from storage.codecs.jsoncodec import FoundBody, FoundsBody, OutcomeBody, OutcomesBody, ValueBody, found_document, parsed
+from storage.codecs.jsoncodec import (
+    FoundBody,
+    FoundsBody,
+    OutcomeBody,
+    OutcomesBody,
+    ValueBody,
+    check_members,
+    found_document,
+    parsed,
+)
 from storage.errors import (
     NamespaceUnknown,
     RequestInvalid,
@@ -190,6 +199,7 @@ class Storage:
         content_bytes = await _body(request)
         with self._under_way("write", request) as caller:
             body = parsed(ValueBody, content_bytes)
+            check_members(content_bytes, len(body.model_fields_set))
             item = Item(_key_bytes(key), body.version, body.tag, body.value, body.expires_at_ms)
             (outcome,) = await self._turns.run(caller, self._batches.write, settings, [item], self._clock_ms())
         self.metrics.count(namespace, "write", [outcome])

@@ -156,9 +156,8 @@ def read(
     if not body.endswith(_END):
         raise RequestMalformed("the Arrow stream does not end: it is cut off, or not an Arrow IPC stream at all")
     try:
-        _check_messages(body, most)
+        _check_messages(body, schema, optional, most)
         with pa.ipc.open_stream(body) as reader:
-            _check_columns(reader.schema, schema, optional)
             table = pa.Table.from_batches(_counted(reader, most, most_bytes), reader.schema)
     except (pa.ArrowException, OSError, UnicodeDecodeError, struct.error) as error:
         raise RequestMalformed(f"the body is not an Arrow IPC stream: {error}") from error
@@ -240,14 +239,27 @@ def _answers(results: Sequence[WriteResult] | Sequence[ReadResult]) -> list[pa.A
     return [pa.DictionaryArray.from_arrays(codes, STATUSES), pa.array([one.reason for one in results], pa.utf8())]
 
 
-def _check_messages(body: bytes, most: int | None) -> None:
-    """Refuse what costs memory as soon as Arrow reads it: a long schema, many batches (even empty), compressed ones."""
+def _check_messages(body: bytes, schema: pa.Schema, optional: Sequence[str], most: int | None) -> None:
+    """Refuse what costs memory as soon as Arrow reads it: a long schema, many batches (even empty), compressed ones.
+
+    The schema is the first message; only answers have a column with a dictionary.
+    """
+    messages = iter(pa.ipc.MessageReader.open_stream(body))
+    first = next(messages, None)
+    if first is None or first.type != "schema":
+        raise RequestMalformed("the Arrow stream does not begin with a schema")
+    if len(first.metadata) > _SCHEMA_MAX_BYTES:
+        raise RequestInvalid(f"the Arrow schema has {len(first.metadata)} bytes, at most {_SCHEMA_MAX_BYTES}")
+    _check_columns(pa.ipc.read_schema(first), schema, optional)
+    has_dictionary = any(pa.types.is_dictionary(one.type) for one in schema)
     batches = 0
-    for message in pa.ipc.MessageReader.open_stream(body):
-        if message.type == "schema" and len(message.metadata) > _SCHEMA_MAX_BYTES:
-            raise RequestInvalid(f"the Arrow schema has {len(message.metadata)} bytes, at most {_SCHEMA_MAX_BYTES}")
-        if message.type != "record batch":
+    for message in messages:
+        if has_dictionary and message.type == "dictionary":
             continue
+        if message.type != "record batch":
+            raise RequestInvalid(
+                f"the Arrow stream has a message of type {message.type!r}: only record batches may follow"
+            )
         batches += 1
         if most is not None:
             check_count(batches, most + 1)

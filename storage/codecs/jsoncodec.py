@@ -30,8 +30,9 @@ Base64 = Annotated[
 
 
 def _whole(value: object) -> object:
-    """1.0 is an integer in JSON Schema, and in languages with a single number type."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """1.0 is an integer in JSON Schema, and in languages with a single number type; but a large one is rounded."""
+    is_exact = isinstance(value, float) and abs(value) < 2**53 and value.is_integer()
+    return int(value) if is_exact else value  # type: ignore[call-overload]
 
 
 Version = Annotated[
@@ -124,6 +125,7 @@ class JsonCodec:
         check_count(body.count(b",") // len(ItemBody.model_fields), most)
         items = parsed(ItemsBody, body).items
         check_count(len(items), most)
+        check_members(body, 1 + sum(len(one.model_fields_set) for one in items))
         return [Item(one.key, one.version, one.tag, one.value, one.expires_at_ms) for one in items]
 
     def encode_keys(self, keys: Sequence[bytes]) -> bytes:
@@ -133,6 +135,7 @@ class JsonCodec:
         check_count(body.count(b","), most)
         keys = parsed(KeysBody, body).keys
         check_count(len(keys), most)
+        check_members(body, 1)
         return keys
 
     def encode_outcomes(self, outcomes: Sequence[WriteResult]) -> bytes:
@@ -156,6 +159,15 @@ class JsonCodec:
             )
             for key, one in zip(keys, results, strict=True)
         ]
+
+
+def check_members(body: bytes, count: int) -> None:
+    """Each member of a request occurs once: there is a colon for each, and none in a valid text.
+
+    Raises `RequestMalformed`: of two, a parser takes the last, and its sender may have meant the first.
+    """
+    if body.count(b":") != count:
+        raise RequestMalformed("a member of an object occurs twice in the body")
 
 
 def found_document(found: ReadResult) -> dict[str, Any]:

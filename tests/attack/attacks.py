@@ -73,6 +73,60 @@ def json_bombs(victim: Victim, stop: threading.Event) -> None:
         _exchange(victim, _head(victim, len(ends)) + ends)
 
 
+def heads(victim: Victim, stop: threading.Event) -> None:
+    """URLs, headers and numbers of headers of some MiB; requests that are none, and that ask for another protocol."""
+    line = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
+    sent = [
+        b"GET /" + b"x" * 4 * MIB,
+        line + b"X: " + b"x" * 4 * MIB,
+        line + b"a:\r\n" * MIB,
+        b"GARBAGE\r\n\r\n",
+        line + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ]
+    for each in _again(sent, stop):
+        _exchange(victim, each)
+
+
+def trailers(victim: Victim, stop: threading.Event) -> None:
+    """Of chunked bodies, and extensions of their chunks."""
+    head = b"POST /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    sent = [
+        head + b"0\r\n" + b"a:\r\n" * MIB,
+        head + b"0\r\nX: " + b"x" * 4 * MIB,
+        head + b"1;" + b"x" * 4 * MIB,
+        head + b"1;%b\r\nx\r\n" % (b"x" * 60_000) * 60,
+    ]
+    for each in _again(sent, stop):
+        _exchange(victim, each)
+
+
+def pipelined(victim: Victim, stop: threading.Event) -> None:
+    """Thousands of requests on one connection, whose answers are not waited for."""
+    method, path, token = victim.takes
+    authorized = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n".encode()
+    sent = [
+        b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n" * 50_000,
+        authorized + b"Content-Length: 2\r\n\r\n{}" * 10_000,
+    ]
+    for each in _again(sent, stop):
+        _exchange(victim, each)
+
+
+def dictionary_batches(victim: Victim, stop: threading.Event) -> None:
+    """Hundreds of thousands of them, for a column that has a dictionary, and for one that has none."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([b"k"]))
+    batch = pa.record_batch([column], names=["key"])
+    schema, dictionary, *rest = pa.ipc.MessageReader.open_stream(written(batch))
+    plain = pa.record_batch([pa.array([b"k"])], names=["key"])
+    schemas = [schema, next(iter(pa.ipc.MessageReader.open_stream(written(plain))))]
+    once = dictionary.serialize().to_pybytes()
+    many = once * (12 * MIB // len(once)) + b"".join(each.serialize().to_pybytes() for each in rest)
+    end = struct.pack("<iI", -1, 0)
+    for each in _again([one.serialize().to_pybytes() for one in schemas], stop):
+        body = each + many + end
+        _exchange(victim, _head(victim, len(body), ArrowCodec.media_type) + body)
+
+
 def arrow_bombs(victim: Victim, stop: threading.Event) -> None:
     """A small stream of many rows without width, or of views that overlap; compressed on top."""
     keys = pa.FixedSizeBinaryArray.from_buffers(pa.binary(0), 200_000_000, [None, pa.py_buffer(b"")])
@@ -165,5 +219,8 @@ def _again(values: Iterable[T], stop: threading.Event) -> Iterator[T]:
         yield from values
 
 
-OF_BOTH: list[Attack] = [silent, slow_bodies, unfinished_bodies, large_bodies_of_strangers, json_bombs, probes]
-OF_STORAGE: list[Attack] = [arrow_bombs, answers_not_taken, full_requests]
+OF_BOTH: list[Attack] = [
+    *(silent, slow_bodies, unfinished_bodies, large_bodies_of_strangers, json_bombs, probes),
+    *(heads, trailers, pipelined),
+]
+OF_STORAGE: list[Attack] = [arrow_bombs, dictionary_batches, answers_not_taken, full_requests]

@@ -22,15 +22,17 @@ from storage.model import Item
 from tests.attack.attacks import LARGE_KEYS, Victim
 from tests.support.api import ready_process
 
+LOG = "server.log"
 READER, WRITER = "a-token-that-reads-only", "a-token-that-reads-and-writes"
 
 
 @dataclass(frozen=True)
 class Target:
-    """A server; `usual` is a path that its other clients read, and their token."""
+    """A server and its log; `usual` is a path that its other clients read, and their token."""
 
     victim: Victim
     process: subprocess.Popen[bytes]
+    log: Path
     usual: tuple[str, str]
 
 
@@ -46,7 +48,7 @@ def storage_target(folder: Path) -> Iterator[Target]:
             later_ms = wall_ms() + 3_600_000
             client.write("names", [Item(b"a", 1, b"", b"value", later_ms)])
             client.write("names", [Item(key, 1, b"", bytes(65_536), later_ms) for key in LARGE_KEYS])
-        yield Target(Victim("storage", port, takes), process, ("/v1/namespaces/names/items/YQ", WRITER))
+        yield Target(Victim("storage", port, takes), process, folder / LOG, ("/v1/namespaces/names/items/YQ", WRITER))
 
 
 @contextmanager
@@ -69,7 +71,7 @@ def delay_target(folder: Path) -> Iterator[Target]:
                     generation="g",
                 )
             )
-        yield Target(Victim("delay", port, takes), process, ("/v1/delays/feeder/usual", READER))
+        yield Target(Victim("delay", port, takes), process, folder / LOG, ("/v1/delays/feeder/usual", READER))
 
 
 @contextmanager
@@ -80,5 +82,5 @@ def _served(
     file = folder / "serve.yaml"
     file.write_text(yaml.safe_dump({"port": port, **config}))
     whole = [sys.executable, "-m", "deploy.cli", *command, str(file)]
-    with ready_process(whole, environment, folder / "server.log", f"http://127.0.0.1:{port}") as process:
+    with ready_process(whole, environment, folder / LOG, f"http://127.0.0.1:{port}") as process:
         yield process

@@ -1,4 +1,4 @@
-"""Both HTTP servers under attack: their memory stays bounded, and their other clients hardly notice.
+"""Both HTTP servers under attack: their memory and their log stay bounded, and their other clients hardly notice.
 
 Every attack lasts a few seconds. The other clients' latency is compared with that of a server beside, which is not
 attacked: on a loaded machine both are slow.
@@ -21,6 +21,7 @@ from tests.attack.targets import Target, delay_target, storage_target
 ATTACK_S = 2.0
 MEMORY_MAX_BYTES = 300 << 20
 LATENCY_MAX_S = 0.250
+LOG_MAX_BYTES = 16_384
 FEWEST = 20
 
 
@@ -60,15 +61,18 @@ def test_the_data_delay_api_holds(delays: tuple[Target, Target], offenders: Atta
 
 
 def assert_holds(attacked: Target, beside: Target, offenders: Attackers, attack: Attack) -> None:
-    """Memory below its bound; the slowest percent of the other clients' calls below theirs, but for the load."""
+    """Memory and log below their bounds; the slowest percent of the other clients' calls too, but for the load."""
     forget_peak(attacked.process)
+    logged_before = attacked.log.stat().st_size
     with offenders.at_work(attacked.victim, attack):
         attacked_s, beside_s = slowest_s(attacked, beside)
 
     assert attacked.process.poll() is None
     peak = peak_bytes(attacked.process)
+    logged = attacked.log.stat().st_size - logged_before
     print(f"{peak >> 20} MiB, 99 %: {1e3 * attacked_s:.0f} ms, of the server beside {1e3 * beside_s:.0f} ms")
     assert peak < MEMORY_MAX_BYTES
+    assert logged < LOG_MAX_BYTES, attacked.log.read_text()[-1_000:]
     assert attacked_s < LATENCY_MAX_S + 2 * beside_s
 
 

@@ -73,5 +73,5 @@ def test_a_file_that_is_not_a_mapping_is_refused_without_quoting_it(tmp_path: Pa
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """The path, and that it cannot be read."""
-    with pytest.raises(SettingsInvalid, match=r"missing\.yaml cannot be read"):
+    with pytest.raises(SettingsInvalid, match=r"missing\.yaml: 1 error\n  cannot be read: No such file"):
         _settings(tmp_path / "missing.yaml", {})

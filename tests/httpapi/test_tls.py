@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import trustme
 from configfile.errors import SettingsInvalid
 from datadelay.api.config import DelayServeConfig
 from datadelay.client import DelayClient
-from datadelay.errors import ConfigInvalid, DelayAnswerNotUnderstood
+from datadelay.errors import ConfigInvalid, DelayAnswerNotUnderstood, DelayServerUnavailable
 from httpapi.server.serving import listen
 from tests.support.delay_server import RunningServer, running_server
 
@@ -82,16 +83,60 @@ def test_missing_certificates_are_named_before_anything_is_sent() -> None:
         DelayClient("https://127.0.0.1:1", verify="/missing.pem")
 
 
-@pytest.mark.parametrize("wrong", ["certificate", "key", "only a key"])
-def test_a_server_names_the_keys_of_wrong_files(files: Files, tmp_path: Path, wrong: str) -> None:
+@pytest.fixture
+def encrypted(files: Files, tmp_path: Path) -> Path:
+    """The server's key with a password."""
+    path = tmp_path / "encrypted.key"
+    command = ["openssl", "pkey", "-in", str(files.key), "-aes256", "-passout", "pass:secret", "-out", str(path)]
+    subprocess.run(command, check=True, capture_output=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "message"),
+    [
+        ("/missing.pem", "server.key", r"tls_certificate: .*\n  /missing.pem cannot be read: No such file"),
+        ("server.key", "server.key", r"tls_certificate: .*\n  .*server.key holds no certificate in PEM"),
+        ("server.pem", "/missing.key", r"tls_key: .*\n  /missing.key cannot be read: No such file"),
+        ("server.pem", "ours.pem", r"tls_key: .*\n  .*ours.pem holds no private key in PEM"),
+        ("server.pem", None, r"tls_key: .*\n  .*server.pem holds no private key in PEM"),
+        (
+            "server.pem",
+            "encrypted.key",
+            r"tls_key: .*\n  .*encrypted.key holds no private key in PEM that needs no password",
+        ),
+        ("ours.pem", "server.key", r"tls_key: .*\n  .*server.key is the key of another certificate than .*ours.pem"),
+        (None, "server.key", r"tls_key: .*\n  .*server.key is given without tls_certificate"),
+    ],
+)
+def test_a_server_names_the_key_and_the_file_that_is_wrong(
+    files: Files, encrypted: Path, tmp_path: Path, certificate: str | None, key: str | None, message: str
+) -> None:
     """Before it serves anything."""
-    missing = Path("/missing.pem")
+    folder = files.server.parent
+    paths = {"encrypted.key": encrypted}
     given = {
-        "certificate": {"tls_certificate": missing, "tls_key": files.key},
-        "key": {"tls_certificate": files.server, "tls_key": Path(files.other)},
-        "only a key": {"tls_key": files.key},
-    }[wrong]
+        name: paths.get(file, folder / file)
+        for name, file in (("tls_certificate", certificate), ("tls_key", key))
+        if file is not None
+    }
     config = DelayServeConfig(database=f"sqlite:///{tmp_path}/delay.db", port=0, **given)
 
-    with pytest.raises(SettingsInvalid, match=r"tls_key: 1 error"):
+    with pytest.raises(SettingsInvalid, match=message):
         listen(config)
+
+
+def test_the_wrong_one_of_http_and_https_is_named(server: RunningServer, tmp_path: Path) -> None:
+    """In either direction, and without the words of libraries."""
+    with DelayClient(server.url, retries=0) as client, pytest.raises(DelayServerUnavailable) as plain:
+        client.list()
+    with (
+        running_server(tmp_path) as unprotected,
+        DelayClient(unprotected.url.replace("http:", "https:"), retries=0) as client,
+        pytest.raises(DelayServerUnavailable) as encrypted,
+    ):
+        client.list()
+
+    assert "write https:" in str(plain.value)
+    assert "write http:" in str(encrypted.value)
+    assert "Pool" not in f"{plain.value} {encrypted.value}"

@@ -233,9 +233,35 @@ def test_gives_up_on_a_server_that_accepts_and_says_nothing() -> None:
 )
 def test_refuses_what_is_not_a_url(url: str) -> None:
     """Before the first call."""
-    with pytest.raises(ConfigInvalid, match="expected http") as raised:
+    with pytest.raises(ConfigInvalid, match="give http") as raised:
         DelayClient(url)
     assert "you" not in str(raised.value)
+
+
+def test_refuses_the_url_of_a_call() -> None:
+    """Each call adds its path; one before it may be a proxy's."""
+    for url in ("http://x/v1", "http://x:8710/proxy/v1/delays"):
+        with pytest.raises(ConfigInvalid, match="leave /v1 and what follows out"):
+            DelayClient(url)
+    DelayClient("https://v1/proxy").close()
+
+
+def test_what_failed_is_said_in_words_of_the_system() -> None:
+    """Not in those of libraries."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    with DelayClient(url, retries=0) as client, pytest.raises(DelayServerUnavailable) as raised:
+        client.list()
+    assert str(raised.value) == f"GET {url}/v1/delays: no answer, or half of one: Connection refused"
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            DelayClient(url, retries=0, read_timeout_s=0.05) as client,
+            pytest.raises(DelayServerUnavailable) as raised,
+        ):
+            client.list()
+    assert str(raised.value).endswith("nothing arrived for 0.05 s")
 
 
 @pytest.mark.parametrize("end", ["\n", " ", "é", "\0"])

@@ -26,6 +26,8 @@ ONE = "/v1/delays/feeder/impressions"
         (b"[]", 422, "invalid", "/body"),
         (b"{}", 422, "invalid", "/body/listed_ms"),
         (b"[" * 50_000, 400, "malformed", None),
+        (b'{"listed_ms": 1, "listed_ms": 2}', 400, "malformed", None),
+        (b'{"partitions": [{"partition": 0, "partition": 1}]}', 400, "malformed", None),
     ],
 )
 def test_refuses_malformed_bodies(
@@ -118,6 +120,18 @@ def test_refuses_unknown_paths_and_methods_as_problems(server: RunningServer) ->
     assert wrong.headers["Allow"] == "GET, PUT, DELETE"
     for name in ("a%20b", "a%00", "%ff", "x" * 250):
         assert_problem(call(server, "GET", f"/v1/delays/{name}/t"), 422, "invalid")
+
+
+def test_refuses_two_tokens_in_one_request(server: RunningServer) -> None:
+    """A proxy in front may have looked at the other one."""
+    token = f"Authorization: {server.headers('reader')['Authorization']}\r\n"
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(f"GET /v1/delays HTTP/1.1\r\nHost: x\r\n{token}Authorization: Bearer wrong\r\n\r\n".encode())
+        answer = connection.recv(65_536)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"two Authorization headers" in answer
 
 
 def test_readers_may_not_write_and_strangers_may_nothing(server: RunningServer, submission: Make) -> None:

@@ -169,6 +169,20 @@ def test_wrong_bodies_are_refused(server: RunningServer, media_type: str, body: 
     assert_problem(batch(server, "read", body, media_type), status, kind)
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("items/YQ", b'{"version": 1, "value": "YQ", "expires_at_ms": 2, "version": 3}'),
+        ("retained_from", b'{"retained_from": 1, "retained_from": 2}'),
+    ],
+)
+def test_a_member_that_occurs_twice_is_refused(server: RunningServer, path: str, body: bytes) -> None:
+    """Its sender may have meant the first."""
+    answer = call(server, "PUT", f"/v1/namespaces/latest/{path}", data=body, headers={"Content-Type": JSON})
+
+    assert "twice" in assert_problem(answer, 400, "malformed")["detail"]
+
+
 def test_an_answer_comes_as_it_is_asked_for(server: RunningServer) -> None:
     """Accept names the media type; without it, or with any, it is that of the request."""
     body = JsonCodec().encode_keys([b"a"])

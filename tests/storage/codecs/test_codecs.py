@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from storage.api.config import NamespaceSettings
 from storage.backends.opening import open_backend
-from storage.codecs.arrowcodec import ITEMS, ArrowCodec
+from storage.codecs.arrowcodec import ITEMS, ArrowCodec, written
 from storage.codecs.codec import LARGEST, Codec
 from storage.codecs.encodings import ENCODINGS, compress, decompress
 from storage.codecs.jsoncodec import JsonCodec
@@ -251,6 +251,78 @@ def test_a_long_schema_is_refused() -> None:
 
     with pytest.raises(RequestInvalid, match="Arrow schema has"):
         ArrowCodec().decode_keys(stream(table), 10, MANY_BYTES)
+
+
+def dictionaries(count: int) -> bytes:
+    """A stream with so many dictionary batches of a column that has one."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([b"k"]))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("key", column.type)])) as writer:
+        for number in range(count):
+            values = pa.array([b"%d" % number])
+            batch = pa.record_batch([pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), values)], names=["key"])
+            writer.write_batch(batch)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def test_columns_with_a_dictionary_are_refused_before_any_is_read() -> None:
+    """They would have to be counted as batches are."""
+    with pytest.raises(RequestInvalid, match="column key is of type dictionary"):
+        ArrowCodec().decode_keys(dictionaries(1), 10, MANY_BYTES)
+
+
+def test_dictionaries_that_no_column_has_are_refused() -> None:
+    """The schema of one stream, the rest of another."""
+    with_dictionaries = dictionaries(3)
+    schema = written(pa.record_batch([[b"k"]], names=["key"])).split(b"\xff\xff\xff\xff")[1]
+    rest = with_dictionaries.split(b"\xff\xff\xff\xff")[2:]
+    body = b"\xff\xff\xff\xff".join([b"", schema, *rest])
+
+    with pytest.raises(RequestInvalid, match="message of type 'dictionary'"):
+        ArrowCodec().decode_keys(body, 10, MANY_BYTES)
+
+
+def test_the_schema_is_looked_at_before_the_batches() -> None:
+    """However many there are."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("other", pa.binary())])) as writer:
+        for _ in range(12):
+            writer.write_batch(pa.record_batch([pa.array([], pa.binary())], names=["other"]))
+
+    with pytest.raises(RequestInvalid, match="columns"):
+        ArrowCodec().decode_keys(sink.getvalue().to_pybytes(), 10, MANY_BYTES)
+
+
+ITEM_TEXT = b'"key": "YQ", "value": "YQ", "version": 1, "expires_at_ms": 2'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"items": [{%b, "version": 1}]}' % ITEM_TEXT,
+        b'{"items": [{%b}, {%b, "key": "YQ"}]}' % (ITEM_TEXT, ITEM_TEXT),
+        b'{"items": [{%b}], "items": [{%b}]}' % (ITEM_TEXT, ITEM_TEXT),
+    ],
+)
+def test_a_member_that_occurs_twice_is_refused(body: bytes) -> None:
+    """Of two, a parser takes the last."""
+    assert JsonCodec().decode_items(b'{"items": [{%b}, {%b}]}' % (ITEM_TEXT, ITEM_TEXT), 9, MANY_BYTES)
+    with pytest.raises(RequestMalformed, match="occurs twice"):
+        JsonCodec().decode_items(body, 9, MANY_BYTES)
+    with pytest.raises(RequestMalformed, match="occurs twice"):
+        JsonCodec().decode_keys(b'{"keys": ["YQ"], "keys": []}', 9, MANY_BYTES)
+
+
+@pytest.mark.parametrize("version", ["9007199254740993.0", "1e18", "-9007199254740992.0", "1.5"])
+def test_a_number_that_would_be_rounded_is_refused(version: str) -> None:
+    """2^53 + 1 with a fraction is read as 2^53; smaller ones are exact, and larger ones without a fraction."""
+    body = '{"items": [{"key": "YQ", "value": "YQ", "version": %s, "expires_at_ms": 2}]}'
+    exact = [JsonCodec().decode_items((body % one).encode(), 1, MANY_BYTES)[0].version for one in ("3.0", 2**53 + 1)]
+
+    assert exact == [3, 2**53 + 1]
+    with pytest.raises(RequestInvalid, match=r"items\.0\.version"):
+        JsonCodec().decode_items((body % version).encode(), 1, MANY_BYTES)
 
 
 @pytest.mark.parametrize("values", ["1", "{}", '""'])
