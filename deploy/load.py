@@ -30,8 +30,7 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: S
     model = _model_of(document.raw)
     if model is None:
         what = f"{shown(document.raw, ('kind',))} is not allowed" if "kind" in document.raw else "is missing"
-        others = "" if "kind" in document.raw else " (servers and the collector check their files as they start)"
-        raise document.refused([(("kind",), f"{what}; give {' or '.join(KINDS)}{others}"), *document.faults])
+        raise document.refused([(("kind",), f"{what}; give {' or '.join(KINDS)}"), *document.faults])
     also = [*_topic_clashes(document.values), *_kafka_problems(document.values)]
     keys = document.as_model(model, also=also)
     try:

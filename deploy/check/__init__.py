@@ -1,5 +1,11 @@
 """`teacup check --connect`: what a job would meet, found out at once and without changing anything.
 
+`teacup check` of a service's file:
+
+servicefiles.py of which service a file is, and everything that is wrong with it
+
+and of a job's, with --connect:
+
 brokerfacts.py  what the brokers say about the topics and groups of a job
 checks.py       what a kind of job has checked
 connect.py      everything that a job file names, looked at

@@ -123,7 +123,12 @@ def check(
     ] = False,
     assignments: Assignments = None,
 ) -> None:
-    """Check a job file; every error is reported. Nothing is connected to unless asked."""
+    """Check a job file, or that of a service; every error is reported. Nothing is connected to unless asked."""
+    if (service := _service_of(job_file)) is not None:
+        if connect or assignments:
+            raise typer.BadParameter(f"{job_file} is for {service}: --connect and --set are for job files")
+        typer.echo(f"{job_file} is valid, for {service}")
+        return
     job = _load(job_file, assignments or ())
     if job is None:
         raise typer.Exit(ExitCode.BAD_JOB_FILE)
@@ -170,6 +175,17 @@ def broker(
     try:
         run_broker(folder, port)
     except DeployError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(error.exit_code) from error
+
+
+def _service_of(file: Path) -> str | None:
+    from configfile.errors import SettingsInvalid
+    from deploy.check.servicefiles import check_service
+
+    try:
+        return check_service(file)
+    except SettingsInvalid as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(error.exit_code) from error
 

@@ -72,9 +72,10 @@ def collect_command(
 def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) -> None:
     """Serve the Data Delay API and its page until SIGTERM."""
     from datadelay.api.serve import DelayServeConfig, serve
-    from httpapi.server.serving import log_to_standard_error
+    from httpapi.server.serving import end_by_signals, log_to_standard_error
 
     log_to_standard_error()
+    end_by_signals()
     try:
         serve(DelayServeConfig.load(config))
     except (DelayError, SettingsInvalid) as error:

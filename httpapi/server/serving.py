@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import socket
 import ssl
+import sys
 from typing import Any
 
 from configfile.errors import SettingsInvalid
 from httpapi.server.connections import ConnectionLimits, LimitedConfig
 from httpapi.server.serverkeys import ServerKeys
+from kafkaio.exitcode import ExitCode
 from kafkaio.sparselog import Sparse
 
 _BACKLOG = 2048
@@ -28,9 +31,15 @@ def log_to_standard_error() -> None:
     logging.basicConfig(level=logging.INFO, format=form, handlers=[handler])
 
 
+def end_by_signals() -> None:
+    """SIGTERM and Ctrl-C end the process with 0, before it serves and after: uvicorn raises again what stopped it."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: sys.exit(ExitCode.DONE))
+
+
 def listen(keys: ServerKeys) -> socket.socket:
     """A listening socket; port 0: any free one. Raises `SettingsInvalid`, also for a certificate that is none."""
-    _check_certificate(keys)
+    check_certificate(keys)
     host, port = keys.host, keys.port
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -41,7 +50,7 @@ def listen(keys: ServerKeys) -> socket.socket:
     return listener
 
 
-def _check_certificate(keys: ServerKeys) -> None:
+def check_certificate(keys: ServerKeys) -> None:
     """Raises `SettingsInvalid` if the files for https cannot be used; uvicorn's error would name no key."""
     if keys.tls_certificate is None and keys.tls_key is None:
         return

@@ -1,0 +1,169 @@
+"""The page about running the services: its commands work, and its units start what there is."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from datadelay.api.config import READ_TOKEN_VARIABLE
+from datadelay.client import DelayClient
+from deploy.broker.ports import free_port
+from deploy.cli.app import app
+from httpapi.server.auth import Scope, new_token
+from storage.client import StorageClient
+from storage.model import Item, Status
+from tests.support.storage_process import server_process
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "services.md").read_text(encoding="utf-8")
+TLS, NEW_TOKEN = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+MANIFESTS = ROOT / "deploy" / "manifests"
+UNITS = sorted(MANIFESTS.glob("*.service"))
+
+
+def bash(script: str, folder: Path) -> str:
+    """What a script writes, run in a folder; `teacup` is this one."""
+    command = f'teacup() {{ "{sys.executable}" -m deploy.cli "$@"; }}\n{script}'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-euc", command], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_commands_for_tls_give_a_server_that_clients_trust(tmp_path: Path) -> None:
+    """By its name, with the CA that they made; then SIGTERM ends it with 0."""
+    bash(TLS, tmp_path)
+    port = free_port()
+    tls = {"tls_certificate": str(tmp_path / "server.pem"), "tls_key": str(tmp_path / "server.key")}
+    config = {"database": f"sqlite:///{tmp_path / 'delay.db'}", "host": "localhost", "port": port, **tls}
+    (tmp_path / "delay.yaml").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "deploy.cli", "delay", "serve", str(tmp_path / "delay.yaml")]
+    token = "a-token-of-this-test-alone"
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(command, env={**os.environ, READ_TOKEN_VARIABLE: token}, stderr=log)
+    try:
+        wait_until(lambda: "listens on" in (tmp_path / "log").read_text())
+        url = f"https://localhost:{port}"
+        with DelayClient(url, token, retries=20, verify=str(tmp_path / "ca.pem")) as client:
+            assert client.list() == ()
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0
+    finally:
+        server.kill()
+        server.wait(10)
+
+
+def test_a_token_is_replaced_without_an_outage(tmp_path: Path) -> None:
+    """Both are valid meanwhile, and a client that writes through both restarts sees no error."""
+    old_secret, old = new_token("feeder-1", [Scope.READ, Scope.WRITE])
+    file, port = tmp_path / "storage-tokens", free_port()
+    file.write_text(f"{old.line()}\n")
+    stop, outcomes = threading.Event(), []
+
+    def write(url: str) -> None:
+        with StorageClient(url, old_secret, attempts=1_000, give_up_after_s=60.0) as client:
+            while not stop.is_set():
+                item = Item(b"%d" % len(outcomes), 1, b"", b"", 4_102_444_800_000)
+                outcomes.extend(client.write("latest", [item]))
+
+    def wait_for_more() -> None:
+        goal = len(outcomes) + 5
+        wait_until(lambda: len(outcomes) >= goal or not thread.is_alive())
+
+    with server_process(tmp_path, port, tokens_file=str(file)) as (server, url):
+        thread = threading.Thread(target=write, args=(url,))
+        thread.start()
+        wait_for_more()
+        new_secret = bash(NEW_TOKEN.replace("impressions:", "latest:") + "echo $NEW", tmp_path).split()[-1]
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0
+    with server_process(tmp_path, port, tokens_file=str(file)) as (server, url):
+        wait_for_more()
+        with StorageClient(url, new_secret) as client:
+            (found,) = client.read("latest", [b"0"])
+        stop.set()
+        thread.join(60)
+
+    assert found.status is Status.OK
+    assert {one.status for one in outcomes} == {Status.OK}
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_a_unit_starts_a_command_that_exists_and_never_again_after_a_wrong_configuration(unit: Path) -> None:
+    """Also in the eyes of systemd, where it is installed."""
+    text = unit.read_text()
+    parsed = configparser.ConfigParser(interpolation=None)
+    parsed.optionxform = str  # type: ignore[assignment,method-assign]
+    parsed.read_string(text)
+    service = parsed["Service"]
+    program, *words, file = service["ExecStart"].split()
+
+    assert Path(program).name == "teacup"
+    assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
+    assert (ROOT / "deploy" / "examples" / Path(file).name).exists()
+    assert unit.name in PAGE
+    if service.get("Type") != "oneshot":
+        assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "2")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_understands_the_units(tmp_path: Path) -> None:
+    """With a program that exists, as systemd looks for it."""
+    for unit in [*UNITS, *MANIFESTS.glob("*.timer")]:
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/teacup/bin/teacup", "/bin/true"))
+
+    command = ["systemd-analyze", "verify", *map(str, sorted(tmp_path.iterdir()))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert [line for line in done.stderr.splitlines() if "teacup-" in line] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "said"),
+    [
+        ("store: lmdb:///x\nnamespaces: [{name: a}]\nanonymous: [read]\n", 0, ["is valid, for the storage API"]),
+        ("store: lmdb:///x\nport: 99999\nanonymus: 1\n", 2, ["port: 99999", "namespaces: is missing", "anonymous?"]),
+        ("database: sqlite:///x\ntokens_file: /no\ntls_key: /no\n", 2, ["tokens_file: /no", "tls_key: /no is given"]),
+        ("consumers: []\n", 2, ["api: is missing", "lock_file: is missing"]),
+    ],
+)
+def test_check_reports_everything_that_is_wrong_with_the_file_of_a_service(
+    tmp_path: Path, content: str, code: int, said: list[str]
+) -> None:
+    """Its tokens and certificates included."""
+    (tmp_path / "service.yaml").write_text(content)
+
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "service.yaml")])
+
+    assert done.exit_code == code, done.output
+    assert [words for words in said if words not in done.output] == []
+
+
+def test_check_of_a_service_takes_no_options_of_jobs(tmp_path: Path) -> None:
+    """They would be ignored."""
+    (tmp_path / "service.yaml").write_text("store: lmdb:///x\nnamespaces: [{name: a}]\nanonymous: [read]\n")
+
+    for options in (["--connect"], ["--set", "port=1"]):
+        assert CliRunner().invoke(app, ["check", str(tmp_path / "service.yaml"), *options]).exit_code == 2
+
+
+def test_check_names_a_file_that_is_not_there() -> None:
+    """Whatever it would have been."""
+    done = CliRunner().invoke(app, ["check", "/nope.yaml"])
+
+    assert (done.exit_code, "/nope.yaml: 1 error\n  cannot be read: No such file" in done.output) == (2, True)
