@@ -109,7 +109,7 @@ def test_a_file_that_is_not_there_is_exit_code_2(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["run", str(tmp_path / "none.yaml")])
 
     assert result.exit_code == ExitCode.BAD_JOB_FILE
-    assert "none.yaml cannot be read" in result.stderr
+    assert "none.yaml: 1 error\n  cannot be read: No such file" in result.stderr
 
 
 def test_a_refused_checkpoint_is_exit_code_5_before_spark_starts(tmp_path: Path) -> None:
