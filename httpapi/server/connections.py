@@ -3,11 +3,13 @@
     a new connection, or one that was idle    `header_within` from its first moment, or byte, to a complete header
     a header                                  `body_within` until the body is complete; then 408
     an answer                                 a peer takes each piece (sending.py) in `answer_within`
-    a request without its body                at most 64 KiB and 100 headers, trailers included; then 431, or 400
+    a request without its body                at most 64 KiB and 100 headers, trailers included; then 431, or 400. Each
+                                              byte of a chunked body may have 64 more around it
     requests that wait behind another         at most 8 of one connection; then 400
     an answered request                       up to 64 MiB of its body are still read, and dropped, so that a peer that
                                               is still sending finds the answer
     between two requests                      uvicorn's keep-alive
+    a request for another protocol            is answered by this one, and the connection closed
 
 uvicorn has none of the first six (its `limit_concurrency` counts requests, after their header), nor has hypercorn a
 limit by client. Applications see a request only when its header is complete; so this is a subclass of uvicorn's
@@ -34,6 +36,7 @@ _DROPPED_MAX_BYTES = 64 << 20
 _LINGER_S = 1.0
 _HEAD_MAX_BYTES = 64 << 10
 _HEADERS_MAX = 100
+_FRAME_MAX_RATIO = 64
 _PIPELINED_MAX = 8
 
 
@@ -69,7 +72,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._taking: asyncio.TimerHandle | None = None
         self._dropped_bytes = 0
-        self._head_bytes = 0  # since a request began, or the last piece of its body
+        self._head_bytes = 0  # of a request without its body, less what its body may have around it
         self._headers = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -119,13 +122,15 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= _PIPELINED_MAX:
             raise TooMuch(f"more than {_PIPELINED_MAX} requests wait behind another")
         super().on_headers_complete()
+        if self.parser.should_upgrade():  # the parser is at an end
+            self.cycle.keep_alive = False
         self._dropped_bytes = 0
         self._within(self._limits.body_within_s)
 
     def on_body(self, body: bytes) -> None:
         """What comes after the answer is dropped, within bounds."""
         super().on_body(body)
-        self._head_bytes = 0
+        self._head_bytes = max(0, self._head_bytes - _FRAME_MAX_RATIO * len(body))
         if self.cycle.response_complete:
             self._dropped_bytes += len(body)
             if self._dropped_bytes > _DROPPED_MAX_BYTES:

@@ -1,7 +1,7 @@
 """Every error of the API as RFC 9457 problem details, in its answers and in its OpenAPI description.
 
 status  type                       raised by
-400     /problems/malformed        a body that is not JSON, or has a member twice; two Authorization headers
+400     /problems/malformed        a body that is not JSON, or has a member twice; headers that must not be
 401     /problems/unauthenticated  no token although one is needed, or an unknown token
 403     /problems/forbidden        a token without the scope
 404     /problems/not-found        an unknown path

@@ -95,12 +95,20 @@ class Gate:
         if wait_s is not None:
             detail = f"too many requests by {caller}: wait {wait_s} s"
             return problem(429, detail, instance=scope["path"], headers={"Retry-After": str(wait_s)})
-        if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
-            return problem(400, "the request has two Authorization headers: send one", instance=scope["path"])
-        return None
+        wrong = _wrong_headers([name for name, _ in scope["headers"]])
+        return None if wrong is None else problem(400, wrong, instance=scope["path"])
 
     def _count(self, scope: Scope, status: int) -> None:
         """By route, not by path, and only known methods: callers must not be able to create labels."""
         route = getattr(scope.get("route"), "path", "other")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._requests.labels(method, route, str(status)).inc()
+
+
+def _wrong_headers(names: list[bytes]) -> str | None:
+    """What a request must not have; the body of one that asks for another protocol is not parsed."""
+    if names.count(b"authorization") > 1:
+        return "the request has two Authorization headers: send one"
+    if b"upgrade" in names and (b"content-length" in names or b"transfer-encoding" in names):
+        return "a request with a body must not ask for another protocol (Upgrade): this server speaks HTTP/1.1"
+    return None

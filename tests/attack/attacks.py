@@ -73,58 +73,47 @@ def json_bombs(victim: Victim, stop: threading.Event) -> None:
         _exchange(victim, _head(victim, len(ends)) + ends)
 
 
-def heads(victim: Victim, stop: threading.Event) -> None:
-    """URLs, headers and numbers of headers of some MiB; requests that are none, and that ask for another protocol."""
-    line = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
-    sent = [
-        b"GET /" + b"x" * 4 * MIB,
-        line + b"X: " + b"x" * 4 * MIB,
-        line + b"a:\r\n" * MIB,
-        b"GARBAGE\r\n\r\n",
-        line + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n",
-    ]
-    for each in _again(sent, stop):
+def broken_requests(victim: Victim, stop: threading.Event) -> None:
+    """Some that are none, and some that ask for another protocol; each might be a line of the log."""
+    upgrade = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+    for each in _again([b"GARBAGE\r\n\r\n", upgrade], stop):
         _exchange(victim, each)
+
+
+def heads(victim: Victim, stop: threading.Event) -> None:
+    """A URL, a header, a list of headers, without an end."""
+    line = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
+    for begin, piece in _again([(b"GET /", b"x"), (line + b"X: ", b"x"), (line, b"a:\r\n")], stop):
+        _endless(victim, begin, piece)
 
 
 def trailers(victim: Victim, stop: threading.Event) -> None:
-    """Of chunked bodies, and extensions of their chunks."""
+    """Those of a chunked body, and extensions of its chunks, without an end."""
     head = b"POST /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-    sent = [
-        head + b"0\r\n" + b"a:\r\n" * MIB,
-        head + b"0\r\nX: " + b"x" * 4 * MIB,
-        head + b"1;" + b"x" * 4 * MIB,
-        head + b"1;%b\r\nx\r\n" % (b"x" * 60_000) * 60,
-    ]
-    for each in _again(sent, stop):
-        _exchange(victim, each)
+    extended = b"1;%b\r\nx\r\n" % (b"x" * 60_000)
+    sent = [(b"0\r\n", b"a:\r\n"), (b"0\r\nX: ", b"x"), (b"1;", b"x"), (b"", extended)]
+    for begin, piece in _again(sent, stop):
+        _endless(victim, head + begin, piece)
 
 
 def pipelined(victim: Victim, stop: threading.Event) -> None:
-    """Thousands of requests on one connection, whose answers are not waited for."""
+    """Requests on one connection, whose answers are not waited for."""
     method, path, token = victim.takes
     authorized = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n".encode()
-    sent = [
-        b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n" * 50_000,
-        authorized + b"Content-Length: 2\r\n\r\n{}" * 10_000,
-    ]
-    for each in _again(sent, stop):
-        _exchange(victim, each)
+    for piece in _again([b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", authorized + b"Content-Length: 2\r\n\r\n{}"], stop):
+        _endless(victim, b"", piece)
 
 
 def dictionary_batches(victim: Victim, stop: threading.Event) -> None:
-    """Hundreds of thousands of them, for a column that has a dictionary, and for one that has none."""
+    """A hundred thousand in a body, for a column that has a dictionary, and for one that has none."""
     column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([b"k"]))
-    batch = pa.record_batch([column], names=["key"])
-    schema, dictionary, *rest = pa.ipc.MessageReader.open_stream(written(batch))
-    plain = pa.record_batch([pa.array([b"k"])], names=["key"])
-    schemas = [schema, next(iter(pa.ipc.MessageReader.open_stream(written(plain))))]
+    schema, dictionary, _ = pa.ipc.MessageReader.open_stream(written(pa.record_batch([column], names=["key"])))
+    plain, _ = pa.ipc.MessageReader.open_stream(written(pa.record_batch([[b"k"]], names=["key"])))
     once = dictionary.serialize().to_pybytes()
-    many = once * (12 * MIB // len(once)) + b"".join(each.serialize().to_pybytes() for each in rest)
-    end = struct.pack("<iI", -1, 0)
-    for each in _again([one.serialize().to_pybytes() for one in schemas], stop):
-        body = each + many + end
-        _exchange(victim, _head(victim, len(body), ArrowCodec.media_type) + body)
+    rest = once * (12 * MIB // len(once)) + struct.pack("<iI", -1, 0)
+    for first in _again([schema, plain], stop):
+        body = first.serialize().to_pybytes() + rest
+        _exchange_at_once(victim, 8, _head(victim, len(body), ArrowCodec.media_type) + body)
 
 
 def arrow_bombs(victim: Victim, stop: threading.Event) -> None:
@@ -155,15 +144,7 @@ def full_requests(victim: Victim, stop: threading.Event) -> None:
     body = ArrowCodec().encode_keys(LARGE_KEYS)
     request = _head(victim, len(body), ArrowCodec.media_type) + body
     while not stop.is_set():
-        with ExitStack() as stack:
-            try:
-                held = [stack.enter_context(_connected(victim)) for _ in range(20)]
-                for each in held:
-                    each.sendall(request)
-                for each in held:
-                    each.recv(65_536, socket.MSG_WAITALL)
-            except OSError:
-                continue
+        _exchange_at_once(victim, 20, request)
 
 
 def probes(victim: Victim, stop: threading.Event) -> None:
@@ -210,6 +191,30 @@ def _exchange(victim: Victim, request: bytes) -> None:
         return
 
 
+def _exchange_at_once(victim: Victim, count: int, request: bytes) -> None:
+    with ExitStack() as stack:
+        try:
+            held = [stack.enter_context(_connected(victim)) for _ in range(count)]
+            for each in held:
+                each.sendall(request)
+            for each in held:
+                each.recv(65_536, socket.MSG_WAITALL)
+        except OSError:
+            return
+
+
+def _endless(victim: Victim, begin: bytes, piece: bytes) -> None:
+    """Until the server ends it; but not for ever."""
+    pieces = piece * (MIB // len(piece))
+    try:
+        with _connected(victim) as connection:
+            connection.sendall(begin)
+            for _ in range(200):
+                connection.sendall(pieces)
+    except OSError:
+        return
+
+
 def _connected(victim: Victim) -> socket.socket:
     return socket.create_connection(("127.0.0.1", victim.port), timeout=3, source_address=(ADDRESS, 0))
 
@@ -221,6 +226,6 @@ def _again(values: Iterable[T], stop: threading.Event) -> Iterator[T]:
 
 OF_BOTH: list[Attack] = [
     *(silent, slow_bodies, unfinished_bodies, large_bodies_of_strangers, json_bombs, probes),
-    *(heads, trailers, pipelined),
+    *(broken_requests, heads, trailers, pipelined),
 ]
 OF_STORAGE: list[Attack] = [arrow_bombs, dictionary_batches, answers_not_taken, full_requests]

@@ -118,8 +118,9 @@ _CHUNKED = b"POST /size HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\
         b"POST /size HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 200,
         _CHUNKED + b"a:\r\n" * 200,
         b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 20,
+        _CHUNKED[:-3] + b"1;%b\r\nx\r\n" % (b"x" * 60_000) * 9,
     ],
-    ids=["URL", "header", "headers", "trailers", "pipelined"],
+    ids=["URL", "header", "headers", "trailers", "pipelined", "chunk extensions"],
 )
 def test_what_is_not_a_body_is_bounded(connection: socket.socket, sent: bytes):
     """Without a limit, some MiB of it would occupy the server for seconds."""
@@ -136,6 +137,29 @@ def test_a_body_in_small_pieces_is_taken(connection: socket.socket):
     connection.sendall(_CHUNKED[:-3] + chunks + b"0\r\n\r\n")
 
     assert connection.recv(65_536).endswith(b"900")
+
+
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket"])
+def test_a_connection_is_closed_after_a_request_for_another_protocol(connection: socket.socket, protocol: bytes):
+    """Nothing more could be understood on it: a client such as Java's, which asks for HTTP/2, would wait in vain."""
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\n\r\n" % protocol
+    connection.sendall(b"POST /size HTTP/1.1\r\nHost: x\r\n" + upgrade)
+
+    answer = everything(connection)
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"connection: close" in answer
+
+
+def test_a_body_beside_a_request_for_another_protocol_is_refused(connection: socket.socket):
+    """The parser leaves it out: without a word it would count as empty."""
+    upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 3\r\n\r\nabc"
+    connection.sendall(b"POST /size HTTP/1.1\r\nHost: x\r\n" + upgrade)
+
+    answer = everything(connection)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"Upgrade" in answer
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n", b"POST /size HTTP/1.1\r\nHost:"], ids=["nothing", "a line", "half"])
