@@ -285,9 +285,7 @@ def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rivals", description="Other systems on the same work.")
     parser.add_argument("--scale", type=float, default=0.25, help="1 is 4,000,000 left and 3,200,000 right records")
     parser.add_argument("--only", default=",".join(SYSTEMS), help=f"some of {', '.join(SYSTEMS)}")
-    parser.add_argument(
-        "--rounds", type=int, default=1, help="in turns; the run of the median rate counts"
-    )
+    parser.add_argument("--rounds", type=int, default=1, help="in turns; the run of the median rate counts")
     parser.add_argument("--minutes", type=float, default=3.0, help="a system that takes longer is cut off")
     asked = parser.parse_args()
     names = asked.only.split(",")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -80,6 +80,12 @@ def shown(raw: Mapping[str, Any], where: Where) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
 
 
+def instead(unknown: str, allowed: Sequence[str]) -> str:
+    """What may be given in place of an unknown name, the most similar one first."""
+    close = difflib.get_close_matches(unknown, allowed, 1)
+    return f"{f'did you mean {close[0]}? ' if close else ''}allowed: {', '.join(allowed) or 'none'}"
+
+
 def _has_inner(outer: ErrorDetails, parts: list[ErrorDetails]) -> bool:
     depth = len(outer["loc"])
     return any(len(part["loc"]) > depth and part["loc"][:depth] == outer["loc"] for part in parts)
@@ -93,10 +99,7 @@ def _problem(model: type[BaseModel], raw: Mapping[str, Any], error: ErrorDetails
         text = meaning.get(str(where[-1]))
         return where, "is missing" + (f"; it is: {text}" if text else "")
     if kind == "extra_forbidden":
-        allowed = [] if outer is None else list(meanings(outer))
-        close = difflib.get_close_matches(str(where[-1]), allowed, 1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        return where, f"unknown key; {hint}allowed: {', '.join(allowed)}"
+        return where, f"unknown key; {instead(str(where[-1]), [] if outer is None else list(meanings(outer)))}"
     if kind in ("model_type", "dict_type", "model_attributes_type"):
         keys = f" with {', '.join(meanings(inner))}" if inner else " of names to values"
         return where, f"give a mapping{keys}; this is {_kind_of(_found(raw, where)[1])}"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from configfile.problems import instead
 from kafkaio.secrets import without_password
 from storage.backends.aerospikestore import AerospikeStore
 from storage.backends.lmdbstore import DEFAULT_MAP_BYTES, LmdbStore
@@ -86,23 +87,19 @@ def _redis(url: str, parts: SplitResult) -> Backend:
 
     options = _options(url, parts, {"sync", "timeout_s", *_TLS_FILES})
     database = parts.path.strip("/") or "0"
-    try:
-        host, port, timeout_s = parts.hostname, parts.port, float(options.get("timeout_s", 5))
-    except ValueError as error:
-        raise StorageConfigInvalid(f"store {url!r}: {error}") from error
-    if not host or not database.isdecimal() or not 0 < timeout_s < 3_600:
-        raise StorageConfigInvalid(f"store {url!r}: write redis://host:6379/0?timeout_s=5, 0 being the database")
+    if not parts.hostname or not database.isdecimal():
+        raise StorageConfigInvalid(f"store {url!r}: write redis://host:6379/0, 0 being the database")
     files = {name: Path(options[name]) for name in _TLS_FILES if name in options}
     if files and parts.scheme != "rediss":
         raise StorageConfigInvalid(f"store {url!r}: {sorted(files)} are for TLS: write rediss:")
     at = RedisAt(
-        host,
-        port or 6379,
+        parts.hostname,
+        parts.port or 6379,
         int(database),
         user=unquote(parts.username) if parts.username else None,
         password=unquote(parts.password) if parts.password else None,
         tls=parts.scheme == "rediss",
-        timeout_s=timeout_s,
+        timeout_s=_timeout_s(url, options.get("timeout_s", "5")),
         **files,
     )
     return RedisStore(at, sync=_sync(url, options, "yes"))
@@ -123,11 +120,20 @@ def _sync(url: str, options: Mapping[str, str], default: str) -> bool:
     return _YES_NO[sync]
 
 
+def _timeout_s(url: str, seconds: str) -> float:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", seconds) or not 0 < float(seconds) < 3_600:
+        raise StorageConfigInvalid(
+            f"store {url!r}: timeout_s {seconds!r} is not a number of seconds; write timeout_s=5"
+        )
+    return float(seconds)
+
+
 def _options(url: str, parts: SplitResult, known: set[str]) -> Mapping[str, str]:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     unknown = sorted({name for name, _ in pairs} - known)
     if unknown:
-        raise StorageConfigInvalid(f"store {url!r}: options {unknown} are not known; there are {sorted(known)}")
+        what = "; ".join(f"unknown option {one!r}: {instead(one, sorted(known))}" for one in unknown)
+        raise StorageConfigInvalid(f"store {url!r}: {what}")
     return dict(pairs)
 
 
