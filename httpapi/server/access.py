@@ -14,6 +14,7 @@ own limit (`max_body_size`) answers plain text instead of a problem, also in pla
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -127,8 +128,7 @@ class _StrictRequest(Request):
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise HTTPException(400, f"the body has the member {twice[:40]!r} twice in one object")
     return members
 

@@ -87,7 +87,7 @@ def _redis(url: str, parts: SplitResult) -> Backend:
 
     options = _options(url, parts, {"sync", "timeout_s", *_TLS_FILES})
     database = parts.path.strip("/") or "0"
-    if not parts.hostname or not database.isdecimal():
+    if not parts.hostname or "," in parts.netloc or not database.isdecimal():
         raise StorageConfigInvalid(f"store {url!r}: write redis://host:6379/0, 0 being the database")
     files = {name: Path(options[name]) for name in _TLS_FILES if name in options}
     if files and parts.scheme != "rediss":

@@ -64,13 +64,15 @@ def large_bodies_of_strangers(victim: Victim, stop: threading.Event) -> None:
 
 
 def json_bombs(victim: Victim, stop: threading.Event) -> None:
-    """JSON that is many times as large when it is parsed, or when its errors are listed."""
+    """JSON that is many times as large when it is parsed, or when its errors are listed; a member that occurs twice."""
     size = 13 * MIB if victim.name == "storage" else MIB - 100
     name = b"keys" if victim.name == "storage" else b"partitions"
+    members = b'{%b,"69999":0}' % b",".join(b'"%d":0' % number for number in range(70_000))
     for values in _again([b"1,", b"{},", b'"",', b"[[[[[[[[[[[["], stop):
         body = b'{"%b":[%b' % (name, values * ((size - 20) // len(values)))
         ends = body[:-1] + b"]}" if values.endswith(b",") else body
         _exchange(victim, _head(victim, len(ends)) + ends)
+        _exchange(victim, _head(victim, len(members)) + members)
 
 
 def broken_requests(victim: Victim, stop: threading.Event) -> None:

@@ -249,6 +249,7 @@ def test_what_is_not_a_store_is_not_opened(tmp_path: Path):
         ("aerospike://host:3000/a?b=c", "unknown option 'b': allowed: none"),
         ("redis://host/name", "redis://host:6379/0"),
         ("redis://:6379/0", "redis://host:6379/0"),
+        ("redis://host:1,other:2/0", "redis://host:6379/0"),
         ("redis://host:port/0", "cannot be read; percent-encode"),
         ("redis://host?timeout_s=soon", "timeout_s 'soon' is not a number of seconds; write timeout_s=5"),
         ("redis://host?timeout_s=nan", "timeout_s=5"),
