@@ -52,6 +52,7 @@ from datadelay.model import Delay, DelayState, Submission
 from datadelay.positions import Positions
 from datadelay.positions.checkpoint import SparkCheckpoint
 from datadelay.positions.group import ConsumerGroup
+from httpapi.client.transport import cause
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError
 from kafkaio.exitcode import ExitCode
@@ -232,10 +233,10 @@ def _store_generation(store: StoreSettings | None) -> str | None:
         answer.raise_for_status()
         return str(answer.json()[store.key])
     except (requests.RequestException, KeyError, TypeError) as error:
-        raise PositionsUnreadable(
-            f"generation of the store at {store.url}: {type(error).__name__}: {error}; "
-            f"expected a JSON object with {store.key!r}"
-        ) from error
+        why = f"expected a JSON object with {store.key!r}"
+        if isinstance(error, requests.RequestException) and not isinstance(error, ValueError):
+            why = cause(error, str(store.url), _STORE_TIMEOUT_S)
+        raise PositionsUnreadable(f"generation of the store at {store.url}: {why}") from error
 
 
 def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> ExitCode:

@@ -123,7 +123,8 @@ class Transport:
                 raise self._errors.not_understood(
                     f"{where}: the certificate is not trusted: {untrusted}; {how}"
                 ) from error
-            failed = self._errors.unreachable(f"{where}: no answer, or half of one: {self._cause(error)}")
+            why = cause(error, self._url, self._timeout_s)
+            failed = self._errors.unreachable(f"{where}: no answer, or half of one: {why}")
             failed.__cause__ = error
             if repeatable or _never_sent(error):
                 raise Again(failed) from error
@@ -141,24 +142,6 @@ class Transport:
         if response.status_code in _NOTHING_DONE or (response.status_code >= 500 and repeatable):
             raise Again(refused, _retry_after_s(response))
         raise refused
-
-    def _cause(self, error: Exception) -> str:
-        """What has happened, in words of the system, not of libraries."""
-        connect_s, read_s = self._timeout_s
-        errors = _within(error)
-        if any(isinstance(one, ssl.SSLError) and one.reason in _NOT_TLS for one in errors):
-            return "the server does not speak TLS: write http: in place of https:, or give it a certificate"
-        if any(isinstance(one, ConnectionResetError | BrokenPipeError | BadStatusLine) for one in errors):
-            hint = "; if it speaks TLS, write https:" if self._url.startswith("http:") else ""
-            return f"the server closed the connection, or does not speak HTTP{hint}"
-        system = [one.strerror for one in errors if isinstance(one, OSError) and one.strerror]
-        if system:
-            return system[0]
-        if any(isinstance(one, requests.ConnectTimeout) for one in errors):
-            return f"no connection within {connect_s:g} s"
-        if any(isinstance(one, TimeoutError | urllib3.exceptions.TimeoutError) for one in errors):
-            return f"nothing arrived for {read_s:g} s"
-        return str(errors[-1])
 
     def _exchange(
         self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, headers: Mapping[str, str]
@@ -210,6 +193,24 @@ class _Bearer(AuthBase):
         if self._token is not None:
             request.headers["Authorization"] = f"Bearer {self._token}"
         return request
+
+
+def cause(error: Exception, url: str, timeout_s: tuple[float, float]) -> str:
+    """Why there is no answer, in words of the system, not of libraries. `timeout_s`: of connecting, and of reading."""
+    errors = _within(error)
+    if any(isinstance(one, ssl.SSLError) and one.reason in _NOT_TLS for one in errors):
+        return "the server does not speak TLS: write http: in place of https:, or give it a certificate"
+    if any(isinstance(one, ConnectionResetError | BrokenPipeError | BadStatusLine) for one in errors):
+        hint = "; if it speaks TLS, write https:" if url.startswith("http:") else ""
+        return f"the server closed the connection, or does not speak HTTP{hint}"
+    system = [one.strerror for one in errors if isinstance(one, OSError) and one.strerror]
+    if system:
+        return system[0]
+    if any(isinstance(one, requests.ConnectTimeout) for one in errors):
+        return f"no connection within {timeout_s[0]:g} s"
+    if any(isinstance(one, TimeoutError | urllib3.exceptions.TimeoutError) for one in errors):
+        return f"nothing arrived for {timeout_s[1]:g} s"
+    return str(errors[-1])
 
 
 def _within(error: BaseException) -> list[BaseException]:
