@@ -4,6 +4,7 @@
       +- StorageConfigInvalid      a value of a configuration, or an argument of the client, is not allowed
       +- StorageUnavailable        the back end cannot be opened, read or written: nothing at all was done
       +- NamespaceUnknown          the server's configuration has no such namespace
+      +- GenerationChanged         the namespace is not of the generation that the request relies on
       +- RequestInvalid            a body or a value of a request is not allowed; sending it again changes nothing
       |    +- RequestMalformed     it cannot be read: not JSON, or not an Arrow stream
       |    +- RequestTooLarge      more items, or more bytes, than one request may have
@@ -44,6 +45,12 @@ class StorageUnavailable(StorageError):
 
 class NamespaceUnknown(StorageError, LookupError):
     """The server's configuration has no such namespace."""
+
+
+class GenerationChanged(StorageError):
+    """The namespace is not of the generation that the request relies on; nothing was done."""
+
+    exit_code = ExitCode.CHECKPOINT
 
 
 class RequestInvalid(StorageError, ValueError):

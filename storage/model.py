@@ -106,8 +106,13 @@ class Backend(Protocol):
         """Store each item, unless its namespace keeps a newer one (`conflict`). Writing one again changes nothing."""
         ...
 
-    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
-        """The live items of each key; `not_found` if there is none."""
+    def read(
+        self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
+    ) -> list[ReadResult]:
+        """The live items of each key; `not_found` if there is none.
+
+        Raises `GenerationChanged` if they are not of this generation; None: any will do.
+        """
         ...
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:

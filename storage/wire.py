@@ -9,6 +9,7 @@ from storage.model import Keep
 NO_NAMESPACE = "/problems/no-namespace"
 NO_ITEM = "/problems/no-item"
 """The type of a 404 for a missing item, unlike that for a wrong path."""
+OTHER_GENERATION = "/problems/other-generation"
 
 
 class NamespaceBody(BaseModel):

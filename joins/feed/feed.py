@@ -158,7 +158,9 @@ class Fed:
         if generation != self.store_generation:
             raise StoreWiped(
                 f"namespace {namespace!r} is of generation {generation} now, and {self.store_generation} was fed: the "
-                f"store was wiped or replaced. Bring the old one back, or {REMEDY} that covers what joins still need"
+                f"store was wiped or replaced, or may have lost something. If the storage API was merely started with "
+                f"another store, start it with the right one, never with a copy of it; otherwise {REMEDY} that covers "
+                "what joins still need"
             )
 
     def check_topic(self, spec: FeedSpec, topic_id: str) -> None:

@@ -1,8 +1,9 @@
 """Looking up keys: parallel pooled requests, with retries while the store fails.
 
 `RightStore` lives in a worker process. An attempt looks up all keys, then reads from when on the namespace keeps
-records, and its generation; in this order, so that nothing from that time on can have expired before the answers came.
-If any part of an attempt fails, the whole attempt is repeated, with growing pauses, until `unreachable_for_s`; each
+records; in this order, so that nothing from that time on can have expired before the answers came. Each look-up names
+the generation that it relies on: several servers may answer, and one of them from a store that has lost something. If
+any part of an attempt fails, the whole attempt is repeated, with growing pauses, until `unreachable_for_s`; each
 pause logs why.
 """
 
@@ -13,6 +14,7 @@ import random
 import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import polars as pl
 
@@ -23,13 +25,18 @@ from joins.lookup.spec import LookupSpec
 from joins.rows.records import RECORD
 from joins.rows.rightrow import from_items
 from storage.client import StorageClient
-from storage.errors import StorageError
+from storage.errors import GenerationChanged, StorageError
 from storage.model import Keep
 from storage.wire import NamespaceBody
 
 log = logging.getLogger("teacup.joins.lookup.keylookup")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+_REMEDY = (
+    "the store was wiped or replaced, or may have lost something. If the storage API was merely started with another "
+    "store, start it with the right one, never with a copy of it; otherwise feed again, and start a new checkpoint at "
+    "a time (`start: TIME`)"
+)
 
 
 class RightStore:
@@ -37,6 +44,7 @@ class RightStore:
 
     def __init__(self, spec: LookupSpec, client: StorageClient) -> None:
         self._spec, self._client = spec, client
+        self._generation = ""  # of the last attempt
         self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="lookup")
 
     def close(self) -> None:
@@ -78,22 +86,27 @@ class RightStore:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _attempt(self, keys: pl.Series, generations: Collection[str]) -> StoredRight:
-        step = self._spec.storage.keys_per_request
+        step, name = self._spec.storage.keys_per_request, self._spec.storage.namespace
+        relied_on = self._generation or self._client.namespace(name).generation
+        self._generation = ""
         parts = [keys.slice(start, step) for start in range(0, len(keys), step)]
-        found = list(self._pool.map(self._read, parts))
+        try:
+            found = list(self._pool.map(partial(self._read, relied_on), parts))
+        except GenerationChanged as error:
+            raise StoreChanged(f"{error}: {_REMEDY}") from error
         right = pl.concat(found, rechunk=True) if found else pl.DataFrame(schema=RECORD)
-        namespace = self._client.namespace(self._spec.storage.namespace)
-        if generations and namespace.generation not in generations:
+        namespace = self._client.namespace(name)
+        if namespace.generation != relied_on or (generations and relied_on not in generations):
             raise StoreChanged(
-                f"namespace {namespace.name!r} has generation {namespace.generation} now, the checkpoint relies on "
-                f"{' or '.join(sorted(generations))}: the store was wiped or replaced. Bring the old one back, or "
-                "fill the new one and start a new checkpoint at a time (`start: TIME`)"
+                f"namespace {name!r} has generation {namespace.generation} now, the checkpoint relies on "
+                f"{' or '.join(sorted(generations)) or relied_on}: {_REMEDY}"
             )
+        self._generation = relied_on
         return StoredRight(right, retained_from(namespace), namespace.keep is Keep.LATEST)
 
-    def _read(self, keys: pl.Series) -> pl.DataFrame:
+    def _read(self, generation: str, keys: pl.Series) -> pl.DataFrame:
         asked = keys.to_arrow()
-        found = pl.DataFrame(self._client.read_columns(self._spec.storage.namespace, asked).found)
+        found = pl.DataFrame(self._client.read_columns(self._spec.storage.namespace, asked, generation).found)
         own = keys.gather(found["index"])
         keyed = not self._spec.right.key_of.is_kafkas
         return from_items(own, found["version"], found["tag"], found["value"], keyed=keyed).drop("late")

@@ -25,11 +25,12 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from io import BytesIO
 from typing import Annotated, Any
 
 import anyio
-from fastapi import APIRouter, FastAPI, Path, Request, Response
+from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
@@ -67,6 +68,7 @@ from storage.codecs.jsoncodec import (
     parsed,
 )
 from storage.errors import (
+    GenerationChanged,
     NamespaceUnknown,
     RequestInvalid,
     RequestMalformed,
@@ -74,7 +76,7 @@ from storage.errors import (
     StorageUnavailable,
 )
 from storage.model import Backend, Item, ReadResult, Status, WriteResult
-from storage.wire import NO_ITEM, NO_NAMESPACE, NamespaceBody, NamespacesBody
+from storage.wire import NO_ITEM, NO_NAMESPACE, OTHER_GENERATION, NamespaceBody, NamespacesBody
 
 logger = logging.getLogger("teacup.storage.api.app")
 
@@ -91,6 +93,7 @@ _ERRORS: dict[type[Exception], tuple[int, str | None]] = {
     RequestTooLarge: (413, None),
     RequestInvalid: (422, None),
     NamespaceUnknown: (404, NO_NAMESPACE),
+    GenerationChanged: (409, OTHER_GENERATION),
     StorageUnavailable: (503, None),
 }
 _PROBLEM_OF: dict[Status, tuple[int, str]] = {
@@ -103,6 +106,7 @@ _PROBLEM_OF: dict[Status, tuple[int, str]] = {
 
 PathName = Annotated[str, Path(pattern=NAME_PATTERN)]
 PathKey = Annotated[str, Path(pattern=KEY_PATTERN, min_length=2, max_length=KEY_MAX_LENGTH, description="base64url")]
+OfGeneration = Annotated[str | None, Query(description="answer only in this generation of the namespace, else 409")]
 Done = tuple[Sequence[WriteResult] | Sequence[ReadResult], bytes]
 
 
@@ -118,7 +122,7 @@ _answers = RouteProblems(
         400: "the body cannot be read",
         404: "no such namespace, or no item",
         406: "no media type that Accept names is offered",
-        409: "a newer version is kept",
+        409: "a newer version is kept; or the namespace is of another generation",
         413: "too many items or bytes",
         415: "a media type or an encoding that is not understood",
         503: "the back end does not answer; see Retry-After",
@@ -162,7 +166,7 @@ class Storage:
         route("POST", "/{namespace}/items:write", self.write_items, dependencies=writes, response_model=OutcomesBody,
               responses=batch, openapi_extra=items_request(most))  # fmt: skip
         route("POST", "/{namespace}/items:read", self.read_items, dependencies=reads, response_model=FoundsBody,
-              responses=batch, openapi_extra=keys_request(most))  # fmt: skip
+              responses=batch | _answers(409), openapi_extra=keys_request(most))  # fmt: skip
         route("POST", "/{namespace}/items:delete", self.delete_items, dependencies=deletes, response_model=OutcomesBody,
               responses=batch, openapi_extra=keys_request(most))  # fmt: skip
         route("PUT", "/{namespace}/items/{key}", self.put_item, dependencies=writes_one, response_model=OutcomeBody,
@@ -183,9 +187,9 @@ class Storage:
         """Write many items; each has its own status, in the order of the request."""
         return await self._batch(namespace, request, "write", self._write)
 
-    async def read_items(self, namespace: PathName, request: Request) -> Response:
+    async def read_items(self, namespace: PathName, request: Request, generation: OfGeneration = None) -> Response:
         """Read the live items of many keys, in the order of the request."""
-        return await self._batch(namespace, request, "read", self._read)
+        return await self._batch(namespace, request, "read", partial(self._read, generation))
 
     async def delete_items(self, namespace: PathName, request: Request) -> Response:
         """Delete all items of many keys."""
@@ -288,9 +292,11 @@ class Storage:
         outcomes = self._batches.write(settings, items, self._clock_ms())
         return outcomes, answer.encode_outcomes(outcomes)
 
-    def _read(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:
+    def _read(
+        self, generation: str | None, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec
+    ) -> Done:
         keys = sent.decode_keys(body, self._config.max_items, self._config.max_body_bytes)
-        found = self._batches.read(settings, keys, self._clock_ms())
+        found = self._batches.read(settings, keys, self._clock_ms(), generation)
         return found, answer.encode_found(found)
 
     def _delete(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:

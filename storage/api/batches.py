@@ -36,10 +36,12 @@ class Batches:
         }
         return _without(wrong, items, lambda rest: self.backend.write(settings.namespace, rest, now_ms))
 
-    def read(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
-        """Raises `StorageUnavailable`."""
+    def read(
+        self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int, generation: str | None = None
+    ) -> list[ReadResult]:
+        """Raises `StorageUnavailable`, `GenerationChanged`."""
         wrong = {i: ReadResult(Status.REJECTED, (), reason) for i, reason in _key_faults(keys).items()}
-        return _without(wrong, keys, lambda rest: self._read(settings, rest, now_ms))
+        return _without(wrong, keys, lambda rest: self._read(settings, rest, now_ms, generation))
 
     def delete(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Raises `StorageUnavailable`."""
@@ -54,7 +56,9 @@ class Batches:
         """Raises `StorageUnavailable`."""
         self.backend.raise_retained_from(settings.namespace, version)
 
-    def _read(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
+    def _read(
+        self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int, generation: str | None
+    ) -> list[ReadResult]:
         worst_bytes = settings.namespace.bound * settings.max_value_bytes  # per key, so that memory stays bounded
         portion = max(1, min(_PORTION_KEYS, self.max_answer_bytes // worst_bytes))
         found: list[ReadResult] = []
@@ -63,7 +67,8 @@ class Batches:
             if size >= self.max_answer_bytes:
                 found.extend([_FULL] * (len(keys) - len(found)))
                 break
-            got = self.backend.read(settings.namespace, keys[len(found) : len(found) + portion], now_ms)
+            rest = keys[len(found) : len(found) + portion]
+            got = self.backend.read(settings.namespace, rest, now_ms, generation)
             size += sum(len(item.value) for one in got for item in one.items)
             found.extend(got)
         return found

@@ -26,8 +26,8 @@ import aerospike
 from storage.backends import entries
 from storage.backends.aerospikefacts import Cluster, Meta, wrong_now
 from storage.backends.aerospikerecords import ABSENT, LOST, AerospikeRecords, ReadRecord, Swap, is_full
-from storage.backends.stored import StoredNamespace
-from storage.errors import StorageConfigInvalid, StorageUnavailable
+from storage.backends.stored import StoredNamespace, check_generation
+from storage.errors import GenerationChanged, StorageConfigInvalid, StorageUnavailable
 from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
 log = logging.getLogger("teacup.storage.backends.aerospikestore")
@@ -72,7 +72,9 @@ class AerospikeStore:
         self._raise_if_silent([outcomes[index] for places in waiting.values() for index in places])
         return [outcomes[index] for index in range(len(items))]
 
-    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
+    def read(
+        self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
+    ) -> list[ReadResult]:
         """Key by key."""
         self._check_declared(namespace)
         unique = list({key: None for key in keys if key})
@@ -85,6 +87,11 @@ class AerospikeStore:
                     else entries.found(key, kept.value, now_ms)
                 )
         self._raise_if_silent([found[key] for key in unique])
+        if generation is not None:
+            meta = self._fetched(namespace, _META_KEY)
+            if meta.nonce is None:
+                raise GenerationChanged("it has none any more: the set was truncated")
+            check_generation(Meta.parse(meta.value).stored.generation, generation)
         return [found[key] for key in keys]
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:

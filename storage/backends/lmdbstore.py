@@ -31,7 +31,7 @@ from uuid import uuid4
 import lmdb
 
 from storage.backends import entries, expiryindex
-from storage.backends.stored import StoredNamespace
+from storage.backends.stored import StoredNamespace, check_generation
 from storage.backends.unsynced import Unsynced, check_same_boot, this_boot
 from storage.errors import StorageUnavailable
 from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
@@ -107,11 +107,14 @@ class LmdbStore:
         except _StoreFull as error:
             return [WriteResult(Status.RETRYABLE, str(error))] * len(items)
 
-    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
+    def read(
+        self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
+    ) -> list[ReadResult]:
         """One snapshot."""
         opened = self._open(namespace)
         stored = [_stored_key(key) for key in keys]
         with self._transaction(write=False) as txn:
+            check_generation(self._stored(txn, opened).generation, generation)
             kept = dict(txn.cursor(opened.items).getmulti([key for key in stored if key]))
         return [
             entries.found(key, kept.get(at), now_ms) if at else ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)

@@ -38,7 +38,7 @@ _LASTING = {
 }
 ASKED_SETTINGS = (*_NEVER_EVICT, *_LASTING, "maxmemory")
 ASKED_SECTIONS = ("server", "replication", "stats", "cluster", "persistence", "commandstats")
-_TRACED = ("config|resetstat", "debug", "failover", "replicaof", "slaveof")
+_TRACED = ("config|resetstat", "debug", "failover", "replicaof", "restore", "slaveof")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +193,6 @@ class Witness:
         """On the present run."""
         lasting = self.lasting and _lasting(facts, sync)
         return Witness(self.stored, facts.run, facts.history, facts.evicted, facts.traces, lasting)
-
-    def is_served_by(self, replication: Mapping[str, Any]) -> bool:
-        """Whether this is the server on which it was last seen, by its answer to INFO replication."""
-        return bool(replication["role"] == "master" and replication["master_replid"] == self.history)
 
 
 def _lasting(facts: Facts, sync: bool) -> bool:

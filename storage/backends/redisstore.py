@@ -10,8 +10,8 @@ again. A write that changes nothing changes no item, so a repeated one never ext
 
 That script also counts (redisacknowledged.py), and does nothing unless the witness is there, of the generation that
 this process knows. After it follow questions to the server: nothing is acknowledged by one that would lose it. Reading,
-too, fetches witness and items in one command, and asks whether this is the server that the witness was last seen on.
-Where it is not, the witness is looked at first: a store that may have lost something begins another generation.
+too, is one command that looks for the witness, and whether this is the server that it was last seen on. Where it is
+not, the witness is looked at first: a store that may have lost something begins another generation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from storage.backends.redisfacts import (
     wrong_settings,
 )
 from storage.backends.redisserver import RedisAt, RedisServer
-from storage.backends.stored import StoredNamespace
+from storage.backends.stored import StoredNamespace, check_generation
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
@@ -77,6 +77,14 @@ for i = 3, #KEYS do done[i - 1] = redis.call('GETDEL', KEYS[i]) end
 return done
 """
 )
+_LOOK_UP = """
+local witness, replication = redis.call('GET', KEYS[1]), redis.call('INFO', 'replication')
+if not witness or not string.find(witness, ARGV[1], 1, true) then return false end
+if not string.find(replication, 'role:master', 1, true) then return false end
+if not string.find(replication, 'master_replid:' .. ARGV[2], 1, true) then return false end
+return redis.call('MGET', unpack(KEYS, 2))
+"""
+"""Of the witness and keys, the generation and the history of the server; false: it is to be looked at first."""
 _SWAP_WITNESS = """#!lua flags=allow-oom
 if redis.sha1hex(redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2])
@@ -102,6 +110,7 @@ class RedisStore:
         self._lock = threading.Lock()
         self._count = 0
         self._known: dict[str, Acknowledged] = {}
+        self._histories: dict[str, str] = {}  # of the server, when the witness was last looked at
         self._log = LogLook()
         self._declared: set[Namespace] = set()
         try:
@@ -134,13 +143,15 @@ class RedisStore:
             begun = True
         return [outcomes[index] for index in range(len(items))]
 
-    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
+    def read(
+        self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
+    ) -> list[ReadResult]:
         """Key by key."""
         self._check_declared(namespace)
         unique = list({key: None for key in keys if key})
         found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)}
         for portion in _portions(unique):
-            for key, kept in zip(portion, self._looked_up(namespace, portion, now_ms), strict=True):
+            for key, kept in zip(portion, self._looked_up(namespace, portion, now_ms, generation), strict=True):
                 found[key] = entries.found(key, kept, now_ms)
         return [found[key] for key in keys]
 
@@ -197,16 +208,18 @@ class RedisStore:
         if namespace not in self._declared:
             self.declare(namespace)
 
-    def _looked_up(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[bytes | None]:
+    def _looked_up(
+        self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None
+    ) -> list[bytes | None]:
         """What is kept for the keys, by the server that the namespace was last seen on."""
+        name = namespace.name
+        places = (_witness_key(namespace), *(_key(namespace, key) for key in keys))
         for _ in range(_ATTEMPTS):
-            fetched = ("MGET", _witness_key(namespace), *(_key(namespace, key) for key in keys))
-            answers = self._server.run([fetched, ("INFO", "replication")])
-            (document, *kept), replication = map(self._server.value, answers)
-            witness = None if document is None else Witness.parse(document)
-            known = self._known[namespace.name].generation
-            if witness is not None and witness.stored.generation == known and witness.is_served_by(replication):
-                return list(kept)
+            known = self._known[name].generation
+            (found,) = self._server.run([("EVAL", _LOOK_UP, len(places), *places, known, self._histories[name])])
+            if self._server.value(found) is not None:
+                check_generation(known, generation)
+                return list(found)
             self._change(namespace, lambda stored: stored, now_ms)
         raise self._too_busy(namespace)
 
@@ -230,7 +243,8 @@ class RedisStore:
                     value = value if after is None else after
                 if value is not None and value is not kept:
                     swaps.append((key, kept, value))
-            script, changed = (_SWAP_ITEMS if swaps else _TAKE_ITEMS), [key for key, _, _ in swaps]
+            script = _SWAP_ITEMS if swaps else _TAKE_ITEMS  # of no keys: it only counts, also when the memory is full
+            changed = [key for key, _, _ in swaps]
             try:
                 done = self._carry_out(namespace, script, changed, _swapped(swaps, now_ms), now_ms)
             except StorageUnavailable as error:
@@ -294,6 +308,7 @@ class RedisStore:
                 witness = replace(witness, stored=change(witness.stored))
                 if witness.document() == document or self._swapped_witness(namespace, document, witness):
                     generation = witness.stored.generation
+                    self._histories[name] = facts.history
                     self._known[name] = (known or Acknowledged(generation, 0, now_ms)).seen(generation, now_ms)
                     return witness.stored
         raise self._too_busy(namespace)

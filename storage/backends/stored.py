@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 
-from storage.errors import StorageConfigInvalid
+from storage.errors import GenerationChanged, StorageConfigInvalid
 from storage.model import Keep, Namespace, NamespaceState
 
 
@@ -77,3 +77,9 @@ class StoredNamespace:
         if self.retention_ms is None or self.horizon is None:
             return NamespaceState(self.generation, None)
         return NamespaceState(self.generation, self.horizon if self.floor is None else max(self.horizon, self.floor))
+
+
+def check_generation(present: str, wanted: str | None) -> None:
+    """Raises `GenerationChanged` if another one is wanted; None: any will do."""
+    if wanted not in (None, present):
+        raise GenerationChanged(f"its generation is {present}, not {wanted}")

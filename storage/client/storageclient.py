@@ -14,7 +14,7 @@ Requests beyond `items_per_request` or `bytes_per_request` are split. What is re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -40,6 +40,7 @@ from storage.errors import (
     AccessDenied,
     AnswerNotUnderstood,
     CallFailed,
+    GenerationChanged,
     NamespaceUnknown,
     RateLimited,
     RequestInvalid,
@@ -67,6 +68,7 @@ _ERRORS = ApiErrors(
         403: AccessDenied,
         404: NamespaceUnknown,
         406: RequestInvalid,
+        409: GenerationChanged,
         413: RequestTooLarge,
         415: RequestInvalid,
         422: RequestInvalid,
@@ -175,18 +177,22 @@ class StorageClient(ApiClient):
         sizes = pc.add(pc.binary_length(items["key"]), pc.binary_length(items["value"]))
         return self._portions.settled_rows(items, np.asarray(sizes), send)[1]
 
-    def read_columns(self, namespace: str, keys: pa.Array | pa.ChunkedArray) -> Answered:
+    def read_columns(self, namespace: str, keys: pa.Array | pa.ChunkedArray, generation: str | None = None) -> Answered:
         """Read the live items of an Arrow array of keys (binary of any kind).
 
-        Raises `ItemsUnsettled` in addition to what `read` raises; it never returns part of what was requested.
+        Raises `ItemsUnsettled` in addition to what `read` raises, and `GenerationChanged` if an answer would not come
+        from this generation; it never returns part of what was requested.
         """
+        query = None if generation is None else {"generation": generation}
 
         def send(part: Any) -> tuple[pa.Table, pa.Table]:
             def understand(body: bytes) -> tuple[pa.Table, pa.Table]:
                 statuses, found = found_columns(body, len(part))
                 return found, statuses
 
-            answer: tuple[pa.Table, pa.Table] = self._arrow(namespace, "read", keys_stream(part), understand, None)
+            answer: tuple[pa.Table, pa.Table] = self._arrow(
+                namespace, "read", keys_stream(part), understand, None, query
+            )
             return answer
 
         whole = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
@@ -226,7 +232,13 @@ class StorageClient(ApiClient):
         return self._call("POST", path, understand, body, self._codec.media_type, repeatable)
 
     def _arrow(
-        self, namespace: str, operation: str, body: bytes, understand: Callable[[bytes], Any], rows: int | None
+        self,
+        namespace: str,
+        operation: str,
+        body: bytes,
+        understand: Callable[[bytes], Any],
+        rows: int | None,
+        query: Mapping[str, str] | None = None,
     ) -> Any:
         def counted(content: bytes) -> Any:
             answer = understand(content)
@@ -235,7 +247,7 @@ class StorageClient(ApiClient):
             return answer
 
         path = f"{_path(namespace)}/items:{operation}"
-        return self._call("POST", path, counted, body, ArrowCodec.media_type)
+        return self._call("POST", path, counted, body, ArrowCodec.media_type, query=query)
 
     def _call(
         self,
@@ -245,6 +257,7 @@ class StorageClient(ApiClient):
         body: bytes | None,
         media_type: str,
         repeatable: bool = True,
+        query: Mapping[str, str] | None = None,
     ) -> Answer:
         """One exchange. Raises `Again` or a `StorageError`."""
         headers, sent = self._coding.request(body, media_type)
@@ -252,7 +265,9 @@ class StorageClient(ApiClient):
         def decoded(reply: Reply) -> Answer:
             return understand(self._coding.answer(reply, media_type))
 
-        return self._transport.call(method, path, decoded, body=sent, headers=headers, repeatable=repeatable)
+        return self._transport.call(
+            method, path, decoded, query=query, body=sent, headers=headers, repeatable=repeatable
+        )
 
 
 _FOUND = pa.schema(

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
-from storage.errors import StorageUnavailable
+from storage.errors import GenerationChanged, StorageUnavailable
 from storage.model import Item, Keep, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
 
@@ -31,9 +31,14 @@ class DictBackend:
         with self._lock:
             return [self._write(namespace, item, now_ms) for item in items]
 
-    def read(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[ReadResult]:
+    def read(
+        self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
+    ) -> list[ReadResult]:
         self.before("read")
         with self._lock:
+            now = self._states.get(namespace.name)
+            if generation is not None and (now is None or now.generation != generation):
+                raise GenerationChanged(f"its generation is {now and now.generation}, not {generation}")
             lists = [self._live(namespace, key, now_ms) for key in keys]
         return [ReadResult(Status.OK if one else Status.NOT_FOUND, tuple(one)) for one in lists]
 

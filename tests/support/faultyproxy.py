@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import requests
@@ -14,8 +15,8 @@ import requests
 _MOMENT_S = 0.1
 
 Answer = requests.Response
-Fault = Callable[[BaseHTTPRequestHandler, Callable[[], Answer]], None]
-"""Takes the handler, and a call that passes the request on."""
+Fault = Callable[[BaseHTTPRequestHandler, Callable[..., Answer]], None]
+"""Takes the handler, and a call that passes the request on, or to the server of another URL."""
 
 
 @dataclass
@@ -45,6 +46,11 @@ def passed_on(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) ->
     """No fault."""
     got = forward()
     answer(handler, got.status_code, _headers(got), got.content)
+
+
+def answered_by(url: str) -> Fault:
+    """By another server."""
+    return lambda handler, forward: passed_on(handler, partial(forward, url))
 
 
 def half_a_body(handler: BaseHTTPRequestHandler, forward: Callable[[], Answer]) -> None:
@@ -114,9 +120,9 @@ def running_proxy(target: str) -> Iterator[Proxy]:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             proxy.seen.append(f"{self.command} {self.path}")
 
-            def forward() -> Answer:
+            def forward(to: str = target) -> Answer:
                 headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
-                return requests.request(self.command, target + self.path, data=body, headers=headers, timeout=10)
+                return requests.request(self.command, to + self.path, data=body, headers=headers, timeout=10)
 
             fault = proxy.faults.pop(0) if proxy.faults and proxy.only in self.path else passed_on
             try:

@@ -19,6 +19,7 @@ from tests.joins.lookup.conftest import RETENTION_MS
 from tests.joins.lookup.test_lookup_on_broker import events, put_left
 from tests.support.dictbackend import DictBackend
 from tests.support.faultyproxy import (
+    answered_by,
     closed,
     half_a_body,
     nonsense,
@@ -29,7 +30,7 @@ from tests.support.faultyproxy import (
     status,
 )
 from tests.support.sparkjoin import Put, history
-from tests.support.storage_process import client
+from tests.support.storage_process import client, server_process
 from tests.support.storage_server import running_server
 from tests.support.waiting import run_to_its_end
 
@@ -235,13 +236,31 @@ def test_a_store_wiped_within_a_batch_gives_no_answer(world, join, running):
         with (
             running(spec) as run,
             pytest.raises(
-                StreamingQueryException, match=r"StoreChanged: .* Bring the old one back, or fill the new one"
+                StreamingQueryException, match=r"StoreChanged: .* never with a copy of it; otherwise feed again"
             ),
         ):
             run.until_left(1)
 
     assert not proxy.faults
     assert not run.rows
+
+
+def test_look_ups_that_another_store_answers_are_no_answers(world, join, running, proxy, tmp_path):
+    """Of two servers of the API one has come to a store that lost everything; the other one tells the generation."""
+    left, right = events(wall_ms() - 600_000)
+    spec = join(policy=Policy.ALL, max_records=100, storage={"url": proxy.url, "keys_per_request": 20})
+    put_left(spec, left)
+    namespaces = [{"name": "right", "keep": "all", "bound": 100, "retention": f"{RETENTION_MS}ms"}]
+
+    with world.storage_running(), server_process(tmp_path / "other", namespaces=namespaces) as (_, other):
+        world.feed(right)
+        world.publish("stored", wall_ms() - 1_000)
+        proxy.only, proxy.faults = "items:read", [passed_on, *[answered_by(other)] * 6]
+        with running(spec, availableNow=True) as run:
+            run_to_its_end(run.query)
+
+    assert not proxy.faults
+    assert run.results() == oracle.join(history(spec, left, right), spec)
 
 
 def test_left_that_lags_longer_than_the_store_keeps_continues_by_choice_with_its_own_reason(world, join, running):

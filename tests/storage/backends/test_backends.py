@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from kafkaio.now import wall_ms
-from storage.errors import StorageConfigInvalid
+from storage.errors import GenerationChanged, StorageConfigInvalid
 from storage.model import Backend, Item, Keep, Namespace, Status
 from tests.storage.backends.modelmachine import LONG, AgreesWithTheModel, statuses
 from tests.storage.stores import NEEDS_AEROSPIKE, Open, item_maker, namespace, opened, opener
@@ -69,6 +69,17 @@ def test_a_repeated_write_never_prolongs_a_life(latest: tuple[Backend, Namespace
     assert statuses(again) == [Status.OK]
     assert store.read(space, [b"k"], NOW + 4_999)[0].items == (item(lives_ms=5_000),)
     assert statuses(store.read(space, [b"k"], NOW + 5_000)) == [Status.NOT_FOUND]
+
+
+def test_a_look_up_that_names_another_generation_is_not_answered(latest: tuple[Backend, Namespace]):
+    """Found or not, that says nothing about the generation which was asked for."""
+    store, space = latest
+    store.write(space, [item()], NOW)
+    present = store.state(space, NOW).generation
+
+    assert statuses(store.read(space, [b"k", b"none"], NOW, present)) == [Status.OK, Status.NOT_FOUND]
+    with pytest.raises(GenerationChanged, match=f"is {present}, not another"):
+        store.read(space, [b"k"], NOW, "another")
 
 
 def test_an_older_version_never_overwrites_a_newer_one(latest: tuple[Backend, Namespace]):

@@ -15,7 +15,7 @@ import pytest
 
 from kafkaio.now import wall_ms
 from storage.backends.opening import open_backend
-from storage.errors import StorageConfigInvalid, StorageUnavailable
+from storage.errors import GenerationChanged, StorageConfigInvalid, StorageUnavailable
 from storage.model import Backend, Item, Status, WriteResult
 from tests.storage.backends.modelmachine import statuses
 from tests.storage.backends.redisstores import NOW, SPACE, all_there, evicts, generation, numbered, redis_store
@@ -199,6 +199,25 @@ def test_look_ups_are_not_answered_by_a_replica(own_redis: RedisProcess, tmp_pat
             store.read(SPACE, [b"key-0"], NOW)
 
 
+def test_a_look_up_is_not_answered_by_a_new_master_that_lacks_something(own_redis: RedisProcess, tmp_path: Path):
+    """The old one is reached by another process of the API still, which answers for the generation."""
+    with redis_process(tmp_path / "replica") as replica, redis_store(own_redis) as old:
+        follow(replica, own_redis)
+        relied_on = generation(old)
+        wait_until(lambda: replica_has(replica, relied_on))
+        promote(replica)
+        old.write(SPACE, numbered(0, 10), NOW)
+        with redis_store(replica) as new, pytest.raises(GenerationChanged):
+            new.read(SPACE, [b"key-0"], NOW, relied_on)
+
+        assert generation(old) == relied_on
+
+
+def replica_has(replica: RedisProcess, generation: str) -> bool:
+    with replica.client() as redis:
+        return generation.encode() in (redis.get(b"teacup:space") or b"")
+
+
 def follow(replica: RedisProcess, master: RedisProcess) -> None:
     with replica.client() as redis:
         redis.replicaof("127.0.0.1", str(master.port))
@@ -319,6 +338,29 @@ def test_nothing_is_acknowledged_while_a_log_that_was_switched_on_is_rewritten_f
         assert all_there(store, numbered(0, 31))
         assert generation(store) == before
         assert statuses(store.write(SPACE, numbered(40, 2), NOW)) == [Status.OK] * 2
+
+
+@pytest.mark.parametrize("command", ["DEBUG RELOAD", "RESTORE"])
+def test_data_that_a_command_brought_in_is_another_generation(tmp_path: Path, command: str):
+    """The witness is there, on the same run, and items are missing; no process that wrote is left."""
+    with redis_process(tmp_path / "redis", enable_debug_command="yes") as server, server.client() as redis:
+        with redis_store(server) as store:
+            store.write(SPACE, numbered(0, 10), NOW)
+            redis.save()
+            store.write(SPACE, numbered(10, 10), NOW)
+            before = generation(store)
+        if command == "RESTORE":
+            witness = redis.dump(b"teacup:space")
+            redis.flushdb()
+            redis.restore(b"teacup:space", 0, witness)
+        else:
+            redis.execute_command(*command.split(), "NOSAVE")
+
+        with redis_store(server) as store:
+            there, after = all_there(store, numbered(0, 20)), generation(store)
+
+    assert not there
+    assert after != before
 
 
 @pytest.mark.parametrize("reset", [False, True])

@@ -73,13 +73,6 @@ def test_a_log_that_is_being_rewritten_is_complete_only_if_no_setting_was_change
     assert LogLook().after(facts).is_complete(steady)
 
 
-def test_look_ups_count_on_the_server_that_the_witness_was_last_seen_on():
-    """As master, in the same history."""
-    assert begun().is_served_by(INFO)
-    assert not begun().is_served_by({**INFO, "role": "slave"})
-    assert not begun().is_served_by({**INFO, "master_replid": "history-2"})
-
-
 def test_a_witness_is_read_as_it_was_written():
     """And a clean one stays the same on the same run."""
     witness = begun()

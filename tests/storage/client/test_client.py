@@ -14,6 +14,7 @@ from storage.client import StorageClient
 from storage.errors import (
     AccessDenied,
     AnswerNotUnderstood,
+    GenerationChanged,
     ItemsUnsettled,
     NamespaceUnknown,
     RateLimited,
@@ -102,6 +103,17 @@ def test_columns_report_what_was_not_kept(server: RunningServer) -> None:
     assert answered.rejected["index"].to_pylist() == [2]
     assert client.read_columns("latest", pa.array([], pa.binary())).found.num_rows == 0
     assert client.write_table("latest", table.slice(0, 0)).num_rows == 0
+
+
+def test_columns_come_from_the_generation_that_is_named(server: RunningServer) -> None:
+    """Or not at all, at once."""
+    client = server.client()
+    client.write("latest", ITEMS)
+    generation = client.namespace("latest").generation
+
+    assert client.read_columns("latest", KEYS, generation).found.num_rows == len(ITEMS)
+    with pytest.raises(GenerationChanged, match=f"409.* its generation is {generation}, not another"):
+        client.read_columns("latest", KEYS, "another")
 
 
 def test_several_items_of_a_key_come_in_their_order(server: RunningServer) -> None:
