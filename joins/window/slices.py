@@ -70,7 +70,7 @@ class Slice:
     ignored_bits  how many trailing bits of the hash do not distinguish groups
     covers  the offsets [start, end) of each partition that the slice covers; it holds the records in them that had not
             expired when it was built
-    in_file  its memory is a mapped file, shared by all who read it
+    in_file  it is in a file; unless it is small, its memory is that file, mapped, and shared by all who read it
     since_ms  records below it may be missing, as they had expired
     """
 

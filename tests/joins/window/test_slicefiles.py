@@ -10,6 +10,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -44,18 +45,26 @@ def covered(found: list[Slice], partition: int = 0) -> list[tuple[int, int]]:
 
 
 @settings(max_examples=40)
-@given(st.integers(1, 3).flatmap(lambda count: st.tuples(st.just(count), rows(partitions=count))))
-def test_a_slice_comes_back_as_it_was_saved(tmp_path_factory, drawn):
+@given(
+    st.integers(1, 3).flatmap(lambda count: st.tuples(st.just(count), rows(partitions=count))),
+    st.sampled_from([0, store_module.SMALL_BYTES]),
+)
+def test_a_slice_comes_back_as_it_was_saved(tmp_path_factory, drawn, small_bytes):
     """Frame, hashes, groups and coverage, of one partition or of several; marks are kept elsewhere, and come back
-    clear."""
+    clear. The same for slices that count as small."""
     partitions, records = drawn
     store = FileStore(tmp_path_factory.mktemp("slices"))
     covers = dict.fromkeys(range(partitions), (0, 200))
     one = Slice.build(frame(records), covers)
     one.marks[:] = True
 
-    store.save_slice(one)
+    with patch.object(store_module, "SMALL_BYTES", small_bytes):
+        kept = store.save_slice(one)
     (back,) = store.slices(covers)
+
+    assert kept.in_file
+    assert kept.marks.all()
+    assert kept.frame.equals(one.frame)
 
     back.check()
     assert back.frame.equals(one.frame)
