@@ -52,6 +52,7 @@ topicaccess.py      topics as the brokers describe them to this user
 topiclimits.py      the limits of output topics, asked once by each process, and producer properties that respect them
 topiclog.py         what a reader that plans its own ranges must know of a topic (pure)
 truncation.py       whether a partition still holds what it held up to an offset, asked of its leader
+withoutpandas.py    Arrow without pandas
 writer.py           writes Arrow batches to topics, in C where that can be
 
 Public: `kafkaio.rangereader.RangeReader`, `kafkaio.brokerlog.BrokerLog`, `kafkaio.groups.GroupOffsets`,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from kafkaio.withoutpandas import use_arrow_without_pandas
 from sparkio.cutoff import end_quietly_when_cut_off
 
-PartitionStage = Callable[[Any], Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]]
-"""The value of an input partition -> its rows, on an executor."""
+PartitionStage = Callable[[Sequence[Any]], Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]]
+"""What an input partition holds, some of the reader's tasks -> its rows, on an executor."""
 
 
 def pickled(stage: PartitionStage) -> bytes:
@@ -25,10 +26,12 @@ def pickled(stage: PartitionStage) -> bytes:
 def stream_source(kind: str, name: str, schema: str, reader: Callable[[], DataSourceStreamReader]) -> type[DataSource]:
     """A data source class for one job. What the reader is made of travels in it, so it appears in no plan or log.
 
+    It travels as bytes: Spark starts processes that only ask for the schema, and need not import what plans.
+
     kind, name   together the name of the source in Spark
     schema       of the rows
     """
-    columns = schema
+    columns, makes_reader = schema, bytes(cloudpickle.dumps(reader))  # type: ignore[no-untyped-call]
 
     class StreamSource(DataSource):
         @classmethod
@@ -40,7 +43,9 @@ def stream_source(kind: str, name: str, schema: str, reader: Callable[[], DataSo
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
             end_quietly_when_cut_off()
-            return reader()
+            use_arrow_without_pandas()
+            made: DataSourceStreamReader = cloudpickle.loads(makes_reader)()
+            return made
 
     return StreamSource
 

@@ -40,6 +40,7 @@ from kafkaio.every import Every
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from kafkaio.reachable import wait_for_brokers
+from kafkaio.withoutpandas import use_arrow_without_pandas
 from sparkio.crossing import crossing
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], s
 
 
 def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
+    use_arrow_without_pandas()
     lines.opening(kind.opening())
     kind.read_checkpoint()
     if ready(kind.wait, kind.topics(), stop):

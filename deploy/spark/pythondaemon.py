@@ -5,8 +5,7 @@ puts `pyspark.zip`, which holds no compiled code, before the installed package o
 `spark.python.daemon.module`; forked workers also share the memory of what is imported.
 
 What is imported is frozen: PySpark's workers collect garbage after every task, and scanning everything that a worker
-has imported took as long as joining 50,000 records. Most of what a worker would import by itself is pandas, as soon as
-Arrow is given a Python list: with it, collecting garbage took a third of a small task.
+has imported took as long as joining 50,000 records.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pathlib import Path
 NEEDED = (
     *("pyspark.worker", "pyspark.sql.worker.plan_data_source_read"),
     *("joins.admission.source", "joins.window.stage", "deploy.output.stage"),
-    *("sparkio.summaries", "duckdb", "pandas"),
+    *("sparkio.summaries", "duckdb"),
 )
 
 
@@ -36,6 +35,7 @@ if __name__ == "__main__":
     use_installed_pyspark()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("teacup").setLevel(logging.INFO)  # also progress, as in the driver
+    importlib.import_module("kafkaio.withoutpandas").use_arrow_without_pandas()
     for module in NEEDED:
         if importlib.util.find_spec(module) is not None:
             importlib.import_module(module)

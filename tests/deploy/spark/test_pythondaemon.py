@@ -16,6 +16,8 @@ from tests.support.making import join_spec
 AS_A_WORKER = """
 import importlib, pickle, sys
 from deploy.spark.pythondaemon import NEEDED
+from kafkaio.withoutpandas import use_arrow_without_pandas
+use_arrow_without_pandas()
 for module in NEEDED:
     importlib.import_module(module)
 known = set(sys.modules)

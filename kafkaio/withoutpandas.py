@@ -1,0 +1,34 @@
+"""Arrow without pandas.
+
+As soon as Arrow is given a Python list or a numpy array, it imports pandas, if that is installed, to find out whether
+that was a pandas object. This takes half a second and 25 MB in each process, and none of ours has such an object.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+_PANDAS = "pandas"
+
+
+def use_arrow_without_pandas() -> None:
+    """From now on Arrow does not look for pandas by itself. Whoever asks it for pandas objects still gets them."""
+    if _PANDAS in sys.modules:
+        return
+    nowhere = _Nowhere()
+    sys.meta_path.insert(0, nowhere)
+    try:
+        pa.array([0])  # Arrow looks for it once
+    finally:
+        sys.meta_path.remove(nowhere)
+
+
+class _Nowhere:
+    """Finds no pandas."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
+        if name == _PANDAS:
+            raise ModuleNotFoundError(name)
