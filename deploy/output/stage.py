@@ -2,11 +2,16 @@
 
 A bucket's rows are durable (`kafkaio.delivery.delivery`: in transactions with its receipt, or acknowledged) before its
 summary goes back. Any failure fails the task, and Spark runs it again: the rows are the same, in the same order.
+
+A bucket's last transaction is committed in the background, while the rows of the next ticket are joined: a commit is
+several requests, one after the other. Without transactions nothing overlaps, as buckets share a producer.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from deploy.job import Output
@@ -20,6 +25,7 @@ from joins.spec import JoinSpec
 from kafkaio.errors import RecordTooLarge
 from kafkaio.gcpause import no_garbage_collection
 
+ENDING_AT_ONCE = 8
 NO_RETRY_HELPS = (NoDeadLetterTopic, RecordTooLarge)
 """What the stage may raise that ends the job (`sparkio.summaries`)."""
 
@@ -34,22 +40,37 @@ def deliver_stage(
 
     def deliver(items: Iterable[Item[C]]) -> Iterator[DeliveredBatch[C]]:
         bucket: BucketSink | None = None
-        try:
-            for item in items:
-                if isinstance(item, Begin):
-                    bucket = BucketSink(spec, output, item, open_writing(spec, output, item, deduplication))
-                elif bucket is None:
-                    raise JoinError(f"{type(item).__name__} came before the ticket's `Begin`: this is a defect")
-                elif isinstance(item, End):
-                    delivered = bucket.close(item.summary)
-                    bucket = None
-                    report = None if deduplication is None else deduplication.report()
-                    yield replace(delivered, deduplicator=report)
-                else:
-                    with no_garbage_collection():  # keys, values and headers: a million objects alive at once
-                        bucket.take(item.frame)
-        finally:
-            if bucket is not None:  # something failed, or nobody reads the rest
-                bucket.abandon()
+        with ThreadPoolExecutor(ENDING_AT_ONCE, thread_name_prefix="ending") as ending:
+            ended: deque[Future[DeliveredBatch[C]]] = deque()
+            try:
+                for item in items:
+                    if isinstance(item, Begin):
+                        bucket = BucketSink(spec, output, item, open_writing(spec, output, item, deduplication))
+                    elif bucket is None:
+                        raise JoinError(f"{type(item).__name__} came before the ticket's `Begin`: this is a defect")
+                    elif isinstance(item, End):
+                        ended.append(ending.submit(_closed, bucket, item.summary))
+                        bucket = None
+                        while ended and (ended[0].done() or not output.exactly_once):
+                            yield reported(ended.popleft().result())
+                    else:
+                        with no_garbage_collection():  # keys, values and headers: a million objects alive at once
+                            bucket.take(item.frame)
+                while ended:
+                    yield reported(ended.popleft().result())
+            finally:
+                if bucket is not None:  # something failed, or nobody reads the rest
+                    bucket.abandon()
+
+    def reported(delivered: DeliveredBatch[C]) -> DeliveredBatch[C]:
+        return delivered if deduplication is None else replace(delivered, deduplicator=deduplication.report())
 
     return deliver
+
+
+def _closed(bucket: BucketSink, summary: C) -> DeliveredBatch[C]:
+    try:
+        return bucket.close(summary)
+    except BaseException:
+        bucket.abandon()
+        raise

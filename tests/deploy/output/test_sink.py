@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,7 +26,7 @@ from joins.rows.records import ROW
 from joins.spec import JoinSpec, Side
 from kafkaio.delivery import delivery
 from kafkaio.delivery.fencing import OutputBucket, settle
-from kafkaio.errors import ReceiptRefused
+from kafkaio.errors import KafkaIOError, ReceiptRefused
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.support.jobprocess import records
@@ -51,20 +53,25 @@ def ticket_with(
     *,
     generation: str = "g",
     number: int = 1,
+    bucket: int = 0,
 ) -> Iterator[Item[BucketSummary]]:
     """What the join's stage yields for one ticket, with this summary."""
-    yield Begin(0, number, generation, "d", left_since_ms)
+    yield Begin(bucket, number, generation, "d", left_since_ms)
     yield Rows(rows)
-    yield End(BucketSummary(0, number, 1, read={"left": read, "right": 0}, rows={"unmatched": joined}))
+    yield End(BucketSummary(bucket, number, 1, read={"left": read, "right": 0}, rows={"unmatched": joined}))
 
 
 def delivered(
     kafka: Mapping[str, str], topic: str, items: Iterator[Item[BucketSummary]], **side: str
 ) -> DeliveredBatch[BucketSummary]:
     """Delivers a ticket's rows, exactly once. side: topics for rows that are not results."""
-    spec = JoinSpec(name=topic, left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka=kafka)
-    (found,) = deliver_stage(spec, Output(topic=topic, **side))(items)
+    (found,) = deliver_stage(spec_to(kafka, topic), Output(topic=topic, **side))(items)
     return found
+
+
+def spec_to(kafka: Mapping[str, str], topic: str) -> JoinSpec:
+    """Of a join that is named like its output."""
+    return JoinSpec(name=topic, left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka=kafka)
 
 
 def committed(kafka: dict[str, str], topic: str, of: str | None = None) -> list[dict[str, object]]:
@@ -84,6 +91,56 @@ def test_what_adds_up_is_delivered(kafka: dict[str, str], topic_factory: TopicFa
 
     assert done.sent == {topic: COUNT}
     assert len(committed(kafka, topic)) == COUNT
+
+
+def test_a_bucket_is_committed_while_the_next_one_is_joined(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first commit only begins once the second ticket's rows are asked for."""
+    topic, asked = topic_factory(), threading.Event()
+    commit = delivery.TransactionalWriter.commit
+
+    def late(self: delivery.TransactionalWriter, *of: Any) -> None:
+        assert asked.wait(30)
+        commit(self, *of)
+
+    def tickets() -> Iterator[Item[BucketSummary]]:
+        yield from ticket_with(rows_about([0, 1]), 2, 2)
+        asked.set()
+        yield from ticket_with(rows_about([0]), 1, 1, bucket=1)
+
+    monkeypatch.setattr(delivery.TransactionalWriter, "commit", late)
+    done = list(deliver_stage(spec_to(kafka, topic), Output(topic=topic))(tickets()))
+
+    assert [one.summary.bucket for one in done] == [0, 1]
+    assert [one.sent for one in done] == [{topic: 2}, {topic: 1}]
+
+
+def test_a_commit_that_fails_fails_the_task_and_the_next_attempt_delivers_the_rest(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the output already stays as it is: each row is there once."""
+    topic = topic_factory()
+    commit = delivery.TransactionalWriter.commit
+
+    def refused(self: delivery.TransactionalWriter, *of: Any) -> None:
+        if self._bucket.number == 0:
+            raise KafkaIOError("refused")
+        commit(self, *of)
+
+    def tickets() -> Iterator[Item[BucketSummary]]:
+        yield from ticket_with(rows_about([0, 1]), 2, 2)
+        yield from ticket_with(rows_about([7]), 1, 1, bucket=1)
+
+    deliver = deliver_stage(spec_to(kafka, topic), Output(topic=topic))
+    with monkeypatch.context() as patched:
+        patched.setattr(delivery.TransactionalWriter, "commit", refused)
+        with pytest.raises(KafkaIOError, match="refused"):
+            list(deliver(tickets()))
+    done = list(deliver(tickets()))
+
+    assert [one.summary.bucket for one in done] == [0, 1]
+    assert len(committed(kafka, topic)) == 3
 
 
 @pytest.mark.parametrize(
