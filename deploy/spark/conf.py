@@ -39,6 +39,10 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.task.maxFailures": str(TASK_ATTEMPTS),
     "spark.speculation.minTaskRuntime": "30s",  # if the user has enabled speculation
 }
+_LIGHT: Mapping[str, str] = {
+    # Summaries of a few rows: generating Java for each plan takes longer than running it, and is done for each batch.
+    "spark.sql.codegen.wholeStage": "false",
+}
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _FILE_SYSTEM_BASED = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _LOCAL_DEFAULTS: Mapping[str, str] = {
@@ -47,10 +51,13 @@ _LOCAL_DEFAULTS: Mapping[str, str] = {
 }
 
 
-def effective(given: Mapping[str, str]) -> dict[str, str]:
-    """All properties of a session, with `spark.master`; `given` (`master` and `spark.*`) overrides ours."""
+def effective(given: Mapping[str, str], *, rows_in_jvm: bool = True) -> dict[str, str]:
+    """All properties of a session, with `spark.master`; `given` (`master` and `spark.*`) overrides ours.
+
+    rows_in_jvm   False: only tickets and summaries pass through the JVM
+    """
     master = given.get("master", given.get("spark.master", DEFAULT_MASTER))
-    ours = {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local(master) else {})}
+    ours = {**_DEFAULTS, **({} if rows_in_jvm else _LIGHT), **(_LOCAL_DEFAULTS if is_local(master) else {})}
     users = {key: value for key, value in given.items() if key != "master"}
     return {**ours, **users, "spark.master": with_attempts(master)}
 

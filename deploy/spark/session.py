@@ -59,12 +59,15 @@ class Session:
         self._warming: threading.Thread | None = None
 
     def warm_up(self) -> None:
-        """Start one Python worker per core in the background while the query is being planned: both take seconds."""
-        workers = self.spark.sparkContext.defaultParallelism
+        """Start a Python worker in the background while the query is being planned: both take seconds.
+
+        Others are forked, in no time, once a batch has several tasks. A batch of one is carried out by an idle worker,
+        by each in turn: with a single one it finds what the last batch has left open.
+        """
 
         def run() -> None:
             try:
-                self.spark.range(0, workers, 1, workers).mapInArrow(lambda batches: batches, "id bigint").collect()
+                self.spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id bigint").collect()
             except Exception as error:  # noqa: BLE001 - nothing depends on it, and the first batch would report it
                 log.debug("workers were not started in advance: %s", error)
 
@@ -114,7 +117,7 @@ def _session(
     submitted = _submitted()
     given = {**spark, **submitted}
     properties = sparkconf.effective(
-        {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}
+        {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}, rows_in_jvm=rows_in_jvm
     )
     if submitted:
         properties.setdefault("spark.log.level", "WARN")  # that JVM has already read another log configuration

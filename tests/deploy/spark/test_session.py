@@ -39,6 +39,15 @@ def test_a_checkpoint_on_this_machine_has_a_file_manager_that_runs_few_programs(
     assert effective({**of_checkpoint(checkpoint), name: "users"})[name] == "users"
 
 
+def test_only_where_no_rows_pass_through_it_the_jvm_generates_no_code() -> None:
+    """The user's expressions run over millions of rows."""
+    name = "spark.sql.codegen.wholeStage"
+
+    assert effective({}, rows_in_jvm=False)[name] == "false"
+    assert name not in effective({})
+    assert effective({name: "true"}, rows_in_jvm=False)[name] == "true"
+
+
 @pytest.mark.parametrize("checkpoint", ["hdfs:///checkpoint", "s3a://bucket/checkpoint"])
 def test_elsewhere_spark_chooses_the_file_manager(checkpoint: str) -> None:
     """There a rename may be atomic in one of them only."""
