@@ -91,8 +91,8 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path, master: st
             elif isinstance(item, End):
                 yield item.summary
 
-    def encode(ticket: Any) -> Batches:
-        return summary_rows(summaries_of(join(ticket)))
+    def encode(tickets: Iterable[Any]) -> Batches:
+        return summary_rows(summaries_of(join(tickets)))
 
     summaries: list[dict[str, Any]] = []
 

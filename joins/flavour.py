@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,14 +97,14 @@ def flavour_of(spec: JoinSpec) -> Flavour:
 def stage_frame(
     spark: SparkSession,
     spec: JoinSpec,
-    stage: Callable[[Any], Iterator[pa.RecordBatch]],
+    stage: Callable[[Iterable[Any]], Iterator[pa.RecordBatch]],
     schema: str,
     control: JoinControl | None = None,
 ) -> DataFrame:
-    """The streaming DataFrame of the rows of `schema` that `stage` makes of each ticket (JSON text), inside the source.
+    """The streaming DataFrame of the rows of `schema` that `stage` makes of tickets (JSON texts), inside the source.
 
     Inside, because a `mapInArrow` over a DataFrame of tickets would need a second Python worker for each task. On the
-    shuffled path, behind the shuffle, `stage` is given each part of a ticket with its records
+    shuffled path, behind the shuffle, `stage` is given parts of a ticket with their records
     (`joins.shuffle.pieces.ShuffledPart`).
     """
     from joins.admission.control import JoinControl
@@ -132,4 +132,4 @@ def result_frame(
     from joins.itemrows import ROW_SCHEMA, result_rows
 
     stage = flavour_of(spec).stage(spec, windows, copies)
-    return stage_frame(spark, spec, lambda ticket: result_rows(stage(ticket)), ROW_SCHEMA, control)
+    return stage_frame(spark, spec, lambda tickets: result_rows(stage(tickets)), ROW_SCHEMA, control)

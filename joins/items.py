@@ -10,7 +10,7 @@ the JVM, they are rows of a DataFrame (`joins.itemrows`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -85,5 +85,6 @@ class End(Generic[C]):
 
 Item = Begin | Rows | End[C]
 
-Stage = Callable[[Any], Iterator[Item[C]]]
-"""A ticket as JSON text -> its items; on the shuffled path, a part of one with its records (`joins.shuffle.pieces`)."""
+Stage = Callable[[Iterable[Any]], Iterator[Item[C]]]
+"""Tickets as JSON texts -> their items, one ticket after the other; on the shuffled path, parts of a ticket with their
+records (`joins.shuffle.pieces`)."""

@@ -5,8 +5,8 @@
     latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do, or if the stop file
                     exists, even if it appeared during planning. A reader with a stop file looks for a second before it
                     returns `start`: being asked again costs Spark more than a look
-    partitions      one per task that `tasks` gives for a batch
-    read            on an executor: what the stage makes of a partition's value
+    partitions      one per Spark task, which gets some of `tasks`: as many as `together` says
+    read            on an executor: what the stage makes of them
     stop            closes connections
 
 Errors of ours leave it with their mark (`sparkio.crossing`).
@@ -25,7 +25,7 @@ import logging
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -52,7 +52,7 @@ LOOKS_FOR_S = 1.0
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a process of its own beside the driver. Connects on first use, because it is also sent to executors.
 
-    A kind gives `plan`, `tasks`, `disconnect`; and `commit`, `waits`, `holds_for_s` where it differs.
+    A kind gives `plan`, `tasks`, `disconnect`; and `together`, `commit`, `waits`, `holds_for_s` where it differs.
     """
 
     def __init__(self, name: str, control: ReaderControl, stage: bytes) -> None:
@@ -68,12 +68,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The offset after `start`; None when there is nothing to do. Connects if it has to."""
 
     @abstractmethod
-    def tasks(self, end: dict[str, Any]) -> Iterable[Any]:
-        """What the stage gets for each task of the batch that ends at `end`."""
+    def tasks(self, end: dict[str, Any]) -> Sequence[Any]:
+        """What there is to do in the batch that ends at `end`, in pieces that the stage understands."""
 
     @abstractmethod
     def disconnect(self) -> None:
         """Close what is open; the next plan opens it again."""
+
+    def together(self, end: dict[str, Any]) -> int:
+        """How many of `tasks` a Spark task gets."""
+        return 1
 
     def waits(self, start: dict[str, Any]) -> bool:
         """With nothing to do now: whether the reader plans again at once, instead of returning `start`."""
@@ -101,7 +105,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with crossing():
-            return [InputPartition(task) for task in self.tasks(end)] if end else []
+            tasks, size = (self.tasks(end), self.together(end)) if end else ([], 1)
+            return [InputPartition(tuple(tasks[at : at + size])) for at in range(0, len(tasks), size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]:
         stage: PartitionStage = cloudpickle.loads(self._stage)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -61,7 +62,7 @@ RangeStage = Callable[[BatchPart], Iterator[pa.RecordBatch]]
 
 def range_source(name: str, ranges: Ranges, stage: RangeStage, control: ReaderControl) -> type[DataSource]:
     """A data source class whose rows (`SUMMARY_SCHEMA`) are what the stage gives for each range."""
-    of_range = pickled(lambda value: stage(BatchPart(*value)))
+    of_range = pickled(lambda values: chain.from_iterable(stage(BatchPart(*value)) for value in values))
     return stream_source("ranges", name, SUMMARY_SCHEMA, lambda: RangesReader(name, ranges, control, of_range))
 
 

@@ -150,6 +150,7 @@ class JoinKind(Kind):
             windows=self._job.window_folder,
             facts=self._job.facts_folder,
             copied=self._job.copies is not None,
+            share_tasks=self._job.output.deduplicate is None,
         )
         try:
             return job_rows(spark, self._job, control, self._deduplication)
@@ -191,8 +192,8 @@ def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Ded
     deliver = deliver_stage(spec, job.output, asked)
     if select is None:
 
-        def summaries(ticket: str) -> Batches:
-            return summary_rows(deliver(join(ticket)), *NO_RETRY_HELPS)
+        def summaries(tickets: Iterable[Any]) -> Batches:
+            return summary_rows(deliver(join(tickets)), *NO_RETRY_HELPS)
 
         return stage_frame(spark, spec, summaries, SUMMARY_SCHEMA, control)
 
@@ -200,5 +201,5 @@ def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Ded
         return summary_rows(deliver(selected(items_in(batches))), *NO_RETRY_HELPS)
 
     added = {} if deduplicate is None or deduplicate.expression is None else {ID: deduplicate.expression}
-    joined = stage_frame(spark, spec, lambda ticket: item_rows(join(ticket)), ITEM_SCHEMA, control)
+    joined = stage_frame(spark, spec, lambda tickets: item_rows(join(tickets)), ITEM_SCHEMA, control)
     return with_selected(joined, select, added).mapInArrow(crossing_rows(delivered), SUMMARY_SCHEMA)

@@ -17,6 +17,7 @@ class JoinControl(ReaderControl):
     windows      the folder where tasks on this machine keep the facts of batches; None: this user's own
     facts        where the driver keeps them; None: in the same folder
     copied       windows are copied to where all machines find them: the log may have lost what they hold
+    share_tasks  a Spark task may get several tickets of a small batch; a deduplicator waits for earlier writes at each
     anchor       a trusted reading of this machine's wall clock, with that of its monotonic clock
     """
 
@@ -24,6 +25,7 @@ class JoinControl(ReaderControl):
     windows: Path | None = None
     facts: Path | None = None
     copied: bool = False
+    share_tasks: bool = True
     anchor: tuple[int, int] = field(default_factory=lambda: read_clocks())
 
     @property

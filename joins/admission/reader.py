@@ -2,7 +2,9 @@
 
     latestOffset   the next admission after `start`; `start` itself when there is nothing to do. What left waits for is
                    logged once it has lasted longer than usual (`joins.admission.holding`)
-    tasks          one ticket per bucket: an admission itself says from where to where it reads
+    tasks          one ticket per bucket: an admission itself says from where to where it reads. A Spark task of a small
+                   batch gets several: handing one to a worker costs more than joining a few hundred records, and where
+                   one worker has all buckets, it finds their windows, consumers and producers as it left them
     commit         the positions of a committed batch go to a consumer group, for lag tools
 
 An admission is the offset that Spark logs, so the checkpoint holds everything: positions, reports, the window's low
@@ -42,6 +44,12 @@ from sparkio.reader import StreamReader
 log = logging.getLogger("teacup.joins.admission.reader")
 
 
+SMALL = 20_000
+"""Records; a batch that reads fewer is carried out by fewer tasks."""
+TOGETHER = 8
+"""How many tickets of a small batch a task gets: as many as a worker keeps consumers open."""
+
+
 class AdmissionReader(StreamReader):
     """A flavour gives `admit` and `disconnect`."""
 
@@ -49,6 +57,7 @@ class AdmissionReader(StreamReader):
         """stage: pickled (`sparkio.source.pickled`), from a ticket's JSON text to rows; none is needed for planning."""
         super().__init__(spec.name, control, stage)
         self._spec, self._generation, self._facts_folders = spec, control.generation, control.facts_folders
+        self._shares = control.share_tasks
         self._clock = PlanClock(spec.name, control.anchor)
         self._commits: LatestOffsets | None = None
         self._watch: Watch | None = None
@@ -91,6 +100,9 @@ class AdmissionReader(StreamReader):
         admission = Admission.from_json(end)
         admission.check_belongs_to(self._spec)
         return [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(admission)]
+
+    def together(self, end: dict[str, Any]) -> int:
+        return TOGETHER if self._shares and Admission.from_json(end).records < SMALL else 1
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish positions for lag tools. The checkpoint remains the source of truth, so nothing waits for this."""

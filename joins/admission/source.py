@@ -64,8 +64,7 @@ class TicketReader(AdmissionReader):
     def admitted(self, planned: Planned) -> None:
         """When whole batches behind, plan the next batch while this one runs."""
         admission = planned.admission
-        reads = sum(r.records for b in admission.buckets.values() for s in (b.left, b.right) for r in s.values())
-        if reads == 0 or reads < self._spec.max_records // 2:
+        if admission.records < max(self._spec.max_records // 2, 1):
             return
 
         def following() -> Planned | None:

@@ -205,6 +205,11 @@ class Admission:
         buckets = {n: b.after(facts[n], self.listed_ms, spec) for n, b in self.buckets.items()}
         return replace(self, buckets=buckets)
 
+    @property
+    def records(self) -> int:
+        """How many offsets its ranges cover: at least as many as they have records."""
+        return sum(r.records for b in self.buckets.values() for side in (b.left, b.right) for r in side.values())
+
     def to_json(self) -> dict[str, Any]:
         """JSON in which equal admissions give equal texts: Spark starts a batch when the text differs."""
         return {

@@ -60,7 +60,7 @@ class FeedReader(StreamReader):
     """Plans batches of right records for the pinned store."""
 
     def __init__(self, spec: FeedSpec, control: ReaderControl) -> None:
-        super().__init__(spec.name, control, pickled(lambda ticket: feed(spec, [json.loads(ticket)])))
+        super().__init__(spec.name, control, pickled(lambda tickets: feed(spec, map(json.loads, tickets))))
         self._spec = spec
         self._log: BrokerLog | None = None
         self._client: StorageClient | None = None

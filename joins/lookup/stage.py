@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,14 @@ _newest: PerProcess[tuple[str, str], Newest] = PerProcess(8, lambda newest: None
 
 
 def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Stage[BucketSummary]:
-    """A ticket -> its items.
+    """Tickets -> their items.
 
     windows   the folder on each machine where the facts of batches are kept; None: the user's own
     """
 
-    def items(ticket: str) -> Iterator[Item[BucketSummary]]:
-        return _items(spec, windows, json.loads(ticket))
+    def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:
+        for ticket in tickets:
+            yield from _items(spec, windows, json.loads(ticket))
 
     return items
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -54,9 +55,8 @@ def shuffled(
     return rows_of(spark, source).repartitionById(spec.buckets, "part")
 
 
-def fetch_stage(spec: JoinSpec) -> Callable[[str], Iterator[pa.RecordBatch]]:
-    """A task of `FetchReader` -> its pieces, in batches of `PIECE`."""
-
+def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordBatch]]:
+    """Tasks of `FetchReader` -> their pieces, in batches of `PIECE`."""
     readers = {side: SideReader(spec.side(side), spec.kafka, spec.registry) for side in ("left", "right")}
 
     def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
@@ -69,9 +69,9 @@ def fetch_stage(spec: JoinSpec) -> Callable[[str], Iterator[pa.RecordBatch]]:
         expect_schemas(spec.side(fetch.side), spec.registry, (number for number, _ in fetch.range.reading.schemas))
         return fetch.pieces(spec, read)
 
-    def rows(task: str) -> Iterator[pa.RecordBatch]:
+    def rows(tasks: Iterable[str]) -> Iterator[pa.RecordBatch]:
         with planned_records(spec):
-            for piece in pieces(json.loads(task)):
+            for piece in chain.from_iterable(pieces(json.loads(task)) for task in tasks):
                 yield pa.record_batch({name: [getattr(piece, name)] for name in PIECE.names}, schema=PIECE)
 
     return rows

@@ -16,27 +16,27 @@ from joins.window.stage import items_of
 
 
 def shuffled_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
-    """A part of a ticket -> its items; `windows` and `copies` as in `joins.window.stage.join_stage`."""
+    """Parts of a ticket -> their items; `windows` and `copies` as in `joins.window.stage.join_stage`."""
 
-    def items(part: ShuffledPart) -> Iterator[Item[BucketSummary]]:
-        if part.ticket is None:
-            raise JoinError("records came through the shuffle without their ticket: this is a defect")
-        return items_of(spec, windows, copies, part.ticket, part.opened(spec))
+    def items(parts: Iterable[ShuffledPart]) -> Iterator[Item[BucketSummary]]:
+        for part in parts:
+            if part.ticket is None:
+                raise JoinError("records came through the shuffle without their ticket: this is a defect")
+            yield from items_of(spec, windows, copies, part.ticket, part.opened(spec))
 
     return items
 
 
 def each_part(
-    stage: Callable[[ShuffledPart], Iterator[pa.RecordBatch]],
+    stage: Callable[[Iterable[ShuffledPart]], Iterator[pa.RecordBatch]],
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Pieces (`joins.shuffle.source.PIECE`), all those of their parts -> what `stage` makes of each part.
+    """Pieces (`joins.shuffle.source.PIECE`), all those of their parts -> what `stage` makes of the parts.
 
     A task holds its pieces until the last one has come, as Spark gives them in no order.
     """
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in parts_of(_pieces(batches)):
-            yield from stage(part)
+        return stage(parts_of(_pieces(batches)))
 
     return rows
 

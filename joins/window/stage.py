@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,16 +25,17 @@ from kafkaio.rangereader import open_reader
 
 
 def join_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
-    """A ticket -> its items.
+    """Tickets -> their items.
 
     windows   the folder on each machine where slices are kept; None: a folder of the user's in the temporary folder
     copies    the folder or URL, reached by all machines, to which they are copied; None: they are not
     """
 
-    def items(ticket: str) -> Iterator[Item[BucketSummary]]:
-        one = Ticket.from_json(json.loads(ticket))
-        _prefetch(spec, one)
-        return items_of(spec, windows, copies, one)
+    def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:
+        all_of_them = [Ticket.from_json(json.loads(ticket)) for ticket in tickets]
+        _prefetch(spec, all_of_them)
+        for one in all_of_them:
+            yield from items_of(spec, windows, copies, one)
 
     return items
 
@@ -79,9 +80,10 @@ def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None) ->
 _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt: None)
 
 
-def _prefetch(spec: JoinSpec, ticket: Ticket) -> None:
-    """Fetch both ranges in the background: left arrives while right is indexed."""
-    for topic, readings in ((spec.right.topic, ticket.bucket.right), (spec.left.topic, ticket.bucket.left)):
-        for p, reading in readings.items():
-            if reading.records:
-                open_reader(topic, spec.kafka).prepare(p, reading.start)
+def _prefetch(spec: JoinSpec, tickets: Iterable[Ticket]) -> None:
+    """Fetch all ranges in the background: left arrives while right is indexed."""
+    for bucket in (one.bucket for one in tickets):
+        for topic, readings in ((spec.right.topic, bucket.right), (spec.left.topic, bucket.left)):
+            for p, reading in readings.items():
+                if reading.records:
+                    open_reader(topic, spec.kafka).prepare(p, reading.start)

@@ -99,7 +99,7 @@ def test_the_shuffled_path_decodes_as_the_direct_one(
     )
     fetch = Fetch("left", Range(0, Reading(0, 7), START_MS, 60_000), LATEST_MS, 2)
 
-    rows = [row for found in fetch_stage(spec)(json.dumps({"fetch": fetch.to_json()})) for row in found.to_pylist()]
+    rows = [row for found in fetch_stage(spec)([json.dumps({"fetch": fetch.to_json()})]) for row in found.to_pylist()]
 
     records = [one for row in rows if row["content"] == "records" for one in frame_of(row["data"]).to_dicts()]
     assert sorted((one["key"], one["time"]) for one in records) == [(b"i%d" % i, START_MS + i) for i in range(6)]

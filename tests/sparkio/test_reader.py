@@ -26,7 +26,7 @@ class Planning(StreamReader):
     """Plans the next of the given steps: an offset, None, or an error."""
 
     def __init__(self, steps: Sequence[Any], control: ReaderControl, waits: Callable[[], bool] = lambda: False) -> None:
-        super().__init__("job", control, pickled(lambda value: iter([(value,)])))
+        super().__init__("job", control, pickled(lambda values: iter([(value,) for value in values])))
         self._steps, self._waits = list(steps), waits
         self.disconnected = 0
 
@@ -198,3 +198,29 @@ def test_a_source_carries_its_reader_and_the_reader_its_stage() -> None:
     assert source.name() == "teacup_kind_my_job_1"
     assert source({}).schema() == "n int"
     assert list(reader.read(partition)) == [(2,)]
+
+
+class Many(Planning):
+    """Has ten pieces of work in each batch."""
+
+    def tasks(self, end: dict[str, Any]) -> list[int]:
+        return list(range(10))
+
+    def together(self, end: dict[str, Any]) -> int:
+        return int(end["at"])
+
+
+@pytest.mark.parametrize(("together", "tasks"), [(1, 10), (3, 4), (10, 1), (11, 1)])
+def test_a_spark_task_gets_several_pieces_where_the_reader_says_so(together: int, tasks: int) -> None:
+    """Each of them once, in order."""
+    reader = Many([None], ReaderControl())
+
+    partitions = reader.partitions({}, {"at": together})
+
+    assert len(partitions) == tasks
+    assert [row for one in partitions for row in reader.read(one)] == [(number,) for number in range(10)]
+
+
+def test_nothing_is_read_where_nothing_was_planned() -> None:
+    """Spark replays a batch 0 that ends where it starts."""
+    assert Many([None], ReaderControl()).partitions({}, {}) == []

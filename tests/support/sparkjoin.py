@@ -96,7 +96,7 @@ class Running:
     ) -> Any:
         """Of a query whose batches come here, through the JVM."""
         stage = flavour_of(spec).stage(spec, windows, copies)
-        frame = stage_frame(spark, spec, lambda ticket: item_rows(stage(ticket)), ITEM_SCHEMA, control)
+        frame = stage_frame(spark, spec, lambda tickets: item_rows(stage(tickets)), ITEM_SCHEMA, control)
         return frame.writeStream.foreachBatch(lambda batch, number: self.take(items_in(batch.toArrow().to_batches())))
 
     def results(self) -> list[oracle.Result]:

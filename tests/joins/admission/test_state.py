@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,8 +12,12 @@ from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
 from joins.admission.bounds import Bound, low_end
+from joins.admission.control import JoinControl
 from joins.admission.facts import BucketFacts, PartitionFacts
+from joins.admission.reader import SMALL, TOGETHER
+from joins.admission.source import TicketReader
 from joins.admission.state import FORMAT, Admission, Bucket, Reading, rebuild_from
+from joins.admission.ticket import Ticket
 from joins.errors import SpecChanged
 from joins.spec import Policy, Side
 from kafkaio.times import LATEST_MS
@@ -246,3 +251,23 @@ def test_an_admission_stays_small_however_many_batches_there_were(batches):
 
     assert len(bucket.right[0].bounds) <= 2 + 2 * 4 * 2
     assert low_end(bucket.right[0].bounds, bucket.expiry_ms) <= bucket.right[0].end
+
+
+@settings(max_examples=50)
+@given(admissions(), st.sampled_from([0, SMALL]), st.booleans())
+def test_the_tickets_of_a_small_batch_share_tasks_where_they_may(admission, more, share):
+    """A batch of fewer than `SMALL` records has fewer tasks; every ticket is in one of them, whatever the size."""
+    number, bucket = min(admission.buckets.items())
+    left = {p: replace(reading, end=reading.end + more) for p, reading in bucket.left.items()}
+    admission = replace(admission, buckets={**admission.buckets, number: replace(bucket, left=left)})
+    reader = TicketReader(join_spec(), JoinControl(share_tasks=share))
+    end, every = (
+        admission.to_json(),
+        [json.dumps(one.to_json()) for one in Ticket.all_of(Admission.from_json(admission.to_json()))],
+    )
+
+    partitions = reader.partitions({}, end)
+
+    assert [ticket for one in partitions for ticket in one.value] == every
+    size = TOGETHER if share and admission.records < SMALL else 1
+    assert len(partitions) == math.ceil(len(every) / size)
