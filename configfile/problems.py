@@ -82,8 +82,13 @@ def shown(raw: Mapping[str, Any], where: Where) -> str:
 
 def instead(unknown: str, allowed: Sequence[str]) -> str:
     """What may be given in place of an unknown name, the most similar one first."""
-    close = difflib.get_close_matches(unknown, allowed, 1)
-    return f"{f'did you mean {close[0]}? ' if close else ''}allowed: {', '.join(allowed) or 'none'}"
+    close = most_similar(unknown, allowed)
+    return f"{f'did you mean {close}? ' if close else ''}allowed: {', '.join(allowed) or 'none'}"
+
+
+def most_similar(unknown: str, allowed: Sequence[str]) -> str | None:
+    """Of the names that may be given, the one that was probably meant."""
+    return next(iter(difflib.get_close_matches(unknown, allowed, 1)), None)
 
 
 def _has_inner(outer: ErrorDetails, parts: list[ErrorDetails]) -> bool:

@@ -154,6 +154,43 @@ def test_check_reports_everything_that_is_wrong_with_the_file_of_a_service(
     assert [words for words in said if words not in done.output] == []
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("store: redis://localhost/0?sync=maybe&timeout=5", "unknown option 'timeout': did you mean timeout_s?"),
+        ("store: redis://localhost/0?sync=maybe", "sync is yes or no, not 'maybe'"),
+        ("store: rediss://localhost/0?ca_bundle=/no", "ca_bundle '/no' is not a file"),
+        ("store: rediss//localhost:16390/0", "back ends are lmdb:, aerospike:, redis:, rediss:"),
+        ("store: postgres://localhost/x", "back ends are lmdb:"),
+        ("store: lmdb://var/lib/x", "name a folder with three slashes"),
+        ("store: lmdb:///var/lib/x?map_size=32GB", "map_size '32GB' is not understood"),
+        ("database: postgresql://h/d?conect_timeout=3", "unknown option 'conect_timeout': did you mean connect_tim"),
+        ("database: postgresql://h/d?quite=other", "unknown option 'quite': name only parameters of libpq"),
+    ],
+)
+def test_check_looks_at_the_url_of_the_store_and_of_the_database(tmp_path: Path, line: str, said: str) -> None:
+    """As `serve` would, without connecting."""
+    namespaces = "namespaces: [{name: a}]\n" if line.startswith("store") else ""
+    (tmp_path / "service.yaml").write_text(f"{line}\n{namespaces}anonymous: [read]\n")
+
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "service.yaml")])
+
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://localhost:1/0", "aerospike://localhost:1/n", "lmdb:///nowhere/of/ours", "rediss://localhost:1"]
+)
+def test_check_opens_no_store(tmp_path: Path, url: str) -> None:
+    """Neither a connection nor a folder."""
+    (tmp_path / "service.yaml").write_text(f"store: {url}\nnamespaces: [{{name: a}}]\nanonymous: [read]\n")
+
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "service.yaml")])
+
+    assert done.exit_code == 0, done.output
+    assert not Path("/nowhere").exists()
+
+
 def test_check_of_a_service_takes_no_options_of_jobs(tmp_path: Path) -> None:
     """They would be ignored."""
     (tmp_path / "service.yaml").write_text("store: lmdb:///x\nnamespaces: [{name: a}]\nanonymous: [read]\n")

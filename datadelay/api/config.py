@@ -8,7 +8,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from configfile.durations import Duration
 from configfile.keys import as_written
-from datadelay.api.database import parsed
+from datadelay.api.database import check_url
 from datadelay.publish import SkewLimits
 from httpapi.server.serverkeys import BODY, BURST, HELD, RATE, ServerKeys, Within
 
@@ -63,7 +63,7 @@ class DelayServeConfig(ServerKeys):
     @field_validator("database")
     @classmethod
     def _supported(cls, database: str) -> str:
-        parsed(database)
+        check_url(database)
         return database
 
     @property

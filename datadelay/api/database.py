@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
-from datadelay.api.postgresql import Postgresql
+from datadelay.api.postgresql import Postgresql, check_options
 from datadelay.api.sqlitefile import SqliteFile
 
 _EXAMPLES = "write sqlite:////var/lib/teacup/delay.db or postgresql://user@host:5432/database"
@@ -56,6 +56,13 @@ def parsed(database: str) -> URL:
     if kind not in _KINDS or not url.database or url.database == ":memory:":
         raise ValueError(f"it must name a SQLite file or a PostgreSQL database: {_EXAMPLES}")
     return url
+
+
+def check_url(database: str) -> None:
+    """Raises ValueError for a URL that would be refused, as far as that can be said without connecting."""
+    url = parsed(database)
+    if url.get_backend_name() == "postgresql":
+        check_options(url)
 
 
 def open_database(database: str) -> Database:

@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, ExceptionContext, create_engine, event, func, select, text
 
+from configfile.problems import most_similar
 from datadelay.api.migrating import migrate
 
 _CONNECTIONS = 10
@@ -26,6 +27,18 @@ _OPTIONS = {
 }
 _MIGRATING = 0x7EAC0B
 _READ_ONLY = "25006"
+
+
+def check_options(url: URL) -> None:
+    """Raises ValueError for a parameter that libpq does not know; it would refuse the URL when it connects."""
+    from psycopg.pq import Conninfo  # an extra of its own
+
+    known = [option.keyword.decode() for option in Conninfo.get_defaults()]
+    for name in url.query:
+        if name not in known:
+            close = most_similar(name, known)
+            what = f"did you mean {close}?" if close else "name only parameters of libpq"
+            raise ValueError(f"unknown option {name!r}: {what}")
 
 
 class Postgresql:

@@ -45,15 +45,29 @@ def _model(key: str) -> type[Keys]:
 
 
 def _of_files(keys: Keys, environ: Mapping[str, str]) -> list[str]:
-    """What is wrong with the tokens and certificates of a server."""
+    """What is wrong with the tokens and certificates of a server, and with the URL of its store."""
     from httpapi.server.serverkeys import ServerKeys
     from httpapi.server.serving import check_certificate
 
     assert isinstance(keys, ServerKeys)
-    problems = []
+    problems = _of_store(keys)
     for look in (lambda: keys.load_tokens(environ), lambda: check_certificate(keys)):
         try:
             look()
         except SettingsInvalid as error:
             problems += [f"{error.source}: {one}" for one in error.problems]
     return problems
+
+
+def _of_store(keys: Keys) -> list[str]:
+    """What is wrong with the URL of a store; that of a database is looked at with the other keys."""
+    from storage.api.config import StorageServeConfig
+    from storage.backends.opening import parsed
+    from storage.errors import StorageConfigInvalid
+
+    if isinstance(keys, StorageServeConfig):
+        try:
+            parsed(keys.store)
+        except StorageConfigInvalid as error:
+            return [str(error)]
+    return []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -18,6 +19,8 @@ from storage.backends.aerospikestore import AerospikeStore
 from storage.backends.lmdbstore import DEFAULT_MAP_BYTES, LmdbStore
 from storage.errors import StorageConfigInvalid
 from storage.model import Backend, Namespace
+
+Opener = Callable[[], Backend]
 
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _YES_NO = {"yes": True, "no": False}
@@ -33,12 +36,7 @@ def open_backend(url: str, namespaces: Sequence[Namespace]) -> Backend:
 
     Raises `StorageConfigInvalid` (the URL, or a namespace that contradicts what is stored) and `StorageUnavailable`.
     """
-    parts = _parts(url)
-    url = without_password(url)  # for messages
-    if parts.scheme not in _OPENERS:
-        known = ", ".join(f"{scheme}:" for scheme in _OPENERS)
-        raise StorageConfigInvalid(f"store {url!r}: back ends are {known}; e.g. lmdb:///var/lib/teacup/storage")
-    backend = _OPENERS[parts.scheme](url, parts)
+    backend = parsed(url)()
     try:
         for namespace in namespaces:
             backend.declare(namespace)
@@ -46,6 +44,16 @@ def open_backend(url: str, namespaces: Sequence[Namespace]) -> Backend:
         backend.close()
         raise
     return backend
+
+
+def parsed(url: str) -> Opener:
+    """What opens the back end of `url`. Connects to nothing. Raises `StorageConfigInvalid`."""
+    parts = _parts(url)
+    url = without_password(url)  # for messages
+    if parts.scheme not in _SCHEMES:
+        known = ", ".join(f"{scheme}:" for scheme in _SCHEMES)
+        raise StorageConfigInvalid(f"store {url!r}: back ends are {known}; e.g. lmdb:///var/lib/teacup/storage")
+    return _SCHEMES[parts.scheme](url, parts)
 
 
 def _parts(url: str) -> SplitResult:
@@ -61,7 +69,7 @@ def _parts(url: str) -> SplitResult:
     return parts
 
 
-def _lmdb(url: str, parts: SplitResult) -> LmdbStore:
+def _lmdb(url: str, parts: SplitResult) -> Opener:
     options = _options(url, parts, {"map_size", "sync"})
     if parts.netloc or not parts.path.strip("/"):
         raise StorageConfigInvalid(
@@ -69,19 +77,20 @@ def _lmdb(url: str, parts: SplitResult) -> LmdbStore:
         )
     size = options.get("map_size")
     map_bytes = DEFAULT_MAP_BYTES if size is None else _bytes(url, size)
-    return LmdbStore(Path(parts.path), map_bytes=map_bytes, sync=_sync(url, options, "no"))
+    return partial(LmdbStore, Path(parts.path), map_bytes=map_bytes, sync=_sync(url, options, "no"))
 
 
-def _aerospike(url: str, parts: SplitResult) -> AerospikeStore:
+def _aerospike(url: str, parts: SplitResult) -> Opener:
     _options(url, parts, set())
     namespace = parts.path.strip("/")
     hosts = [re.fullmatch(r"([^:]+|\[.+\]):([0-9]{1,5})", host) for host in parts.netloc.split(",")]
     if not namespace or "/" in namespace or None in hosts:
         raise StorageConfigInvalid(f"store {url!r}: write aerospike://host:3000,other:3000/namespace")
-    return AerospikeStore([(match[1].strip("[]"), int(match[2])) for match in hosts if match is not None], namespace)
+    named = [(match[1].strip("[]"), int(match[2])) for match in hosts if match is not None]
+    return partial(AerospikeStore, named, namespace)
 
 
-def _redis(url: str, parts: SplitResult) -> Backend:
+def _redis(url: str, parts: SplitResult) -> Opener:
     from storage.backends.redisserver import RedisAt
     from storage.backends.redisstore import RedisStore  # an extra of its own
 
@@ -92,6 +101,9 @@ def _redis(url: str, parts: SplitResult) -> Backend:
     files = {name: Path(options[name]) for name in _TLS_FILES if name in options}
     if files and parts.scheme != "rediss":
         raise StorageConfigInvalid(f"store {url!r}: {sorted(files)} are for TLS: write rediss:")
+    for name, file in files.items():
+        if not file.is_file():
+            raise StorageConfigInvalid(f"store {url!r}: {name} {str(file)!r} is not a file")
     at = RedisAt(
         parts.hostname,
         parts.port or 6379,
@@ -102,10 +114,10 @@ def _redis(url: str, parts: SplitResult) -> Backend:
         timeout_s=_timeout_s(url, options.get("timeout_s", "5")),
         **files,
     )
-    return RedisStore(at, sync=_sync(url, options, "yes"))
+    return partial(RedisStore, at, sync=_sync(url, options, "yes"))
 
 
-_OPENERS: Mapping[str, Callable[[str, SplitResult], Backend]] = {
+_SCHEMES: Mapping[str, Callable[[str, SplitResult], Opener]] = {
     "lmdb": _lmdb,
     "aerospike": _aerospike,
     "redis": _redis,

@@ -45,17 +45,10 @@ class RedisAt:
 
 
 class RedisServer:
-    """Connections, as many as threads use at a time. Thread-safe. A lost one is opened again by the next call.
-
-    Raises `StorageConfigInvalid` for files of TLS that cannot be read.
-    """
+    """Connections, as many as threads use at a time. Thread-safe. A lost one is opened again by the next call."""
 
     def __init__(self, at: RedisAt) -> None:
         self.where = str(at)
-        for name in ("ca_bundle", "tls_certificate", "tls_key"):
-            file: Path | None = getattr(at, name)
-            if file is not None and not file.is_file():
-                raise StorageConfigInvalid(f"{self.where}: {name} {str(file)!r} is not a file")
         tls = {
             "ssl": True,
             "ssl_ca_certs": at.ca_bundle and str(at.ca_bundle),
