@@ -25,11 +25,13 @@ import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from configfile.values import api_url
 from httpapi.bearer import NOT_SENDABLE, can_be_sent
 from httpapi.client.patience import Again
 from httpapi.client.refusals import ApiErrors
+from httpapi.client.untrusted import is_for_another_name, names_of, remedy
 
 Answer = TypeVar("Answer")
 
@@ -119,10 +121,8 @@ class Transport:
                 raise self._errors.misconfigured(f"{where}: this request cannot be sent: {error}") from error
             untrusted = next((one for one in _within(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
             if untrusted is not None:
-                how = "name the certificates that it is signed by (ca_bundle, or verify)"
-                raise self._errors.not_understood(
-                    f"{where}: the certificate is not trusted: {untrusted}; {how}"
-                ) from error
+                why = f"{untrusted.verify_message.rstrip('.')}; {remedy(untrusted, self._names(untrusted))}"
+                raise self._errors.not_understood(f"{where}: the certificate is not trusted: {why}") from error
             why = cause(error, self._url, self._timeout_s)
             failed = self._errors.unreachable(f"{where}: no answer, or half of one: {why}")
             failed.__cause__ = error
@@ -163,6 +163,14 @@ class Transport:
             except BaseException:
                 response.close()
                 raise
+
+    def _names(self, error: ssl.SSLCertVerificationError) -> list[str]:
+        """The names that the certificate is for, where only the name is wrong."""
+        if not is_for_another_name(error):
+            return []
+        with self._session() as session:
+            bundle = session.merge_environment_settings(self._url, {}, None, self._verify, None)["verify"]
+        return names_of(self._url, bundle if isinstance(bundle, str) else DEFAULT_CA_BUNDLE_PATH, self._timeout_s[0])
 
     @contextmanager
     def _session(self) -> Iterator[requests.Session]:

@@ -8,6 +8,8 @@ import signal
 import socket
 import ssl
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from configfile.errors import SettingsInvalid
@@ -75,6 +77,24 @@ def check_certificate(keys: ServerKeys) -> None:
         else:
             what = f"{file} holds no private key in PEM that needs no password"
         raise SettingsInvalid("tls_key", [what]) from error
+    try:
+        _shake_hands(context, keys.tls_certificate)
+    except ssl.SSLCertVerificationError as error:
+        refused = f"{keys.tls_certificate} would be refused by clients: {error.verify_message}"
+        raise SettingsInvalid("tls_certificate", [f"{refused}; give another, or correct the clock here"]) from error
+
+
+def _shake_hands(server: ssl.SSLContext, certificate: Path) -> None:
+    """A client that trusts this certificate, whoever signed it, connects in memory: so its dates are looked at."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(certificate)
+    from_server, from_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(from_server, from_client)
+    for side in (client, server.wrap_bio(from_client, from_server, server_side=True), client):
+        with suppress(ssl.SSLWantReadError):  # it waits for the other side
+            side.do_handshake()
 
 
 def url(keys: ServerKeys, listener: socket.socket) -> str:

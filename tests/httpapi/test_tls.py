@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,58 @@ def test_a_certificate_that_is_not_trusted_is_reported_once(
         listed(server, files.other)
 
     assert not caplog.messages
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Certificates with their keys, by what is wrong with them, and the CA that signed them."""
+    folder, ca, now = tmp_path_factory.mktemp("faulty"), trustme.CA(), datetime.now(UTC)
+    ca.cert_pem.write_to_path(folder / "ca.pem")
+    times = {"expired": (now - timedelta(days=9), now - timedelta(days=1)), "early": (now + timedelta(days=1), None)}
+    names = {"elsewhere": ("delay.example", "10.1.2.3")}
+    found = {"ca": folder / "ca.pem"}
+    for name in (*times, *names):
+        begin, end = times.get(name, (None, None))
+        made = ca.issue_cert(*names.get(name, ("127.0.0.1",)), not_before=begin, not_after=end)
+        found[name] = folder / f"{name}.pem"
+        made.private_key_and_cert_chain_pem.write_to_path(found[name])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        ("expired", "trusted: certificate has expired; renew it on the server"),
+        ("early", "trusted: certificate is not yet valid; correct the clock"),
+        ("elsewhere", r"not valid for '127.0.0.1'; it is for delay.example, 10.1.2.3: write such a name in the URL"),
+    ],
+)
+def test_what_is_wrong_with_a_certificate_decides_the_remedy(
+    faulty: dict[str, Path], tmp_path: Path, which: str, message: str
+) -> None:
+    """Another CA would not help."""
+    certificate = faulty[which]
+
+    with (
+        running_server(tmp_path, tls_certificate=certificate, tls_key=certificate) as server,
+        pytest.raises(DelayAnswerNotUnderstood, match=message) as raised,
+    ):
+        listed(server, str(faulty["ca"]))
+
+    assert "ca_bundle" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("which", "message"), [("expired", "has expired"), ("early", "not yet valid")])
+def test_a_server_refuses_a_certificate_that_clients_would_refuse(
+    faulty: dict[str, Path], tmp_path: Path, which: str, message: str
+) -> None:
+    """By its dates; its name says nothing here."""
+    settings = {"database": f"sqlite:///{tmp_path}/delay.db", "port": 0}
+    wrong, right = faulty[which], faulty["elsewhere"]
+
+    with pytest.raises(SettingsInvalid, match=rf"tls_certificate: .*\n  .*{which}.pem would be refused .*{message}"):
+        listen(DelayServeConfig(tls_certificate=wrong, tls_key=wrong, **settings))
+    listen(DelayServeConfig(tls_certificate=right, tls_key=right, **settings)).close()
 
 
 def test_missing_certificates_are_named_before_anything_is_sent() -> None:
