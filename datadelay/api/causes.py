@@ -12,6 +12,8 @@ _REFUSED = re.compile(
 )
 """PostgreSQL gives no code for a connection that it refuses. In another language these are failures like any other."""
 
+_NOT_PERMITTED = "42501"
+
 
 def cause(error: SQLAlchemyError) -> str:
     """In one line."""
@@ -22,3 +24,10 @@ def cause(error: SQLAlchemyError) -> str:
 def is_refusal(error: SQLAlchemyError) -> bool:
     """Whether the database, or its driver, would refuse the same URL again."""
     return isinstance(error, ProgrammingError) or _REFUSED.search(cause(error)) is not None
+
+
+def remedy(refusal: SQLAlchemyError) -> str:
+    """What to do so that the database no longer refuses the URL."""
+    if isinstance(refusal, DBAPIError) and getattr(refusal.orig, "sqlstate", None) == _NOT_PERMITTED:
+        return "the database must belong to the user: ALTER DATABASE ... OWNER TO ..."
+    return "correct its user, password, database or options"

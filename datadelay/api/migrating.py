@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from datadelay.api.causes import cause, is_refusal
+from datadelay.api.causes import cause, is_refusal, remedy
 from datadelay.errors import ConfigInvalid, StoreUnavailable
 
 
@@ -38,9 +38,7 @@ def migrate(engine: Engine, name: str, first: Callable[[Connection], None] = lam
             command.upgrade(config, "head")
     except SQLAlchemyError as error:
         if is_refusal(error):
-            raise ConfigInvalid(
-                f"database: {name} refuses this URL: {cause(error)}; correct its user, password, database or options"
-            ) from error
+            raise ConfigInvalid(f"database: {name} refuses this URL: {cause(error)}; {remedy(error)}") from error
         raise StoreUnavailable(f"database {name} cannot be opened, or migrated: {cause(error)}") from error
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from configfile.errors import SettingsInvalid
 from datadelay.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, DelayServeConfig
-from httpapi.server.auth import Scope
+from httpapi.server.auth import Scope, parse_tokens
 
 DATABASE = "sqlite:////var/lib/teacup/delay.db"
 
@@ -35,6 +36,17 @@ def test_the_documented_tokens_file_is_valid(tmp_path: Path) -> None:
         "collector": {Scope.READ, Scope.WRITE},
         "join": {Scope.READ},
     }
+
+
+def test_the_documented_command_makes_a_line_of_a_tokens_file() -> None:
+    """Copied from the block, without its comment sign."""
+    page = (Path(__file__).parents[3] / "docs" / "data-delay.md").read_text()
+    (command,) = re.findall(r"^#\s+(TOKEN=.*)$", page, re.MULTILINE)
+
+    line = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
+
+    (token,) = parse_tokens(line, "the page", [Scope.READ, Scope.WRITE])
+    assert (token.name, set(token.scopes)) == ("collector", {Scope.READ, Scope.WRITE})
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import requests
@@ -26,6 +28,8 @@ from tests.support.postgresql import QUOTED, PostgresServer
 from tests.support.waiting import wait_until
 
 Make = Callable[..., Submission]
+
+PAGE = Path(__file__).parents[3] / "docs" / "data-delay.md"
 
 pytestmark = pytest.mark.slow
 
@@ -199,6 +203,23 @@ def test_a_url_that_is_refused_is_an_error_of_the_configuration(
         open_store(postgresql.url().replace(*wrong))
     with pytest.raises(StoreUnavailable, match="refused"):
         open_store(postgresql.url().replace(str(postgresql.port), str(free_port())))
+
+
+def test_a_database_that_is_set_up_as_documented_belongs_to_its_user(postgresql: PostgresServer) -> None:
+    """Under names of its own. Another user's is refused, with what to change."""
+    (block,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    user, name = f"user_{uuid4().hex}", f"delay_{uuid4().hex}"
+    statements = block.replace("teacup", user).replace("DATABASE delay", f"DATABASE {name}")
+    engine = create_engine(postgresql.url().replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in statements.strip().split("\n"):
+            connection.execute(text(statement))
+    engine.dispose()
+    url = f"postgresql://{user}:a-password@127.0.0.1:{postgresql.port}"
+
+    open_store(f"{url}/{name}").close()
+    with pytest.raises(ConfigInvalid, match="permission denied for schema public.*; the database must belong to the u"):
+        open_store(f"{url}/{postgresql.new_database().rsplit('/', 1)[1]}")
 
 
 @pytest.mark.parametrize("wrong", ["password", "port", "database", "option"])
