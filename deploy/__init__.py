@@ -12,6 +12,7 @@ spark/       Spark, started and stopped
 errors.py    what is refused or given up
 job.py       jobs as plain, validated data (pure)
 kinds.py     the kinds of jobs, one line each
+servicekinds.py  the services, one line each: what their files are known by
 load.py      a job file becomes a job
 submit.py    `spark-submit deploy/submit.py JOB.yaml`
 

@@ -12,12 +12,14 @@ from typing import Any
 
 from configfile.document import Document
 from configfile.keys import Where
-from configfile.problems import Problems, shown
+from configfile.models import meanings
+from configfile.problems import Problems, most_similar, shown
 from configfile.values import texts
 from deploy.job import CommonJob
 from deploy.jobfile.jobkeys import JobKeys
 from deploy.jobfile.librdkafka import problems
 from deploy.kinds import KINDS
+from deploy.servicekinds import SERVICES, service_of
 from kafkaio.invalid import Invalid
 
 
@@ -29,8 +31,7 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: S
     document = Document.read(path, environ, assignments, _model_of)
     model = _model_of(document.raw)
     if model is None:
-        what = f"{shown(document.raw, ('kind',))} is not allowed" if "kind" in document.raw else "is missing"
-        raise document.refused([(("kind",), f"{what}; give {' or '.join(KINDS)}"), *document.faults])
+        raise document.refused([_no_kind(document.raw), *document.faults])
     also = [*_topic_clashes(document.values), *_kafka_problems(document.values)]
     keys = document.as_model(model, also=also)
     try:
@@ -43,6 +44,21 @@ def _model_of(document: Mapping[str, Any]) -> type[JobKeys] | None:
     """The keys that a job of this kind may have."""
     kind = document.get("kind")
     return KINDS[kind].keys if isinstance(kind, str) and kind in KINDS else None
+
+
+def _no_kind(document: Mapping[str, Any]) -> tuple[Where, str]:
+    """What is wrong with a file that is of no kind of job."""
+    kinds = " or ".join(KINDS)
+    if "kind" in document:
+        return ("kind",), f"{shown(document, ('kind',))} is not allowed; give {kinds}"
+    if (service := service_of(document)) is not None:
+        return ("kind",), f"is missing; this is a file of {service.name}, which `{service.command}` takes"
+    known = {key for kind in KINDS.values() for key in meanings(kind.keys)}
+    for key in document:
+        close = None if key in known else most_similar(str(key), ["kind", *SERVICES])
+        if close is not None:
+            return (key,), f"unknown key; did you mean {close}?"
+    return ("kind",), f"is missing; give {kinds}"
 
 
 def _topic_clashes(document: Mapping[str, Any]) -> Problems:

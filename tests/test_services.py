@@ -191,6 +191,42 @@ def test_check_opens_no_store(tmp_path: Path, url: str) -> None:
     assert not Path("/nowhere").exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("stor: lmdb:///x", "stor: unknown key; did you mean store?"),
+        ("databse: sqlite:////x", "databse: unknown key; did you mean database?"),
+        ("consumer: []", "consumer: unknown key; did you mean consumers?"),
+        ("knd: feeder", "knd: unknown key; did you mean kind?"),
+        ("storage: {url: 'http://x'}", "kind: is missing; give window-join or"),
+    ],
+)
+def test_the_misspelled_key_that_says_what_a_file_is_for_is_named(tmp_path: Path, line: str, said: str) -> None:
+    """Keys of jobs are none, however similar they are."""
+    (tmp_path / "some.yaml").write_text(f"name: x\nport: 1\n{line}\n")
+
+    for command in ("check", "run"):
+        done = CliRunner().invoke(app, [command, str(tmp_path / "some.yaml")])
+
+        assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("storage.yaml", "teacup storage serve"),
+        ("delay.yaml", "teacup delay serve"),
+        ("collector.yaml", "teacup delay collect"),
+    ],
+)
+def test_to_run_the_file_of_a_service_another_command_is_named(file: str, command: str) -> None:
+    """One that exists."""
+    done = CliRunner().invoke(app, ["run", str(ROOT / "deploy" / "examples" / file)])
+
+    assert (done.exit_code, f", which `{command}` takes" in done.output) == (2, True), done.output
+    assert CliRunner().invoke(app, [*command.split()[1:], "--help"]).exit_code == 0
+
+
 def test_check_of_a_service_takes_no_options_of_jobs(tmp_path: Path) -> None:
     """They would be ignored."""
     (tmp_path / "service.yaml").write_text("store: lmdb:///x\nnamespaces: [{name: a}]\nanonymous: [read]\n")

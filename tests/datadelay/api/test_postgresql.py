@@ -218,7 +218,7 @@ def test_a_database_that_is_set_up_as_documented_belongs_to_its_user(postgresql:
     url = f"postgresql://{user}:a-password@127.0.0.1:{postgresql.port}"
 
     open_store(f"{url}/{name}").close()
-    with pytest.raises(ConfigInvalid, match="permission denied for schema public.*; the database must belong to the u"):
+    with pytest.raises(ConfigInvalid, match=r"permission denied for schema public.*; the database must belong to"):
         open_store(f"{url}/{postgresql.new_database().rsplit('/', 1)[1]}")
 
 
