@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from kafkaio.topiclog import Ends
 from tests.crash.reader import Seen
 
-FILES_A_BUCKET = 12  # slices and marks of the two or three chunks that a window of a second can hold, twice over
+FILES_A_BUCKET = 18
+"""Slices and marks of the two or three chunks that a window of a second can hold, and the facts of three batches, twice
+over: a batch that was planned again has other files."""
 
 
 @dataclass(frozen=True, slots=True)

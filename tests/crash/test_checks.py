@@ -60,7 +60,7 @@ def test_files_that_pile_up_are_found():
     """Including temporary files of killed writers."""
     names = [f".right-0-{i}-{i + 1}.slice.abc" for i in range(2 * FILES_A_BUCKET + 1)]
 
-    assert "25 files" in (too_many_files(names, 2) or "")
+    assert "37 files" in (too_many_files(names, 2) or "")
 
 
 def test_a_row_whose_copy_is_missing_or_comes_twice_is_found():
