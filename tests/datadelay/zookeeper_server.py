@@ -12,6 +12,7 @@ import pyspark
 from kazoo.client import KazooClient
 
 from deploy.broker.lifeline import Lifeline
+from deploy.broker.ports import free_port
 from deploy.spark.java import find_java
 
 DEADLINE_S = 60.0
@@ -20,8 +21,7 @@ DEADLINE_S = 60.0
 @contextmanager
 def running_zookeeper(folder: Path) -> Iterator[str]:
     """Start one on a free port with its data in `folder`; yields `host:port`."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     jars = Path(pyspark.__file__).parent / "jars"
     command = [find_java(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-Dzookeeper.admin.enableServer=false"]
     command += ["-cp", f"{jars}/*", "org.apache.zookeeper.server.ZooKeeperServerMain", str(port), str(folder / "data")]

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from dedup.batchtag import BatchTag
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.rangereader import RangeReader
 from tests.support.leftovers import kill_session, kill_session_with_us
@@ -108,6 +109,14 @@ def uncommitted(checkpoint: Path) -> bool:
         return max((int(path.name) for path in (checkpoint / log).glob("[0-9]*")), default=-1)
 
     return last("offsets") > last("commits")
+
+
+def rows_of_last_plan(kafka: Mapping[str, str], topic: str, checkpoint: Path) -> int:
+    """How many rows the last planned batch of a join has written."""
+    plan = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    number = json.loads(plan.read_text().splitlines()[-1])["number"]
+    tags = [BatchTag.parse(record["headers"]["teacup.batch"].encode()) for record in records(kafka, topic)]
+    return sum(tag is not None and tag.number == number for tag in tags)
 
 
 def forget_last_commit(checkpoint: Path) -> None:
