@@ -15,11 +15,11 @@ from typing import Any, TextIO
 from sqlalchemy import URL, Connection, create_engine, event
 
 from datadelay.api.migrating import migrate
-from datadelay.errors import StoreUnavailable
+from datadelay.errors import ConfigInvalid, StoreUnavailable
 
 
 class SqliteFile:
-    """A `Database` in a file, which is created if it is missing. Raises `StoreUnavailable`."""
+    """A `Database` in a file, which is created if it is missing. Raises `StoreUnavailable`, `ConfigInvalid`."""
 
     shared = False
 
@@ -68,6 +68,11 @@ def _lock(path: Path) -> TextIO:
     try:
         lock = lock_path.open("w")
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not path.is_absolute():
+            raise ConfigInvalid(
+                f"database: there is no folder {str(path.parent)!r} in {Path.cwd()}; write an absolute path with four "
+                f"slashes: sqlite:////{path}"
+            ) from error
         raise StoreUnavailable(f"database {path}: cannot create {lock_path}: {error}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -59,10 +59,12 @@ class Sample:
 def nothing_in_common(spec: JoinSpec, left: Sample, right: Sample) -> str | None:
     """Why probably nothing will match, with a key of each side; None if keys are common, or the samples do not tell."""
     ours, theirs = left.distinct_keys, right.distinct_keys
-    if left.records and not ours:
-        return f"none of {left.records} sampled records of left {spec.left.topic!r} has a join key"
-    if right.records and not theirs:
-        return f"none of {right.records} sampled records of right {spec.right.topic!r} has a join key"
+    for name, side, found in (("left", spec.left, left), ("right", spec.right, right)):
+        if found.records and not found.distinct_keys:
+            return (
+                f"none of {found.records} sampled records of {name} {side.topic!r} has a join key at "
+                f"{str(side.key_of)!r}: they match nothing; correct {name}.key"
+            )
     if not theirs or ours.keys() & theirs.keys() or len(ours) * right.share < ENOUGH:
         return None
     return (

@@ -49,6 +49,7 @@ class RedisServer:
 
     def __init__(self, at: RedisAt) -> None:
         self.where = str(at)
+        self._tls = at.tls
         tls = {
             "ssl": True,
             "ssl_ca_certs": at.ca_bundle and str(at.ca_bundle),
@@ -93,7 +94,7 @@ class RedisServer:
         except StorageUnavailable as error:
             remedy = _remedy(error.__cause__)
             if remedy is None:
-                raise
+                raise StorageUnavailable(f"{error}{_hint(error.__cause__, self._tls)}") from error.__cause__
             raise StorageConfigInvalid(f"store: {self.where} refuses this: {error.__cause__}; {remedy}") from error
 
     def run_and_ask(self, commands: Sequence[Command]) -> tuple[list[Any], Facts]:
@@ -143,3 +144,13 @@ def _remedy(error: BaseException | None) -> str | None:
             "(what it demands of clients)"
         )
     return None
+
+
+def _hint(error: BaseException | None, tls: bool) -> str:
+    """Of a server that may be there, but speaks TLS where none is expected, or the reverse."""
+    cause = None if error is None else error.__context__
+    if tls and "handshake" in str(cause):
+        return "; if it does not speak TLS, write redis: in place of rediss:"
+    if not tls and (isinstance(cause, ConnectionResetError) or "closed by server" in str(error)):
+        return "; if it speaks TLS, write rediss: in place of redis:"
+    return ""

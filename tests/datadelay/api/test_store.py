@@ -14,7 +14,7 @@ from sqlalchemy import Engine, create_engine, text
 from datadelay.api.migrating import migrate
 from datadelay.api.schema import metadata
 from datadelay.api.store import DelayStore
-from datadelay.errors import StoreUnavailable
+from datadelay.errors import ConfigInvalid, StoreUnavailable
 from datadelay.model import Submission
 from datadelay.publish import Published, accept, rewind
 from tests.support.api import NOON_MS
@@ -115,6 +115,17 @@ def test_refuses_files_that_it_does_not_understand(tmp_path: Path) -> None:
             open_store(sqlite(tmp_path))
     with pytest.raises(StoreUnavailable, match="cannot create"):
         open_store(sqlite(tmp_path / "missing"))
+
+
+def test_a_relative_path_that_was_meant_to_be_absolute_is_an_error_of_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usual mistake with URLs of SQLite: one slash too few. A folder that exists is taken as it is."""
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConfigInvalid, match=r"no folder 'var/lib' in .*: sqlite:////var/lib/delay\.db"):
+        open_store("sqlite:///var/lib/delay.db")
+    open_store("sqlite:///delay.db").close()
 
 
 def test_refuses_a_database_of_a_newer_version(database: str) -> None:

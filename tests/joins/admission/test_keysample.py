@@ -45,10 +45,13 @@ def test_records_without_keys_are_named():
     """Whichever side they are on."""
     warning = nothing_in_common(SPEC, sample([None] * 3), sample(named(b"b", 3)))
     assert warning is not None
-    assert "none of 3 sampled records of left 'clicks' has a join key" in warning
-    warning = nothing_in_common(SPEC, sample(named(b"b", 3)), sample([None]))
+    assert "left 'clicks' has a join key at 'kafka': they match nothing; correct left.key" in warning
+    left, right = (Side(topic=topic, key=("$.user", "header:h"), format="json") for topic in ("clicks", "impressions"))
+    spec = JoinSpec(name="j", left=left, right=right, before_ms=1_000)
+    warning = nothing_in_common(spec, sample(named(b"b", 3)), sample([None]))
     assert warning is not None
-    assert "right 'impressions' has a join key" in warning
+    assert "right 'impressions' has a join key at '[$.user, header:h]'" in warning
+    assert warning.endswith("correct right.key")
 
 
 def test_a_sample_says_which_times_are_not_valid():

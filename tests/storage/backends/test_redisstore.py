@@ -152,10 +152,18 @@ def test_tls_with_a_ca_of_ones_own(tmp_path: Path):
         with opened(lambda *spaces: open_backend(f"{url}&ca_bundle={tmp_path}/ours.pem", spaces), SPACE) as store:
             assert statuses(store.write(SPACE, [item()], NOW)) == [Status.OK]
 
+        with pytest.raises(StorageUnavailable, match="if it speaks TLS, write rediss:"):
+            open_backend(server.url(), [SPACE])
         with pytest.raises(StorageConfigInvalid, match=r"certificate verify failed.*; correct ca_bundle"):
             open_backend(f"{url}&ca_bundle={tmp_path}/other.pem", [SPACE])
         with pytest.raises(StorageConfigInvalid, match=r"; correct .* tls_certificate and tls_key"):
             open_backend(f"{url.replace('server.key', 'ours.pem')}&ca_bundle={tmp_path}/ours.pem", [SPACE])
+
+
+def test_tls_that_the_server_does_not_speak_is_a_hint(own_redis: RedisProcess):
+    """It waits for the end of a command, until the time is over."""
+    with pytest.raises(StorageUnavailable, match="if it does not speak TLS, write redis:"):
+        open_backend(own_redis.url("?timeout_s=0.5").replace("redis:", "rediss:"), [SPACE])
 
 
 def test_a_database_that_the_server_does_not_have_is_an_error_of_the_configuration(own_redis: RedisProcess):
