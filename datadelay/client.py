@@ -25,6 +25,7 @@ from datadelay.errors import (
     DelayNotFound,
     DelayRateLimited,
     DelayServerUnavailable,
+    DelayWrongServer,
     SubmissionInvalid,
     SubmissionLate,
 )
@@ -46,6 +47,7 @@ _ERRORS = ApiErrors(
     misconfigured=ConfigInvalid,
     unreachable=DelayServerUnavailable,
     not_understood=DelayAnswerNotUnderstood,
+    wrong_server=DelayWrongServer,
     rate_limited=DelayRateLimited,
     refused=DelayCallFailed,
     not_found=NO_DELAY,

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kafkaio.errors import RecordTooLarge
 from kafkaio.exitcode import ExitCode
 from kafkaio.invalid import Invalid
 
@@ -103,3 +104,7 @@ class DelayUnreachable(JoinError):
     """The data delay did not admit a batch within the requested wait."""
 
     exit_code = ExitCode.UNREACHABLE
+
+
+NO_RETRY_HELPS = (CallRefused, DataLoss, NoDeadLetterTopic, NoRetention, RecordTooLarge, StoreChanged)
+"""What a task reports instead of raising it (`sparkio.summaries`): Spark would run it again, in vain."""

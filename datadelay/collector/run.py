@@ -1,7 +1,7 @@
 """One run of the collector, made for cron: look at every consumer and topic, submit, exit with a code.
 
     0   every topic has a value
-    2   the configuration is wrong; nothing was done
+    2   the configuration is wrong, or `api.url` leads to another API; nothing was submitted
     4   the Data Delay API is unreachable, or refuses some topic: readers see `stale` after a while
     9   some topic is unknown; its reason was submitted and logged
     10  another run holds the lock; nothing was done
@@ -44,6 +44,7 @@ from datadelay.errors import (
     DelayCallFailed,
     DelayError,
     DelayNotFound,
+    DelayWrongServer,
     PositionsUnreadable,
     SubmissionInvalid,
     SubmissionLate,
@@ -124,6 +125,9 @@ def run(config: CollectorConfig) -> ExitCode:
             for task in waiting.values():
                 late = TaskOutcome(task, None, _too_late(task, config))
                 codes |= {ExitCode.DEADLINE, _submit(api, late, begun_ms)}
+        except DelayWrongServer as error:
+            logger.error("not submitted: %s: %s; correct `api.url`, or its `ca_bundle`", ", ".join(waiting), error)
+            return ExitCode.BAD_JOB_FILE
         except DelayCallFailed as error:
             logger.error("not submitted: %s: %s", ", ".join(waiting), error)
             return ExitCode.UNREACHABLE
@@ -247,7 +251,10 @@ def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> ExitCode:
     task = outcome.task
     try:
         delay = api.submit(outcome.found or _failure(api, outcome, begun_ms))
-    except (SubmissionInvalid, SubmissionLate, DelayAccessDenied) as error:
+    except DelayAccessDenied as error:
+        logger.error("%s: not submitted: %s; correct `api.token`", task.name, error)
+        return ExitCode.UNREACHABLE
+    except (SubmissionInvalid, SubmissionLate) as error:
         logger.error("%s: not submitted: %s", task.name, error)
         return ExitCode.UNREACHABLE
     if delay.state is DelayState.UNKNOWN or delay.consumed_until_ms is None:

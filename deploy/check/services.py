@@ -8,7 +8,7 @@ from contextlib import closing
 from datadelay.errors import DelayError, DelayNotFound
 from deploy.check.findings import Finding, error, from_error, ok, warning
 from joins.apiclients import delay_client, storage_client
-from joins.apirefusal import REFUSED, refused
+from joins.apirefusal import DELAY_REFUSED, REFUSED, delay_refused, refused
 from joins.errors import JoinError
 from joins.feed.feed import FeedSpec
 from joins.lookup.keylookup import retained_from
@@ -36,6 +36,9 @@ def of_lookup(spec: LookupSpec) -> Iterator[Finding]:
             found = delays.read(delay.consumer, spec.right.topic)
         except DelayNotFound as unknown:
             yield warning("delay", f"{unknown}: the collector has not submitted it yet, and left would wait")
+            return
+        except DELAY_REFUSED as failed:
+            yield from_error("delay", delay_refused(spec.name, failed))
             return
         except DelayError as failed:
             yield from_error("delay", failed)

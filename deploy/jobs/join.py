@@ -34,7 +34,7 @@ from deploy.jobs.runner import Kind
 from deploy.output.deduplicated import Deduplication
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.selectsql import selected, with_selected
-from deploy.output.stage import NO_RETRY_HELPS, deliver_stage
+from deploy.output.stage import deliver_stage
 from joins.admission.committed import commit_positions, positions_of
 from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts, known_facts
@@ -42,7 +42,7 @@ from joins.admission.folders import own_folder
 from joins.admission.state import Admission
 from joins.admission.summary import BucketSummary
 from joins.decoded import wait_for_registry
-from joins.errors import SpecError
+from joins.errors import NO_RETRY_HELPS, SpecError
 from joins.flavour import LOOKUP, flavour_of, stage_frame
 from joins.itemrows import ITEM_SCHEMA, Batches, item_rows, items_in
 from joins.lookup.spec import LookupSpec

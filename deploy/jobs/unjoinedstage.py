@@ -24,8 +24,9 @@ from deploy.errors import ForeignRow
 from deploy.job import JoinJob
 from deploy.jobs.query import summaries_of
 from deploy.output.delivered import DeliveredBatch
-from deploy.output.stage import NO_RETRY_HELPS, deliver_stage
+from deploy.output.stage import deliver_stage
 from joins.decoded import SideReader
+from joins.errors import NO_RETRY_HELPS
 from joins.itemrows import Batches
 from joins.items import Begin, End, Item, Rows
 from joins.spec import JoinSpec

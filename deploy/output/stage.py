@@ -19,15 +19,12 @@ from deploy.output.deduplicated import Deduplication
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.deliveries import open_writing
 from deploy.output.sink import BucketSink
-from joins.errors import JoinError, NoDeadLetterTopic
+from joins.errors import JoinError
 from joins.items import Begin, C, End, Item
 from joins.spec import JoinSpec
-from kafkaio.errors import RecordTooLarge
 from kafkaio.gcpause import no_garbage_collection
 
 ENDING_AT_ONCE = 8
-NO_RETRY_HELPS = (NoDeadLetterTopic, RecordTooLarge)
-"""What the stage may raise that ends the job (`sparkio.summaries`)."""
 
 
 def deliver_stage(

@@ -18,7 +18,8 @@ class ApiErrors:
     api              its name in messages
     misconfigured    an argument of the client is not allowed
     unreachable      no connection, a time-out, half an answer, or an error of the server
-    not_understood   what answered does not speak this API
+    not_understood   what answered does not speak this API: perhaps a balancer, for a moment
+    wrong_server     another API, or a certificate that is not trusted: the same at every attempt
     rate_limited     429
     refused          any other refusal that `by_status` does not name
     not_found        the type of the problem that makes a 404 an answer of the API; any other 404 is a wrong URL
@@ -28,6 +29,7 @@ class ApiErrors:
     misconfigured: type[Exception]
     unreachable: type[Exception]
     not_understood: type[Exception]
+    wrong_server: type[Exception]
     rate_limited: type[Exception]
     refused: type[Exception]
     not_found: str
@@ -49,7 +51,7 @@ class ApiErrors:
         places = "".join(f"; {part.pointer}: {part.detail}" for part in problem.errors or ())
         message = f"{where}: {status} {problem.detail}{places}"
         if status == 404 and problem.type != self.not_found:
-            return self.not_understood(message)
+            return self.wrong_server(f"{message}: this is not the {self.api}")
         kind = of_call.get(status) or self.by_status.get(status, self.refused)
         return self._of_status(status, kind)(message)
 

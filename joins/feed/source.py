@@ -70,10 +70,10 @@ class FeedReader(StreamReader):
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
         try:
             fed = self._next(start)
-        except (AnswerNotUnderstood, *UNREACHABLE) as error:  # a load balancer's page is not an answer either
-            raise StoreUnreachable(f"the storage API is unreachable: {error}") from error
         except REFUSED as error:
             raise refused(self._spec.name, error) from error
+        except (AnswerNotUnderstood, *UNREACHABLE) as error:  # a load balancer's page is not an answer either
+            raise StoreUnreachable(f"the storage API is unreachable: {error}") from error
         return None if fed is None else fed.to_json()
 
     def holds_for_s(self, error: Exception) -> float | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,14 +24,14 @@ from joins.admission.passage import lags_of
 from joins.apiclients import storage_client
 from joins.apirefusal import REFUSED, refused
 from joins.decoded import SideReader
-from joins.errors import NoDeadLetterTopic, StoreUnreachable, StoreWiped
+from joins.errors import NO_RETRY_HELPS, NoDeadLetterTopic, StoreUnreachable, StoreWiped
 from joins.feed.feed import WAY_OUT, FeedSpec, FeedStorage
 from joins.rows.copies import and_more, copies_of, position_of
 from joins.rows.intake import take_in
 from joins.rows.records import RECORD, rows_about
 from joins.rows.rightrow import to_items
 from kafkaio.delivery import failpoint
-from kafkaio.errors import KafkaIOError, RecordTooLarge
+from kafkaio.errors import KafkaIOError
 from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
 from kafkaio.reasons import REJECTED
@@ -90,7 +91,7 @@ class FeedTask:
         self._store = store_of(spec)
 
     def run(self) -> FeedSummary:
-        """Feed the range. Raises `StoreUnreachable`, `StoreWiped`, `NoDeadLetterTopic`, `DataLoss`."""
+        """Feed the range. Raises `StoreUnreachable`, and what is in `NO_RETRY_HELPS`."""
         spec, ticket, summary = self._spec, self._ticket, self._summary
         reader = SideReader(spec.right, spec.kafka, spec.registry)
         under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []
@@ -206,33 +207,33 @@ class FeedStore:
 
         def send() -> pa.Table:
             items = to_items(records.drop("late"), records["late"], retention_ms)
-            try:
+            with self._asking():
                 return self._client.write_table(self._spec.storage.namespace, items)
-            except UNREACHABLE as error:
-                raise self._unreachable(error) from error
-            except REFUSED as error:
-                raise refused(self._spec.name, error) from error
 
         return self._pool.submit(send)
 
     def generation(self) -> str:
-        """The generation of the namespace's data. Raises `StoreUnreachable`."""
-        try:
+        """The generation of the namespace's data. Raises `StoreUnreachable`, `CallRefused`."""
+        with self._asking():
             return self._client.namespace(self._spec.storage.namespace).generation
-        except UNREACHABLE as error:
-            raise self._unreachable(error) from error
 
     def close(self) -> None:
         """Requests in progress are cancelled."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def _unreachable(self, error: Exception) -> StoreUnreachable:
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
         at = self._spec.storage
-        return StoreUnreachable(
-            f"namespace {at.namespace!r} of {at.url} accepted nothing for {at.unreachable_for_s:g} s "
-            f"({error}); start the storage API: the feeder then continues from its checkpoint"
-        )
+        try:
+            yield
+        except UNREACHABLE as error:
+            raise StoreUnreachable(
+                f"namespace {at.namespace!r} of {at.url} accepted nothing for {at.unreachable_for_s:g} s "
+                f"({error}); start the storage API: the feeder then continues from its checkpoint"
+            ) from error
+        except REFUSED as error:
+            raise refused(self._spec.name, error) from error
 
 
 def feed_client(spec: FeedSpec, give_up_after_s: float | None = None) -> StorageClient:
@@ -252,4 +253,4 @@ def store_of(spec: FeedSpec) -> FeedStore:
 def feed(spec: FeedSpec, tickets: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
     """Tickets as JSON objects -> one `FeedSummary` each, as a row."""
     summaries = (FeedTask(spec, FeedTicket(**ticket)).run() for ticket in tickets)
-    return summary_rows(summaries, NoDeadLetterTopic, RecordTooLarge)
+    return summary_rows(summaries, *NO_RETRY_HELPS)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from datadelay.client import DelayClient
-from datadelay.errors import DelayAccessDenied, DelayCallFailed, DelayNotFound
+from datadelay.errors import DelayCallFailed, DelayNotFound
 from datadelay.model import Delay
 from joins.admission.admission import Planned, admit_by_frontier
 from joins.admission.control import JoinControl
@@ -25,8 +25,7 @@ from joins.admission.listing import Listing
 from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
 from joins.admission.state import Admission
 from joins.apiclients import delay_client, storage_client
-from joins.apirefusal import REFUSED, refused
-from joins.errors import CallRefused
+from joins.apirefusal import DELAY_REFUSED, REFUSED, delay_refused, refused
 from joins.lookup.gate import CONSUMER, STORE, Verdict, judge
 from joins.lookup.keylookup import retained_from
 from joins.lookup.spec import LookupSpec
@@ -72,10 +71,8 @@ class Outside:
             found = self.delays.read(delay.consumer, self.spec.right.topic)
         except DelayNotFound as error:
             raise NotKnown(f"the Data Delay API knows no such consumer yet: {error}") from error
-        except DelayAccessDenied as error:
-            raise CallRefused(
-                f"the Data Delay API refuses {self.spec.name!r}: {error}; correct `delay.token`"
-            ) from error
+        except DELAY_REFUSED as error:
+            raise delay_refused(self.spec.name, error) from error
         except DelayCallFailed as error:
             raise NotKnown(f"the Data Delay API does not answer: {error}") from error
         try:

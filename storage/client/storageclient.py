@@ -48,6 +48,7 @@ from storage.errors import (
     RequestTooLarge,
     ServerUnavailable,
     StorageConfigInvalid,
+    WrongServer,
 )
 from storage.model import Item, ReadResult, Status, WriteResult
 from storage.wire import NO_NAMESPACE, NamespaceBody, NamespacesBody
@@ -59,6 +60,7 @@ _ERRORS = ApiErrors(
     misconfigured=StorageConfigInvalid,
     unreachable=ServerUnavailable,
     not_understood=AnswerNotUnderstood,
+    wrong_server=WrongServer,
     rate_limited=RateLimited,
     refused=CallFailed,
     not_found=NO_NAMESPACE,

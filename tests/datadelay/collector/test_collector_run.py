@@ -26,7 +26,9 @@ from datadelay.model import Delay, DelayState
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
+from tests.support import storage_server
 from tests.support.delay_server import RunningServer, running_server
+from tests.support.dictbackend import DictBackend
 from tests.support.stepped import Stepped, produce
 from tests.support.transactions import BASE_MS
 
@@ -324,6 +326,23 @@ def test_an_api_that_does_not_take_it_has_its_code(
     topic = topic_factory()
 
     assert run(of_group(stepped(topic), topic), api={**settings["api"], **broken}) == ExitCode.UNREACHABLE
+
+
+def test_the_address_of_another_api_is_a_mistake_in_the_configuration(
+    run: Run,
+    settings: dict[str, Any],
+    topic_factory: TopicFactory,
+    stepped: Callable[[str], Stepped],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No later run would fare better."""
+    topic = topic_factory()
+
+    with storage_server.running_server(DictBackend(), namespaces=[{"name": "right"}]) as other:
+        code = run(of_group(stepped(topic), topic), api={**settings["api"], "url": other.url})
+
+    assert code == ExitCode.BAD_JOB_FILE
+    assert "this is not the Data Delay API; correct `api.url`" in caplog.text
 
 
 def test_a_topic_that_the_api_refuses_keeps_no_other_from_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,23 @@ def test_what_the_store_refuses(spec: LookupSpec) -> None:
     assert "correct `storage` (url, namespace, token)" in by_token.text
     assert "'left'" in by_name.text
     assert too_short.code is ExitCode.DATA_LOSS
+
+
+def test_the_addresses_of_the_two_apis_swapped(spec: LookupSpec) -> None:
+    """Each names its key; so does a token that the Data Delay API does not know."""
+    storage, delay = of_lookup(
+        replace(
+            spec,
+            storage=replace(spec.storage, url=spec.delay.url),
+            delay=replace(spec.delay, url=spec.storage.url),
+        )
+    )
+    _, by_token = of_lookup(replace(spec, delay=replace(spec.delay, token="wrong")))
+
+    assert {one.code for one in (storage, delay, by_token)} == {ExitCode.BAD_JOB_FILE}
+    assert "this is not the storage API; correct `storage.url`" in storage.text
+    assert "this is not the Data Delay API; correct `delay.url`" in delay.text
+    assert "correct `delay.token`" in by_token.text
 
 
 def test_a_feeder_needs_to_write(spec: LookupSpec) -> None:

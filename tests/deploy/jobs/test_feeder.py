@@ -19,6 +19,7 @@ from joins.feed.stage import FeedSummary
 from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
+from storage.api.config import READ_TOKEN_VARIABLE
 from tests.support.jobprocess import JobProcess
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, server_process
@@ -99,3 +100,27 @@ def test_a_feeder_runs_and_stops_cleanly_and_a_wiped_store_ends_it(
         process = JobProcess(tmp_path, job)
         assert process.ended() == ExitCode.CHECKPOINT
         assert "feed again with a new checkpoint" in process.logged()
+
+
+def test_a_token_that_may_only_read_ends_the_feeder_without_a_retry(
+    broker: Any, topic_factory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first task is refused, and so would be the next three."""
+    kafka, topic = {"bootstrap.servers": broker.bootstrap}, topic_factory(1)
+    produce(kafka, topic, [Put(0, b"k", wall_ms())])
+    monkeypatch.setenv(READ_TOKEN_VARIABLE, "may-only-read-in-this-test")
+
+    with server_process(tmp_path / "store", namespaces=[{"name": "right", "retention": "1h"}]) as (_, url):
+        job = {
+            "name": f"feeder-{topic}",
+            "kind": "feeder",
+            "kafka": kafka,
+            "right": {"topic": topic},
+            "storage": {"url": url, "namespace": "right", "token": "may-only-read-in-this-test"},
+            "checkpoint": str(tmp_path / "checkpoint"),
+        }
+        process = JobProcess(tmp_path, job)
+        assert process.ended() == ExitCode.BAD_JOB_FILE
+
+    assert "CallRefused: the storage API refuses" in process.logged()
+    assert "Lost task" not in process.logged(), "it was retried"

@@ -13,6 +13,7 @@ from joins import JoinSpec, Side
 from joins.testing import oracle
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
+from storage.client import StorageClient
 from tests.support.jobprocess import forget_last_commit, records
 from tests.support.sparkjoin import Put, history, produce
 
@@ -174,3 +175,18 @@ def test_a_batch_that_was_written_whole_is_dropped_whole(parts):
     assert sum(line["deduplicator"].get("dropped", 0) for line in parts.batches(LOOKUP)) == len(left)
     assert len(found) == len(left)
     assert dict(found) == expected_of(plan, left, right)
+
+
+@pytest.mark.slow
+def test_left_records_that_the_store_no_longer_covers_end_the_join_without_a_retry(parts):
+    """What is gone from the store is gone for the next attempt, too."""
+    fed(parts, 50)
+    with StorageClient(parts.urls[STORAGE], parts.tokens[STORAGE]) as client:
+        client.raise_retained_from(parts.plan.namespace, wall_ms())
+
+    parts.start(LOOKUP)
+
+    assert parts.ended(LOOKUP, DEADLINE_S) == ExitCode.DATA_LOSS
+    said = parts.log(LOOKUP).read_text()
+    assert "DataLoss: " in said
+    assert "Lost task" not in said, "it was retried"

@@ -19,6 +19,10 @@ class NotUnderstood(Exception):
     """Another server."""
 
 
+class WrongServer(Exception):
+    """Another API."""
+
+
 class RateLimited(Exception):
     """429."""
 
@@ -40,6 +44,7 @@ ERRORS = ApiErrors(
     misconfigured=Misconfigured,
     unreachable=Unreachable,
     not_understood=NotUnderstood,
+    wrong_server=WrongServer,
     rate_limited=RateLimited,
     refused=Refused,
     not_found="/problems/none",
@@ -55,7 +60,7 @@ def problem(status: int, kind: str = "/problems/none") -> bytes:
     ("status", "content", "expected"),
     [
         (404, problem(404), NotFound),
-        (404, problem(404, "/problems/not-found"), NotUnderstood),  # a wrong URL
+        (404, problem(404, "/problems/not-found"), WrongServer),  # it has no such path
         (404, b"<html>", NotUnderstood),
         (409, problem(409), Refused),
         (422, problem(422), Invalid),

@@ -163,15 +163,21 @@ def test_other_generations_hold_everything_and_name_the_remedy(world, spec, look
         ),
         ({}, {"token": "wrong"}, CallRefused, r"Data Delay API refuses 'test'.* 401 .*correct `delay.token`"),
         ({}, {"token": None}, CallRefused, r"Data Delay API refuses 'test'.* 401 "),
+        ({"url": "delays"}, {}, CallRefused, r" 404 .*: this is not the storage API; correct `storage.url`"),
+        ({}, {"url": "storage"}, CallRefused, r" 404 .*: this is not the Data Delay API; correct `delay.url`"),
     ],
 )
 def test_what_waiting_does_not_help_against_ends_the_join_at_once(
     world, spec, server, look, storage, delay, error, said
 ):
-    """Tokens, namespaces: the message names what to correct."""
+    """Tokens, namespaces, the address of the other API: the message names what to correct."""
     world.publish("stored", wall_ms() - 1_000)
     if "token" in storage:
         storage = {"token": server.secrets.get(storage["token"], storage["token"])}
+    if "url" in storage:
+        storage = {"url": world.delays.url}
+    if "url" in delay:
+        delay = {"url": server.url}
     wrong = replace(spec, storage=replace(spec.storage, **storage), delay=replace(spec.delay, **delay))
 
     with pytest.raises(error, match=said):
