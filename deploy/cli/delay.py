@@ -164,15 +164,8 @@ def _log(level: int) -> None:
     """Log each line of a library once: cron mails the output, and an unreachable broker would fill the screen."""
     handler, once = logging.StreamHandler(), Sparse(period_s=math.inf)
     ours = logging.Filter(logging.getLogger("teacup.datadelay").name)
-    handler.addFilter(_but_retries)
     handler.addFilter(lambda record: ours.filter(record) or once.filter(record))
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
-
-
-def _but_retries(record: logging.LogRecord) -> bool:
-    """A failed call of the API is reported, its retries are not."""
-    client = logging.Filter(logging.getLogger("teacup.httpapi.client").name)
-    return record.levelno >= logging.ERROR or not client.filter(record)
 
 
 def _wanted(

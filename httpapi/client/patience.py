@@ -1,7 +1,8 @@
 """Repeats an attempt that may be repeated: with growing pauses and jitter, or after the server's Retry-After.
 
 An attempt that raises `Again` is repeated. What stops it is a number of attempts, and a time after which no attempt
-starts; the last error is then raised. Each wait is logged, with what it is for.
+starts; the last error is then raised. A call that fails for long says so every ten seconds, with what it waits for; of a
+call that fails soon only the caller knows whether that matters.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from typing import TypeVar
 import tenacity
 from tenacity.stop import stop_base
 
+from kafkaio.sparselog import Sparse
+
+SAY_EVERY_S = 10.0
+
 logger = logging.getLogger("teacup.httpapi.client.patience")
+logger.addFilter(Sparse(SAY_EVERY_S))  # many calls may wait for one server
 
 T = TypeVar("T")
 
@@ -50,13 +56,19 @@ class Patience:
             retry=tenacity.retry_if_exception_type(Again),
             stop=stop,
             wait=_pause,
-            before_sleep=lambda state: logger.warning("%s", _again(state)),
+            before_sleep=_say,
             reraise=True,
         )
         try:
             return patient(attempt)
         except Again as again:
             raise again.error from again.error.__cause__
+
+
+def _say(state: tenacity.RetryCallState) -> None:
+    failing_s = state.seconds_since_start or 0.0
+    if failing_s >= SAY_EVERY_S:
+        logger.warning("%s (for %.0f s now)", _again(state), failing_s)
 
 
 def _pause(state: tenacity.RetryCallState) -> float:

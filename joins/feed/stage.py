@@ -237,7 +237,7 @@ class FeedStore:
 
 
 def feed_client(spec: FeedSpec, give_up_after_s: float | None = None) -> StorageClient:
-    """A client as patient as the feeder's configuration says; each wait is logged."""
+    """A client as patient as the feeder's configuration says; it logs what it waits for."""
     patience_s = spec.storage.unreachable_for_s if give_up_after_s is None else give_up_after_s
     return storage_client(spec.storage, attempts=1_000_000, give_up_after_s=patience_s)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from httpapi.client import patience
 from httpapi.client.patience import Again, Patience
 
 
@@ -27,12 +28,24 @@ def failing(times: int) -> tuple[list[int], Callable[[], str]]:
 
 
 def test_an_attempt_is_repeated_until_it_succeeds(caplog: pytest.LogCaptureFixture) -> None:
-    """Each wait is logged, with what it is for."""
+    """Nothing is logged of what is over soon."""
     attempts, attempt = failing(2)
 
     assert Patience(3).repeat(attempt) == "done"
     assert attempts == [1, 2, 3]
-    assert [record.getMessage() for record in caplog.records] == ["attempt 1", "attempt 2"]
+    assert not caplog.messages
+
+
+def test_a_call_that_fails_for_long_says_so_now_and_then(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line for many attempts, of many calls."""
+    monkeypatch.setattr(patience, "SAY_EVERY_S", 0.0)
+    for _ in range(3):
+        _, attempt = failing(50)
+        assert Patience(99).repeat(attempt) == "done"
+
+    assert caplog.messages == ["attempt 1 (for 0 s now)"]
 
 
 def test_the_last_error_is_raised_after_the_last_attempt() -> None:
