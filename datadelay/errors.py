@@ -15,7 +15,7 @@
            +- DelayRateLimited           too many requests, and the bounded retries did not help
            +- DelayServerUnavailable     no connection, a time-out, or an error of the server
            +- DelayAnswerNotUnderstood   the answer does not come from this API
-                +- DelayWrongServer      another API, or a certificate that is not trusted: no retry helps
+                +- DelayWrongServer      another API: no retry helps
 
 Each class carries the exit code of the command that it ends. The message says which value was wrong, where it came
 from, and what to do.
@@ -104,6 +104,6 @@ class DelayAnswerNotUnderstood(DelayCallFailed):
 
 
 class DelayWrongServer(DelayAnswerNotUnderstood):
-    """What answers is another API, or its certificate is not trusted: it would be the same at every attempt."""
+    """What answers is another API: it would be the same at every attempt."""
 
     exit_code = ExitCode.BAD_JOB_FILE

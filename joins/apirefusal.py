@@ -16,7 +16,7 @@ DELAY_REFUSED = (DelayAccessDenied, DelayWrongServer)
 def refused(name: str, error: StorageError) -> CallRefused:
     """The error for the storage API's answer to the job `name`, with what to do about it."""
     if isinstance(error, WrongServer):
-        return CallRefused(f"no storage API for {name!r}: {error}; correct `storage.url`, or its `ca_bundle`")
+        return CallRefused(f"no storage API for {name!r}: {error}; correct `storage.url`")
     return CallRefused(
         f"the storage API refuses {name!r}: {error}; correct `storage` (url, namespace, token), or what the API is "
         "configured to allow"
@@ -26,5 +26,5 @@ def refused(name: str, error: StorageError) -> CallRefused:
 def delay_refused(name: str, error: DelayError) -> CallRefused:
     """The error for the Data Delay API's answer to the job `name`, with what to do about it."""
     if isinstance(error, DelayWrongServer):
-        return CallRefused(f"no Data Delay API for {name!r}: {error}; correct `delay.url`, or its `ca_bundle`")
+        return CallRefused(f"no Data Delay API for {name!r}: {error}; correct `delay.url`")
     return CallRefused(f"the Data Delay API refuses {name!r}: {error}; correct `delay.token`")

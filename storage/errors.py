@@ -14,7 +14,7 @@
            +- RateLimited          too many requests, and the bounded retries did not help
            +- ServerUnavailable    no connection, a time-out, an incomplete answer, or a server error
            +- AnswerNotUnderstood  what answered does not speak this API
-                +- WrongServer     another API, or a certificate that is not trusted: no retry helps
+                +- WrongServer     another API: no retry helps
 
 Each class carries the exit code of the command that it ends. The message says which value was wrong, where it came
 from, and what to do.
@@ -97,6 +97,6 @@ class AnswerNotUnderstood(CallFailed):
 
 
 class WrongServer(AnswerNotUnderstood):
-    """What answers is another API, or its certificate is not trusted: it would be the same at every attempt."""
+    """What answers is another API: it would be the same at every attempt."""
 
     exit_code = ExitCode.BAD_JOB_FILE

@@ -126,7 +126,7 @@ def run(config: CollectorConfig) -> ExitCode:
                 late = TaskOutcome(task, None, _too_late(task, config))
                 codes |= {ExitCode.DEADLINE, _submit(api, late, begun_ms)}
         except DelayWrongServer as error:
-            logger.error("not submitted: %s: %s; correct `api.url`, or its `ca_bundle`", ", ".join(waiting), error)
+            logger.error("not submitted: %s: %s; correct `api.url`", ", ".join(waiting), error)
             return ExitCode.BAD_JOB_FILE
         except DelayCallFailed as error:
             logger.error("not submitted: %s: %s", ", ".join(waiting), error)

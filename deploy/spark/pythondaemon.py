@@ -43,4 +43,7 @@ if __name__ == "__main__":
 
     gc.collect()
     gc.freeze()
-    manager()
+    try:
+        manager()
+    finally:
+        gc.unfreeze()  # otherwise DuckDB reports all of its classes as leaked when this process ends

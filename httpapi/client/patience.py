@@ -1,8 +1,8 @@
 """Repeats an attempt that may be repeated: with growing pauses and jitter, or after the server's Retry-After.
 
 An attempt that raises `Again` is repeated. What stops it is a number of attempts, and a time after which no attempt
-starts; the last error is then raised. A call that fails for long says so every ten seconds, with what it waits for; of a
-call that fails soon only the caller knows whether that matters.
+starts; the last error is then raised. A call that fails for long says so every ten seconds, with what it waits for; of
+one that fails soon only the caller knows whether that matters.
 """
 
 from __future__ import annotations

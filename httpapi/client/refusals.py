@@ -19,7 +19,7 @@ class ApiErrors:
     misconfigured    an argument of the client is not allowed
     unreachable      no connection, a time-out, half an answer, or an error of the server
     not_understood   what answered does not speak this API: perhaps a balancer, for a moment
-    wrong_server     another API, or a certificate that is not trusted: the same at every attempt
+    wrong_server     another API, as the type of its problem says: the same at every attempt
     rate_limited     429
     refused          any other refusal that `by_status` does not name
     not_found        the type of the problem that makes a 404 an answer of the API; any other 404 is a wrong URL

@@ -122,7 +122,7 @@ class Transport:
             untrusted = next((one for one in _within(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
             if untrusted is not None:
                 why = f"{untrusted.verify_message.rstrip('.')}; {remedy(untrusted, self._names(untrusted))}"
-                raise self._errors.wrong_server(f"{where}: the certificate is not trusted: {why}") from error
+                raise self._errors.not_understood(f"{where}: the certificate is not trusted: {why}") from error
             why = cause(error, self._url, self._timeout_s)
             failed = self._errors.unreachable(f"{where}: no answer, or half of one: {why}")
             failed.__cause__ = error

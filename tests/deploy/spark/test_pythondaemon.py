@@ -41,3 +41,13 @@ def test_a_worker_imports_nothing_more_for_a_task() -> None:
     )
 
     assert [module for module in done.stdout.split() if not module.startswith(b"pyarrow.")] == []
+
+
+def test_the_daemon_ends_without_a_word() -> None:
+    """When Spark closes its standard input; DuckDB listed its classes as leaked."""
+    command = [sys.executable, "-m", "deploy.spark.pythondaemon", "pyspark.worker"]
+
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+
+    assert done.stdout, "it has not come to listen"
+    assert done.stderr == b""
