@@ -1,7 +1,8 @@
 """What a job prints on standard output: lines for people, or JSON for machines.
 
 People get the time and what matters of a batch, at most one line per second and 100 columns; on a terminal the last
-line shows that the job is alive. Rare events always get a line. Machines get every batch in full.
+line shows that the job is alive. Rare events always get a line, and so does the last batch: otherwise a short run would
+look as if it had joined nothing. Machines get every batch in full.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Lines:
     ) -> None:
         self._json, self._out, self._clock = as_json, out or sys.stdout, clock
         self._printed_at = -EVERY_S
+        self._not_printed: Report | None = None
         self._status: Status | None = None
         self._began_s = clock()
         if not as_json and self._out.isatty():
@@ -77,8 +79,10 @@ class Lines:
             return
         rare = report.rare()
         if rare or (report.records and self._clock() - self._printed_at >= EVERY_S):
-            self._printed_at = self._clock()
+            self._printed_at, self._not_printed = self._clock(), None
             self._print([*report.usual(), *rare])
+        elif report.records:
+            self._not_printed = report
         for warning in report.warnings:
             log.warning("%s", warning)
 
@@ -103,7 +107,9 @@ class Lines:
             self._status.update(f"{running}, {shown}" if shown else running)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Print the last batch, if it has no line yet, and leave the terminal as it was."""
+        if self._not_printed is not None:
+            self._print(self._not_printed.usual())
         if self._status is not None:
             self._status.stop()
 

@@ -107,6 +107,17 @@ def test_people_get_one_line_per_second_and_none_while_nothing_happens() -> None
     assert [line.split("Z  ")[1] for line in lines] == ["batch 7  read 10"] * 2
 
 
+def test_the_last_batch_gets_a_line() -> None:
+    """With any other in between, the run would look as if it had not done this."""
+    batches = [(0, Batch()), (0.2, Batch(20)), (0.4, Batch(30)), (0.6, Batch(0))]
+
+    lines = printed(False, batches)
+
+    assert [line.split("Z  ")[1] for line in lines] == ["batch 7  read 10", "batch 7  read 30"]
+    assert len(printed(False, [*batches, (2, Batch(40))])) == 2
+    assert len(printed(True, batches)) == 4
+
+
 def test_rare_events_always_get_a_line() -> None:
     """They would be missed in the next one."""
     lines = printed(False, [(0, Batch()), (0.1, Batch(events=["dead letters (too_large) 1"]))])
