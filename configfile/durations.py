@@ -34,6 +34,15 @@ def duration_ms(value: object) -> int:
     return round(total)
 
 
+def written(milliseconds: int) -> str:
+    """90000 -> `1m 30s`, as a file would have it."""
+    parts = []
+    for unit, length_ms in reversed(_UNITS_MS.items()):
+        count, milliseconds = divmod(milliseconds, length_ms)
+        parts += [f"{count}{unit}"] if count else []
+    return " ".join(parts) or "0"
+
+
 def duration_s(value: object) -> float:
     """`1m 30s` -> 90.0; as `duration_ms`."""
     return duration_ms(value) / 1000

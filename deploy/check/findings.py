@@ -13,6 +13,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from configfile.durations import written
 from datadelay.errors import DelayError
 from datadelay.progress import Idle
 from dedup.errors import DedupError
@@ -119,27 +120,28 @@ def of_retention(one: TopicFacts, needed_ms: int, why: str, *, must_keep: bool) 
         yield ok(what, f"{one.topic!r} is compacted late enough")
         return
     by_age_ms, by_size = int(one.config.get("retention.ms", "-1")), int(one.config.get("retention.bytes", "-1"))
+    needed, age = written(needed_ms), f"{written(max(by_age_ms, 0))} (retention.ms={by_age_ms})"
     if by_size >= 0:
         yield warning(
             what,
             f"{one.topic!r} also deletes by size (retention.bytes={by_size} per partition), whatever is still needed: "
-            f"records must stay for {needed_ms} ms ({why}), and for the longest downtime",
+            f"records must stay for {needed} ({why}), and for the longest downtime",
         )
     if 0 <= by_age_ms < needed_ms:
         yield error(
             what,
-            f"{one.topic!r} deletes after retention.ms={by_age_ms}, and {needed_ms} ms are needed ({why}): lengthen it",
+            f"{one.topic!r} deletes after {age}, and {needed} is needed ({why}): lengthen it",
             ExitCode.DATA_LOSS,
         )
     elif 0 <= by_age_ms < needed_ms + LONGEST_DOWNTIME_MS:
         yield warning(
             what,
-            f"{one.topic!r} deletes after retention.ms={by_age_ms}: beyond the {needed_ms} ms that are needed ({why}) "
+            f"{one.topic!r} deletes after {age}: beyond the {needed} that is needed ({why}) "
             "that allows less than a day of downtime",
         )
     elif by_size < 0:
-        age = "for ever" if by_age_ms < 0 else f"for {by_age_ms} ms"
-        yield ok(what, f"{one.topic!r} keeps records {age}; {needed_ms} ms are needed ({why})")
+        kept = "for ever" if by_age_ms < 0 else f"for {written(by_age_ms)}"
+        yield ok(what, f"{one.topic!r} keeps records {kept}; {needed} is needed ({why})")
 
 
 def of_times(side: Side, one: SideFacts, idle: Idle | None) -> Iterator[Finding]:
@@ -187,11 +189,11 @@ def of_disorder(side: Side, one: SideFacts) -> Iterator[Finding]:
     if seen > side.disorder_ms:
         yield warning(
             what,
-            f"the sample is out of order by {seen} ms, and {side.disorder_ms} ms are configured: such records are "
-            f"late; set {what} higher",
+            f"the sample is out of order by {written(seen)}, and {written(side.disorder_ms)} is configured: such "
+            f"records are late; set {what} higher",
         )
     else:
-        yield ok(what, f"{seen} ms in the sample, {side.disorder_ms} ms are configured")
+        yield ok(what, f"{written(seen)} in the sample, {written(side.disorder_ms)} is configured")
 
 
 def disorder_of(sample: Sample) -> int | None:

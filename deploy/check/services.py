@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
+from configfile.durations import written
 from datadelay.errors import DelayError, DelayNotFound
 from deploy.check.findings import Finding, error, from_error, ok, warning
 from joins.apiclients import delay_client, storage_client
@@ -73,9 +74,11 @@ def _asked(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding
 
 def _kept(namespace: NamespaceBody, needed_ms: int) -> Iterator[Finding]:
     kept_ms = namespace.retention_ms or 0
-    text = f"namespace {namespace.name!r} keeps records for {kept_ms} ms"
+    text = f"namespace {namespace.name!r} keeps records for {written(kept_ms)}"
     if kept_ms < needed_ms:
-        text += f", and the join needs {needed_ms} ms: a retention cannot be raised, so use a namespace of another name"
+        text += (
+            f", and the join needs {written(needed_ms)}: use a namespace of another name, as no retention can be raised"
+        )
         yield error("storage", text, ExitCode.DATA_LOSS)
     else:
         yield ok("storage", text)

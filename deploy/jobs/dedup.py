@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from configfile.durations import written
 from dedup.errors import PartitionsDiffer
 from dedup.identity import Within
 from dedup.restart.spark import replay_of
@@ -147,8 +148,8 @@ def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:
     if not counts["forgotten"]:
         return None
     return (
-        f"{counts['forgotten']:,} ids were forgotten within `window` ({job.window_ms} ms), as a partition had more "
-        f"than `limit` ({job.config.limit}): if they come again, they are written again; raise `limit`, or "
+        f"{counts['forgotten']:,} ids were forgotten within `window` ({written(job.window_ms)}), as a partition had "
+        f"more than `limit` ({job.config.limit}): if they come again, they are written again; raise `limit`, or "
         "shorten `window`"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from configfile.durations import written
 from joins.spec import JoinSpec
 from kafkaio.reasons import NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED
 
@@ -44,6 +45,6 @@ class NothingMatched:
             f"none of {self._unmatched:,} left records has a match ({why}): check that `left.key` "
             f"({ours.key_of} of {ours.topic!r}) and `right.key` ({theirs.key_of} of "
             f"{theirs.topic!r}) name the same thing{keys}, that `left.time` and `right.time` are in the same unit and "
-            f"zone, and that `join.before` ({spec.before_ms} ms) and `join.after` ({spec.after_ms} ms) reach from one "
-            "to the other"
+            f"zone, and that `join.before` ({written(spec.before_ms)}) and `join.after` ({written(spec.after_ms)}) "
+            "reach from one to the other"
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from configfile.durations import written
 from datadelay.progress import UNKNOWN
 from dedup.restart.report import FilterReport
 from deploy.output.accounts import check_whole
@@ -146,8 +147,9 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         topic = spec.side(side)
         if report.disorder_ms[side] > topic.disorder_ms:
             report.warnings.append(
-                f"{side}.disorder is {topic.disorder_ms} ms, but {topic.topic!r} was out of order by "
-                f"{report.disorder_ms[side]} ms: {report.late[side]} records were late; set {side}.disorder higher"
+                f"{side}.disorder is {written(topic.disorder_ms)}, but {topic.topic!r} was out of order by "
+                f"{written(report.disorder_ms[side])}: {report.late[side]} records were late; set "
+                f"{side}.disorder higher"
             )
     deleted = sorted({one for summary in summaries for one in summary.deleted})
     if deleted:

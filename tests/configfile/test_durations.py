@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from configfile.durations import duration_ms, duration_s
+from configfile.durations import duration_ms, duration_s, written
+from kafkaio.times import LONGEST_MS
 
 
 @pytest.mark.parametrize(
@@ -31,3 +34,14 @@ def test_anything_else_is_refused(value: object, message: str) -> None:
     """With what is allowed."""
     with pytest.raises(ValueError, match=message):
         duration_ms(value)
+
+
+@given(st.integers(0, LONGEST_MS))
+def test_a_duration_is_written_as_it_may_be_read(milliseconds: int) -> None:
+    """A message can be copied into a file."""
+    assert duration_ms(written(milliseconds)) == milliseconds
+
+
+def test_a_duration_is_written_in_the_largest_units() -> None:
+    """Each part that is not zero."""
+    assert [written(ms) for ms in (0, 250, 90_000, 172_800_000, 259_204_000)] == ["0", "250ms", "1m 30s", "2d", "3d 4s"]

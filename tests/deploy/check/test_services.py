@@ -53,7 +53,7 @@ def test_a_store_that_is_ready_and_a_consumer_that_nobody_has_heard_of(spec: Loo
     """The feeder may be started later."""
     storage, delay = of_lookup(spec)
 
-    assert (storage.level, storage.text) == (Level.OK, "namespace 'right' keeps records for 3600000 ms")
+    assert (storage.level, storage.text) == (Level.OK, "namespace 'right' keeps records for 1h")
     assert (delay.level, delay.what) == (Level.WARNING, "delay")
     assert "the collector has not submitted it yet" in delay.text
 
