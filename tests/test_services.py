@@ -20,15 +20,18 @@ from datadelay.api.config import READ_TOKEN_VARIABLE
 from datadelay.client import DelayClient
 from deploy.broker.ports import free_port
 from deploy.cli.app import app
-from httpapi.server.auth import Scope, new_token
+from storage.backends.opening import open_backend
 from storage.client import StorageClient
-from storage.model import Item, Status
+from storage.errors import StorageConfigInvalid
+from storage.model import Item, Namespace, Status
+from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.storage_process import server_process
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "services.md").read_text(encoding="utf-8")
-TLS, NEW_TOKEN = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+TLS, CURL, FIRST_TOKEN, NEW_TOKEN = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+(REDIS,) = re.findall(r"```\n(maxmemory-policy.*?)```", PAGE, re.DOTALL)
 MANIFESTS = ROOT / "deploy" / "manifests"
 UNITS = sorted(MANIFESTS.glob("*.service"))
 
@@ -47,6 +50,7 @@ def bash(script: str, folder: Path) -> str:
 def test_the_commands_for_tls_give_a_server_that_clients_trust(tmp_path: Path) -> None:
     """By its name, with the CA that they made; then SIGTERM ends it with 0."""
     bash(TLS, tmp_path)
+    assert "does match" in bash("openssl x509 -in server.pem -noout -checkip 127.0.0.1", tmp_path)
     port = free_port()
     tls = {"tls_certificate": str(tmp_path / "server.pem"), "tls_key": str(tmp_path / "server.key")}
     config = {"database": f"sqlite:///{tmp_path / 'delay.db'}", "host": "localhost", "port": port, **tls}
@@ -60,6 +64,8 @@ def test_the_commands_for_tls_give_a_server_that_clients_trust(tmp_path: Path) -
         url = f"https://localhost:{port}"
         with DelayClient(url, token, retries=20, verify=str(tmp_path / "ca.pem")) as client:
             assert client.list() == ()
+        answers = bash(f"TOKEN={token}\n{CURL.replace('HOST:8710', f'localhost:{port}')}", tmp_path)
+        assert answers.endswith('"delays":[]}')
         server.send_signal(signal.SIGTERM)
         assert server.wait(20) == 0
     finally:
@@ -69,9 +75,8 @@ def test_the_commands_for_tls_give_a_server_that_clients_trust(tmp_path: Path) -
 
 def test_a_token_is_replaced_without_an_outage(tmp_path: Path) -> None:
     """Both are valid meanwhile, and a client that writes through both restarts sees no error."""
-    old_secret, old = new_token("feeder-1", [Scope.READ, Scope.WRITE])
+    old_secret = bash(FIRST_TOKEN.replace("impressions:", "latest:"), tmp_path).strip()
     file, port = tmp_path / "storage-tokens", free_port()
-    file.write_text(f"{old.line()}\n")
     stop, outcomes = threading.Event(), []
 
     def write(url: str) -> None:
@@ -101,6 +106,20 @@ def test_a_token_is_replaced_without_an_outage(tmp_path: Path) -> None:
     assert found.status is Status.OK
     assert {one.status for one in outcomes} == {Status.OK}
     assert not thread.is_alive()
+
+
+def test_a_redis_with_the_documented_settings_is_accepted(tmp_path: Path) -> None:
+    """As included in its own configuration file; without them it is refused."""
+    (tmp_path / "teacup.conf").write_text(REDIS)
+    server = RedisProcess(tmp_path / "redis")
+    server.settings = {"include": str(tmp_path / "teacup.conf")}
+    try:
+        server.start()
+        open_backend(server.url(), [Namespace("a")]).close()
+    finally:
+        server.stop()
+    with redis_process(tmp_path / "other", appendonly="no") as other, pytest.raises(StorageConfigInvalid):
+        open_backend(other.url(), [Namespace("a")])
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
