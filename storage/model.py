@@ -102,8 +102,13 @@ class Backend(Protocol):
         """
         ...
 
-    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
-        """Store each item, unless its namespace keeps a newer one (`conflict`). Writing one again changes nothing."""
+    def write(
+        self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
+    ) -> list[WriteResult]:
+        """Store each item, unless its namespace keeps a newer one (`conflict`). Writing one again changes nothing.
+
+        Raises `GenerationChanged` if the namespace is not of this generation; None: any will do.
+        """
         ...
 
     def read(

@@ -2,7 +2,8 @@
 
 The next records are fetched while the requests of the previous ones are in flight. The summary goes back only after
 every item is acknowledged (`ok`, or `conflict`: a newer one is kept), what cannot be stored is safe in the dead-letter
-topic, and the namespace still has the pinned generation, so no acknowledgement comes from a store that is gone.
+topic, and the namespace still has the pinned generation. Each request names that generation: so no acknowledgement
+comes from another store, nor from one that is gone.
 
 A record without a key is counted but is not a dead letter: it can match nothing. One that has expired when it is read
 is counted and sent like any other, because the store's clock decides.
@@ -39,7 +40,7 @@ from kafkaio.topiclimits import forget_limits, limits_of, within_limits
 from kafkaio.writer import discard_writer, open_writer
 from sparkio.summaries import summary_rows
 from storage.client import StorageClient
-from storage.errors import ItemsUnsettled, RateLimited, ServerUnavailable
+from storage.errors import GenerationChanged, ItemsUnsettled, RateLimited, ServerUnavailable
 from storage.model import Status
 
 UNREACHABLE = (ItemsUnsettled, RateLimited, ServerUnavailable)
@@ -109,12 +110,7 @@ class FeedTask:
                 future.cancel()
         self._flush_dead_letters()
         failpoint.reach("after_commit")
-        generation = self._store.generation()
-        if generation != ticket.store_generation:
-            raise StoreWiped(
-                f"namespace {spec.storage.namespace!r} became generation {generation} while it was fed as "
-                f"{ticket.store_generation}: the store was wiped or replaced; feed again with a new checkpoint"
-            )
+        self._store.check_generation(ticket.store_generation)
         return summary
 
     def _taken_in(self, batch: pa.RecordBatch) -> pl.DataFrame:
@@ -140,7 +136,8 @@ class FeedTask:
 
     def _send(self, records: pl.DataFrame) -> list[tuple[pl.DataFrame, Future[pa.Table]]]:
         parts = records.iter_slices(self._spec.storage.items_per_request) if len(records) else ()
-        return [(part, self._store.write(part, self._ticket.retention_ms)) for part in parts]
+        ticket = self._ticket
+        return [(part, self._store.write(part, ticket.retention_ms, ticket.store_generation)) for part in parts]
 
     def _settle(self, under_way: list[tuple[pl.DataFrame, Future[pa.Table]]]) -> None:
         """Wait until every item of these requests is acknowledged; rejected ones go to the dead-letter topic."""
@@ -202,20 +199,22 @@ class FeedStore:
         self._client = feed_client(spec)
         self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="feed")
 
-    def write(self, records: pl.DataFrame, retention_ms: int) -> Future[pa.Table]:
-        """The items that are not kept, as `StorageClient.write_table` returns them."""
+    def write(self, records: pl.DataFrame, retention_ms: int, generation: str) -> Future[pa.Table]:
+        """The items that are not kept, as `StorageClient.write_table` returns them, of a store of this generation."""
 
         def send() -> pa.Table:
             items = to_items(records.drop("late"), records["late"], retention_ms)
             with self._asking():
-                return self._client.write_table(self._spec.storage.namespace, items)
+                return self._client.write_table(self._spec.storage.namespace, items, generation)
 
         return self._pool.submit(send)
 
-    def generation(self) -> str:
-        """The generation of the namespace's data. Raises `StoreUnreachable`, `CallRefused`."""
+    def check_generation(self, fed: str) -> None:
+        """Raises `StoreWiped` if the namespace's data is of another generation; `StoreUnreachable`, `CallRefused`."""
         with self._asking():
-            return self._client.namespace(self._spec.storage.namespace).generation
+            now = self._client.namespace(self._spec.storage.namespace).generation
+            if now != fed:
+                raise GenerationChanged(f"its generation is {now}, not {fed}")
 
     def close(self) -> None:
         """Requests in progress are cancelled."""
@@ -231,6 +230,11 @@ class FeedStore:
             raise StoreUnreachable(
                 f"namespace {at.namespace!r} of {at.url} accepted nothing for {at.unreachable_for_s:g} s "
                 f"({error}); start the storage API: the feeder then continues from its checkpoint"
+            ) from error
+        except GenerationChanged as error:
+            raise StoreWiped(
+                f"namespace {at.namespace!r} became another one while it was fed ({error}): the store was wiped or "
+                "replaced; feed again with a new checkpoint"
             ) from error
         except REFUSED as error:
             raise refused(self._spec.name, error) from error

@@ -106,7 +106,7 @@ _PROBLEM_OF: dict[Status, tuple[int, str]] = {
 
 PathName = Annotated[str, Path(pattern=NAME_PATTERN)]
 PathKey = Annotated[str, Path(pattern=KEY_PATTERN, min_length=2, max_length=KEY_MAX_LENGTH, description="base64url")]
-OfGeneration = Annotated[str | None, Query(description="answer only in this generation of the namespace, else 409")]
+OfGeneration = Annotated[str | None, Query(description="only in this generation of the namespace, else 409")]
 Done = tuple[Sequence[WriteResult] | Sequence[ReadResult], bytes]
 
 
@@ -164,7 +164,7 @@ class Storage:
         route("PUT", "/{namespace}/retained_from", self.raise_retained_from, dependencies=writes_number,
               response_model=NamespaceBody, responses=_answers(400, 401, 403, 404, 422, 503))  # fmt: skip
         route("POST", "/{namespace}/items:write", self.write_items, dependencies=writes, response_model=OutcomesBody,
-              responses=batch, openapi_extra=items_request(most))  # fmt: skip
+              responses=batch | _answers(409), openapi_extra=items_request(most))  # fmt: skip
         route("POST", "/{namespace}/items:read", self.read_items, dependencies=reads, response_model=FoundsBody,
               responses=batch | _answers(409), openapi_extra=keys_request(most))  # fmt: skip
         route("POST", "/{namespace}/items:delete", self.delete_items, dependencies=deletes, response_model=OutcomesBody,
@@ -183,9 +183,9 @@ class Storage:
         keys = SMALL_BODY_BYTES + 2 * MAX_KEY_BYTES * self._config.max_items  # in base64
         return large if operation == "write" else min(large, keys)
 
-    async def write_items(self, namespace: PathName, request: Request) -> Response:
+    async def write_items(self, namespace: PathName, request: Request, generation: OfGeneration = None) -> Response:
         """Write many items; each has its own status, in the order of the request."""
-        return await self._batch(namespace, request, "write", self._write)
+        return await self._batch(namespace, request, "write", partial(self._write, generation))
 
     async def read_items(self, namespace: PathName, request: Request, generation: OfGeneration = None) -> Response:
         """Read the live items of many keys, in the order of the request."""
@@ -287,9 +287,11 @@ class Storage:
         with self._under_way(operation, request) as caller:
             return await self._turns.run(caller, work, body)
 
-    def _write(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:
+    def _write(
+        self, generation: str | None, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec
+    ) -> Done:
         items = sent.decode_items(body, self._config.max_items, self._config.max_body_bytes)
-        outcomes = self._batches.write(settings, items, self._clock_ms())
+        outcomes = self._batches.write(settings, items, self._clock_ms(), generation)
         return outcomes, answer.encode_outcomes(outcomes)
 
     def _read(

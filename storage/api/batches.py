@@ -27,14 +27,16 @@ class Batches:
     backend: Backend
     max_answer_bytes: int
 
-    def write(self, settings: NamespaceSettings, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
-        """Raises `StorageUnavailable`."""
+    def write(
+        self, settings: NamespaceSettings, items: Sequence[Item], now_ms: int, generation: str | None = None
+    ) -> list[WriteResult]:
+        """Raises `StorageUnavailable`, `GenerationChanged`."""
         wrong = {
             index: WriteResult(Status.REJECTED, reason)
             for index, item in enumerate(items)
             if (reason := _item_fault(item, settings.max_value_bytes)) is not None
         }
-        return _without(wrong, items, lambda rest: self.backend.write(settings.namespace, rest, now_ms))
+        return _without(wrong, items, lambda rest: self.backend.write(settings.namespace, rest, now_ms, generation))
 
     def read(
         self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int, generation: str | None = None

@@ -63,13 +63,16 @@ class AerospikeStore:
         self._change(namespace, lambda stored: stored.reopened(namespace, self._where))
         self._declared.add(namespace)
 
-    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
+    def write(
+        self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
+    ) -> list[WriteResult]:
         """Atomic per key."""
         self._check_declared(namespace)
         outcomes, waiting = entries.refused_and_waiting(namespace, items, now_ms)
         for portion in _portions(list(waiting)):
             self._write(namespace, items, {key: waiting[key] for key in portion}, now_ms, outcomes)
         self._raise_if_silent([outcomes[index] for places in waiting.values() for index in places])
+        self._check_generation(namespace, generation)
         return [outcomes[index] for index in range(len(items))]
 
     def read(
@@ -87,11 +90,7 @@ class AerospikeStore:
                     else entries.found(key, kept.value, now_ms)
                 )
         self._raise_if_silent([found[key] for key in unique])
-        if generation is not None:
-            meta = self._fetched(namespace, _META_KEY)
-            if meta.nonce is None:
-                raise GenerationChanged("it has none any more: the set was truncated")
-            check_generation(Meta.parse(meta.value).stored.generation, generation)
+        self._check_generation(namespace, generation)
         return [found[key] for key in keys]
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
@@ -143,6 +142,15 @@ class AerospikeStore:
     def _check_declared(self, namespace: Namespace) -> None:
         if namespace not in self._declared:
             self.declare(namespace)
+
+    def _check_generation(self, namespace: Namespace, generation: str | None) -> None:
+        """Whether what was done before this call was done in that generation; None: any will do."""
+        if generation is None:
+            return
+        meta = self._fetched(namespace, _META_KEY)
+        if meta.nonce is None:
+            raise GenerationChanged("it has none any more: the set was truncated")
+        check_generation(Meta.parse(meta.value).stored.generation, generation)
 
     def _write(
         self,

@@ -94,16 +94,18 @@ class LmdbStore:
         """Create the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
         self._open(namespace)
 
-    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
+    def write(
+        self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
+    ) -> list[WriteResult]:
         """One transaction; `retryable` altogether when the store is full."""
         opened = self._open(namespace)
         try:
             try:
-                return self._write(opened, namespace, items, now_ms)
+                return self._write(opened, namespace, items, now_ms, generation)
             except _StoreFull:
                 if not self._purge_in_steps(opened, now_ms, 2 * len(items), 1):
                     raise
-                return self._write(opened, namespace, items, now_ms)
+                return self._write(opened, namespace, items, now_ms, generation)
         except _StoreFull as error:
             return [WriteResult(Status.RETRYABLE, str(error))] * len(items)
 
@@ -236,13 +238,16 @@ class LmdbStore:
     def _keep(self, txn: lmdb.Transaction[bytes], opened: _Opened, stored: StoredNamespace) -> None:
         txn.put(opened.name, stored.document().encode(), db=self._namespaces)
 
-    def _write(self, opened: _Opened, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
+    def _write(
+        self, opened: _Opened, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None
+    ) -> list[WriteResult]:
         keys = [_stored_key(item.key) for item in items]
         wanted = sorted({key for key in keys if key})
         outcomes = []
         changed: dict[bytes, bytes] = {}
         expiring: dict[int, list[bytes]] = {}
         with self._transaction(write=True) as txn:
+            check_generation(self._stored(txn, opened).generation, generation)
             self._purge(txn, opened, now_ms, 2 * len(items))
             cursor = txn.cursor(opened.items)
             kept = dict(cursor.getmulti(wanted))

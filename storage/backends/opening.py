@@ -17,7 +17,7 @@ from configfile.problems import instead
 from kafkaio.secrets import without_password
 from storage.backends.aerospikestore import AerospikeStore
 from storage.backends.lmdbstore import DEFAULT_MAP_BYTES, LmdbStore
-from storage.errors import StorageConfigInvalid
+from storage.errors import StorageConfigInvalid, StorageError
 from storage.model import Backend, Namespace
 
 Opener = Callable[[], Backend]
@@ -37,9 +37,15 @@ def open_backend(url: str, namespaces: Sequence[Namespace]) -> Backend:
     Raises `StorageConfigInvalid` (the URL, or a namespace that contradicts what is stored) and `StorageUnavailable`.
     """
     backend = parsed(url)()
+    refused: list[StorageError] = []
     try:
         for namespace in namespaces:
-            backend.declare(namespace)
+            try:
+                backend.declare(namespace)
+            except StorageError as error:
+                refused.append(error)  # the others, too, record what there is to see
+        if refused:
+            raise refused[0]
     except BaseException:
         backend.close()
         raise

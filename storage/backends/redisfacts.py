@@ -6,14 +6,15 @@ last seen: on which run of the server (`run_id`, new at each start) and in which
 (`master_replid`, new also when a replica is promoted). Compared with what the server says now:
 
     the same run            goes on, unless it was a replica meanwhile, and took over what another server had
-    another run, sync=yes   goes on if `lasting`: the server syncs the log before it answers, keeps no snapshot that it
-                            could start from instead, and had no replica: no run of it can have less than was
-                            acknowledged
+    another run, sync=yes   goes on if `lasting`, and it was started with its present settings: at each look the server
+                            synced the log before it answered, kept no snapshot that it could start from instead,
+                            evicted nothing and had no replica: no run of it can have less than was acknowledged
     another run, sync=no    lost: any other run may have less
 
 An evicted key shows in the server's count. Commands that reset that count, or bring in other data, leave a trace in the
-server's statistics. What none of these shows (a log that was cut, an older copy of it) is noticed by the processes that
-wrote: each counts in the store what was acknowledged to it (`redisacknowledged`).
+server's statistics; after a reset, fewer commands were carried out than before. What none of these shows (a log that
+was cut, an older copy of it) is noticed by the processes that wrote: each counts in the store what was acknowledged to
+it (`redisacknowledged`).
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Facts:
     history     new at each start and promotion, and when a first replica is attached; a replica has its master's
     promoted    it was a replica before
     evicted     keys
+    commands    carried out
     traces      of commands after which nobody can tell from counts what it has lost, or that replaced its data
     log_steady  its log is not being rewritten, and the last time it was succeeded
     changes     how often its settings were changed at run time
@@ -61,6 +63,7 @@ class Facts:
     replicas: int
     cluster: bool
     evicted: int
+    commands: int
     traces: str
     log_steady: bool
     changes: int
@@ -78,6 +81,7 @@ class Facts:
             replicas=int(info["connected_slaves"]),
             cluster=bool(info["cluster_enabled"]),
             evicted=int(info["evicted_keys"]),
+            commands=int(info["total_commands_processed"]),
             traces=_traces(info),
             log_steady=not info["aof_rewrite_in_progress"]
             and not info["aof_rewrite_scheduled"]
@@ -89,7 +93,7 @@ class Facts:
 
 
 def _traces(info: Mapping[str, Any]) -> str:
-    """Calls and their time: a reset of the statistics leaves the call that did it, and the next one another such."""
+    """Calls and their time: a reset of the statistics leaves the call that did it."""
     found = {name: info[f"cmdstat_{name}"] for name in _TRACED if f"cmdstat_{name}" in info}
     return ", ".join(f"{name}: {one['calls']} in {one['usec']} us" for name, one in found.items() if one["calls"])
 
@@ -156,6 +160,7 @@ class Witness:
 
     run, history      of the server, on which it was last seen
     evicted, traces   what the statistics of this run said by then
+    commands          at least so many were carried out: known within a factor of two, so that few looks are recorded
     lasting           since the generation began, no acknowledgement could be lost by a restart
     """
 
@@ -163,6 +168,7 @@ class Witness:
     run: str
     history: str
     evicted: int
+    commands: int
     traces: str
     lasting: bool
 
@@ -170,7 +176,7 @@ class Witness:
     def begun(cls, namespace: Namespace, generation: str, facts: Facts, sync: bool) -> Witness:
         """Of a new generation."""
         stored, lasting = StoredNamespace.made(namespace, generation), _lasting(facts, sync)
-        return cls(stored, facts.run, facts.history, facts.evicted, facts.traces, lasting)
+        return cls(stored, facts.run, facts.history, facts.evicted, facts.commands, facts.traces, lasting)
 
     @classmethod
     def parse(cls, document: bytes) -> Witness:
@@ -184,15 +190,25 @@ class Witness:
 
     def holds(self, facts: Facts) -> bool:
         """Whether all that was acknowledged is still there, as far as the server's own words say."""
-        if self.run == facts.run:
-            same = (self.evicted, self.traces) == (facts.evicted, facts.traces)
-            return same and (self.history == facts.history or not facts.promoted)
-        return self.lasting and not (facts.promoted or facts.evicted or facts.traces)
+        if self.run != facts.run:
+            return self.lasting and not (facts.promoted or facts.evicted or facts.traces or facts.changes)
+        same = (self.evicted, self.traces) == (facts.evicted, facts.traces) and self.commands <= facts.commands
+        return same and (self.history == facts.history or not facts.promoted)
+
+    def goes_on(self, facts: Facts) -> bool:
+        """The same on the same run."""
+        return self.run == facts.run and self.holds(facts)
+
+    def is_in(self, document: bytes | None) -> bool:
+        """Whether that is this generation's."""
+        return document is not None and self.stored.generation.encode() in document
 
     def seen(self, facts: Facts, sync: bool) -> Witness:
         """On the present run."""
         lasting = self.lasting and _lasting(facts, sync)
-        return Witness(self.stored, facts.run, facts.history, facts.evicted, facts.traces, lasting)
+        known = self.run == facts.run and self.commands <= facts.commands < 2 * self.commands
+        commands = self.commands if known else facts.commands
+        return Witness(self.stored, facts.run, facts.history, facts.evicted, commands, facts.traces, lasting)
 
 
 def _lasting(facts: Facts, sync: bool) -> bool:

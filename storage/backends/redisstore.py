@@ -9,9 +9,13 @@ changes each key only if it is what was read (so the server syncs its log once).
 again. A write that changes nothing changes no item, so a repeated one never extends a life.
 
 That script also counts (redisacknowledged.py), and does nothing unless the witness is there, of the generation that
-this process knows. After it follow questions to the server: nothing is acknowledged by one that would lose it. Reading,
-too, is one command that looks for the witness, and whether this is the server that it was last seen on. Where it is
-not, the witness is looked at first: a store that may have lost something begins another generation.
+this process knows. After it follow questions to the server: nothing is acknowledged by one that would lose it, or that
+is not the one that the witness was last seen on. Reading, too, is one command that fetches the witness with the items,
+and the server's history after it. Where these are others, the witness is looked at first.
+
+Whatever such a look shows is recorded in the witnesses of all namespaces before the request is answered or refused: a
+store that may have lost something begins another generation, and one that may lose something does so at its next run.
+What cannot be recorded just then, because the server is a replica, is remembered (`_doubted`).
 """
 
 from __future__ import annotations
@@ -52,9 +56,13 @@ _LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key"
 _COUNTED = """
 local witness = redis.call('GET', KEYS[1])
 if not witness or not string.find(witness, ARGV[1], 1, true) then return false end
-local done = {redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3], 'GET')}
+local done = {redis.call('GET', KEYS[2])}
+if tonumber(done[1] or 0) < tonumber(ARGV[2]) then redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3]) end
 """
-"""Of the witness, the generation, the process's key and count: what the key was before; false: nothing was done."""
+"""Of the witness, the generation, the process's key and count: what the key was before; false: nothing was done.
+
+The count only rises: a request that was held back on its way may come after later ones.
+"""
 _SWAP_ITEMS = (
     _COUNTED
     + """
@@ -77,14 +85,6 @@ for i = 3, #KEYS do done[i - 1] = redis.call('GETDEL', KEYS[i]) end
 return done
 """
 )
-_LOOK_UP = """
-local witness, replication = redis.call('GET', KEYS[1]), redis.call('INFO', 'replication')
-if not witness or not string.find(witness, ARGV[1], 1, true) then return false end
-if not string.find(replication, 'role:master', 1, true) then return false end
-if not string.find(replication, 'master_replid:' .. ARGV[2], 1, true) then return false end
-return redis.call('MGET', unpack(KEYS, 2))
-"""
-"""Of the witness and keys, the generation and the history of the server; false: it is to be looked at first."""
 _SWAP_WITNESS = """#!lua flags=allow-oom
 if redis.sha1hex(redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2])
@@ -107,17 +107,15 @@ class RedisStore:
         self._server = RedisServer(at)
         self._where = self._server.where
         self._process = uuid4().hex
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._count = 0
         self._known: dict[str, Acknowledged] = {}
-        self._histories: dict[str, str] = {}  # of the server, when the witness was last looked at
+        self._witnesses: dict[str, Witness] = {}  # as they were last looked at
+        self._doubted: set[str] = set()  # namespaces whose next run is not to be trusted; not recorded yet
         self._log = LogLook()
         self._declared: set[Namespace] = set()
         try:
-            facts = self._server.first_facts()
-            wrong = wrong_settings(facts, sync)
-            if wrong is not None:
-                raise StorageConfigInvalid(f"{self._where}: {wrong}")
+            self._server.first_facts()
         except BaseException:
             self.close()
             raise
@@ -127,7 +125,9 @@ class RedisStore:
         self._change(namespace, lambda stored: stored.reopened(namespace, self._where), wall_ms())
         self._declared.add(namespace)
 
-    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
+    def write(
+        self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
+    ) -> list[WriteResult]:
         """Atomic per key."""
         self._check_declared(namespace)
         outcomes, waiting = entries.refused_and_waiting(namespace, items, now_ms)
@@ -135,7 +135,7 @@ class RedisStore:
         for portion in _portions(list(waiting)):
             places = {key: waiting[key] for key in portion}
             try:
-                self._write(namespace, items, places, now_ms, outcomes)
+                self._write(namespace, items, places, now_ms, outcomes, generation)
             except StorageUnavailable as error:
                 if not begun:
                     raise
@@ -158,8 +158,7 @@ class RedisStore:
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Key by key."""
         self._check_declared(namespace)
-        _, facts = self._server.run_and_ask([])
-        self._raise_if_wrong(facts)
+        self._look(namespace, now_ms)
         unique = list({key: None for key in keys if key})
         done: dict[bytes, WriteResult] = {}
         for portion in _portions(unique):
@@ -167,6 +166,8 @@ class RedisStore:
                 taken = self._carry_out(namespace, _TAKE_ITEMS, portion, (), now_ms)
             except StorageUnavailable as error:
                 taken = WriteResult(Status.IN_DOUBT, str(error))
+            if taken is None:
+                taken = WriteResult(Status.IN_DOUBT, f"{self._where} was restarted or replaced meanwhile")
             if isinstance(taken, WriteResult):
                 done.update(dict.fromkeys(portion, taken))
                 continue
@@ -197,7 +198,7 @@ class RedisStore:
     def purge(self, now_ms: int, limit: int) -> int:
         """The server removes expired keys by itself. Here is checked what it acknowledged to this process."""
         for namespace in list(self._declared):
-            self._change(namespace, lambda stored: stored, now_ms)
+            self._look(namespace, now_ms)
         return 0
 
     def close(self) -> None:
@@ -212,15 +213,18 @@ class RedisStore:
         self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None
     ) -> list[bytes | None]:
         """What is kept for the keys, by the server that the namespace was last seen on."""
-        name = namespace.name
         places = (_witness_key(namespace), *(_key(namespace, key) for key in keys))
         for _ in range(_ATTEMPTS):
-            known = self._known[name].generation
-            (found,) = self._server.run([("EVAL", _LOOK_UP, len(places), *places, known, self._histories[name])])
-            if self._server.value(found) is not None:
-                check_generation(known, generation)
-                return list(found)
-            self._change(namespace, lambda stored: stored, now_ms)
+            witness = self._witnesses[namespace.name]
+            fetched, replication = self._server.run([("MGET", *places), ("INFO", "replication")])
+            found: list[bytes | None] = self._server.value(fetched)
+            there = self._server.value(replication)
+            if there["role"] != "master":
+                self._doubted.update(self._witnesses)
+            elif witness.is_in(found[0]) and there["master_replid"] == witness.history:
+                check_generation(witness.stored.generation, generation)
+                return found[1:]
+            self._look(namespace, now_ms)
         raise self._too_busy(namespace)
 
     def _write(
@@ -230,13 +234,14 @@ class RedisStore:
         waiting: dict[bytes, list[int]],
         now_ms: int,
         outcomes: dict[int, WriteResult],
+        generation: str | None,
     ) -> None:
         """Write the items at these indexes, grouped by key, and fill in their outcomes."""
         for _ in range(_ATTEMPTS):
             keys = list(waiting)
             swaps: list[tuple[bytes, bytes | None, bytes]] = []
-            (fetched,) = self._server.run([("MGET", *(_key(namespace, key) for key in keys))])
-            for key, kept in zip(keys, self._server.value(fetched), strict=True):
+            fetched = self._looked_up(namespace, keys, now_ms, generation)
+            for key, kept in zip(keys, fetched, strict=True):
                 value = kept
                 for index in waiting[key]:
                     outcomes[index], after = entries.admit(namespace, value, items[index], now_ms)
@@ -246,10 +251,12 @@ class RedisStore:
             script = _SWAP_ITEMS if swaps else _TAKE_ITEMS  # of no keys: it only counts, also when the memory is full
             changed = [key for key, _, _ in swaps]
             try:
-                done = self._carry_out(namespace, script, changed, _swapped(swaps, now_ms), now_ms)
+                done = self._carry_out(namespace, script, changed, _swapped(swaps, now_ms), now_ms, generation)
             except StorageUnavailable as error:
                 _settle(outcomes, waiting, WriteResult(Status.IN_DOUBT, str(error)))
                 return
+            if done is None:
+                continue
             if isinstance(done, WriteResult):
                 _settle(outcomes, waiting, done)
                 return
@@ -259,20 +266,33 @@ class RedisStore:
         _settle(outcomes, waiting, _LOST)
 
     def _carry_out(
-        self, namespace: Namespace, script: str, keys: Sequence[bytes], arguments: Sequence[_Argument], now_ms: int
-    ) -> list[Any] | WriteResult:
-        """What the script did to each key; or the outcome for all of them, if it did nothing.
+        self,
+        namespace: Namespace,
+        script: str,
+        keys: Sequence[bytes],
+        arguments: Sequence[_Argument],
+        now_ms: int,
+        generation: str | None = None,
+    ) -> list[Any] | WriteResult | None:
+        """What the script did to each key; or the outcome for all of them, if it did nothing; None: nobody knows.
 
         One request of this process at a time: the server has the counts in the order of the acknowledgements. Raises
-        `StorageUnavailable` if nothing is acknowledged.
+        `StorageUnavailable` if nothing is acknowledged, and `GenerationChanged`.
         """
         name = namespace.name
         places = (_witness_key(namespace), self._counted(namespace), *(_key(namespace, key) for key in keys))
         with self._lock:
-            known = self._known[name]
+            known, witness = self._known[name], self._witnesses[name]
+            check_generation(known.generation, generation)
             self._count += 1
             counted = (known.generation, self._count, COUNT_LIVES_MS)
             answers, facts = self._server.run_and_ask([("EVAL", script, len(places), *places, *counted, *arguments)])
+            self._note(facts)
+            if self._misses(namespace, facts):
+                self._look(namespace, now_ms)
+                self._raise_if_wrong(facts)
+                if not witness.goes_on(facts) or self._known[name].generation != known.generation:
+                    return None
             self._raise_if_wrong(facts)
             if self._sync and not self._log.is_complete(facts):
                 raise StorageUnavailable(f"{self._where}: {LOG_INCOMPLETE}")
@@ -283,35 +303,69 @@ class RedisStore:
             if done is not None:
                 self._known[name] = known.then(done[0], self._count, now_ms)
                 return list(done[1:])
-        self._change(namespace, lambda stored: stored, now_ms)
+        self._look(namespace, now_ms)
         return WriteResult(Status.RETRYABLE, f"namespace {name} has begun another generation")
+
+    def _look(self, namespace: Namespace, now_ms: int) -> None:
+        self._change(namespace, lambda stored: stored, now_ms)
 
     def _change(
         self, namespace: Namespace, change: Callable[[StoredNamespace], StoredNamespace], now_ms: int
     ) -> StoredNamespace:
-        """Change what is stored about the namespace; it gets another generation if acknowledged items may be gone."""
-        name = namespace.name
+        """Change what is stored about the namespace; it gets another generation if acknowledged items may be gone.
+
+        What the look shows is recorded for the other namespaces, too, and then the server may be refused.
+        """
         with self._lock:
-            for _ in range(_ATTEMPTS):
-                commands = [("GET", _witness_key(namespace)), ("GET", self._counted(namespace))]
-                answers, facts = self._server.run_and_ask(commands)
+            stored, facts = self._recorded(namespace, change, now_ms)
+            for other in list(self._declared):
+                if other.name != namespace.name and self._misses(other, facts):
+                    self._recorded(other, lambda kept: kept, now_ms)
+            self._raise_if_wrong(facts)
+            return stored
+
+    def _recorded(
+        self, namespace: Namespace, change: Callable[[StoredNamespace], StoredNamespace], now_ms: int
+    ) -> tuple[StoredNamespace, Facts]:
+        """One look at the namespace; a server that is configured wrongly changes nothing else."""
+        name = namespace.name
+        for _ in range(_ATTEMPTS):
+            commands = [("GET", _witness_key(namespace)), ("GET", self._counted(namespace))]
+            answers, facts = self._server.run_and_ask(commands)
+            self._note(facts)
+            wrong = wrong_settings(facts, self._sync) is not None
+            document = None if facts.cluster else self._server.value(answers[0])
+            if not facts.master or (wrong and document is None):
                 self._raise_if_wrong(facts)
-                self._log = self._log.after(facts)
-                document, count = map(self._server.value, answers)
-                known, witness = self._known.get(name), None if document is None else Witness.parse(document)
-                holds = witness is not None and witness.holds(facts)
-                if witness is not None and known is not None:
-                    holds = holds and known.is_there(witness.stored.generation, count, now_ms)
-                if witness is None or not holds:
-                    witness = Witness.begun(namespace, uuid4().hex, facts, self._sync)
-                witness = witness.seen(facts, self._sync)
+            self._log = self._log.after(facts)
+            known, witness = self._known.get(name), None if document is None else Witness.parse(document)
+            if witness is not None and (wrong or name in self._doubted):
+                witness = replace(witness, lasting=False)
+            holds = witness is not None and witness.holds(facts)
+            if witness is not None and known is not None:
+                holds = holds and known.is_there(witness.stored.generation, self._server.value(answers[1]), now_ms)
+            if witness is None or not holds:
+                witness = Witness.begun(namespace, uuid4().hex, facts, self._sync)
+            witness = witness.seen(facts, self._sync)
+            if not wrong:
                 witness = replace(witness, stored=change(witness.stored))
-                if witness.document() == document or self._swapped_witness(namespace, document, witness):
-                    generation = witness.stored.generation
-                    self._histories[name] = facts.history
-                    self._known[name] = (known or Acknowledged(generation, 0, now_ms)).seen(generation, now_ms)
-                    return witness.stored
+            if witness.document() == document or self._swapped_witness(namespace, document, witness):
+                generation = witness.stored.generation
+                self._doubted.discard(name)
+                self._witnesses[name] = witness
+                self._known[name] = (known or Acknowledged(generation, 0, now_ms)).seen(generation, now_ms)
+                return witness.stored, facts
         raise self._too_busy(namespace)
+
+    def _note(self, facts: Facts) -> None:
+        """A server that may lose something, or was a replica: its next run is not to be trusted."""
+        if not facts.master or wrong_settings(facts, self._sync) is not None:
+            self._doubted.update(self._witnesses)
+
+    def _misses(self, namespace: Namespace, facts: Facts) -> bool:
+        """Whether something of these facts is not recorded in the namespace's witness."""
+        witness = self._witnesses[namespace.name]
+        return namespace.name in self._doubted or witness.seen(facts, self._sync) != witness
 
     def _swapped_witness(self, namespace: Namespace, before: bytes | None, witness: Witness) -> bool:
         swap = ("EVAL", _SWAP_WITNESS, 1, _witness_key(namespace), _digest(before), witness.document())
@@ -322,7 +376,10 @@ class RedisStore:
         return StorageUnavailable(f"{self._where}: others change namespace {namespace.name} all the time")
 
     def _raise_if_wrong(self, facts: Facts) -> None:
-        wrong = wrong_settings(facts, self._sync) or wrong_now(facts, wall_ms())
+        settings = wrong_settings(facts, self._sync)
+        if settings is not None and not self._declared:
+            raise StorageConfigInvalid(f"{self._where}: {settings}")
+        wrong = settings or wrong_now(facts, wall_ms())
         if wrong is not None:
             raise StorageUnavailable(f"{self._where}: {wrong}")
 

@@ -70,7 +70,7 @@ def check_same_boot(folder: Path, boot: str | None) -> None:
         if boot is None or not mark.name.startswith(f"{boot}."):
             raise StorageUnavailable(
                 f"the store in {folder} was open with sync=no when its machine went down ({mark.name}): it may be "
-                "broken. Remove the folder, and write everything again; sync=yes survives that"
+                f"broken. Remove the whole folder {folder}, and write everything again; sync=yes survives that"
             )
 
 

@@ -165,15 +165,17 @@ class StorageClient(ApiClient):
 
         return self._portions.settled(keys, _lengths(keys), send, frozenset({Status.RETRYABLE}))
 
-    def write_table(self, namespace: str, items: pa.Table | pa.RecordBatch) -> pa.Table:
+    def write_table(self, namespace: str, items: pa.Table | pa.RecordBatch, generation: str | None = None) -> pa.Table:
         """Write the rows of columns key, version, tag (may be missing), value, expires_at_ms.
 
         Returns the rows that are not kept as (index, status, reason): `conflict` (a newer one is kept) or `rejected`.
-        Raises `ItemsUnsettled` in addition to what `write` raises: everything may be written again.
+        Raises `ItemsUnsettled` in addition to what `write` raises: everything may be written again; and
+        `GenerationChanged` if something would be acknowledged in another generation than this one.
         """
+        query = _query(generation)
 
         def send(rows: Any) -> tuple[None, pa.Table]:
-            statuses: pa.Table = self._arrow(namespace, "write", written(rows), outcomes_table, rows.num_rows)
+            statuses: pa.Table = self._arrow(namespace, "write", written(rows), outcomes_table, rows.num_rows, query)
             return None, statuses
 
         sizes = pc.add(pc.binary_length(items["key"]), pc.binary_length(items["value"]))
@@ -185,7 +187,7 @@ class StorageClient(ApiClient):
         Raises `ItemsUnsettled` in addition to what `read` raises, and `GenerationChanged` if an answer would not come
         from this generation; it never returns part of what was requested.
         """
-        query = None if generation is None else {"generation": generation}
+        query = _query(generation)
 
         def send(part: Any) -> tuple[pa.Table, pa.Table]:
             def understand(body: bytes) -> tuple[pa.Table, pa.Table]:
@@ -285,6 +287,10 @@ _FOUND = pa.schema(
 
 def _lengths(keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
     return np.fromiter(map(len, keys), np.int64, len(keys))
+
+
+def _query(generation: str | None) -> Mapping[str, str] | None:
+    return None if generation is None else {"generation": generation}
 
 
 def _path(namespace: str) -> str:

@@ -26,9 +26,12 @@ class DictBackend:
     def declare(self, namespace: Namespace) -> None:
         """Any settings will do."""
 
-    def write(self, namespace: Namespace, items: Sequence[Item], now_ms: int) -> list[WriteResult]:
+    def write(
+        self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
+    ) -> list[WriteResult]:
         self.before("write")
         with self._lock:
+            self._check_generation(namespace, generation)
             return [self._write(namespace, item, now_ms) for item in items]
 
     def read(
@@ -36,9 +39,7 @@ class DictBackend:
     ) -> list[ReadResult]:
         self.before("read")
         with self._lock:
-            now = self._states.get(namespace.name)
-            if generation is not None and (now is None or now.generation != generation):
-                raise GenerationChanged(f"its generation is {now and now.generation}, not {generation}")
+            self._check_generation(namespace, generation)
             lists = [self._live(namespace, key, now_ms) for key in keys]
         return [ReadResult(Status.OK if one else Status.NOT_FOUND, tuple(one)) for one in lists]
 
@@ -87,6 +88,11 @@ class DictBackend:
         with self._lock:
             self._items.clear()
             self._states.clear()
+
+    def _check_generation(self, namespace: Namespace, generation: str | None) -> None:
+        now = self._states.get(namespace.name)
+        if generation is not None and (now is None or now.generation != generation):
+            raise GenerationChanged(f"its generation is {now and now.generation}, not {generation}")
 
     def _write(self, namespace: Namespace, item: Item, now_ms: int) -> WriteResult:
         if self.answer:

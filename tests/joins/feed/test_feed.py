@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +13,12 @@ from datadelay.positions.checkpoint import positions_in
 from joins.admission.clockcheck import check_clock
 from joins.errors import ClockBehind, DataLoss, SpecChanged, StoreWiped
 from joins.feed.feed import Fed, FedRange, FeedSpec, FeedStorage, never_fed_below, proven_by
+from joins.feed.stage import FeedStore
+from joins.rows.records import RECORD
 from joins.spec import Side
 from kafkaio.topiclog import Ends
+from tests.support.dictbackend import DictBackend
+from tests.support.storage_server import NOON_MS, running_server
 
 SPEC = FeedSpec(name="feeder", right=Side(topic="right"), storage=FeedStorage(url="http://s", namespace="n"))
 FED = Fed(
@@ -82,6 +87,24 @@ def test_a_partition_that_was_truncated_and_has_grown_again_stops_the_feeder() -
     assert after is not None
     assert after.epochs == (4, 4)
     after.check_leaders(SPEC, ends, CutOff())
+
+
+def test_a_request_in_another_generation_than_the_one_that_is_fed_stops_the_feeder() -> None:
+    """Whoever answers: nothing of it is acknowledged."""
+    record = {"partition": 0, "offset": 0, "time": NOON_MS, "key": b"k", "value": b"v", "headers": None, "late": False}
+    records = pl.DataFrame([record], schema={**RECORD, "late": pl.Boolean()})
+    with running_server(DictBackend()) as server:
+        at = FeedStorage(url=server.url, namespace="latest", token=server.secrets["writer"])
+        store = FeedStore(replace(SPEC, storage=at))
+        fed = server.client().namespace("latest").generation
+
+        assert store.write(records, 3_600_000, fed).result().num_rows == 0
+        store.check_generation(fed)
+        with pytest.raises(StoreWiped, match=r"became another one while it was fed .*not g1.*new checkpoint"):
+            store.write(records, 3_600_000, "g1").result()
+        with pytest.raises(StoreWiped, match=r"its generation is .*, not g1"):
+            store.check_generation("g1")
+        store.close()
 
 
 @pytest.mark.parametrize(("start", "whole"), [(5, True), (6, False)])

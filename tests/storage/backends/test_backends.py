@@ -82,6 +82,16 @@ def test_a_look_up_that_names_another_generation_is_not_answered(latest: tuple[B
         store.read(space, [b"k"], NOW, "another")
 
 
+def test_a_write_that_names_another_generation_is_not_acknowledged(latest: tuple[Backend, Namespace]):
+    """So a feeder's acknowledgements all come from the store that it feeds."""
+    store, space = latest
+    present = store.state(space, NOW).generation
+
+    assert statuses(store.write(space, [item()], NOW, present)) == [Status.OK]
+    with pytest.raises(GenerationChanged, match=f"is {present}, not another"):
+        store.write(space, [item()], NOW, "another")
+
+
 def test_an_older_version_never_overwrites_a_newer_one(latest: tuple[Backend, Namespace]):
     """It is a conflict, by version and then by tag, and changes nothing."""
     store, space = latest

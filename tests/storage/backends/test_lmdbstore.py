@@ -296,7 +296,7 @@ def test_a_store_that_was_open_when_the_machine_went_down_is_refused(url: str, t
     open_backend(url, [SPACE]).close()
     (tmp_path / "store" / "unsynced" / "another-boot.1").touch()
 
-    with pytest.raises(StorageUnavailable, match=r"when its machine went down .*Remove the folder"):
+    with pytest.raises(StorageUnavailable, match=r"when its machine went down .*Remove the whole folder"):
         open_backend(f"{url}?sync={sync}", [SPACE])
 
 

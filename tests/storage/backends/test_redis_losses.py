@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from kafkaio.now import wall_ms
 from storage.backends.opening import open_backend
+from storage.backends.redisserver import RedisAt, RedisServer
 from storage.errors import GenerationChanged, StorageConfigInvalid, StorageUnavailable
-from storage.model import Backend, Item, Status, WriteResult
+from storage.model import Backend, Item, Namespace, Status, WriteResult
 from tests.storage.backends.modelmachine import statuses
 from tests.storage.backends.redisstores import NOW, SPACE, all_there, evicts, generation, numbered, redis_store
+from tests.storage.stores import opened
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.storage_process import client, server_process
 from tests.support.waiting import wait_until
@@ -213,6 +216,34 @@ def test_a_look_up_is_not_answered_by_a_new_master_that_lacks_something(own_redi
         assert generation(old) == relied_on
 
 
+@pytest.mark.parametrize("when", ["before it is read", "before it is carried out"])
+def test_a_write_is_not_acknowledged_by_a_new_master_that_lacks_something(
+    own_redis: RedisProcess, tmp_path: Path, when: str
+):
+    """Though its witness is a copy of the old one's; a feeder names the generation that it feeds."""
+    with redis_process(tmp_path / "replica") as replica, redis_store(own_redis) as old, redis_store(own_redis) as store:
+        follow(replica, own_redis)
+        fed = generation(store)
+        wait_until(lambda: replica_has(replica, fed))
+        promote(replica)
+        old.write(SPACE, numbered(0, 10), NOW)
+        carry_out = store._carry_out  # type: ignore[attr-defined]
+
+        def moved(*arguments: object) -> object:
+            store._server = RedisServer(RedisAt("127.0.0.1", replica.port))  # type: ignore[attr-defined]
+            return carry_out(*arguments)
+
+        if when == "before it is carried out":
+            store._carry_out = moved  # type: ignore[attr-defined]
+        else:
+            store._server = RedisServer(RedisAt("127.0.0.1", replica.port))  # type: ignore[attr-defined]
+        with pytest.raises(GenerationChanged):
+            store.write(SPACE, numbered(10, 10), NOW, fed)
+
+        assert generation(old) == fed
+        assert generation(store) != fed
+
+
 def replica_has(replica: RedisProcess, generation: str) -> bool:
     with replica.client() as redis:
         return generation.encode() in (redis.get(b"teacup:space") or b"")
@@ -272,6 +303,24 @@ def test_a_write_is_not_carried_out_where_the_witness_is_missing(own_redis: Redi
     assert not left
 
 
+def test_a_write_that_was_held_back_on_its_way_is_no_loss(own_redis: RedisProcess):
+    """It arrives after later ones, and would set the count of the process back."""
+    with redis_store(own_redis) as store, own_redis.client() as redis:
+        run_and_ask, sent = store._server.run_and_ask, []  # type: ignore[attr-defined]
+
+        def noted(commands: list[tuple[object, ...]]) -> object:
+            sent.extend(one for one in commands if one[0] == "EVAL")
+            return run_and_ask(commands)
+
+        store._server.run_and_ask = noted  # type: ignore[attr-defined]
+        store.write(SPACE, numbered(0, 10), NOW)
+        store.write(SPACE, numbered(10, 10), NOW)
+        before = generation(store)
+        redis.execute_command(*sent[0])
+
+        assert generation(store) == before
+
+
 def is_refused(server: RedisProcess, words: str) -> bool:
     try:
         with redis_store(server):
@@ -293,6 +342,111 @@ def test_a_server_that_would_lose_records_is_refused(tmp_path: Path, settings: d
     """With the remedy, by setting."""
     with redis_process(tmp_path / "redis", **settings) as server, pytest.raises(StorageConfigInvalid, match=words):
         open_backend(server.url(), [SPACE])
+
+
+OTHER = Namespace("other")
+
+
+@pytest.mark.parametrize("seen_by", ["live process", "new process"])
+def test_a_run_that_evicted_is_remembered_when_the_server_is_started_again(own_redis: RedisProcess, seen_by: str):
+    """It was refused for its settings, for all namespaces; its count is gone with it."""
+    url, spaces = own_redis.url(), (SPACE, OTHER)
+    with opened(lambda *all: open_backend(url, all), *spaces) as store:
+        before = [store.state(space, NOW).generation for space in spaces]
+        for space in spaces:
+            store.write(space, numbered(0, 100), NOW)
+        own_redis.end()
+        sound = own_redis.settings
+        own_redis.settings = sound | {"maxmemory": "1", "maxmemory-policy": "volatile-ttl"}
+        own_redis.start()
+        with own_redis.client() as redis:
+            wait_until(lambda: evicts(redis))
+        if seen_by == "live process":
+            with pytest.raises(StorageUnavailable, match="maxmemory-policy is 'volatile-ttl'"):
+                store.state(SPACE, NOW)
+        else:
+            with pytest.raises(StorageConfigInvalid, match="maxmemory-policy is 'volatile-ttl'"):
+                open_backend(url, spaces)
+        own_redis.kill()
+        own_redis.settings = sound
+        own_redis.start()
+    with opened(lambda *all: open_backend(url, all), *spaces) as store:
+        after = [store.state(space, NOW).generation for space in spaces]
+
+    assert not set(before) & set(after)
+
+
+def test_what_one_namespace_shows_is_recorded_for_all(own_redis: RedisProcess):
+    """The settings are right again, and the next run would not know of it."""
+    url, spaces = own_redis.url(), (SPACE, OTHER)
+    with opened(lambda *all: open_backend(url, all), *spaces) as store, own_redis.client() as redis:
+        before = [store.state(space, NOW).generation for space in spaces]
+        for space in spaces:
+            store.write(space, numbered(0, 10), NOW)
+        redis.config_set("maxmemory-policy", "volatile-random")
+        redis.config_set("maxmemory", 1)
+        wait_until(lambda: evicts(redis))
+        redis.config_set("maxmemory", 0)
+        redis.config_set("maxmemory-policy", "noeviction")
+        store.write(SPACE, numbered(0, 1), NOW)
+    own_redis.kill()
+    own_redis.start()
+    with opened(lambda *all: open_backend(url, all), *spaces) as store:
+        after = [store.state(space, NOW).generation for space in spaces]
+
+    assert not set(before) & set(after)
+
+
+def test_a_replica_that_was_seen_is_remembered_until_it_can_be_recorded(own_redis: RedisProcess, tmp_path: Path):
+    """It took over older data, and shows nothing of that once it is started again as a master."""
+    with redis_process(tmp_path / "copy") as copy, redis_store(own_redis) as store:
+        before = generation(store)
+        follow(copy, own_redis)
+        promote(copy)
+        wait_until(lambda: not replicas(own_redis))
+        with redis_store(own_redis) as other:
+            other.write(SPACE, numbered(0, 10), NOW)
+        own_redis.kill()
+        own_redis.settings["replicaof"] = f"127.0.0.1 {copy.port}"
+        own_redis.start()
+        with own_redis.client() as redis:
+            wait_until(lambda: redis.info("replication")["master_link_status"] == "up")
+            wait_until(lambda: not redis.info("persistence")["aof_rewrite_in_progress"])
+        with pytest.raises(StorageUnavailable, match="it is a replica"):
+            store.state(SPACE, NOW)
+        del own_redis.settings["replicaof"]
+        own_redis.kill()
+        own_redis.start()
+
+        there, after = all_there(store, numbered(0, 10)), generation(store)
+
+    assert not there
+    assert after != before
+
+
+def test_a_server_that_gets_its_settings_at_run_time_only_is_another_generation_when_it_is_started_again(
+    tmp_path: Path,
+):
+    """It began with what its file says: here with an older snapshot, and without its log."""
+    with redis_process(tmp_path / "redis", appendonly="no") as server, server.client() as redis:
+        log_on(redis)
+        with redis_store(server) as store:
+            before = generation(store)
+            redis.save()
+            store.write(SPACE, numbered(0, 10), NOW)
+        server.kill()
+        server.start()
+        log_on(redis)
+        with redis_store(server) as store:
+            there, after = all_there(store, numbered(0, 10)), generation(store)
+
+    assert not there
+    assert after != before
+
+
+def log_on(redis: Redis) -> None:
+    redis.config_set("appendonly", "yes")
+    wait_until(lambda: not redis.info("persistence")["aof_rewrite_in_progress"])
 
 
 def test_settings_that_change_at_run_time_hold_everything(own_redis: RedisProcess):
@@ -330,8 +484,11 @@ def test_nothing_is_acknowledged_while_a_log_that_was_switched_on_is_rewritten_f
             outcomes = [one.write(SPACE, numbered(40 + i, 1), NOW) for i, one in enumerate((store, other))]
         server.kill()
         server.start()
+        redis.ping()  # the process that was rewriting the log has the connections open for a while
+        after = generation(store)
         redis.config_set("rdb-key-save-delay", "0")
 
+        assert after == before
         assert statuses(usual) == [Status.OK]
         assert [statuses(one) for one in outcomes] == [[Status.IN_DOUBT]] * 2
         assert "complete only after that" in str(outcomes[0][0].reason)
@@ -381,6 +538,31 @@ def test_evicted_keys_are_noticed_afterwards(own_redis: RedisProcess, reset: boo
             after = [generation(other), generation(store)]
 
     assert after[0] == after[1] != before
+
+
+def test_evictions_are_noticed_though_every_reset_of_their_count_looks_the_same(own_redis: RedisProcess):
+    """The call that did it took as long as the one before."""
+    with own_redis.client() as redis:
+        redis.config_resetstat()
+        with redis_store(own_redis) as store:
+            wanted = redis.info("commandstats")["cmdstat_config|resetstat"]["usec"]
+            store.write(SPACE, numbered(0, 100), NOW)
+            before = generation(store)
+        redis.config_set("maxmemory-policy", "volatile-random")
+        redis.config_set("maxmemory", 1)
+        wait_until(lambda: evicts(redis))
+        redis.config_set("maxmemory", 0)
+        redis.config_set("maxmemory-policy", "noeviction")
+
+        def reset() -> bool:
+            redis.config_resetstat()
+            return redis.info("commandstats")["cmdstat_config|resetstat"]["usec"] == wanted
+
+        assert any(reset() for _ in range(50_000))
+        with redis_store(own_redis) as store:
+            after = generation(store)
+
+    assert after != before
 
 
 def test_the_api_on_redis_survives_kill_9_of_both(own_redis: RedisProcess, tmp_path: Path):

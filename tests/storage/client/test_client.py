@@ -116,6 +116,17 @@ def test_columns_come_from_the_generation_that_is_named(server: RunningServer) -
         client.read_columns("latest", KEYS, "another")
 
 
+def test_a_table_is_written_in_the_generation_that_is_named(server: RunningServer) -> None:
+    """Or not at all, at once."""
+    client = server.client()
+    generation = client.namespace("latest").generation
+    table = pa.table({"key": [b"k"], "version": [1], "value": [b"v"], "expires_at_ms": [NOON_MS + 1]})
+
+    assert client.write_table("latest", table, generation).num_rows == 0
+    with pytest.raises(GenerationChanged, match=f"409.* its generation is {generation}, not another"):
+        client.write_table("latest", table, "another")
+
+
 def test_several_items_of_a_key_come_in_their_order(server: RunningServer) -> None:
     """By (version, tag), each with the index of its key."""
     client = server.client()
@@ -274,7 +285,7 @@ def test_unsettled_items_are_sent_again_by_themselves(server: RunningServer, sto
     """Not their whole request; the outcomes are in the order of the call."""
     sizes: list[int] = []
     plain = store.write
-    store.write = lambda namespace, items, now_ms: (sizes.append(len(items)), plain(namespace, items, now_ms))[1]  # type: ignore[method-assign]
+    store.write = lambda namespace, items, *more: (sizes.append(len(items)), plain(namespace, items, *more))[1]  # type: ignore[method-assign]
     store.answer = [Status.OK, Status.RETRYABLE, Status.REJECTED, Status.IN_DOUBT, Status.CONFLICT, Status.RETRYABLE]
 
     outcomes = server.client().write("latest", ITEMS[:5])
