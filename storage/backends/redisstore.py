@@ -341,7 +341,7 @@ class RedisStore:
             known, witness = self._known.get(name), None if document is None else Witness.parse(document)
             if witness is not None and (wrong or name in self._doubted):
                 witness = replace(witness, lasting=False)
-            holds = witness is not None and witness.holds(facts)
+            holds = witness is not None and witness.holds(facts) and not self._was_doubted(name, witness, facts)
             if witness is not None and known is not None:
                 holds = holds and known.is_there(witness.stored.generation, self._server.value(answers[1]), now_ms)
             if witness is None or not holds:
@@ -356,6 +356,13 @@ class RedisStore:
                 self._known[name] = (known or Acknowledged(generation, 0, now_ms)).seen(generation, now_ms)
                 return witness.stored, facts
         raise self._too_busy(namespace)
+
+    def _was_doubted(self, name: str, present: Witness, facts: Facts) -> bool:
+        """Whether this is the next run after a doubt; another process may have seen it first, and trusted it."""
+        if name not in self._doubted or name not in self._witnesses:
+            return False
+        mine = self._witnesses[name]
+        return mine.stored.generation == present.stored.generation and not replace(mine, lasting=False).holds(facts)
 
     def _note(self, facts: Facts) -> None:
         """A server that may lose something, or was a replica: its next run is not to be trusted."""
