@@ -25,6 +25,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from uuid import uuid4
 
@@ -233,7 +234,7 @@ class LmdbStore:
     def _stored(self, txn: lmdb.Transaction[bytes], opened: _Opened) -> StoredNamespace:
         document = txn.get(opened.name, db=self._namespaces)
         assert document is not None, "made when the namespace was opened"
-        return StoredNamespace.parse(document)
+        return _parsed(document)
 
     def _keep(self, txn: lmdb.Transaction[bytes], opened: _Opened, stored: StoredNamespace) -> None:
         txn.put(opened.name, stored.document().encode(), db=self._namespaces)
@@ -307,6 +308,12 @@ class LmdbStore:
 
 class _StoreFull(StorageUnavailable):
     """A change needs more pages than there are."""
+
+
+@lru_cache(_MAX_NAMESPACES)
+def _parsed(document: bytes) -> StoredNamespace:
+    """A look-up of a few keys asks for it as well as one of many."""
+    return StoredNamespace.parse(document)
 
 
 def _identity(folder: Path) -> tuple[int, int]:

@@ -216,12 +216,12 @@ class RedisStore:
         places = (_witness_key(namespace), *(_key(namespace, key) for key in keys))
         for _ in range(_ATTEMPTS):
             witness = self._witnesses[namespace.name]
-            fetched, replication = self._server.run([("MGET", *places), ("INFO", "replication")])
+            fetched, replication = self._server.run([("MGET", *places), (b"INFO", "replication")])
             found: list[bytes | None] = self._server.value(fetched)
-            there = self._server.value(replication)
-            if there["role"] != "master":
+            there: bytes = self._server.value(replication)  # as text: the client parses only what is called "INFO"
+            if b"role:master" not in there:
                 self._doubted.update(self._witnesses)
-            elif witness.is_in(found[0]) and there["master_replid"] == witness.history:
+            elif witness.is_in(found[0]) and b"master_replid:" + witness.history.encode() in there:
                 check_generation(witness.stored.generation, generation)
                 return found[1:]
             self._look(namespace, now_ms)
