@@ -258,10 +258,8 @@ def test_a_store_that_comes_back_is_waited_for(server: RunningServer, store: Dic
     assert calls == ["write", "write"]
 
 
-def test_a_slow_answer_is_asked_for_again(
-    server: RunningServer, store: DictBackend, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A time-out is not for ever, and the log says what is waited for."""
+def test_a_slow_answer_is_asked_for_again(server: RunningServer, store: DictBackend) -> None:
+    """A time-out is not for ever."""
     go_on = threading.Event()
     calls = []
 
@@ -278,7 +276,6 @@ def test_a_slow_answer_is_asked_for_again(
 
     assert outcomes == [OK]
     assert calls == ["write", "write"]
-    assert any("no answer" in one.getMessage() and "items:write" in one.getMessage() for one in caplog.records)
 
 
 def test_unsettled_items_are_sent_again_by_themselves(server: RunningServer, store: DictBackend) -> None:
