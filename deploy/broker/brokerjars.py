@@ -58,6 +58,7 @@ def _copy_dependencies(pom: Path, target: Path) -> None:
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     command += [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0 or not any(target.glob("kafka*.jar")):
+    wanted = re.findall(r"<artifactId>(kafka[^<]*)<", pom.read_text())
+    if done.returncode != 0 or not all(any(target.glob(f"{name}-*.jar")) for name in wanted):
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
         raise JarsNotFetched(f"{' '.join(command)} failed (exit code {done.returncode}):\n{tail}")

@@ -384,11 +384,7 @@ def test_what_one_namespace_shows_is_recorded_for_all(own_redis: RedisProcess):
         before = [store.state(space, NOW).generation for space in spaces]
         for space in spaces:
             store.write(space, numbered(0, 10), NOW)
-        redis.config_set("maxmemory-policy", "volatile-random")
-        redis.config_set("maxmemory", 1)
-        wait_until(lambda: evicts(redis))
-        redis.config_set("maxmemory", 0)
-        redis.config_set("maxmemory-policy", "noeviction")
+        evict_for_a_while(redis)
         store.write(SPACE, numbered(0, 1), NOW)
     own_redis.kill()
     own_redis.start()
@@ -527,6 +523,15 @@ def test_data_that_a_command_brought_in_is_another_generation(tmp_path: Path, co
     assert after != before
 
 
+def evict_for_a_while(redis):
+    """Until some keys are gone; then the settings are right again."""
+    redis.config_set("maxmemory-policy", "volatile-random")
+    redis.config_set("maxmemory", 1)
+    wait_until(lambda: evicts(redis))
+    redis.config_set("maxmemory", 0)
+    redis.config_set("maxmemory-policy", "noeviction")
+
+
 @pytest.mark.parametrize("reset", [False, True])
 def test_evicted_keys_are_noticed_afterwards(own_redis: RedisProcess, reset: bool):
     """Though the setting was corrected before anybody looked, and the count reset; also by a process that has written
@@ -534,11 +539,7 @@ def test_evicted_keys_are_noticed_afterwards(own_redis: RedisProcess, reset: boo
     with redis_store(own_redis) as store, own_redis.client() as redis:
         store.write(SPACE, numbered(0, 10), NOW)
         before = generation(store)
-        redis.config_set("maxmemory-policy", "volatile-random")
-        redis.config_set("maxmemory", 1)
-        wait_until(lambda: evicts(redis))
-        redis.config_set("maxmemory", 0)
-        redis.config_set("maxmemory-policy", "noeviction")
+        evict_for_a_while(redis)
         if reset:
             redis.config_resetstat()
         with redis_store(own_redis) as other:
@@ -560,11 +561,7 @@ def test_evictions_are_noticed_though_every_reset_of_their_count_looks_the_same(
         with redis_store(own_redis) as store:
             store.write(SPACE, numbered(0, 100), NOW)
             before = generation(store)
-        redis.config_set("maxmemory-policy", "volatile-random")
-        redis.config_set("maxmemory", 1)
-        wait_until(lambda: evicts(redis))
-        redis.config_set("maxmemory", 0)
-        redis.config_set("maxmemory-policy", "noeviction")
+        evict_for_a_while(redis)
         assert any(reset() == usual for _ in range(50_000))
         with redis_store(own_redis) as store:
             after = generation(store)
