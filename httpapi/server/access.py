@@ -29,6 +29,7 @@ from httpapi.server.auth import Principal
 
 SMALL_BODY_BYTES = 4_096
 """The limit of routes that take a number, or a note."""
+_MEMBERS_MAX = 100  # no body of an API here has a tenth of it; to look at many more takes the event loop long
 
 
 class Needs(HTTPBearer):
@@ -126,6 +127,8 @@ class _StrictRequest(Request):
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > _MEMBERS_MAX:
+        raise HTTPException(413, f"an object of a body has at most {_MEMBERS_MAX} members here")
     members = dict(pairs)
     if len(members) < len(pairs):
         ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)

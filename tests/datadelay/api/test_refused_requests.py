@@ -180,6 +180,15 @@ def test_refuses_bodies_of_many_values_unparsed(server: RunningServer, value: st
     assert "commas and brackets" in assert_problem(answer, 413, "too-large")["detail"]
 
 
+def test_refuses_objects_of_many_members(server: RunningServer) -> None:
+    """They would take the event loop as long; so would the search for one that occurs twice."""
+    members = ",".join(['"a":0'] * 101)
+
+    answer = call(server, "PUT", ONE, data=f"{{{members}}}", headers={"Content-Type": "application/json"})
+
+    assert "at most 100 members" in assert_problem(answer, 413, "too-large")["detail"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "who", "length", "status"),
     [
