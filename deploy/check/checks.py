@@ -33,7 +33,7 @@ class Checks:
     retention  by the key of a topic
     records    looks at records of the topics that exist, by their keys; may raise `KafkaIOError` and `JoinError`
     groups     consumer groups: what for, by name
-    services   looks at APIs
+    services   looks at APIs; of the topics that exist, by their keys
     folders    of this machine, by key
     """
 
@@ -41,7 +41,7 @@ class Checks:
     retention: Mapping[str, Retention] = field(default_factory=dict)
     records: Callable[[Mapping[str, TopicFacts]], Iterable[Finding]] = lambda topics: ()
     groups: Mapping[str, str] = field(default_factory=dict)
-    services: Callable[[], Iterable[Finding]] = tuple
+    services: Callable[[Mapping[str, TopicFacts]], Iterable[Finding]] = lambda topics: ()
     folders: Mapping[str, Path] = field(default_factory=dict)
 
 

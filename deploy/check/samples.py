@@ -8,7 +8,13 @@ from contextlib import ExitStack, closing
 from datadelay.progress import Idle
 from deploy.check.findings import Finding, from_error, of_disorder, of_keys, of_times
 from deploy.check.observed import SideFacts, TopicFacts
-from joins.admission.firstlook import sample_both, sample_newest
+from joins.admission.committed import positions_of
+from joins.admission.facts import BucketFacts
+from joins.admission.firstlook import sample_both, sample_newest, sample_next
+from joins.admission.keysample import Sample
+from joins.admission.listing import Listing
+from joins.admission.start import left_start
+from joins.admission.state import Admission
 from joins.decoded import times_as_json, wait_for_registry
 from joins.feed.feed import FeedSpec
 from joins.flavour import flavour_of
@@ -39,6 +45,22 @@ def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Find
         yield found
     elif "right.topic" in topics:
         yield from _of_one("right", spec.right, spec, None)
+
+
+def unread_left(spec: JoinSpec, planned: Admission | None, facts: Mapping[int, BucketFacts]) -> Sample:
+    """Of left, what the join reads next: after its newest batch, with the facts of that, or from its start on.
+
+    Raises `KafkaIOError`, `DataLoss`.
+    """
+    now_ms = wall_ms()
+    ceiling_ms = now_ms + spec.max_future_skew_ms
+    with closing(_log(spec.left, spec)) as left:
+        if planned is None:
+            starts = left_start(spec, Listing(now_ms, left.ends(), {}), left, ceiling_ms).offsets
+        else:
+            read = positions_of(spec, planned, facts)
+            starts = {p: position for (topic, p), position in read.items() if topic == spec.left.topic}
+        return sample_next(spec.left, left, spec.kafka, spec.registry, starts, ceiling_ms)
 
 
 def _of_registry(spec: JoinSpec | FeedSpec, sides: Sequence[Side]) -> Finding | None:

@@ -63,7 +63,7 @@ class FeederKind(Kind):
             retention={"right.topic": Retention(needed_ms=0, why="the feeder reads it at once", must_keep=stops)},
             records=partial(of_feeder_records, spec),
             groups={self.name: POSITIONS},
-            services=partial(of_feeder, spec),
+            services=lambda topics: of_feeder(spec),
         )
 
     def _content(self) -> str:

@@ -7,7 +7,7 @@ with `select:` joined rows pass through Spark's expressions in between, in the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,9 @@ from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
 from deploy.check.checks import POSITIONS, Checks, Retention
-from deploy.check.samples import of_join
+from deploy.check.findings import Finding, from_error
+from deploy.check.observed import TopicFacts
+from deploy.check.samples import of_join, unread_left
 from deploy.check.topics import Named, side_outputs
 from deploy.errors import SessionRefused
 from deploy.job import JoinJob
@@ -42,13 +44,14 @@ from joins.admission.folders import own_folder
 from joins.admission.state import Admission
 from joins.admission.summary import BucketSummary
 from joins.decoded import wait_for_registry
-from joins.errors import NO_RETRY_HELPS, SpecError
+from joins.errors import NO_RETRY_HELPS, JoinError, SpecChanged, SpecError
 from joins.flavour import LOOKUP, flavour_of, stage_frame
 from joins.itemrows import ITEM_SCHEMA, Batches, item_rows, items_in
 from joins.lookup.spec import LookupSpec
 from joins.pathchoice import with_path
 from joins.window.checkpointed import forget_other_copies
 from kafkaio.delivery.fencing import OutputBucket
+from kafkaio.errors import KafkaIOError
 from kafkaio.headers import ID
 from sparkio.crossing import crossing_rows
 from sparkio.summaries import SUMMARY_SCHEMA, summary_rows
@@ -104,10 +107,25 @@ class JoinKind(Kind):
             groups={self.name: POSITIONS, **receipts},
         )
         if isinstance(spec, LookupSpec):
-            from deploy.check.services import of_lookup  # the clients of both APIs: half a second of an in-memory join
-
-            return replace(checks, services=partial(of_lookup, spec))
+            return replace(checks, services=partial(self._services, spec))
         return replace(checks, folders={"window_folder": job.window_folder or own_folder()})
+
+    def _services(self, spec: LookupSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
+        from deploy.check.services import of_lookup  # the clients of both APIs: half a second of an in-memory join
+
+        try:
+            planned, moved = look_into(self._job)
+        except SpecChanged:
+            planned, moved = None, None  # what is found about the checkpoint says so
+        unread = None
+        if (left := topics.get("left.topic")) is not None and left.partitions:
+            try:
+                begun = spec if moved is None else moved.apply(spec, self._job.output.topic, left.partitions)
+                facts = {} if planned is None else known_facts(spec.name, planned, self._job.facts_folders)
+                unread = unread_left(begun, planned, facts)
+            except (KafkaIOError, JoinError) as failed:
+                yield from_error("left.start", failed)
+        yield from of_lookup(spec, {} if planned is None else planned.identity, unread)
 
     def _content(self) -> str:
         checkpoint = Checkpoint(self._job.checkpoint)

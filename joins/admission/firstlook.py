@@ -53,6 +53,20 @@ def sample_newest(
     return _taken(side, topic, kafka, registry, spans, NEWEST, ceiling_ms)
 
 
+def sample_next(
+    side: Side,
+    topic: TopicLog,
+    kafka: Mapping[str, str],
+    registry: Mapping[str, str],
+    starts: Mapping[int, int],
+    ceiling_ms: int,
+) -> Sample:
+    """The first records from these offsets on, of each partition. ceiling_ms: no valid time is above it."""
+    ends = {p: one.stable for p, one in topic.ends().items()}
+    spans = {p: (start, min(start + NEWEST, ends[p])) for p, start in starts.items() if start < ends[p]}
+    return _taken(side, topic, kafka, registry, spans, NEWEST, ceiling_ms)
+
+
 def _of_their_time(
     spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: Mapping[int, tuple[int, int]]
 ) -> dict[int, tuple[int, int]]:

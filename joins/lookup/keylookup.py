@@ -91,7 +91,8 @@ class RightStore:
         self._generation = ""
         parts = [keys.slice(start, step) for start in range(0, len(keys), step)]
         try:
-            found = list(self._pool.map(partial(self._read, relied_on), parts))
+            read = partial(read_right, self._spec, self._client, generation=relied_on)
+            found = list(self._pool.map(read, parts))
         except GenerationChanged as error:
             raise StoreChanged(f"{error}: {_REMEDY}") from error
         right = pl.concat(found, rechunk=True) if found else pl.DataFrame(schema=RECORD)
@@ -104,12 +105,16 @@ class RightStore:
         self._generation = relied_on
         return StoredRight(right, retained_from(namespace), namespace.keep is Keep.LATEST)
 
-    def _read(self, generation: str, keys: pl.Series) -> pl.DataFrame:
-        asked = keys.to_arrow()
-        found = pl.DataFrame(self._client.read_columns(self._spec.storage.namespace, asked, generation).found)
-        own = keys.gather(found["index"])
-        keyed = not self._spec.right.key_of.is_kafkas
-        return from_items(own, found["version"], found["tag"], found["value"], keyed=keyed).drop("late")
+
+def read_right(spec: LookupSpec, client: StorageClient, keys: pl.Series, generation: str) -> pl.DataFrame:
+    """The live right records of the keys (binary), in a store of this generation, in the schema of `records.RECORD`.
+
+    Raises `StorageError`, `RightRowUnreadable`.
+    """
+    found = pl.DataFrame(client.read_columns(spec.storage.namespace, keys.to_arrow(), generation).found)
+    own = keys.gather(found["index"])
+    keyed = not spec.right.key_of.is_kafkas
+    return from_items(own, found["version"], found["tag"], found["value"], keyed=keyed).drop("late")
 
 
 def retained_from(namespace: NamespaceBody) -> int:

@@ -14,7 +14,10 @@ from deploy.cli.app import app
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
+from tests.deploy.check.test_services import submission
+from tests.support.delay_server import running_server
 from tests.support.sparkjoin import Put, produce
+from tests.support.storage_process import TOKEN, server_process
 
 Check = Callable[..., tuple[int, dict[str, list[str]]]]
 
@@ -95,6 +98,40 @@ def test_other_kinds_of_jobs(check: Check, topic_factory: TopicFactory) -> None:
     assert code == ExitCode.UNREACHABLE
     assert "error storage" in found
     assert "warning right.time" in found
+
+
+def test_a_lookup_join_is_compared_with_its_store(
+    check: Check, kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path
+) -> None:
+    """The left records that it reads first need right records that are no longer kept, and its store is another one."""
+    left, out = topic_factory(1, prefix="left"), topic_factory(1, prefix="out")
+    produce(kafka, left, [Put(0, b"user-%d" % i, wall_ms() - 7_200_000) for i in range(30)])
+    namespaces = [{"name": "right", "retention": "1h"}]
+    (tmp_path / "delay").mkdir()
+    with (
+        server_process(tmp_path / "storage", namespaces=namespaces) as (_, url),
+        running_server(tmp_path / "delay") as delays,
+    ):
+        delays.clock.now_ms = wall_ms()
+        with delays.client() as collector:
+            collector.submit(submission("feeder", "another-store"))
+
+        code, found = check(
+            {
+                **join(left, "impressions", out),
+                "kind": "lookup-join",
+                "join": {"before": "10m"},
+                "storage": {"url": url, "namespace": "right", "token": TOKEN},
+                "delay": {"url": delays.url, "consumer": "feeder", "token": delays.secrets["reader"]},
+            }
+        )
+
+    assert code == ExitCode.DATA_LOSS
+    assert "and 30 of the next 30 left records look for them" in found["error storage.retained"][0]
+    assert "feeds a store of generation another-store" in found["error delay"][0]
+    assert "different keys" in found["warning storage.keys"][0]
+    assert "keeps only the latest" in found["warning storage.keep"][0]
+    assert {"ok left.time", "ok output.topic", "ok checkpoint"} <= set(found)
 
 
 def test_brokers_that_do_not_answer_are_one_error(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:

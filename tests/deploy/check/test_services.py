@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
+from datadelay.model import PartitionReport, Submission
 from deploy.broker.ports import free_port
-from deploy.check.findings import Level
+from deploy.check.findings import Finding, Level
 from deploy.check.services import of_feeder, of_lookup
 from joins import DelayAt, LookupSpec, Side, StorageAt
+from joins.admission.keysample import Sample
 from joins.feed.feed import FeedSpec, FeedStorage
+from joins.lookup.gate import CONSUMER, STORE
+from joins.rows.records import OWN_KEY, RECORD
+from joins.rows.rightrow import to_items
 from kafkaio.exitcode import ExitCode
+from kafkaio.now import wall_ms
 from tests.support import delay_server
-from tests.support.storage_process import TOKEN, server_process
+from tests.support.storage_process import TOKEN, client, server_process
 
 HOUR_MS = 3_600_000
 RIGHT = Side(topic="impressions")
@@ -25,11 +32,18 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupSpec]:
     """A lookup join between both APIs; nothing is fed yet."""
     folder, port = tmp_path_factory.mktemp("services"), free_port()
     (folder / "delay").mkdir()
-    names = [{"name": "right", "keep": "all", "bound": 100, "retention": "1h"}]
+    names = [
+        {"name": "right", "keep": "all", "bound": 100, "retention": "1h"},
+        {"name": "latest", "retention": "1h"},
+    ]
     with (
         delay_server.running_server(folder / "delay") as delays,
         server_process(folder / "storage", port, namespaces=names),
     ):
+        delays.clock.now_ms = wall_ms()
+        with delays.client() as collector:
+            for consumer, store in (("elsewhere", "another-store"), ("unclear", None)):
+                collector.submit(submission(consumer, store))
         yield LookupSpec(
             name="j",
             left=Side(topic="clicks"),
@@ -38,6 +52,42 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupSpec]:
             storage=StorageAt(url=f"http://127.0.0.1:{port}", namespace="right", token=TOKEN),
             delay=DelayAt(url=delays.url, consumer="feeder", token=delays.secrets["reader"]),
         )
+
+
+def submission(consumer: str, store: str | None) -> Submission:
+    now_ms = wall_ms()
+    return Submission(
+        consumer=consumer,
+        topic=RIGHT.topic,
+        listed_ms=now_ms,
+        consumed_until_ms=now_ms,
+        partitions=(PartitionReport(0, 10, now_ms, None),),
+        generation="g1",
+        store_generation=store,
+    )
+
+
+def feed(spec: LookupSpec, namespace: str, *keys: bytes, own_key: bool = False) -> None:
+    """Right records of now."""
+    rows = [
+        {"partition": 0, "offset": i, "time": wall_ms(), "key": key, "value": b"v", "headers": None}
+        for i, key in enumerate(keys)
+    ]
+    frame = pl.DataFrame(rows, schema=RECORD)
+    if own_key:
+        frame = frame.with_columns(pl.lit(b"own").alias(OWN_KEY))
+    late = pl.repeat(False, len(rows), dtype=pl.Boolean, eager=True)
+    with client(spec.storage.url) as storage:
+        assert not storage.write_table(namespace, to_items(frame, late, HOUR_MS)).num_rows
+
+
+def unread(*keys: bytes | None, ago_ms: int = 0) -> Sample:
+    return Sample({0: keys}, {0: [wall_ms() - ago_ms] * len(keys)}, len(keys))
+
+
+def found(findings: Iterable[Finding]) -> dict[str, str]:
+    """The texts, by level and name."""
+    return {f"{one.level} {one.what}": one.text for one in findings}
 
 
 def storage_of(spec: LookupSpec, **changes: str) -> dict[str, str | None]:
@@ -87,12 +137,63 @@ def test_the_addresses_of_the_two_apis_swapped(spec: LookupSpec) -> None:
     assert "correct `delay.token`" in by_token.text
 
 
+def test_what_the_join_would_meet_in_the_store(spec: LookupSpec) -> None:
+    """Windows that reach back too far, and records that were replaced; all of it at once."""
+    at = replace(spec, storage=replace(spec.storage, namespace="latest"))
+
+    seen = found(of_lookup(at, unread=unread(b"a", None, ago_ms=HOUR_MS)))
+    unmatched = found(of_lookup(replace(at, on_expired="unmatched"), unread=unread(b"a", ago_ms=HOUR_MS)))
+    recent = found(of_lookup(spec, unread=unread(b"a")))
+
+    assert "and 1 of the next 1 left records look for them from" in seen["error storage.retained"]
+    assert "`keep: latest`" in seen["warning storage.keep"]
+    assert "ok storage" in seen
+    assert "warning delay" in seen
+    assert "no_longer_stored" in unmatched["warning storage.retained"]
+    assert "ok storage.retained" in recent
+    assert "warning storage.keep" not in recent
+
+
+def test_the_keys_that_are_looked_up_next(spec: LookupSpec) -> None:
+    """Known to the store, unknown, or stored by a feeder that takes its keys from elsewhere."""
+    feed(spec, "right", b"known")
+    feed(spec, "right", b"of-a-field", own_key=True)
+
+    known = found(of_lookup(spec, unread=unread(b"known", b"unknown", b"")))
+    unknown = found(of_lookup(spec, unread=unread(*(b"user-%d" % i for i in range(30)))))
+    of_a_field = found(of_lookup(spec, unread=unread(b"known", b"of-a-field")))
+
+    assert known["ok storage.keys"] == "of 3 keys of the next left records 1 are stored in namespace 'right'"
+    assert "feeder and join have different keys" in unknown["warning storage.keys"]
+    assert "feeder and join need the same `right.key`" in of_a_field["error storage"]
+
+
+def test_a_store_or_a_feeder_that_the_join_does_not_rely_on(spec: LookupSpec) -> None:
+    """Left would wait for ever; unless the generation is accepted."""
+    elsewhere = replace(spec, delay=replace(spec.delay, consumer="elsewhere"))
+    unclear = replace(spec, delay=replace(spec.delay, consumer="unclear"))
+
+    assert "feeds a store of generation another-store" in found(of_lookup(elsewhere))["error delay"]
+    assert "ok delay" in found(of_lookup(replace(elsewhere, accepted_generations=("another-store",))))
+    assert "ok delay" in found(of_lookup(unclear, {CONSUMER: "g1"}))
+    assert "this checkpoint began with g0" in found(of_lookup(unclear, {CONSUMER: "g0"}))["error delay"]
+    assert "this checkpoint began with s0" in found(of_lookup(unclear, {STORE: "s0"}))["error delay"]
+
+
+def test_without_a_store_the_gate_is_still_looked_at(spec: LookupSpec) -> None:
+    """Whether the generation of the store is right is then not known."""
+    unclear = replace(joining(spec, token="wrong"), delay=replace(spec.delay, consumer="unclear"))
+
+    assert "ok delay" in found(of_lookup(unclear, {CONSUMER: "g1", STORE: "s0"}))
+    assert "error delay" in found(of_lookup(unclear, {CONSUMER: "g0"}))
+
+
 def test_a_feeder_needs_to_write(spec: LookupSpec) -> None:
     """Shown by a call that changes nothing."""
 
-    def found(**changes: str) -> list[Level]:
+    def levels(**changes: str) -> list[Level]:
         at = FeedStorage(**storage_of(spec, **changes))
         return [one.level for one in of_feeder(FeedSpec(name="f", right=RIGHT, storage=at))]
 
-    assert found() == [Level.OK]
-    assert found(token="wrong") == [Level.ERROR]
+    assert levels() == [Level.OK]
+    assert levels(token="wrong") == [Level.ERROR]
