@@ -26,6 +26,7 @@ from typing import ClassVar
 from kafkaio.errors import RecordTooLarge
 from kafkaio.exitcode import ExitCode
 from kafkaio.invalid import Invalid
+from sparkio.crossing import TaskEnded
 
 
 class JoinError(Exception):
@@ -106,5 +107,6 @@ class DelayUnreachable(JoinError):
     exit_code = ExitCode.UNREACHABLE
 
 
-NO_RETRY_HELPS = (CallRefused, DataLoss, NoDeadLetterTopic, NoRetention, RecordTooLarge, StoreChanged)
-"""What a task reports instead of raising it (`sparkio.summaries`): Spark would run it again, in vain."""
+NO_RETRY_HELPS = (CallRefused, DataLoss, NoDeadLetterTopic, NoRetention, RecordTooLarge, StoreChanged, TaskEnded)
+"""What a task reports instead of raising it: Spark would run it again, in vain. Its last stage reports to the driver
+(`sparkio.summaries`), an earlier one to the next (`joins.itemrows`, `joins.shuffle.pieces`)."""

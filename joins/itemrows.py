@@ -2,7 +2,7 @@
 
 result_rows   for programs that want the join as a DataFrame: rows, and nothing else
 item_rows     for a further stage behind Spark: in a column of its own, `item`, a row that stands for a `Begin` or
-              an `End` holds it as JSON; the row is null otherwise
+              an `End`, or for why the job must end, holds it as JSON; the row is null otherwise
 items_in      the same items again, in that further stage
 """
 
@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from joins.admission.summary import BucketSummary
 from joins.items import Begin, End, Item, Rows
 from joins.rows.records import HEADERS, ROW
+from sparkio.crossing import Failure, TaskEnded
 
 ITEM = "item"
 
@@ -45,7 +46,7 @@ ARROW_TYPES: Mapping[pl.DataType, pa.DataType] = {
 
 _ROW = pa.schema([(name, ARROW_TYPES[dtype]) for name, dtype in ROW.items()])
 _ITEM = _ROW.append(pa.field(ITEM, pa.string()))
-_CONTROL: TypeAdapter[Any] = TypeAdapter(Begin | End[BucketSummary])
+_CONTROL: TypeAdapter[Any] = TypeAdapter(Begin | End[BucketSummary] | Failure)
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -57,19 +58,24 @@ def result_rows(items: Iterable[Item[BucketSummary]]) -> Batches:
             yield from _batches(item.frame)
 
 
-def item_rows(items: Iterable[Item[BucketSummary]]) -> Batches:
-    """All items, in `ITEM_SCHEMA`."""
-    for item in items:
-        if isinstance(item, Rows):
-            for batch in _batches(item.frame):
-                yield batch.append_column(_ITEM.field(ITEM), pa.nulls(len(batch), pa.string()))
-        else:
-            nulls = [pa.nulls(1, kind) for kind in _ROW.types]
-            yield pa.record_batch([*nulls, [to_json(item).decode()]], schema=_ITEM)
+def item_rows(items: Iterable[Item[BucketSummary]], *final: type[Exception]) -> Batches:
+    """All items, in `ITEM_SCHEMA`.
+
+    final   errors of ours that no further attempt could avoid: the further stage raises `TaskEnded` instead
+    """
+    try:
+        for item in items:
+            if isinstance(item, Rows):
+                for batch in _batches(item.frame):
+                    yield batch.append_column(_ITEM.field(ITEM), pa.nulls(len(batch), pa.string()))
+            else:
+                yield _control(item)
+    except final as error:
+        yield _control(Failure.of_ours(error))
 
 
 def items_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Item[BucketSummary]]:
-    """The items that these rows stand for; columns that Spark has added stay in the frames."""
+    """The items that these rows stand for; columns that Spark has added stay in the frames. Raises `TaskEnded`."""
     for batch in batches:
         rows = pl.DataFrame(pl.from_arrow(batch))
         controls, rows = rows[ITEM], rows.drop(ITEM)
@@ -77,10 +83,18 @@ def items_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Item[BucketSummary]]
         for at in controls.is_not_null().arg_true().to_list():
             if at > start:
                 yield Rows(rows[start:at])
-            yield _CONTROL.validate_json(controls[at])
+            control = _CONTROL.validate_json(controls[at])
+            if isinstance(control, Failure):
+                raise TaskEnded(control)
+            yield control
             start = at + 1
         if start < len(rows):
             yield Rows(rows[start:])
+
+
+def _control(item: Begin | End[BucketSummary] | Failure) -> pa.RecordBatch:
+    nulls = [pa.nulls(1, kind) for kind in _ROW.types]
+    return pa.record_batch([*nulls, [to_json(item).decode()]], schema=_ITEM)
 
 
 def _batches(frame: pl.DataFrame) -> Batches:

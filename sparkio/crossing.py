@@ -49,6 +49,13 @@ class Failure:
         code = getattr(error, "exit_code", None)
         return cls(code, f"{type(error).__name__}: {error}") if isinstance(code, ExitCode) else None
 
+    @classmethod
+    def of_ours(cls, error: Exception) -> Failure:
+        """Of an error whose class names an exit code."""
+        found = cls.of(error)
+        assert found is not None, f"{type(error).__name__} has no exit code"
+        return found
+
     def to_json(self) -> str:
         """One line of ASCII without a line break, whatever the message holds."""
         return json.dumps([int(self.exit_code), self.text])

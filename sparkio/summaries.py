@@ -36,7 +36,7 @@ def summary_rows(summaries: Iterable[object], *final: type[Exception]) -> Iterat
         for one in summaries:
             yield _row(to_json(one).decode(), None)
     except final as error:
-        yield _row(None, _failure(error).to_json())
+        yield _row(None, Failure.of_ours(error).to_json())
 
 
 def summaries_in(rows: Iterable[tuple[str | None, str | None]], kind: type[S]) -> list[S]:
@@ -57,9 +57,3 @@ def _adapter(kind: Hashable) -> TypeAdapter[Any]:
 
 def _row(summary: str | None, failure: str | None) -> pa.RecordBatch:
     return pa.record_batch([[summary], [failure]], schema=_ROW)
-
-
-def _failure(error: Exception) -> Failure:
-    found = Failure.of(error)
-    assert found is not None, f"{type(error).__name__} has no exit code"
-    return found

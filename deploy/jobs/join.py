@@ -219,5 +219,5 @@ def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Ded
         return summary_rows(deliver(selected(items_in(batches))), *NO_RETRY_HELPS)
 
     added = {} if deduplicate is None or deduplicate.expression is None else {ID: deduplicate.expression}
-    joined = stage_frame(spark, spec, lambda tickets: item_rows(join(tickets)), ITEM_SCHEMA, control)
+    joined = stage_frame(spark, spec, lambda tickets: item_rows(join(tickets), *NO_RETRY_HELPS), ITEM_SCHEMA, control)
     return with_selected(joined, select, added).mapInArrow(crossing_rows(delivered), SUMMARY_SCHEMA)

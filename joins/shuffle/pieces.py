@@ -1,7 +1,8 @@
 """What goes through the shuffle, and how the pieces of a part are put together again. Pure.
 
 Every piece says which part it is for. A ticket's piece says that the part takes part in the batch, even if it has no
-records; a piece of facts says how far a partition was read; the others hold records and dead letters, as Arrow IPC.
+records; a piece of facts says how far a partition was read; one of a failure says why the job must end, for every part,
+as none has all its records then; the others hold records and dead letters, as Arrow IPC.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from joins.rows.intake import Intake
 from joins.rows.records import RECORD, ROW, empty_rows
 from joins.spec import JoinSpec
 from kafkaio.times import LATEST_MS
+from sparkio.crossing import Failure, TaskEnded
 
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
@@ -38,6 +40,7 @@ class Content(StrEnum):
     FACTS = "facts"
     RECORDS = "records"
     DEAD = "dead"
+    FAILURE = "failure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,12 @@ def facts_pieces(side: str, partition: int, facts: PartitionFacts, parts: int) -
         yield Piece(part, Content.FACTS, side, partition, 0, json.dumps(values).encode())
 
 
+def failure_pieces(error: Exception, parts: int) -> Iterator[Piece]:
+    """For every part, which then raises `TaskEnded`. error: one of ours."""
+    data = Failure.of_ours(error).to_json().encode()
+    return (Piece(part, Content.FAILURE, "", 0, 0, data) for part in range(parts))
+
+
 def frame_bytes(frame: pl.DataFrame) -> bytes:
     """Arrow IPC of these rows alone, even if they share their memory with others; compressed: Spark copies it often."""
     table, body = frame.to_arrow(compat_level=pl.CompatLevel.oldest()), pa.BufferOutputStream()
@@ -88,7 +97,9 @@ class ShuffledPart:
     pieces: dict[tuple[str, int], list[Piece]] = field(default_factory=dict)
 
     def add(self, piece: Piece) -> None:
-        """Take in a piece."""
+        """Take in a piece. Raises `TaskEnded` for that of a failure."""
+        if piece.content is Content.FAILURE:
+            raise TaskEnded(Failure.from_json(piece.data.decode()))
         if piece.content is Content.TICKET:
             self.ticket = Ticket.from_json(json.loads(piece.data))
         elif piece.content is Content.FACTS:
@@ -130,9 +141,9 @@ def _intake_of(piece: Piece) -> Intake:
     return Intake(piece.side, frame.drop(LATE).cast(RECORD), frame[LATE], proves, dead, LATEST_MS)
 
 
-def parts_of(pieces: Iterable[Piece]) -> list[ShuffledPart]:
-    """The parts of a batch, in order."""
+def parts_of(pieces: Iterable[Piece]) -> Iterator[ShuffledPart]:
+    """The parts of a batch, in order. Raises `TaskEnded` before the first if a piece says so."""
     parts: dict[int, ShuffledPart] = {}
     for piece in pieces:
         parts.setdefault(piece.part, ShuffledPart()).add(piece)
-    return [part for _, part in sorted(parts.items())]
+    yield from (part for _, part in sorted(parts.items()))

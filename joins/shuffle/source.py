@@ -17,8 +17,9 @@ from joins.admission.source import TicketReader, ticket_source
 from joins.admission.state import Admission
 from joins.admission.ticket import Ticket
 from joins.decoded import SideReader, expect_schemas
+from joins.errors import NO_RETRY_HELPS
 from joins.shuffle.partfetch import Fetch
-from joins.shuffle.pieces import Piece, ticket_pieces
+from joins.shuffle.pieces import Piece, failure_pieces, ticket_pieces
 from joins.spec import JoinSpec
 from sparkio.source import rows_of
 
@@ -65,13 +66,19 @@ def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordB
     def pieces(task: Mapping[str, Any]) -> Iterator[Piece]:
         if "ticket" in task:
             return ticket_pieces(Ticket.from_json(task["ticket"]))
-        fetch = Fetch.from_json(task["fetch"])
-        expect_schemas(spec.side(fetch.side), spec.registry, (number for number, _ in fetch.range.reading.schemas))
-        return fetch.pieces(spec, read)
+        return fetched(Fetch.from_json(task["fetch"]))
+
+    def fetched(fetch: Fetch) -> Iterator[Piece]:
+        try:
+            with planned_records(spec):
+                schemas = (number for number, _ in fetch.range.reading.schemas)
+                expect_schemas(spec.side(fetch.side), spec.registry, schemas)
+                yield from fetch.pieces(spec, read)
+        except NO_RETRY_HELPS as error:
+            yield from failure_pieces(error, fetch.parts)
 
     def rows(tasks: Iterable[str]) -> Iterator[pa.RecordBatch]:
-        with planned_records(spec):
-            for piece in chain.from_iterable(pieces(json.loads(task)) for task in tasks):
-                yield pa.record_batch({name: [getattr(piece, name)] for name in PIECE.names}, schema=PIECE)
+        for piece in chain.from_iterable(pieces(json.loads(task)) for task in tasks):
+            yield pa.record_batch({name: [getattr(piece, name)] for name in PIECE.names}, schema=PIECE)
 
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import polars as pl
 import pyarrow as pa
@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 from joins.admission.facts import BucketFacts, PartitionFacts
 from joins.admission.summary import BucketSummary
+from joins.errors import NO_RETRY_HELPS, DataLoss, RightRowUnreadable
 from joins.itemrows import item_rows, items_in, result_rows
 from joins.items import Begin, End, Item, Rows
 from joins.rows.records import ROW
+from kafkaio.exitcode import ExitCode
+from sparkio.crossing import TaskEnded
 
 LEFT, RIGHT = PartitionFacts(7, 1_000, (1, 2), held_ms=5), PartitionFacts(9, 2_000, late=True)
 FACTS = BucketFacts({3: LEFT}, {4: RIGHT}, 8, 9, 10)
@@ -78,6 +81,23 @@ def test_a_program_that_wants_rows_gets_nothing_else() -> None:
 
     assert found["left_offset"].to_pylist() == [1, 2, 3, 4]
     assert found.column_names == [*ROW]
+
+
+def test_why_the_job_must_end_reaches_the_next_stage() -> None:
+    """Behind the rows that came before; any other error is raised where it happens."""
+
+    def failing(error: Exception) -> Iterator[Item[BucketSummary]]:
+        yield from ITEMS[:2]
+        raise error
+
+    crossed = items_in(item_rows(failing(DataLoss("it is gone")), *NO_RETRY_HELPS))
+
+    assert flat(islice(crossed, 2)) == flat(iter(ITEMS[:2]))
+    with pytest.raises(TaskEnded, match="DataLoss: it is gone") as raised:
+        next(crossed)
+    assert raised.value.failure.exit_code is ExitCode.DATA_LOSS
+    with pytest.raises(RightRowUnreadable):
+        list(item_rows(failing(RightRowUnreadable("no right record")), *NO_RETRY_HELPS))
 
 
 def test_an_item_that_cannot_be_read_is_an_error() -> None:

@@ -81,6 +81,22 @@ def killed(kafka, content, tmp_path, admin):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("path", ["direct", "shuffled"])
+def test_a_batch_that_cannot_be_carried_out_is_not_tried_again(kafka, window_job, tmp_path, admin, path):
+    """Its records are missed by the stage before the one that delivers: the fetch, or the join before a `select`."""
+    content = window_job()
+    content["join"]["path"] = path
+    content["output"]["select"] = {"key": "key", "value": "left_value"}
+    killed(kafka, content, tmp_path, admin)
+
+    stopped = JobProcess(tmp_path, content)
+
+    assert stopped.ended() == ExitCode.DATA_LOSS, stopped.logged()
+    assert "a batch that is planned cannot be carried out" in stopped.logged()
+    assert "Lost task" not in stopped.logged()
+
+
+@pytest.mark.slow
 def test_a_batch_that_retention_has_overtaken_stops_the_job_or_is_planned_again(kafka, window_job, tmp_path, admin):
     """As `on_data_loss` says. Nothing is written twice, and what is skipped is counted."""
     content = window_job()

@@ -10,10 +10,13 @@ import pytest
 from joins.admission.admission import Planned
 from joins.admission.planahead import PlanAhead
 from joins.admission.state import Admission, Bucket, Reading
+from joins.errors import DataLoss
 from joins.rows.placing import buckets_of
+from joins.shuffle.pieces import Content, Piece, failure_pieces, parts_of
 from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.simulation import Simulation
+from sparkio.crossing import TaskEnded
 
 BASE_MS = 1_000_000_000
 
@@ -30,6 +33,18 @@ def event(partition: int, offset: int, after_ms: int, key: bytes) -> Event:
     return Event(
         partition=partition, offset=offset, time_ms=at_ms, key=key, value=b"v", appended_ms=at_ms, readable_ms=at_ms
     )
+
+
+def test_a_partition_that_cannot_be_fetched_ends_every_part() -> None:
+    """Also those that have its first records: no part may join only some."""
+    others = [Piece(part, Content.FACTS, "left", 0, 0, b'{"tail": [], "schemas": []}') for part in range(3)]
+    failures = list(failure_pieces(DataLoss("it is gone"), 3))
+
+    for part in range(3):
+        pieces = [piece for piece in (*failures, *others) if piece.part == part]
+        with pytest.raises(TaskEnded, match="DataLoss: it is gone"):
+            next(parts_of(pieces))
+    assert len(failures) == 3
 
 
 @pytest.mark.parametrize("key", ["kafka", "header:who"])
