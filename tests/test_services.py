@@ -16,10 +16,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from datadelay.api.config import READ_TOKEN_VARIABLE
+from datadelay.api.config import READ_TOKEN_VARIABLE, DelayServeConfig
 from datadelay.client import DelayClient
 from deploy.broker.ports import free_port
 from deploy.cli.app import app
+from httpapi.server.serving import listen
 from storage.backends.opening import open_backend
 from storage.client import StorageClient
 from storage.errors import StorageConfigInvalid
@@ -159,6 +160,19 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
         ("store: lmdb:///x\nport: 99999\nanonymus: 1\n", 2, ["port: 99999", "namespaces: is missing", "anonymous?"]),
         ("database: sqlite:///x\ntokens_file: /no\ntls_key: /no\n", 2, ["tokens_file: /no", "tls_key: /no is given"]),
         ("consumers: []\n", 2, ["api: is missing", "lock_file: is missing"]),
+        (
+            "store: x:///y\nprot: 1\nnamespaces: [{name: a}, {name: a}]\ntokens_file: /no\ntls_key: /no\n"
+            "max_held_bytes: 1\n",
+            2,
+            ["prot: unknown", "['a'] occur", "tokens_file: /no", "tls_key: /no", "max_held_bytes: 1 ", "back ends are"],
+        ),
+        ("database: sqlite:///x\nprot: 1\ntokens_file: ${NOT_SET}\n", 2, [": 2 errors"]),
+        (
+            "api: {url: http://x}\nlock_file: l\nconsumers:\n"
+            "- &c {consumer: c, positions: {from: group, group: g}, topics: [{topic: t}, {topic: t}]}\n- *c\n",
+            2,
+            ["consumers.0.kafka: of", "consumers.0.topics.1: consumer 'c' has", "consumers.1.topics.0: consumer"],
+        ),
     ],
 )
 def test_check_reports_everything_that_is_wrong_with_the_file_of_a_service(
@@ -171,6 +185,47 @@ def test_check_reports_everything_that_is_wrong_with_the_file_of_a_service(
 
     assert done.exit_code == code, done.output
     assert [words for words in said if words not in done.output] == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "warned"),
+    [
+        ("anonymous: [read, write]\nhost: 0.0.0.0", True),
+        ("anonymous: [read]\nhost: '::'", True),
+        ("anonymous: [read]\nhost: storage.example", True),
+        ("anonymous: [read]", False),
+        ("anonymous: [read]\nhost: localhost", False),
+        ("anonymous: [read]\nhost: '::1'", False),
+        ("host: 0.0.0.0", False),
+        ("anonymous: [read]\nhost: 0.0.0.0\ntls_certificate: server.pem\ntls_key: server.key", False),
+    ],
+)
+def test_what_is_open_to_the_network_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, warned: bool
+) -> None:
+    """Not what only this machine can reach, needs a token, or is encrypted."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(READ_TOKEN_VARIABLE, "a-token-of-this-test-alone")
+    if "tls_key" in lines:
+        bash(TLS, tmp_path)
+    (tmp_path / "service.yaml").write_text(f"database: sqlite:///x\n{lines}\n")
+
+    done = CliRunner().invoke(app, ["check", "service.yaml"])
+
+    assert done.exit_code == 0, done.output
+    assert ("warning: anonymous: read" in done.output) is warned
+
+
+def test_the_warning_of_what_is_open_is_also_logged_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    """With the keys that change it."""
+    opened = {"database": "sqlite:///x", "anonymous": {"write"}, "port": 0}
+
+    listen(DelayServeConfig(**opened)).close()
+    listen(DelayServeConfig(host="0.0.0.0", **opened)).close()
+
+    (line,) = caplog.messages
+    assert "anonymous: write on 0.0.0.0 without TLS" in line
+    assert all(key in line for key in ("tokens_file", "tls_certificate", "host: 127.0.0.1"))
 
 
 @pytest.mark.parametrize(

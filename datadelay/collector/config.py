@@ -16,7 +16,7 @@ from pydantic import (
 from configfile.certificates import CaBundle
 from configfile.document import Document
 from configfile.durations import Duration, Seconds
-from configfile.keys import Keys, as_written
+from configfile.keys import Keys, Where, as_written, at_keys
 from configfile.values import ApiUrl, Properties, Text
 from datadelay.collector.reports import Rules
 from datadelay.model import NAME_MAX, NAME_PATTERN
@@ -161,16 +161,20 @@ class CollectorConfig(Keys):
 
     @model_validator(mode="after")
     def _each_once_and_reachable(self) -> Self:
+        problems: list[tuple[Where, str]] = []
         seen: set[tuple[str, str]] = set()
-        for one in self.consumers:
+        for number, one in enumerate(self.consumers):
             try:
                 client.validate(self.kafka_of(one))
             except ConfigError as error:
-                raise ValueError(f"kafka of consumer {one.consumer!r}: {error}") from error
-            for topic in one.topics:
+                problems.append((("consumers", number, "kafka"), f"of consumer {one.consumer!r}: {error}"))
+            for place, topic in enumerate(one.topics):
                 if (one.consumer, topic.topic) in seen:
-                    raise ValueError(f"consumer {one.consumer!r} has topic {topic.topic!r} twice; drop one")
+                    where = ("consumers", number, "topics", place)
+                    problems.append((where, f"consumer {one.consumer!r} has topic {topic.topic!r} twice; drop one"))
                 seen.add((one.consumer, topic.topic))
+        if problems:
+            raise at_keys(problems)
         return self
 
     def kafka_of(self, consumer: ConsumerSettings) -> dict[str, str]:

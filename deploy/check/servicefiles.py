@@ -6,7 +6,8 @@ What a service needs is imported once it is known that the file is its own: it m
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from configfile.document import Document
@@ -16,45 +17,77 @@ from configfile.yamlfile import load_yaml
 from deploy.servicekinds import service_of
 
 
-def check_service(path: Path, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The service whose file this is; None for any other file. Raises `SettingsInvalid` with every problem."""
+@dataclass(frozen=True, slots=True)
+class ServiceFile:
+    """A valid one. service: its name; warning: what it opens to anyone on the network; None if nothing."""
+
+    service: str
+    warning: str | None = None
+
+
+def check_service(path: Path, environ: Mapping[str, str] = os.environ) -> ServiceFile | None:
+    """None for a file of no service. Raises `SettingsInvalid` with every problem."""
     service = service_of(load_yaml(path))
     if service is None:
         return None
-    keys = Document.read(path, environ).as_model(service.keys)
-    if problems := _of_files(keys, environ):
+    document = Document.read(path, environ)
+    keys: Keys | None = None
+    problems: list[str] = []
+    try:
+        keys = document.as_model(service.keys)
+    except SettingsInvalid as error:
+        problems += error.problems
+    problems += _of_files(service.keys, keys, document, environ)
+    if problems:
         raise SettingsInvalid(path, problems)
-    return service.name
+    return ServiceFile(service.name, getattr(keys, "exposed", None))
 
 
-def _of_files(keys: Keys, environ: Mapping[str, str]) -> list[str]:
-    """What is wrong with the tokens and certificates of a server, and with the URL of its store."""
+def _of_files(model: type[Keys], keys: Keys | None, document: Document, environ: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with the tokens and certificates of a server, and with the URL of its store.
+
+    keys   None: others of its keys are not valid
+    """
     from httpapi.server.serverkeys import ServerKeys
 
-    if not isinstance(keys, ServerKeys):
-        return []
+    if not issubclass(model, ServerKeys):
+        return
+    from httpapi.server.auth import load_tokens
     from httpapi.server.serving import check_certificate
 
-    problems = _of_store(keys)
-    for look in (lambda: keys.load_tokens(environ), lambda: check_certificate(keys)):
+    values = document.values
+    unset = {where[0] for where, _ in document.faults}
+
+    def path(key: str) -> Path | None:
+        return Path(values[key]) if values.get(key) is not None else None
+
+    def tokens() -> None:
+        anonymous = values.get("anonymous") or ()
+        allowed = keys.scopes if isinstance(keys, ServerKeys) else None
+        load_tokens(path("tokens_file"), environ, anonymous, variables=model.token_variables, allowed=allowed)
+
+    looks: dict[tuple[str, ...], Callable[[], None]] = {
+        ("tokens_file",): tokens,
+        ("tls_certificate", "tls_key"): lambda: check_certificate(path("tls_certificate"), path("tls_key")),
+        ("store",): lambda: _parse_store(values.get("store")),
+    }
+    for needed, look in looks.items():
+        if unset & {*needed} or not all(isinstance(values.get(key), str | None) for key in needed):
+            continue  # a problem of the key itself
         try:
             look()
         except SettingsInvalid as error:
-            problems += [f"{error.source}: {one}" for one in error.problems]
-    return problems
+            yield from (f"{error.source}: {one}" for one in error.problems)
 
 
-def _of_store(keys: Keys) -> list[str]:
-    """What is wrong with the URL of a store; that of a database is looked at with the other keys."""
-    from storage.api.config import StorageServeConfig
-
-    if not isinstance(keys, StorageServeConfig):
-        return []
+def _parse_store(url: str | None) -> None:
+    """That of a database is looked at with the other keys. Raises `SettingsInvalid`."""
+    if url is None:
+        return
     from storage.backends.opening import parsed
     from storage.errors import StorageConfigInvalid
 
     try:
-        parsed(keys.store)
+        parsed(url)
     except StorageConfigInvalid as error:
-        return [str(error)]
-    return []
+        raise SettingsInvalid("store", [str(error)]) from error

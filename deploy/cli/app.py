@@ -21,6 +21,7 @@ from deploy.kinds import KINDS
 from kafkaio.exitcode import OF_JOBS, ExitCode, listed
 
 if TYPE_CHECKING:
+    from deploy.check.servicefiles import ServiceFile
     from deploy.job import CommonJob
 
 app = typer.Typer(
@@ -126,8 +127,10 @@ def check(
     """Check a job file, or that of a service; every error is reported. Nothing is connected to unless asked."""
     if (service := _service_of(job_file)) is not None:
         if connect or assignments:
-            raise typer.BadParameter(f"{job_file} is for {service}: --connect and --set are for job files")
-        typer.echo(f"{job_file} is valid, for {service}")
+            raise typer.BadParameter(f"{job_file} is for {service.service}: --connect and --set are for job files")
+        typer.echo(f"{job_file} is valid, for {service.service}")
+        if service.warning is not None:
+            typer.echo(f"warning: {service.warning}")
         return
     job = _load(job_file, assignments or ())
     if job is None:
@@ -179,7 +182,7 @@ def broker(
         raise typer.Exit(error.exit_code) from error
 
 
-def _service_of(file: Path) -> str | None:
+def _service_of(file: Path) -> ServiceFile | None:
     from configfile.errors import SettingsInvalid
     from deploy.check.servicefiles import check_service
 

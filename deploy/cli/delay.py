@@ -72,11 +72,13 @@ def collect_command(
 def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) -> None:
     """Serve the Data Delay API and its page until SIGTERM."""
     from datadelay.api.serve import DelayServeConfig, serve
+    from deploy.check.servicefiles import check_service
     from httpapi.server.serving import end_by_signals, log_to_standard_error
 
     log_to_standard_error()
     end_by_signals()
     try:
+        check_service(config)
         serve(DelayServeConfig.load(config))
     except (DelayError, SettingsInvalid) as error:
         raise _failed(error) from error

@@ -160,17 +160,23 @@ class OutputKeys(Keys):
 
     @model_validator(mode="after")
     def _deduplicate_fits(self) -> OutputKeys:
-        asked = self.deduplicate
-        if asked is None:
+        if (asked := self.deduplicate) is None:
             return self
-        if self.delivery != "at-least-once":
-            raise at_keys([("deduplicate", "is for delivery: at-least-once; exactly-once output has no duplicates")])
-        if asked.header is not None and asked.expression is not None:
-            raise at_keys([("deduplicate", "give header or expression, not both")])
-        if asked.expression is not None and self.select is None:
-            raise at_keys([("deduplicate", "an expression needs select; the envelope is identified by positions")])
-        if asked.header is not None and asked.header not in (self.select.headers if self.select else {}):
-            raise at_keys([("deduplicate", f"{asked.header!r} is not one of select.headers; results would have no id")])
+        given = self.select.headers if self.select else {}
+        rules = (
+            (self.delivery != "at-least-once", "is for delivery: at-least-once; exactly-once output has no duplicates"),
+            (asked.header is not None and asked.expression is not None, "give header or expression, not both"),
+            (
+                asked.expression is not None and self.select is None,
+                "an expression needs select; the envelope is identified by positions",
+            ),
+            (
+                asked.header is not None and asked.header not in given,
+                f"{asked.header!r} is not one of select.headers; results would have no id",
+            ),
+        )
+        if broken := [("deduplicate", what) for is_broken, what in rules if is_broken]:
+            raise at_keys(broken)
         return self
 
 

@@ -99,12 +99,12 @@ def load_tokens(
     anonymous: Collection[str] = (),
     *,
     variables: tuple[str, str],
-    allowed: Collection[str] = tuple(Scope),
+    allowed: Collection[str] | None = tuple(Scope),
 ) -> Tokens:
     """The tokens of the file and of the environment. Raises `SettingsInvalid`.
 
     variables   the environment variables with a token for reading, and with one for reading and writing
-    allowed     the scopes that tokens may have
+    allowed     the scopes that tokens may have; None: any
     """
     tokens = environment_tokens(environ, variables)
     if tokens_file is not None:
@@ -123,7 +123,7 @@ def load_tokens(
     return Tokens(tokens, frozenset(anonymous))
 
 
-def parse_tokens(text: str, source: str, allowed: Collection[str] = tuple(Scope)) -> tuple[Token, ...]:
+def parse_tokens(text: str, source: str, allowed: Collection[str] | None = tuple(Scope)) -> tuple[Token, ...]:
     """The tokens of a tokens file; each line is a name, scopes joined by commas, and a SHA-256 in hex.
 
     Raises `SettingsInvalid` with every line that is wrong.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from configfile.document import Document
 from configfile.durations import Seconds
@@ -76,15 +77,27 @@ class ServerKeys(Keys):
     def _known_scopes(self) -> Self:
         wrong = sorted(self.anonymous - set(self.scopes))
         if wrong:
-            raise ValueError(f"anonymous: scopes {wrong} must be of {self.scopes}")
+            raise at_keys([("anonymous", f"scopes {wrong} must be of {self.scopes}")])
         return self
 
-    @model_validator(mode="after")
-    def _one_body_can_be_held(self) -> Self:
-        if self.max_held_bytes < 2 * self.max_body_bytes:
-            least = f"give at least {2 * self.max_body_bytes}, twice max_body_bytes, so that one caller may send a body"
-            raise at_keys([("max_held_bytes", f"{self.max_held_bytes} is too small; {least}")])
-        return self
+    @field_validator("max_held_bytes")
+    @classmethod
+    def _one_body_can_be_held(cls, held: int, others: ValidationInfo) -> int:
+        least = 2 * others.data.get("max_body_bytes", 0)
+        if held < least:
+            raise ValueError(f"give at least {least}, twice max_body_bytes, so that one caller may send a body")
+        return held
+
+    @property
+    def exposed(self) -> str | None:
+        """What anyone on the network may do, and how to change that; None if nothing, or if only this machine may."""
+        if not self.anonymous or self.tls_certificate is not None or _is_loopback(self.host):
+            return None
+        return (
+            f"anonymous: {', '.join(sorted(self.anonymous))} on {self.host} without TLS: anyone on the network can do "
+            "that without a token, and see what others send; give tokens (`tokens_file`) in place of `anonymous`, and "
+            "`tls_certificate`, or listen on this machine alone (`host: 127.0.0.1`)"
+        )
 
     @property
     def scopes(self) -> list[str]:
@@ -101,3 +114,10 @@ class ServerKeys(Keys):
     def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> Self:
         """The configuration in a YAML file. Raises `SettingsInvalid`."""
         return Document.read(path, environ).as_model(cls)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

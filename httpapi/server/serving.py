@@ -18,6 +18,8 @@ from httpapi.server.serverkeys import ServerKeys
 from kafkaio.exitcode import ExitCode
 from kafkaio.sparselog import Sparse
 
+logger = logging.getLogger("teacup.httpapi.server.serving")
+
 _BACKLOG = 2048
 _SAME_LINE_EVERY_S = 10.0
 
@@ -41,7 +43,9 @@ def end_by_signals() -> None:
 
 def listen(keys: ServerKeys) -> socket.socket:
     """A listening socket; port 0: any free one. Raises `SettingsInvalid`, also for a certificate that is none."""
-    check_certificate(keys)
+    check_certificate(keys.tls_certificate, keys.tls_key)
+    if (warning := keys.exposed) is not None:
+        logger.warning("%s", warning)
     host, port = keys.host, keys.port
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -52,35 +56,38 @@ def listen(keys: ServerKeys) -> socket.socket:
     return listener
 
 
-def check_certificate(keys: ServerKeys) -> None:
-    """Raises `SettingsInvalid` if the files for https cannot be used; uvicorn's error would name no key."""
-    if keys.tls_certificate is None and keys.tls_key is None:
+def check_certificate(certificate: Path | None, own_key: Path | None) -> None:
+    """Raises `SettingsInvalid` if the files for https cannot be used; uvicorn's error would name no key.
+
+    own_key   None: it is in the certificate's file
+    """
+    if certificate is None and own_key is None:
         return
-    if keys.tls_certificate is None:
-        raise SettingsInvalid("tls_key", [f"{keys.tls_key} is given without tls_certificate"])
-    for key, file in (("tls_certificate", keys.tls_certificate), ("tls_key", keys.tls_key or keys.tls_certificate)):
+    if certificate is None:
+        raise SettingsInvalid("tls_key", [f"{own_key} is given without tls_certificate"])
+    for key, file in (("tls_certificate", certificate), ("tls_key", own_key or certificate)):
         try:
             file.read_bytes()
         except OSError as error:
             raise SettingsInvalid(key, [f"{file} cannot be read: {error.strerror}"]) from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_verify_locations(keys.tls_certificate)
+        context.load_verify_locations(certificate)
     except ssl.SSLError as error:
-        raise SettingsInvalid("tls_certificate", [f"{keys.tls_certificate} holds no certificate in PEM"]) from error
+        raise SettingsInvalid("tls_certificate", [f"{certificate} holds no certificate in PEM"]) from error
     try:
-        context.load_cert_chain(keys.tls_certificate, keys.tls_key, password=lambda: "")
+        context.load_cert_chain(certificate, own_key, password=lambda: "")
     except ssl.SSLError as error:
-        file = keys.tls_key or keys.tls_certificate
+        file = own_key or certificate
         if error.reason == "KEY_VALUES_MISMATCH":
-            what = f"{file} is the key of another certificate than {keys.tls_certificate}"
+            what = f"{file} is the key of another certificate than {certificate}"
         else:
             what = f"{file} holds no private key in PEM that needs no password"
         raise SettingsInvalid("tls_key", [what]) from error
     try:
-        _shake_hands(context, keys.tls_certificate)
+        _shake_hands(context, certificate)
     except ssl.SSLCertVerificationError as error:
-        refused = f"{keys.tls_certificate} would be refused by clients: {error.verify_message}"
+        refused = f"{certificate} would be refused by clients: {error.verify_message}"
         raise SettingsInvalid("tls_certificate", [f"{refused}; give another, or correct the clock here"]) from error
 
 

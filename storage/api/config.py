@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from configfile.durations import Duration
 from configfile.keys import Keys, as_written
@@ -91,13 +91,14 @@ class StorageServeConfig(ServerKeys):
         default=as_written("20s"), alias="stop_within", description="for requests in progress at SIGTERM"
     )
 
-    @model_validator(mode="after")
-    def _each_once(self) -> Self:
-        names = [one.name for one in self.namespaces]
+    @field_validator("namespaces")
+    @classmethod
+    def _each_once(cls, namespaces: tuple[NamespaceSettings, ...]) -> tuple[NamespaceSettings, ...]:
+        names = [one.name for one in namespaces]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"namespaces: names must differ, {twice} occur more than once")
-        return self
+            raise ValueError(f"names must differ, {twice} occur more than once")
+        return namespaces
 
     @property
     def scopes(self) -> list[str]:

@@ -266,6 +266,17 @@ def test_speculation_is_for_output_in_transactions(tmp_path: Path) -> None:
         assert "only false is allowed without transactions" in problem
 
 
+def test_everything_that_is_wrong_with_one_key_comes_at_once(tmp_path: Path) -> None:
+    """Also if each would be enough."""
+    again = {"header": "id", "expression": "key"}
+
+    with pytest.raises(SettingsInvalid) as raised:
+        _load(tmp_path, GOOD | {"output": {"topic": "joined", "deduplicate": again}})
+
+    said = [line for line in raised.value.problems if line.startswith("output.deduplicate: ")]
+    assert [line.split(": ")[1].split()[0] for line in said] == ["is", "give", "an", "'id'"]
+
+
 def test_all_errors_come_at_once(tmp_path: Path) -> None:
     """Variables, types, properties and relations between topics, in one list."""
     document = _with("left", {"topic": "clicks", "disorder": "much"})
