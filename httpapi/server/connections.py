@@ -10,6 +10,8 @@
                                               is still sending finds the answer
     between two requests                      uvicorn's keep-alive
     a request for another protocol            is answered by this one, and the connection closed
+    a peer that has ended its side            gets the answer to what it has sent; with TLS, which has no such half
+                                              connections, it is cut off
 
 uvicorn has none of the first six (its `limit_concurrency` counts requests, after their header), nor has hypercorn a
 limit by client. Applications see a request only when its header is complete; so this is a subclass of uvicorn's
@@ -74,6 +76,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._dropped_bytes = 0
         self._head_bytes = 0  # of a request without its body, less what its body may have around it
         self._headers = 0
+        self._too_much: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuse it if there are too many."""
@@ -105,6 +108,21 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._head_bytes > _HEAD_MAX_BYTES and not self.transport.is_closing():
             self._answer(problem(431, f"more than {_HEAD_MAX_BYTES} bytes of header"))
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether the connection stays open; uvicorn would drop what is not written yet, as if it were all."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body:
+            return False
+        if self.scheme == "https":
+            self.transport.abort()
+            return False
+        cycle.keep_alive = False  # of the last request
+        return True
+
+    def send_400_response(self, msg: str) -> None:
+        """A problem, as any other refusal."""
+        self._answer(problem(400, self._too_much or "this is not a request in HTTP/1.1"))
+
     def on_message_begin(self) -> None:
         """The count of headers starts at zero."""
         super().on_message_begin()
@@ -114,13 +132,13 @@ class LimitedProtocol(HttpToolsProtocol):
         """Of the head, or a trailer."""
         self._headers += 1
         if self._headers > _HEADERS_MAX:
-            raise TooMuch(f"more than {_HEADERS_MAX} headers")
+            raise self._refused(f"more than {_HEADERS_MAX} headers")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """From now on it is the body that is waited for."""
         if len(self.pipeline) >= _PIPELINED_MAX:
-            raise TooMuch(f"more than {_PIPELINED_MAX} requests wait behind another")
+            raise self._refused(f"more than {_PIPELINED_MAX} requests wait behind another")
         super().on_headers_complete()
         if self.parser.should_upgrade():  # the parser is at an end
             self.cycle.keep_alive = False
@@ -174,6 +192,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.write(b"\r\n".join([*lines, b"connection: close", b"", bytes(answer.body)]))
         self.transport.close()
         self.loop.call_later(_LINGER_S, self.transport.abort)
+
+    def _refused(self, why: str) -> TooMuch:
+        self._too_much = why
+        return TooMuch(why)
 
     def _stop_taking(self) -> None:
         if self._taking is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import ClassVar
 
 import pytest
@@ -85,15 +85,11 @@ def post(path: str, body: bytes, length: int | None = None) -> bytes:
 
 def everything(connection: socket.socket) -> bytes:
     """What arrives until the server closes the connection."""
-    received = b""
-    while True:
-        try:
-            piece = connection.recv(65_536)
-        except ConnectionResetError:
-            return received
-        if not piece:
-            return received
-        received += piece
+    received = bytearray()
+    with suppress(ConnectionResetError):
+        while piece := connection.recv(65_536):
+            received += piece
+    return bytes(received)
 
 
 def sent_until_closed(connection: socket.socket, pieces: Sequence[bytes], pause_s: float = 0.0) -> int:
@@ -160,6 +156,51 @@ def test_a_body_beside_a_request_for_another_protocol_is_refused(connection: soc
 
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"Upgrade" in answer
+
+
+@pytest.mark.parametrize("requests", [1, 3])
+def test_a_peer_that_has_ended_its_side_gets_all_answers(connection: socket.socket, requests: int) -> None:
+    """The server then closes the connection, and need not wait for another request."""
+    connection.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * requests)
+    connection.shutdown(socket.SHUT_WR)
+    time.sleep(0.1)
+    began = time.monotonic()
+
+    answer = everything(connection)
+
+    assert answer.count(b"HTTP/1.1 200 OK\r\n") == requests
+    assert len(answer) > requests * ANSWER_BYTES
+    assert time.monotonic() - began < LATER_S * requests
+
+
+@pytest.mark.parametrize("sent", [post("/size", b"abc", 100), b"", b"GET /lar"], ids=["body", "nothing", "header"])
+def test_a_peer_that_has_ended_its_side_too_early_is_not_waited_for(connection: socket.socket, sent: bytes) -> None:
+    """What it began can never be complete."""
+    connection.sendall(sent)
+    connection.shutdown(socket.SHUT_WR)
+    began = time.monotonic()
+
+    assert everything(connection) == b""
+    assert time.monotonic() - began < SOON_S
+
+
+@pytest.mark.parametrize(
+    ("sent", "detail"),
+    [
+        (b"GARBAGE\r\n\r\n", b"this is not a request in HTTP/1.1"),
+        (b"POST /size HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 200, b"more than 100 headers"),
+    ],
+)
+def test_what_is_no_request_is_answered_with_a_problem(connection: socket.socket, sent: bytes, detail: bytes) -> None:
+    """Like every other refusal."""
+    connection.sendall(sent)
+
+    answer = everything(connection)
+
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"application/problem+json" in answer
+    assert b'"type":"/problems/malformed"' in answer
+    assert detail in answer
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n", b"POST /size HTTP/1.1\r\nHost:"], ids=["nothing", "a line", "half"])
