@@ -3,6 +3,7 @@
     DeployError
       +- MissingTool              Java or Maven is missing or too old
       +- SessionRefused           a Spark property or expression would break the job
+      +- JvmEnded                 Spark's JVM was killed, or ended by itself
       +- TopicsMissing            topics that the job file names do not exist
       +- CheckpointUnusable       the checkpoint's folder cannot be written to
       |    +- CheckpointInUse     another process runs on it
@@ -44,6 +45,10 @@ class SessionRefused(DeployError, Invalid):
     """A property of the session would break the job, or Spark refuses an expression; the message says which."""
 
     exit_code = ExitCode.BAD_JOB_FILE
+
+
+class JvmEnded(DeployError):
+    """Spark's JVM was killed, or ended by itself, while the job ran; the message says how."""
 
 
 class TopicsMissing(DeployError, Invalid):

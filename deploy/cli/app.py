@@ -299,6 +299,7 @@ def _log(*, as_json: bool, progress: bool = True) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("teacup").setLevel(logging.INFO if progress else logging.WARNING)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
+    handler.addFilter(lambda record: record.module != "java_gateway")  # py4j's, too: it logs what it then raises
 
 
 class StandardError(logging.StreamHandler[TextIO]):

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.captured import CapturedException
 
 from deploy.output.accounts import check_whole
+from deploy.spark.killed import CONTINUES
 from kafkaio.exitcode import ExitCode
 from sparkio.crossing import Failure, crossed
 from sparkio.summaries import summaries_in
@@ -55,11 +57,18 @@ def failed(error: Exception) -> ExitCode:
     if failure is not None:
         log.error("%s", failure.text)
         return failure.exit_code
-    if isinstance(error, StreamingQueryException | Py4JJavaError):
+    if isinstance(error, CapturedException) and _planner_is_gone(str(error), error._stackTrace):
+        log.error("the process that plans batches was killed, or ended by itself. %s", CONTINUES)
+    elif isinstance(error, StreamingQueryException | Py4JJavaError):
         log.error("the query failed: %s", _without_java(f"{type(error).__name__}: {error}"))
     else:
         log.error("the job failed: %s: %s", type(error).__name__, error, exc_info=error)
     return ExitCode.FAILED
+
+
+def _planner_is_gone(message: str, java_stack: str) -> bool:
+    """Whether the connection to the planner broke: what the planner raises comes with its traceback."""
+    return "PythonStreamingSourceRunner" in java_stack and "Traceback (most recent call last):" not in message
 
 
 def _without_java(text: str) -> str:

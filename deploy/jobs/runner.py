@@ -158,7 +158,7 @@ def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
         try:
             _query(kind, session, lines, stop)
         except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
-            return failed(error)
+            return failed(session.ended() or error)
     return ExitCode.DONE
 
 

@@ -126,7 +126,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
             if not left_behind and state.under_way.had_room(reached, at_once):
                 return ExitCode.DONE
     except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
-        return failed(error)
+        return failed((session and session.ended()) or error)
     finally:
         if session is not None:
             session.close()

@@ -39,11 +39,17 @@ if __name__ == "__main__":
     for module in NEEDED:
         if importlib.util.find_spec(module) is not None:
             importlib.import_module(module)
-    from pyspark.daemon import manager
+    from pyspark import daemon
+    from pyspark.serializers import read_int
 
+    from deploy.spark.killedworkers import KilledWorkers
+
+    workers = KilledWorkers()
+    workers.watch()
+    daemon.read_int = workers.asked(read_int)  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()
     try:
-        manager()
+        daemon.manager()
     finally:
         gc.unfreeze()  # otherwise DuckDB reports all of its classes as leaked when this process ends

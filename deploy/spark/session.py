@@ -17,10 +17,11 @@ from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING, TypeVar
 
-from deploy.errors import SessionRefused
+from deploy.errors import JvmEnded, SessionRefused
 from deploy.spark import conf as sparkconf
 from deploy.spark.home import use_spark_home
 from deploy.spark.jvmoptions import archive_options
+from deploy.spark.killed import CONTINUES, how_ended
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -38,6 +39,7 @@ LOG_CONFIG = Path(__file__).parent / "log4j2.properties"
 _LIGHT_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms64m", "-Xmn32m")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 JVM_ENDS_WITHIN_S = 10.0
+JVM_DIES_WITHIN_S = 1.0  # after its connections are closed
 
 
 class Session:
@@ -74,11 +76,23 @@ class Session:
         self._warming = threading.Thread(target=run, name="warm-up", daemon=True)
         self._warming.start()
 
+    def ended(self) -> JvmEnded | None:
+        """To be asked once Spark has failed: how its JVM ended, if it did. None also if it was not started here."""
+        if self._gateway is None:
+            return None
+        jvm: Popen[bytes] = self._gateway.proc
+        try:
+            code = jvm.wait(JVM_DIES_WITHIN_S)
+        except TimeoutExpired:
+            return None
+        return JvmEnded(f"Spark's JVM (process {jvm.pid}) {how_ended(code)}. {CONTINUES}")
+
     def close(self, within_s: float = JVM_ENDS_WITHIN_S) -> None:
         """Stop Spark; a JVM that was started here has ended when this returns: after `within_s` it is killed."""
         if self._warming is not None:
             self._warming.join(within_s)  # its tasks would report the end of Spark as errors
-        self.spark.stop()
+        if self._gateway is None or self._gateway.proc.poll() is None:
+            self.spark.stop()
         if self._gateway is None:
             return
         from pyspark import SparkContext
@@ -133,7 +147,13 @@ def _session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     _refuse(dict(session.sparkContext.getConf().getAll()), exactly_once)
+    session.sparkContext._accumulatorServer.handle_error = _connection_ended  # type: ignore[method-assign,assignment]
     return session, gateway
+
+
+def _connection_ended(request: object, address: object) -> None:
+    """Instead of a traceback on standard error: it happens only if the JVM ends by itself, which the job reports."""
+    log.debug("Spark's JVM has closed the connection for accumulators", exc_info=True)
 
 
 def _start_jvm(properties: Mapping[str, str]) -> JavaGateway | None:

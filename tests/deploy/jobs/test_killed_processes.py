@@ -1,0 +1,73 @@
+"""What an operator sees of a job whose processes are killed, as by the kernel for lack of memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkaio.exitcode import ExitCode
+from tests.deploy.jobs.filling import fill
+from tests.support.jobprocess import JobProcess
+from tests.support.leftovers import of_session
+
+Job = Callable[..., dict[str, Any]]
+
+
+def processes(job: JobProcess, what: str) -> list[int]:
+    """Those of the job with this in their command line."""
+    pids = sorted(of_session(job.process.pid))
+    return [pid for pid in pids if what in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+@pytest.fixture
+def running(window_job: Job, tmp_path: Path, plain_java: None) -> Iterator[JobProcess]:
+    """A live job that has written a batch."""
+    content = window_job()
+    del content["trigger"]  # it would end when all is read
+    fill(content["kafka"], content)
+    job = JobProcess(tmp_path, content)
+    try:
+        job.until(lambda: job.lines, "a batch")
+        yield job
+    finally:
+        job.kill()
+
+
+def test_a_killed_jvm_is_one_line_and_leaves_no_process(running: JobProcess) -> None:
+    """Not the connections that it broke, with their tracebacks."""
+    (jvm,) = processes(running, "SparkSubmit")
+
+    os.kill(jvm, signal.SIGKILL)
+
+    assert running.ended() == ExitCode.FAILED
+    errors = running.logged().splitlines()
+    assert f"JvmEnded: Spark's JVM (process {jvm}) was killed by SIGKILL" in errors[-1]
+    assert not [line for line in errors[:-1] if "teacup.kafkaio" not in line and "incubator modules" not in line]
+    assert not list(of_session(running.process.pid))
+
+
+def test_a_killed_planner_is_named(running: JobProcess) -> None:
+    """Spark's own message has neither a process nor a cause."""
+    (planner,) = processes(running, "python_streaming_source_runner")
+
+    os.kill(planner, signal.SIGKILL)
+
+    assert running.ended() == ExitCode.FAILED
+    assert "the process that plans batches was killed" in running.logged().splitlines()[-1]
+    assert not list(of_session(running.process.pid))
+
+
+def test_a_killed_worker_is_reported_and_the_job_goes_on(running: JobProcess) -> None:
+    """With the number of workers killed so far."""
+    _daemon, *workers = processes(running, "pythondaemon")
+
+    os.kill(workers[-1], signal.SIGKILL)
+    running.until(lambda: "so far" in running.logged(), "the warning")
+
+    assert f"a Python worker (process {workers[-1]}) was killed by SIGKILL" in running.logged()
+    assert running.stop() == ExitCode.DONE
