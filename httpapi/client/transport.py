@@ -84,6 +84,7 @@ class Transport:
         self._errors = errors
         self._timeout_s = (connect_timeout_s, read_timeout_s)
         self._verify = verify
+        self._known = False  # the API has answered
         self._idle: LifoQueue[requests.Session] = LifoQueue()
 
     def close(self) -> None:
@@ -131,14 +132,19 @@ class Transport:
             raise failed from error
         if 200 <= response.status_code < 300:
             try:
-                return understand(Reply(response.headers, content))
+                answer = understand(Reply(response.headers, content))
             except (ValueError, self._errors.not_understood) as error:
                 wrong = self._errors.not_understood(f"{where}: the answer is not understood: {error}")
                 wrong.__cause__ = error
                 if repeatable:
                     raise Again(wrong) from error
                 raise wrong from error
-        refused = self._errors.refusal(response.status_code, content, where, refusals or {})
+            self._known = True
+            return answer
+        server = response.headers.get("Server", "")
+        refused = self._errors.refusal(
+            response.status_code, content, where, refusals or {}, server=server, known=self._known
+        )
         if response.status_code in _NOTHING_DONE or (response.status_code >= 500 and repeatable):
             raise Again(refused, _retry_after_s(response))
         raise refused

@@ -59,6 +59,26 @@ def problem(status: int, kind: str = "/problems/none") -> bytes:
 @pytest.mark.parametrize(
     ("status", "content", "expected"),
     [
+        (404, b"<html>", WrongServer),
+        (302, b"", WrongServer),
+        (404, problem(404), NotFound),
+        (429, b"<html>", RateLimited),
+        (502, b"<html>", Unreachable),  # a proxy without the API behind it
+    ],
+)
+def test_a_page_at_a_url_where_the_api_has_never_answered_is_a_wrong_url(
+    status: int, content: bytes, expected: type[Exception]
+) -> None:
+    """Waiting would not help. The message says what answered."""
+    error = ERRORS.refusal(status, content, "GET http://x/y", server="nginx/1.2", known=False)
+
+    assert type(error) is expected
+    assert expected is not WrongServer or "something that is no test API (nginx/1.2)" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "expected"),
+    [
         (404, problem(404), NotFound),
         (404, problem(404, "/problems/not-found"), WrongServer),  # it has no such path
         (404, b"<html>", NotUnderstood),

@@ -229,19 +229,31 @@ def test_a_compacted_topic_is_refused_unless_configured_to_continue(
     assert look(compacted, on_data_loss="continue").startswith("StoreUnreachable")
 
 
-def test_a_page_of_something_else_is_waited_out_before_the_first_batch(
-    spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
+def test_a_page_of_something_else_is_waited_out_where_the_api_has_answered(
+    spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A load balancer that has no API behind it for a moment answers 404, in HTML."""
-    proxy.only, proxy.faults = "namespaces", [status(404), nonsense, status(502)]
+    monkeypatch.setattr("joins.feed.source.STORE_LOOK_EVERY_S", 0.0)
     reader = FeedReader(spec, ReaderControl())
 
     with server_process(tmp_path / "store", port, namespaces=NAMESPACES):
         begun = reader.latestOffset({}, ReadAllAvailable())
+        proxy.only, proxy.faults = "namespaces", [status(404), nonsense, status(502)]
+        following = reader.latestOffset(begun, ReadAllAvailable())
     reader.stop()
 
     assert not proxy.faults
-    assert begun["number"] == 0
+    assert following["number"] == begun["number"] + 1
+
+
+def test_a_page_where_the_api_has_never_answered_ends_the_feeder_at_once(spec: FeedSpec, proxy: Proxy) -> None:
+    """The URL leads to something else."""
+    proxy.only, proxy.faults = "namespaces", [status(404)]
+    reader = FeedReader(spec, ReaderControl())
+
+    with pytest.raises(CallRefused, match=r"status 404 from something that is no storage API .*correct `storage\.url`"):
+        reader.latestOffset({}, ReadAllAvailable())
+    reader.stop()
 
 
 def test_a_wrong_token_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_path: Path) -> None:
