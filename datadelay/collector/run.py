@@ -126,10 +126,10 @@ def run(config: CollectorConfig) -> ExitCode:
                 late = TaskOutcome(task, None, _too_late(task, config))
                 codes |= {ExitCode.DEADLINE, _submit(api, late, begun_ms)}
         except DelayWrongServer as error:
-            logger.error("not submitted: %s: %s; correct `api.url`", ", ".join(waiting), error)
+            logger.error("%s; correct `api.url`. Not submitted: %s", error, ", ".join(waiting))
             return ExitCode.BAD_JOB_FILE
         except DelayCallFailed as error:
-            logger.error("not submitted: %s: %s", ", ".join(waiting), error)
+            logger.error("%s. Not submitted: %s", error, ", ".join(waiting))
             return ExitCode.UNREACHABLE
     if not waiting:
         for positions in {id(task.positions): task.positions for task in tasks}.values():
@@ -139,9 +139,10 @@ def run(config: CollectorConfig) -> ExitCode:
 
 def _too_late(task: Task, config: CollectorConfig) -> str:
     brokers = config.kafka_of(task.consumer).get("bootstrap.servers", "its brokers")
+    kept = f"where the positions are kept ({task.consumer.positions.kind})"
     return (
-        f"not done within the collector's deadline of {config.deadline_s:g} s; slow or not reachable: Kafka at "
-        f"{brokers}, or where the positions are kept ({task.consumer.positions.kind})"
+        f"Kafka at {brokers}, or {kept}, is slow or unreachable: "
+        f"not done within the collector's deadline of {config.deadline_s:g} s"
     )
 
 
@@ -252,10 +253,10 @@ def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> ExitCode:
     try:
         delay = api.submit(outcome.found or _failure(api, outcome, begun_ms))
     except DelayAccessDenied as error:
-        logger.error("%s: not submitted: %s; correct `api.token`", task.name, error)
+        logger.error("%s; correct `api.token`. Not submitted: %s", error, task.name)
         return ExitCode.UNREACHABLE
     except (SubmissionInvalid, SubmissionLate) as error:
-        logger.error("%s: not submitted: %s", task.name, error)
+        logger.error("%s. Not submitted: %s", error, task.name)
         return ExitCode.UNREACHABLE
     if delay.state is DelayState.UNKNOWN or delay.consumed_until_ms is None:
         logger.warning("%s: unknown: %s", task.name, delay.reason)

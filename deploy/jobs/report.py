@@ -13,7 +13,9 @@ from dedup.restart.report import FilterReport
 from deploy.output.accounts import check_whole
 from deploy.output.delivered import DeliveredBatch
 from joins.admission.summary import BucketSummary
+from joins.lookup.spec import LookupSpec
 from joins.spec import JoinSpec
+from kafkaio.times import iso
 
 SIDES = ("left", "right")
 RANGES = 3
@@ -23,7 +25,10 @@ _SIDE_OUTCOMES = ("unjoined", "dead_letter", "late")
 
 @dataclass(slots=True)
 class BatchReport:
-    """One batch over all its buckets: counts by outcome and reason, and the smallest frontiers."""
+    """One batch over all its buckets: counts by outcome and reason, and the smallest frontiers.
+
+    right_is_stored   a lookup join: right is neither read nor kept in a window
+    """
 
     job: str
     number: int
@@ -40,6 +45,7 @@ class BatchReport:
     window_bytes: int
     sent: dict[str, int]
     restored: dict[str, int]
+    right_is_stored: bool = False
     refused: dict[str, int] = field(default_factory=dict)
     deduplicator: FilterReport = field(default_factory=FilterReport)
     warnings: list[str] = field(default_factory=list)
@@ -65,15 +71,19 @@ class BatchReport:
         rate = self.records / self.seconds if self.seconds else 0.0
         matched = "-" if self.match_rate is None else f"{self.match_rate:.1%}"
         behind = "-" if self.behind_ms is None else f"{self.behind_ms / 1000:.1f} s"
+        stored_ms = self.frontier_ms["right"]
+        right, window = [f"right {self.read['right']:,}"], f"window {self.window_records:,} ({_mb(self.window_bytes)})"
+        if self.right_is_stored:
+            right, window = [], f"right stored up to {'-' if stored_ms is None else iso(stored_ms)}"
         return [
             f"batch {self.number}",
             f"left {self.read['left']:,}",
-            f"right {self.read['right']:,}",
+            *right,
             f"{rate:,.0f}/s",
             f"matched {matched}",
             f"behind {behind}",
             f"held by {self.held_by}",
-            f"window {self.window_records:,} ({self.window_bytes / 1e6:,.1f} MB)",
+            window,
         ]
 
     def rare(self) -> list[str]:
@@ -139,6 +149,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         window_records=sum(one.window_records for one in summaries),
         window_bytes=sum(one.window_bytes for one in summaries),
         restored=dict(Counter(one.restored for one in summaries)),
+        right_is_stored=isinstance(spec, LookupSpec),
         sent=_total(one.sent for one in batches),
         refused=_total(one.refused for one in batches),
         deduplicator=sum((one.deduplicator for one in batches if one.deduplicator is not None), FilterReport()),
@@ -169,6 +180,10 @@ def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for one in counts:
         total.update(one)
     return dict(total)
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
 
 
 def _known(time_ms: int) -> int | None:

@@ -417,9 +417,8 @@ def test_a_broker_that_never_answers_ends_with_the_deadline(
     assert read(server, topic).state is DelayState.CAUGHT_UP
     far = read(server, "far", "far")
     assert far.reason is not None
-    assert far.reason.startswith(
-        "not done within the collector's deadline of 20 s; slow or not reachable: Kafka at 127.0.0.1:"
-    )
+    assert far.reason.startswith("Kafka at 127.0.0.1:")
+    assert far.reason.endswith("is slow or unreachable: not done within the collector's deadline of 20 s")
 
 
 PATH = "__import__('pathlib').Path(__import__('os').environ['COLLECTOR_YAML'])"

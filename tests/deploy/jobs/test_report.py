@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from datadelay.progress import UNKNOWN
 from dedup.restart.report import FilterReport
 from dedup.restart.states import FilterChange, FilterState, Reason
 from deploy.jobs.report import BatchReport, gather
 from deploy.output.delivered import DeliveredBatch
+from joins import DelayAt, LookupSpec, StorageAt
 from joins.admission.summary import BucketSummary
 from joins.spec import JoinSpec, Side
 
@@ -24,6 +26,28 @@ def batch_of(*deduplicators: FilterReport | None) -> BatchReport:
         summary = BucketSummary(number, 7, len(deduplicators), frontier_ms=both, slowest=both, rows={"matched": 1})
         batches.append(DeliveredBatch(summary, {}, {}, 0, one))
     return gather(SPEC, batches, 0.5, 1_000)
+
+
+def test_the_line_of_a_lookup_join_says_up_to_when_right_is_stored() -> None:
+    """It has no window, and reads nothing of right."""
+    lookup = LookupSpec(
+        name="clicks",
+        left=Side(topic="l"),
+        right=Side(topic="r"),
+        before_ms=1,
+        storage=StorageAt(url="http://store", namespace="right"),
+        delay=DelayAt(url="http://delay", consumer="feeder"),
+    )
+
+    def line(spec: JoinSpec, stored_ms: int) -> str:
+        summary = BucketSummary(0, 7, 1, frontier_ms={"left": 0, "right": stored_ms}, held_by="feeder in r")
+        return "  ".join(gather(spec, [DeliveredBatch(summary, {}, {}, 0, None)], 0.5, 1_000).usual())
+
+    assert line(lookup, 60_000).endswith("held by feeder in r  right stored up to 1970-01-01T00:01:00.000Z")
+    assert line(lookup, UNKNOWN).endswith("right stored up to -")
+    assert "window" not in line(lookup, 0)
+    assert "right 0" not in line(lookup, 0)
+    assert line(SPEC, 0).endswith("window 0 (0.0 MB)")
 
 
 def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
