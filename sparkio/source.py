@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from kafkaio.withoutpandas import use_arrow_without_pandas
 from sparkio.cutoff import end_quietly_when_cut_off
+from sparkio.workerlog import log_like_the_driver
 
 PartitionStage = Callable[[Sequence[Any]], Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]]
 """What an input partition holds, some of the reader's tasks -> its rows, on an executor."""
@@ -43,6 +44,7 @@ def stream_source(kind: str, name: str, schema: str, reader: Callable[[], DataSo
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
             end_quietly_when_cut_off()
+            log_like_the_driver()
             use_arrow_without_pandas()
             made: DataSourceStreamReader = cloudpickle.loads(makes_reader)()
             return made

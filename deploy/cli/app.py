@@ -19,6 +19,7 @@ from deploy.errors import DeployError
 from deploy.jobs.stopping import Stop
 from deploy.kinds import KINDS
 from kafkaio.exitcode import OF_JOBS, ExitCode, listed
+from sparkio.workerlog import FORMAT
 
 if TYPE_CHECKING:
     from deploy.check.servicefiles import ServiceFile
@@ -295,7 +296,7 @@ def _load(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
 def _log(*, as_json: bool, progress: bool = True) -> None:
     """Log to standard error: what needs a look, and of our own code also progress."""
     handler = StandardError()
-    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(JsonLines() if as_json else logging.Formatter(FORMAT))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("teacup").setLevel(logging.INFO if progress else logging.WARNING)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended

@@ -33,7 +33,7 @@ def use_installed_pyspark() -> None:
 
 if __name__ == "__main__":
     use_installed_pyspark()
-    logging.basicConfig(format="%(message)s")
+    importlib.import_module("sparkio.workerlog").log_like_the_driver()
     logging.getLogger("teacup").setLevel(logging.INFO)  # also progress, as in the driver
     importlib.import_module("kafkaio.withoutpandas").use_arrow_without_pandas()
     for module in NEEDED:
