@@ -2,8 +2,9 @@
 
 auth.py            bearer tokens with scopes: from a file, from the environment
 connections.py     how many connections there may be, and how long a peer may take
+handshakes.py      the same of TLS handshakes
 access.py          refuses callers without a scope, and large bodies, before a body is read
-limits.py          requests per second, and bytes of bodies held, by caller                          (pure)
+limits.py          requests per second, and bytes of bodies held, by caller; connections             (pure)
 requestgate.py     what every request passes: identification, rate limit, held bytes, counting
 sending.py         an answer in pieces, held until it is taken
 problemdetails.py  every error as a problem, also in the OpenAPI description

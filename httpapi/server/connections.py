@@ -18,13 +18,13 @@ limit by client. Applications see a request only when its header is complete; so
 protocol. A peer beyond the number of connections is answered 503 at once. Time in which the server does not read counts
 for nobody.
 
-Not covered: a TLS handshake (the event loop's 60 s), and peers behind one proxy, which have one address.
+TLS handshakes come before: handshakes.py. Not covered: peers behind one proxy, which have one address.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -32,6 +32,8 @@ import uvicorn
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from httpapi.server.handshakes import TlsServer
+from httpapi.server.limits import ConnectionLimits
 from httpapi.server.problemdetails import problem
 
 _DROPPED_MAX_BYTES = 64 << 20
@@ -46,23 +48,29 @@ class TooMuch(Exception):
     """Ends the parsing of what has arrived; uvicorn answers 400."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """See above; `max_connections` of all clients, `max_connections_per_client` of one address."""
-
-    max_connections: int
-    max_connections_per_client: int
-    header_within_s: float
-    body_within_s: float
-    answer_within_s: float
-
-
 class LimitedConfig(uvicorn.Config):
     """uvicorn's configuration with limits, which its worker processes receive as well."""
 
     def __init__(self, app: Any, limits: ConnectionLimits, **more: Any) -> None:
         super().__init__(app, http=LimitedProtocol, ws="none", **more)
         self.limits = limits
+
+    def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop] | None:
+        """One whose servers bound TLS handshakes as well; uvicorn passes no time for these to its loop."""
+        factory = super().get_loop_factory()
+        if not self.is_ssl:
+            return factory
+
+        def loop_of_tls() -> asyncio.AbstractEventLoop:
+            loop = asyncio.new_event_loop() if factory is None else factory()
+
+            async def create_server(protocol: Any, *, sock: Any, ssl: Any, backlog: int) -> TlsServer:
+                return TlsServer(loop, protocol, sock, ssl, self.limits)
+
+            loop.create_server = create_server  # type: ignore[method-assign, assignment]
+            return loop
+
+        return loop_of_tls
 
 
 class LimitedProtocol(HttpToolsProtocol):

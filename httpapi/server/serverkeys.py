@@ -56,12 +56,12 @@ class ServerKeys(Keys):
 
     max_connections: PositiveInt = Field(default=800, description="at a time, in one worker; more are answered 503")
     max_connections_per_client: PositiveInt = Field(
-        default=200, description="of them from one address; raise it for a proxy"
+        default=200, description="of them from one address, and as many TLS handshakes; raise it for a proxy"
     )
     header_within_s: Within = Field(
         default=as_written("10s"),
         alias="header_within",
-        description="for the header of a request, from its first byte, or from the connection",
+        description="for a TLS handshake, and for the header of a request, from its first byte, or from the connection",
     )
     body_within_s: Within = Field(
         default=as_written("30s"), alias="body_within", description="for its body; later ones are answered 408"

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from configfile.errors import SettingsInvalid
-from httpapi.server.connections import ConnectionLimits, LimitedConfig
+from httpapi.server.connections import LimitedConfig
+from httpapi.server.limits import ConnectionLimits
 from httpapi.server.serverkeys import ServerKeys
 from kafkaio.exitcode import ExitCode
 from kafkaio.sparselog import Sparse
