@@ -89,7 +89,7 @@ def test_killed_workers_are_reported_once_a_minute(daemon: Daemon) -> None:
         gone(pid)
 
     (line,) = daemon.ended().splitlines()
-    assert line.startswith(f"a Python worker (process {first}) was killed by SIGKILL, by the kernel")
+    assert f" WARNING a Python worker (process {first}) was killed by SIGKILL, by the kernel" in line
     assert "; 1 so far." in line
 
 
