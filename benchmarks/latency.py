@@ -49,6 +49,7 @@ from kafkaio.writer import TopicWriter
 LEFT, RIGHT, JOINED = "live-clicks", "live-impressions", "live-joined"
 PRODUCER_DELAY_MS = 100
 LAG_S = 2.0
+CLICKED = 3 / 4 * 5 / 4  # of impressions, so that three of four clicks have one
 TICK_S = 0.005
 TAIL_S = 2.0
 TAIL_AT_MOST_S = 60.0
@@ -82,9 +83,10 @@ def produce(bootstrap: str, rate: int, seconds: float, first_id: int = 0) -> Pro
         owed_left, owed_right = owed_left - lefts, owed_right - rights
         new = np.arange(made, made + rights, dtype=np.uint64)
         made += rights
-        waiting.extend(sorted(zip(now_s + random.random(rights) * LAG_S, new.tolist(), strict=True)))
+        clicked = new[random.random(rights) < CLICKED]
+        waiting.extend(sorted(zip(now_s + random.random(len(clicked)) * LAG_S, clicked.tolist(), strict=True)))
         due: list[int] = []
-        while waiting and waiting[0][0] <= now_s and len(due) < lefts * 3 // 4 + (random.random() < lefts * 0.75 % 1):
+        while waiting and waiting[0][0] <= now_s and len(due) < lefts:
             due.append(waiting.popleft()[1])
         alone = np.arange(made, made + lefts - len(due), dtype=np.uint64)
         made += len(alone)

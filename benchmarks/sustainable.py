@@ -46,6 +46,7 @@ WARM_UP_S = 6.0  # of a trial, at its rate, not counted
 TRIAL_S = 12.0
 KEPT_PACE = 0.97  # a driver that writes less does not put the rate to the test
 GROWTH, GROWTH_MS = 1.25, 200  # of the median from the second quarter to the last
+KEPT = {"retention.ms": "120000", "segment.bytes": str(128 << 20)}  # an hour of records would fill the disk
 IDS_PER_TRIAL = 1_000_000_000
 
 
@@ -145,7 +146,7 @@ def _main() -> None:
     print(machine())
     with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
         for topic in (LEFT, RIGHT, JOINED):
-            create_topic(broker.bootstrap, topic)
+            create_topic(broker.bootstrap, topic, KEPT)
         with (
             closing(CommittedReader(broker.bootstrap)) as reader,
             multiprocessing.get_context("spawn").Pool(1) as pool,
