@@ -34,6 +34,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.python.daemon.module": "deploy.spark.pythondaemon",  # imports once what every worker needs
+    "spark.executorEnv.MALLOC_ARENA_MAX": "1",  # each thread's own heap would keep what it has freed: 170 MB a worker
     "spark.python.worker.reuse": "true",  # windows and consumers live in the workers
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.task.maxFailures": str(TASK_ATTEMPTS),
