@@ -48,7 +48,7 @@ class SessionRefused(DeployError, Invalid):
 
 
 class JvmEnded(DeployError):
-    """Spark's JVM was killed, or ended by itself, while the job ran; the message says how."""
+    """Spark's JVM was killed, or ended by itself; the message says how."""
 
 
 class TopicsMissing(DeployError, Invalid):

@@ -129,11 +129,10 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
 
 
 def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], stop: Stop) -> bool:
-    """Whether Spark may start: Java is there, what is read from answers (`wait`), the topics exist.
+    """Whether the job may begin: what is read from answers (`wait`), the topics exist.
 
-    False if the job is asked to stop meanwhile. Raises `MissingTool`, `TopicsMissing`, and what `wait` raises.
+    False if the job is asked to stop meanwhile. Raises `TopicsMissing`, and what `wait` raises.
     """
-    check_java()
     wait(lambda: stop.asked)
     if not stop.asked:
         check_topics(topics)
@@ -144,14 +143,15 @@ def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     use_arrow_without_pandas()
     lines.opening(kind.opening())
     kind.read_checkpoint()
-    if ready(kind.wait, kind.topics(), stop):
-        kind.prepare()
-    if stop.asked:
-        return ExitCode.DONE
+    check_java()
     properties = {**of_checkpoint(kind.common.checkpoint), **kind.common.spark}
     with closing(
         Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
-    ) as session:
+    ) as session:  # its JVM starts meanwhile
+        if ready(kind.wait, kind.topics(), stop):
+            kind.prepare()
+        if stop.asked:
+            return ExitCode.DONE
         session.warm_up()
         if stop.asked:
             return ExitCode.DONE

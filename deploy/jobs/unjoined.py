@@ -31,6 +31,7 @@ from deploy.jobs.unjoinedreport import gathered
 from deploy.jobs.unjoinedstage import Work, deliver_slice, verdicts_name
 from deploy.jobs.unjoinedstate import folder_of, load, save
 from deploy.output.accounts import check_whole
+from deploy.spark.java import check_java
 from deploy.spark.session import Session
 from joins.admission.guard import check_compaction
 from joins.decoded import wait_for_registry
@@ -80,6 +81,7 @@ def run_unjoined(
         wait_for_registry(job.spec.registry, [job.spec.right], stopped)
 
     def work() -> ExitCode:
+        check_java()
         if not ready(wait, _topics(job), stop):
             return ExitCode.DONE
         with closing(Logs.of(job)) as logs:

@@ -3,6 +3,7 @@
 conf.py           Spark properties of a job (pure)
 home.py           a SPARK_HOME for masters on this machine
 java.py           this machine's Java, and the folder where files are kept that any job may use again
+jvm.py            Spark's JVM as a process of ours: it starts in the background, and can be ended at any moment
 jvmarchive.py     Spark's classes in the JVM's memory format
 jvmoptions.py     the JVM's options for the archive of Spark's classes (`deploy.spark.jvmarchive`), if it was written
 killed.py         how a process ended, in words, and what to do about it

@@ -14,24 +14,32 @@ from deploy.errors import MissingTool
 MINIMUM_JAVA = 17
 
 
-def find_java(env: Mapping[str, str] = os.environ) -> str:
-    """The `java` of `JAVA_HOME`, else of the `PATH`; raises `MissingTool` unless it is Java 17 or newer."""
+_HOW = (
+    f"Teacup needs Java {MINIMUM_JAVA} or newer. Debian, Ubuntu: "
+    "apt-get install openjdk-17-jre-headless; macOS: "
+    "brew install openjdk@17; or set JAVA_HOME to the one you have."
+)
+
+
+def java_of(env: Mapping[str, str] = os.environ) -> str:
+    """The `java` of `JAVA_HOME`, else of the `PATH`, of whatever version; raises `MissingTool` if there is none."""
     home = env.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=env.get("PATH"))
-    how = (
-        f"Teacup needs Java {MINIMUM_JAVA} or newer. Debian, Ubuntu: "
-        "apt-get install openjdk-17-jre-headless; macOS: "
-        "brew install openjdk@17; or set JAVA_HOME to the one you have."
-    )
     if java is None or not Path(java).exists():
-        raise MissingTool(f"no Java found ({f'JAVA_HOME={home}' if home else 'PATH has no java'}). {how}")
+        raise MissingTool(f"no Java found ({f'JAVA_HOME={home}' if home else 'PATH has no java'}). {_HOW}")
+    return java
+
+
+def find_java(env: Mapping[str, str] = os.environ) -> str:
+    """`java_of` this environment; raises `MissingTool` unless it is Java 17 or newer, which it is asked for."""
+    java = java_of(env)
     # In a session of its own: a signal to the job's group would otherwise end it, and look like a broken Java.
     printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, start_new_session=True)
     version = re.search(r'version "(\d+)', printed.stderr + printed.stdout)
     if printed.returncode != 0 or version is None:
-        raise MissingTool(f"{java} -version prints no version: {printed.stderr.strip()!r}. {how}")
+        raise MissingTool(f"{java} -version prints no version: {printed.stderr.strip()!r}. {_HOW}")
     if int(version[1]) < MINIMUM_JAVA:
-        raise MissingTool(f"{java} is Java {version[1]}. {how}")
+        raise MissingTool(f"{java} is Java {version[1]}. {_HOW}")
     return java
 
 

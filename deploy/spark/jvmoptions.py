@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 from pathlib import Path
 
-from deploy.spark.java import cache_folder, find_java
+from deploy.spark.java import cache_folder, java_of
 
 # Java 17 maps the archive at another address than it was written for: all of it is then read, changed and so copied. At
 # its own address, only what is used is read, and most of that is not copied.
@@ -25,7 +25,7 @@ def archive_options() -> tuple[str, ...]:
 
 def archive_file() -> Path:
     """Where the archive is, or would be. Raises `MissingTool` without Java, which Spark needs too."""
-    java = find_java()
+    java = java_of()
     spark = importlib.metadata.distribution("pyspark")
     source = f"{Path(java).resolve()} {spark.locate_file('pyspark')} {_SOURCE_OF_CLASSES}"
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]

@@ -1,5 +1,7 @@
 """The Spark session of a job: our properties, this interpreter for the workers, a quiet log.
 
+The JVM starts as soon as the session is made, and whatever needs no Spark is done meanwhile.
+
 Under `spark-submit` the JVM and its properties already exist: what was given on its command line overrides the job
 file, and an active session is used as it is. Wherever the session comes from, its effective properties are checked.
 """
@@ -10,21 +12,18 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from pathlib import Path
-from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING, TypeVar
 
 from deploy.errors import JvmEnded, SessionRefused
 from deploy.spark import conf as sparkconf
 from deploy.spark.home import use_spark_home
+from deploy.spark.jvm import Jvm
 from deploy.spark.jvmoptions import archive_options
-from deploy.spark.killed import CONTINUES, how_ended
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JavaGateway
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
@@ -43,22 +42,37 @@ JVM_DIES_WITHIN_S = 1.0  # after its connections are closed
 
 
 class Session:
-    """A Spark session, and its JVM if that was started here: `close` leaves no process behind.
+    """A Spark session, and its JVM if that is started here: `close` leaves no process behind.
 
-    The JVM has a process group of its own, so that Ctrl-C and signals to the job's group do not reach it: the job stops
-    it, once the batch in progress is committed.
+    The JVM starts at once, in the background; the session is there when it is first asked for.
     """
 
     def __init__(
         self, name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = True, exactly_once: bool = False
     ) -> None:
-        """For the job `name`; `spark` holds `master` and any `spark.*`. Raises `SessionRefused`.
+        """For the job `name`; `spark` holds `master` and any `spark.*`. Raises `SessionRefused`, `MissingTool`.
 
         rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
         exactly_once  whether rows are written in transactions, so that `spark.speculation` is harmless
         """
-        self.spark, self._gateway = _in_thread(lambda: _session(name, spark, rows_in_jvm, exactly_once))
+        _refuse({key: str(value) for key, value in spark.items()}, exactly_once)
+        submitted = _submitted()
+        self._name, self._exactly_once = name, exactly_once
+        self._properties = _properties({**spark, **submitted}, rows_in_jvm)
+        if submitted:
+            self._properties.setdefault("spark.log.level", "WARN")  # that JVM has already read another configuration
+        elif sparkconf.is_one_machine(self._properties["spark.master"]):
+            use_spark_home(shared=sparkconf.is_local(self._properties["spark.master"]))
+        self._jvm = None if submitted or _runs_already() else Jvm(self._properties)
+        self._spark: SparkSession | None = None
         self._warming: threading.Thread | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """Waits for the JVM the first time. Raises `SessionRefused`, `JvmEnded`."""
+        if self._spark is None:
+            self._spark = _in_thread(self._created)
+        return self._spark
 
     def warm_up(self) -> None:
         """Start a Python worker in the background while the query is being planned: both take seconds.
@@ -66,10 +80,11 @@ class Session:
         Others are forked, in no time, once a batch has several tasks. A batch of one is carried out by an idle worker,
         by each in turn: with a single one it finds what the last batch has left open.
         """
+        spark = self.spark
 
         def run() -> None:
             try:
-                self.spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id bigint").collect()
+                spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id bigint").collect()
             except Exception as error:  # noqa: BLE001 - nothing depends on it, and the first batch would report it
                 log.debug("workers were not started in advance: %s", error)
 
@@ -78,35 +93,35 @@ class Session:
 
     def ended(self) -> JvmEnded | None:
         """To be asked once Spark has failed: how its JVM ended, if it did. None also if it was not started here."""
-        if self._gateway is None:
-            return None
-        jvm: Popen[bytes] = self._gateway.proc
-        try:
-            code = jvm.wait(JVM_DIES_WITHIN_S)
-        except TimeoutExpired:
-            return None
-        return JvmEnded(f"Spark's JVM (process {jvm.pid}) {how_ended(code)}. {CONTINUES}")
+        return None if self._jvm is None else self._jvm.ended(JVM_DIES_WITHIN_S)
 
     def close(self, within_s: float = JVM_ENDS_WITHIN_S) -> None:
         """Stop Spark; a JVM that was started here has ended when this returns: after `within_s` it is killed."""
         if self._warming is not None:
             self._warming.join(within_s)  # its tasks would report the end of Spark as errors
-        if self._gateway is None or self._gateway.proc.poll() is None:
-            self.spark.stop()
-        if self._gateway is None:
-            return
-        from pyspark import SparkContext
+        if self._spark is not None and (self._jvm is None or self._jvm.runs):
+            self._spark.stop()
+        if self._jvm is not None:
+            self._jvm.close(within_s)
 
-        self._gateway.shutdown()
-        SparkContext._gateway = SparkContext._jvm = None  # no public call makes PySpark forget a JVM that has ended
-        jvm: Popen[bytes] = self._gateway.proc
-        assert jvm.stdin is not None
-        jvm.stdin.close()  # it ends by itself when this pipe does
-        try:
-            jvm.wait(within_s)
-        except TimeoutExpired:
-            jvm.kill()
-            jvm.wait()
+    def _created(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        if self._jvm is not None:
+            self._jvm.connect()
+        builder = SparkSession.builder.appName(self._name)
+        for key, value in self._properties.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        _refuse(dict(session.sparkContext.getConf().getAll()), self._exactly_once)
+        accumulators = session.sparkContext._accumulatorServer
+        accumulators.handle_error = _connection_ended  # type: ignore[method-assign,assignment]
+        return session
+
+
+def _connection_ended(request: object, address: object) -> None:
+    """Instead of a traceback on standard error: it happens only if the JVM ends by itself, which the job reports."""
+    log.debug("Spark's JVM has closed the connection for accumulators", exc_info=True)
 
 
 def _in_thread(start: Callable[[], T]) -> T:
@@ -123,65 +138,21 @@ def _in_thread(start: Callable[[], T]) -> T:
     return outcome.result()
 
 
-def _session(
-    name: str, spark: Mapping[str, str], rows_in_jvm: bool, exactly_once: bool
-) -> tuple[SparkSession, JavaGateway | None]:
-    """And the connection to its JVM, if that was started here."""
-    _refuse({key: str(value) for key, value in spark.items()}, exactly_once)
-    submitted = _submitted()
-    given = {**spark, **submitted}
+def _properties(given: Mapping[str, str], rows_in_jvm: bool) -> dict[str, str]:
+    """All of them; also sets this process's interpreter for Spark's."""
     properties = sparkconf.effective(
         {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}, rows_in_jvm=rows_in_jvm
     )
-    if submitted:
-        properties.setdefault("spark.log.level", "WARN")  # that JVM has already read another log configuration
     properties[_JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
     _use_this_interpreter(properties)
-    if not submitted and sparkconf.is_one_machine(properties["spark.master"]):
-        use_spark_home(shared=sparkconf.is_local(properties["spark.master"]))
-    gateway = None if submitted else _start_jvm(properties)
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName(name)
-    for key, value in properties.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    _refuse(dict(session.sparkContext.getConf().getAll()), exactly_once)
-    session.sparkContext._accumulatorServer.handle_error = _connection_ended  # type: ignore[method-assign,assignment]
-    return session, gateway
+    return properties
 
 
-def _connection_ended(request: object, address: object) -> None:
-    """Instead of a traceback on standard error: it happens only if the JVM ends by itself, which the job reports."""
-    log.debug("Spark's JVM has closed the connection for accumulators", exc_info=True)
+def _runs_already() -> bool:
+    """Whether this process has a JVM."""
+    from pyspark import SparkContext
 
-
-def _start_jvm(properties: Mapping[str, str]) -> JavaGateway | None:
-    """None if one runs in this process already."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-
-    if SparkContext._gateway is not None:
-        return None
-    conf = SparkConf(loadDefaults=False).setAll(list(properties.items()))
-    with _environment("PYTHONSAFEPATH", "1"):  # a folder `deploy` where the job was started is not ours
-        gateway: JavaGateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
-    SparkContext._ensure_initialized(gateway=gateway)
-    return gateway
-
-
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """For processes that are started meanwhile."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+    return SparkContext._gateway is not None
 
 
 def _refuse(properties: Mapping[str, str], exactly_once: bool) -> None:

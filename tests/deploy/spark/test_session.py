@@ -11,6 +11,7 @@ import pytest
 from deploy.errors import SessionRefused
 from deploy.spark.conf import effective, of_checkpoint, problems, with_attempts
 from deploy.spark.session import Session
+from tests.support.leftovers import of_session
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_workers_are_this_interpreter_and_the_log_is_quiet(plain_java: None) -> 
 
     found = json.loads(done.stdout)
     assert found == {"path": sys.executable, "master": "local[1,4]", "zone": "UTC"}
-    assert [line for line in done.stderr.splitlines() if "incubator modules" not in line] == []
+    assert done.stderr == ""
 
 
 _WARMING = """
@@ -141,7 +142,7 @@ def test_a_session_that_is_closed_while_it_starts_workers_ends_quietly(plain_jav
     """Their tasks end first: otherwise each of them reports that Spark is gone, with a stack."""
     done = subprocess.run([sys.executable, "-c", _WARMING], capture_output=True, text=True, check=True)
 
-    assert [line for line in done.stderr.splitlines() if "incubator modules" not in line] == []
+    assert done.stderr == ""
 
 
 _SIGNALS = """
@@ -162,13 +163,60 @@ def test_a_new_session_leaves_signals_to_the_job() -> None:
     assert done.stdout == "True\n"
 
 
+_UNUSED = """
+import sys, time
+from deploy.spark.session import Session
+session = Session("probe", {"master": "local[1]"})
+time.sleep(float(sys.argv[1]))
+session.close()
+print("closed", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("after_s", ["0", "0.3", "4"])
+def test_a_session_that_is_not_used_ends_at_once_and_shows_nothing(plain_java: None, after_s: str) -> None:
+    """A job that must not run: its error is the only line. What `spark-submit` runs before the JVM ends, too."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", _UNUSED, after_s]
+
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "closed\n"
+        left = set(of_session(job.pid))
+        _, errors = job.communicate()
+
+    assert left == {job.pid}
+    assert errors == ""
+
+
+_REFUSED = """
+from deploy.errors import JvmEnded
+from deploy.spark.session import Session
+session = Session("probe", {"master": "local[1]", "spark.driver.memory": "much"})
+try:
+    session.spark
+except JvmEnded as ended:
+    print(ended)
+session.close()
+"""
+
+
+def test_why_a_jvm_did_not_start_is_shown() -> None:
+    """By itself, on standard error."""
+    done = subprocess.run([sys.executable, "-c", _REFUSED], capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("Spark's JVM ended with exit code 1 before it answered")
+    assert "Invalid maximum heap size: -Xmxmuch" in done.stderr
+
+
 _TOO_LATE = """
 from pyspark.sql import SparkSession
 from deploy.errors import SessionRefused
 from deploy.spark.session import Session
 SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
-    Session("probe", {})
+    Session("probe", {}).spark
 except SessionRefused as refused:
     print(refused)
 """

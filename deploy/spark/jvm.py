@@ -1,0 +1,133 @@
+"""Spark's JVM as a process of ours: it starts in the background, and can be ended at any moment.
+
+PySpark's own start of it returns only once the JVM answers, two seconds later: meanwhile a job looks at Kafka. A job
+that must not run ends it at once, and nothing of it is seen.
+
+The JVM has a process group of its own, so that Ctrl-C and signals to the job's group do not reach it: the job stops it,
+once the batch in progress is committed. It ends by itself when its standard input does.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deploy.errors import JvmEnded
+from deploy.spark.killed import CONTINUES, how_ended
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+_LOOK_EVERY_S = 0.02
+_SAYS_NOTHING = b"Using incubator modules"  # Spark asks for one, and every JVM says so
+
+
+class Jvm:
+    """Starts with `spark-submit`, as by PySpark. What it writes to standard error is shown from `connect` on."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        """With these Spark properties."""
+        from pyspark.find_spark_home import _find_spark_home
+
+        self._folder = tempfile.TemporaryDirectory(prefix="teacup-jvm-")
+        self._address = Path(self._folder.name) / "address"
+        command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
+        for key, value in properties.items():
+            command += ["--conf", f"{key}={value}"]
+        command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        env = {
+            **os.environ,
+            "PYTHONSAFEPATH": "1",  # a folder `deploy` where the job was started is not ours
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
+        }
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stderr=pipe, env=env, process_group=0)
+        self._shown = threading.Thread(target=self._show, name="jvm-errors", daemon=True)
+        self._gateway: JavaGateway | None = None
+
+    def connect(self) -> None:
+        """Wait until it answers, and make it PySpark's. Raises `JvmEnded`."""
+        from pyspark import SparkContext
+        from pyspark.java_gateway import launch_gateway
+
+        self._shown.start()
+        while not self._address.exists():
+            if self._process.poll() is not None:
+                self._shown.join()
+                how = how_ended(self._process.returncode)
+                raise JvmEnded(f"Spark's JVM {how} before it answered: its own lines above say why")
+            time.sleep(_LOOK_EVERY_S)
+        address = self._address.read_bytes()  # each number has four bytes: the port, the length of the secret
+        port, secret = int.from_bytes(address[:4]), address[8:].decode()
+        with _environment({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):
+            self._gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=self._gateway)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def ended(self, within_s: float) -> JvmEnded | None:
+        """How it ended, if it does within this time."""
+        try:
+            code = self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return None
+        return JvmEnded(f"Spark's JVM (process {self._process.pid}) {how_ended(code)}. {CONTINUES}")
+
+    def close(self, within_s: float) -> None:
+        """It has ended when this returns: at once if it is not connected, otherwise killed after `within_s`."""
+        assert self._process.stdin is not None
+        assert self._process.stderr is not None
+        if self._gateway is None:
+            self._kill()
+        else:
+            from pyspark import SparkContext
+
+            self._gateway.shutdown()
+            SparkContext._gateway = SparkContext._jvm = None  # no public call makes PySpark forget a JVM that has ended
+        self._process.stdin.close()
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        if self._shown.is_alive():
+            self._shown.join(within_s)
+        self._process.stderr.close()
+        self._folder.cleanup()
+
+    def _kill(self) -> None:
+        """With the programs that `spark-submit` runs first."""
+        if self.runs:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _show(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if _SAYS_NOTHING not in line:
+                sys.stderr.write(line.decode(errors="replace"))
+                sys.stderr.flush()
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """For what looks into the environment meanwhile."""
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            del os.environ[name]
