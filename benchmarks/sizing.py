@@ -81,8 +81,15 @@ class FormulaLog:
 
     def ends(self) -> dict[int, Ends]:
         self.calls += 3
+        return self._ends()
+
+    def _ends(self) -> dict[int, Ends]:
         each, more = divmod(self.written, self.partitions)
         return {p: Ends(0, end := each + (p < more), end, 0) for p in range(self.partitions)}
+
+    def ends_with(self, other: FormulaLog) -> tuple[dict[int, Ends], dict[int, Ends]]:
+        self.calls += 3
+        return self._ends(), other._ends()
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
         self.calls += 1

@@ -112,20 +112,12 @@ class BrokerLog:
         return self._retried(ask)
 
     def ends(self) -> dict[int, Ends]:
-        partitions = self._known()
-        # This order guarantees start <= stable <= high, although the log grows between the calls.
-        starts = self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
-        stables = self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()), IsolationLevel.READ_COMMITTED)
-        highs = self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
-        return {
-            p: Ends(
-                start=min(starts[p].offset, stables[p].offset),
-                stable=stables[p].offset,
-                high=highs[p].offset,
-                epoch=highs[p].leader_epoch,
-            )
-            for p in partitions
-        }
+        return self._ends_of(self)[self.topic]
+
+    def ends_with(self, other: BrokerLog) -> tuple[dict[int, Ends], dict[int, Ends]]:
+        """In as many requests as the ends of one topic; `other` is a topic of the same brokers."""
+        found = self._ends_of(self, other)
+        return found[self.topic], found[other.topic]
 
     def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
         asked = {p: one for p, one in positions.items() if self._whole.get(p) != one}
@@ -136,10 +128,8 @@ class BrokerLog:
     def highs(self, *others: BrokerLog) -> dict[str, dict[int, int]]:
         """The high watermark of every partition of this topic and of others of the same brokers, by topic, in one
         request: the cheapest way to see whether anything came."""
-        logs = {one.topic: one for one in (self, *others)}
-        asked = {TopicPartition(topic, p): OffsetSpec.latest() for topic, one in logs.items() for p in one._known()}
-        found = self._listed(asked)
-        return {topic: {p: found[topic, p].offset for p in one._known()} for topic, one in logs.items()}
+        found = self._of_all((self, *others), OffsetSpec.latest())
+        return {topic: {p: one.offset for p, one in by_partition.items()} for topic, by_partition in found.items()}
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
         """As in the Protocol; `BEYOND_THE_LOG` if no record reaches the time."""
@@ -202,6 +192,25 @@ class BrokerLog:
         """Close the clients."""
         self._points.close()
 
+    def _ends_of(self, *logs: BrokerLog) -> dict[str, dict[int, Ends]]:
+        """The ends of topics of the same brokers, by topic."""
+        # This order guarantees start <= stable <= high, although the log grows between the calls.
+        starts = self._of_all(logs, OffsetSpec.earliest())
+        stables = self._of_all(logs, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        highs = self._of_all(logs, OffsetSpec.latest())
+        return {
+            topic: {
+                p: Ends(
+                    start=min(starts[topic][p].offset, stables[topic][p].offset),
+                    stable=stables[topic][p].offset,
+                    high=high.offset,
+                    epoch=high.leader_epoch,
+                )
+                for p, high in by_partition.items()
+            }
+            for topic, by_partition in highs.items()
+        }
+
     def _by_index(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
         """The index's answers that hold; partitions for which it may be wrong are left out."""
         found = {p: _or_beyond(at.offset) for p, at in self._index({p: q.time_ms for p, q in queries.items()}).items()}
@@ -257,6 +266,15 @@ class BrokerLog:
     def _all(self, partitions: Iterable[int], spec: Any) -> dict[int, Any]:
         return self._offsets(dict.fromkeys(partitions, spec))
 
+    def _of_all(
+        self, logs: Iterable[BrokerLog], spec: Any, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[str, dict[int, Any]]:
+        """The same of every partition of these topics, in one call; by topic."""
+        known = {one.topic: one._known() for one in logs}
+        asked = {TopicPartition(topic, p): spec for topic, partitions in known.items() for p in partitions}
+        found = self._listed(asked, isolation)
+        return {topic: {p: found[topic, p] for p in partitions} for topic, partitions in known.items()}
+
     def _offsets(
         self, specs: Mapping[int, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[int, Any]:
@@ -281,7 +299,7 @@ class BrokerLog:
                 raise KafkaUnavailable(f"look-up of {', '.join(missing)} got no answer")
             return found
 
-        return self._retried(ask)
+        return self._retried(ask, {at.topic for at in specs})
 
     def _known(self) -> range:
         """The partitions, as many as were reported last."""
@@ -294,8 +312,8 @@ class BrokerLog:
 
         return self._retried(ask)
 
-    def _retried(self, ask: Callable[[], T]) -> T:
-        """Before each retry the client refreshes its brokers and leaders.
+    def _retried(self, ask: Callable[[], T], topics: Iterable[str] = ()) -> T:
+        """Before each retry the client refreshes its brokers and leaders, of this topic unless others are given.
 
         For minutes after a broker was restarted, librdkafka by itself asks with an old leader epoch, and waits for a
         controller that it does not know.
@@ -305,7 +323,8 @@ class BrokerLog:
             try:
                 return ask()
             except KafkaUnavailable:
-                client.learn(self._admin, self._topic, client.LEARN_TIMEOUT_S)
+                for topic in topics or (self._topic,):
+                    client.learn(self._admin, topic, client.LEARN_TIMEOUT_S)
                 raise
 
         return client.retried(asked, self._kafka)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,9 @@ class TopicLog(Protocol):
 
     def ends(self) -> dict[int, Ends]:
         """The ends of every partition. Read the clock *before* the call: that is the time they were listed."""
+
+    def ends_with(self, other: Self) -> tuple[Mapping[int, Ends], Mapping[int, Ends]]:
+        """The ends of this topic and of another one."""
 
     def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
         """The partitions whose log is not any more what it was up to these positions: another leader has cut it off.

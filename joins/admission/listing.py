@@ -34,6 +34,6 @@ class Listing(BothSides[Mapping[int, Ends]]):
 
 
 def list_ends(left: TopicLog, right: TopicLog, now_ms: int) -> Listing:
-    """List right before left: right's progress is then never derived from a clock that left is ahead of."""
-    right_ends = right.ends()
-    return Listing(now_ms, left.ends(), right_ends)
+    """now_ms: the wall clock, read before: what is readable only later has at least this time less the producer delay,
+    whichever topic is asked first."""
+    return Listing(now_ms, *left.ends_with(right))

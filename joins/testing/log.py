@@ -116,6 +116,9 @@ class SimulatedLog:
         self._answer()
         return {partition: self._ends(partition) for partition in range(len(self.history.partitions))}
 
+    def ends_with(self, other: SimulatedLog) -> tuple[dict[int, Ends], dict[int, Ends]]:
+        return self.ends(), other.ends()
+
     def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
         """As in the Protocol; a leader epoch is how many leaders there were before (`lead_anew`)."""
         self._answer()

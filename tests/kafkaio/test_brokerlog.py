@@ -206,6 +206,8 @@ def test_one_request_answers_for_several_topics(kafka: dict[str, str], topic_fac
 
     assert log.highs(other) == {topics[0]: {0: 0, 1: 3}, topics[1]: {0: 0}}
     assert other.highs(other) == {topics[1]: {0: 0}}
+    assert log.ends_with(other) == (log.ends(), other.ends())
+    assert other.ends_with(other) == (other.ends(), other.ends())
     log.close()
     other.close()
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN, Idle
-from joins.admission.listing import list_ends
 from joins.admission.readable import BLOCKS_AHEAD
 from joins.spec import Format, Policy, Side
 from joins.testing import oracle
@@ -145,23 +144,6 @@ def test_right_is_not_read_while_left_does_not_need_it():
         assert run.admit()
 
     assert run.between().buckets[0].right[0].end <= 2 * 50
-
-
-def test_right_is_listed_before_left():
-    """A left record that came after right was listed would otherwise pass by a clock that right has not seen."""
-    asked = []
-
-    class Log:
-        def __init__(self, name):
-            self.name = name
-
-        def ends(self):
-            asked.append(self.name)
-            return {}
-
-    list_ends(Log("left"), Log("right"), 0)
-
-    assert asked == ["right", "left"]
 
 
 def test_the_frontier_is_unknown_until_right_says_something():
