@@ -13,11 +13,11 @@ from joins.spec import JoinPath, JoinSpec, Policy
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.datasource import DataSourceStreamReader
 
     from joins.admission.control import JoinControl
     from joins.admission.summary import BucketSummary
     from joins.items import Stage
+    from sparkio.reader import StreamReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Flavour:
 
     inputs: tuple[str, ...]
     repeats_exactly: bool
-    reader: Callable[..., DataSourceStreamReader]
+    reader: Callable[..., StreamReader]
     stage: Callable[[Any, Path | None, str | None], Stage[BucketSummary]]
     shuffles: bool = False
 
@@ -46,7 +46,7 @@ class Flavour:
         return self.repeats_exactly or spec.policy is not Policy.ALL
 
 
-def _window_reader(*args: Any) -> DataSourceStreamReader:
+def _window_reader(*args: Any) -> StreamReader:
     from joins.admission.source import TicketReader
 
     return TicketReader(*args)
@@ -58,7 +58,7 @@ def _window_stage(spec: JoinSpec, windows: Path | None, copies: str | None) -> S
     return join_stage(spec, windows, copies)
 
 
-def _fetch_reader(*args: Any) -> DataSourceStreamReader:
+def _fetch_reader(*args: Any) -> StreamReader:
     from joins.shuffle.source import FetchReader
 
     return FetchReader(*args)
@@ -70,7 +70,7 @@ def _shuffled_stage(spec: JoinSpec, windows: Path | None, copies: str | None) ->
     return shuffled_stage(spec, windows, copies)
 
 
-def _lookup_reader(*args: Any) -> DataSourceStreamReader:
+def _lookup_reader(*args: Any) -> StreamReader:
     from joins.lookup.source import LookupReader
 
     return LookupReader(*args)

@@ -25,7 +25,7 @@ import logging
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -39,9 +39,11 @@ from kafkaio.topiclog import Ends
 from sparkio.control import ReaderControl
 from sparkio.crossing import crossing, crossing_rows
 from sparkio.listedends import ListedEnds
-from sparkio.source import PartitionStage
 
 log = logging.getLogger("teacup.sparkio.reader")
+
+PartitionStage = Callable[[Sequence[Any]], Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]]
+"""What an input partition holds, some of the reader's tasks -> its rows, on an executor."""
 
 SAY_EVERY_S = 10.0
 HOLD_S = 1.0

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from kafkaio.withoutpandas import use_arrow_without_pandas
 from sparkio.cutoff import end_quietly_when_cut_off
 from sparkio.workerlog import log_like_the_driver
 
-PartitionStage = Callable[[Sequence[Any]], Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]]
-"""What an input partition holds, some of the reader's tasks -> its rows, on an executor."""
+if TYPE_CHECKING:
+    from sparkio.reader import PartitionStage, StreamReader
 
 
 def pickled(stage: PartitionStage) -> bytes:
@@ -24,7 +26,7 @@ def pickled(stage: PartitionStage) -> bytes:
     return bytes(cloudpickle.dumps(stage))  # type: ignore[no-untyped-call]
 
 
-def stream_source(kind: str, name: str, schema: str, reader: Callable[[], DataSourceStreamReader]) -> type[DataSource]:
+def stream_source(kind: str, name: str, schema: str, reader: Callable[[], StreamReader]) -> type[DataSource]:
     """A data source class for one job. What the reader is made of travels in it, so it appears in no plan or log.
 
     It travels as bytes: Spark starts processes that only ask for the schema, and need not import what plans.
@@ -46,10 +48,47 @@ def stream_source(kind: str, name: str, schema: str, reader: Callable[[], DataSo
             end_quietly_when_cut_off()
             log_like_the_driver()
             use_arrow_without_pandas()
-            made: DataSourceStreamReader = cloudpickle.loads(makes_reader)()
-            return made
+            return MadeWhenAsked(makes_reader)
 
     return StreamSource
+
+
+class MadeWhenAsked(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A reader that is made when it is first asked: one of the processes that Spark starts only hands it on, and need
+    not import what plans."""
+
+    def __init__(self, makes_reader: bytes) -> None:
+        self._makes_reader = makes_reader
+
+    @cached_property
+    def _made(self) -> StreamReader:
+        made: StreamReader = cloudpickle.loads(self._makes_reader)()
+        return made
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._made.initialOffset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return self._made.getDefaultReadLimit()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._made.prepareForTriggerAvailableNow()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        return self._made.latestOffset(start, limit)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self._made.partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]:
+        return self._made.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._made.commit(end)
+
+    def stop(self) -> None:
+        if "_made" in self.__dict__:
+            self._made.stop()
 
 
 def rows_of(spark: SparkSession, source: type[DataSource]) -> DataFrame:

@@ -28,6 +28,9 @@ from deploy.spark.killed import CONTINUES, how_ended
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
+NO_PYTHON = "/dev/null/python"
+"""A program that does not exist. With it Spark does not look for data sources among the installed packages, which takes
+three processes, one after the other; our workers are started by `PYSPARK_PYTHON`."""
 _LOOK_EVERY_S = 0.02
 _SAYS_NOTHING = b"Using incubator modules"  # Spark asks for one, and every JVM says so
 
@@ -49,6 +52,7 @@ class Jvm:
             **os.environ,
             "PYTHONSAFEPATH": "1",  # a folder `deploy` where the job was started is not ours
             "SPARK_CONNECT_MODE": "0",
+            "PYSPARK_DRIVER_PYTHON": NO_PYTHON,
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
         }
         pipe = subprocess.PIPE

@@ -193,4 +193,3 @@ def _use_this_interpreter(properties: dict[str, str]) -> None:
     local = sparkconf.is_local(properties["spark.master"])
     if local or not (os.environ.get("PYSPARK_PYTHON") or properties.get("spark.pyspark.python")):
         os.environ["PYSPARK_PYTHON"] = properties["spark.pyspark.python"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = properties["spark.pyspark.driver.python"] = sys.executable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource
 
 from joins.admission import copartition
 from joins.admission.admission import Planned, admit
@@ -20,13 +20,14 @@ from joins.admission.start import begin
 from joins.admission.state import Admission
 from joins.spec import JoinPath, JoinSpec
 from kafkaio.brokerlog import BrokerLog
-from sparkio.source import PartitionStage, pickled, stream_source
+from sparkio.reader import PartitionStage, StreamReader
+from sparkio.source import pickled, stream_source
 
 
 def ticket_source(
     spec: JoinSpec,
     control: JoinControl,
-    reader: Callable[..., DataSourceStreamReader],
+    reader: Callable[..., StreamReader],
     stage: PartitionStage,
     schema: str,
 ) -> type[DataSource]:

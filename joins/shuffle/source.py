@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSourceStreamReader
 
 from joins.admission.control import JoinControl
 from joins.admission.guard import planned_records
@@ -21,6 +20,7 @@ from joins.errors import NO_RETRY_HELPS
 from joins.shuffle.partfetch import Fetch
 from joins.shuffle.pieces import Piece, failure_pieces, ticket_pieces
 from joins.spec import JoinSpec
+from sparkio.reader import StreamReader
 from sparkio.source import rows_of
 
 PIECE = pa.schema(
@@ -48,7 +48,7 @@ class FetchReader(TicketReader):
 
 
 def shuffled(
-    spark: SparkSession, spec: JoinSpec, control: JoinControl, reader: Callable[..., DataSourceStreamReader]
+    spark: SparkSession, spec: JoinSpec, control: JoinControl, reader: Callable[..., StreamReader]
 ) -> DataFrame:
     """The streaming DataFrame of pieces, those of a part in the same Spark partition; reader: `FetchReader`."""
     assert spec.buckets is not None, "joins.pathchoice sets it"

@@ -200,6 +200,19 @@ def test_a_source_carries_its_reader_and_the_reader_its_stage() -> None:
     assert list(reader.read(partition)) == [(2,)]
 
 
+def test_a_reader_is_made_when_it_is_first_asked() -> None:
+    """A process that only hands it on imports nothing of what plans."""
+
+    def not_yet() -> Planning:
+        raise AssertionError("made")
+
+    reader = stream_source("kind", "name", "n int", not_yet)({}).streamReader(None)  # type: ignore[arg-type]
+    reader.stop()
+
+    with pytest.raises(AssertionError, match="made"):
+        reader.initialOffset()
+
+
 class Many(Planning):
     """Has ten pieces of work in each batch."""
 
