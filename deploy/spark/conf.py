@@ -43,9 +43,14 @@ _DEFAULTS: Mapping[str, str] = {
 _LIGHT: Mapping[str, str] = {
     # Summaries of a few rows: generating Java for each plan takes longer than running it, and is done for each batch.
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_FILE_SYSTEM_BASED = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_LOCAL_CHECKPOINT: Mapping[str, str] = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+}
 _LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",  # looking up the host name can take seconds, or fail
     "spark.driver.bindAddress": "127.0.0.1",
@@ -64,13 +69,14 @@ def effective(given: Mapping[str, str], *, rows_in_jvm: bool = True) -> dict[str
 
 
 def of_checkpoint(checkpoint: str) -> dict[str, str]:
-    """Properties for a checkpoint on this machine: its files are written through Hadoop's `FileSystem`.
+    """Properties for a checkpoint on this machine: its files are written through Hadoop's `RawLocalFileSystem`.
 
     Spark's default there is `FileContext`, which runs a program for each look at a file, `readlink` or `chmod`: 25 in a
-    batch, which take longer than planning it. `FileSystem` runs 5. It renames the files as atomically; only its check
-    that another query has not written the same batch is not atomic with that, and the checkpoint's lock excludes it.
+    batch, which take longer than planning it. `FileSystem` runs 5, most of them for the file with a checksum that
+    `LocalFileSystem` writes beside each; the raw one writes none. It renames files as atomically; only its check that
+    another query has not written the same batch is not atomic with that, and the checkpoint's lock excludes it.
     """
-    return {} if local_folder(checkpoint) is None else {_FILE_MANAGER: _FILE_SYSTEM_BASED}
+    return {} if local_folder(checkpoint) is None else dict(_LOCAL_CHECKPOINT)
 
 
 def is_local(master: str) -> bool:

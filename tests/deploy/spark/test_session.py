@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -32,12 +33,15 @@ def test_a_local_master_tries_tasks_again(given: str, master: str) -> None:
 
 @pytest.mark.parametrize("checkpoint", ["/data/checkpoint", "checkpoint", "file:///data/checkpoint"])
 def test_a_checkpoint_on_this_machine_has_a_file_manager_that_runs_few_programs(checkpoint: str) -> None:
-    """The class is Spark's own; what the job file says comes first."""
-    (name, manager), *more = of_checkpoint(checkpoint).items()
+    """The classes are Spark's and Hadoop's own; what the job file says comes first."""
+    ours = of_checkpoint(checkpoint)
 
-    assert not more
-    assert manager.endswith(".FileSystemBasedCheckpointFileManager")
-    assert effective({**of_checkpoint(checkpoint), name: "users"})[name] == "users"
+    assert [name.rpartition(".")[2] for name in ours.values()] == [
+        "FileSystemBasedCheckpointFileManager",
+        "RawLocalFileSystem",
+    ]
+    for name in ours:
+        assert effective({**ours, name: "users"})[name] == "users"
 
 
 def test_only_where_no_rows_pass_through_it_the_jvm_generates_no_code() -> None:
@@ -125,6 +129,36 @@ def test_workers_are_this_interpreter_and_the_log_is_quiet(plain_java: None) -> 
     assert done.stderr == ""
 
 
+_REGISTERING = """
+import subprocess
+from pyspark.sql.datasource import DataSource
+from deploy.spark.session import Session
+class Source(DataSource):
+    pass
+session = Session("probe", {"master": "local[1]"}, rows_in_jvm=False)
+session.spark.dataSource.register(Source)
+print(subprocess.run(["ps", "-ewwo", "sid,args"], capture_output=True, text=True, check=True).stdout)
+session.close()
+"""
+
+
+def test_spark_starts_no_python_to_look_for_installed_data_sources(plain_java: None) -> None:
+    """It takes three processes, one after the other, before a job's own source is registered."""
+    job = subprocess.Popen(
+        [sys.executable, "-c", _REGISTERING],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    ran, errors = job.communicate()
+
+    ours = [line for line in ran.splitlines() if line.split()[:1] == [str(job.pid)]]
+    assert [line for line in ours if "pyspark.daemon" in line] == []
+    assert any("SparkSubmit" in line for line in ours)
+    assert errors == ""
+
+
 _WARMING = """
 import logging, time
 logging.basicConfig()
@@ -169,7 +203,7 @@ from deploy.spark.session import Session
 session = Session("probe", {"master": "local[1]"})
 time.sleep(float(sys.argv[1]))
 session.close()
-print("closed", flush=True)
+print(session._jvm._process.returncode, flush=True)  # of the JVM; it would end by itself, too, but later
 sys.stdin.read()
 """
 
@@ -182,10 +216,11 @@ def test_a_session_that_is_not_used_ends_at_once_and_shows_nothing(plain_java: N
 
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as job:
         assert job.stdout is not None
-        assert job.stdout.readline() == "closed\n"
+        code = int(job.stdout.readline())
         left = set(of_session(job.pid))
         _, errors = job.communicate()
 
+    assert code == -signal.SIGKILL
     assert left == {job.pid}
     assert errors == ""
 
