@@ -102,7 +102,7 @@ def produce(bootstrap: str, rate: int, seconds: float, first_id: int = 0) -> Pro
     return Produced(clicks, paired, 1_000 * longest)
 
 
-def live_job(bootstrap: str, checkpoint: Path, delivery: str) -> JoinJob:
+def live_job(bootstrap: str, checkpoint: Path, delivery: str, every_ms: int = 0) -> JoinJob:
     spec = JoinSpec(
         name="live",
         left=Side(topic=LEFT, disorder_ms=0, format=Format.JSON),
@@ -117,7 +117,7 @@ def live_job(bootstrap: str, checkpoint: Path, delivery: str) -> JoinJob:
         spec=spec,
         output=Output(topic=JOINED, exactly_once=delivery == "exactly-once"),
         checkpoint=str(checkpoint),
-        trigger_ms=0,
+        trigger_ms=every_ms,
         spark={"spark.ui.enabled": "false"},
         window_folder=checkpoint.with_name("windows"),
         json_log=True,
@@ -272,10 +272,11 @@ def _main() -> None:
     parser.add_argument("--delivery", choices=DELIVERIES, help="this one alone")
     parser.add_argument("--job", metavar="BOOTSTRAP", help=argparse.SUPPRESS)
     parser.add_argument("--checkpoint", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--every-ms", type=int, default=0, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.job:
         with Stop() as stop:
-            kind = JoinKind(live_job(asked.job, asked.checkpoint, asked.delivery))
+            kind = JoinKind(live_job(asked.job, asked.checkpoint, asked.delivery, asked.every_ms))
             sys.exit(run(kind, Lines(as_json=True), stop))
     print(machine())
     medians: list[float] = []

@@ -1,6 +1,7 @@
 """What a live job costs where little arrives: cores, memory and latency at one rate after the other.
 
     python -m benchmarks.low_rate [--rates 0,500,5000,50000] [--seconds 60] [--delivery exactly-once]
+                                  [--every-ms 0]
 
 One job, as by `teacup run`, and one broker; at each rate a process writes clicks and impressions as for
 `benchmarks.latency`, and the last three quarters of the time are measured:
@@ -158,12 +159,12 @@ def say(phases: list[Phase], reader: ArrivalReader, batches: list[dict[str, int]
         print(f"{phase.rate:9,}  {every:5.2f}  ({parts})  {megabytes:5,.0f} MB  {per_s:9.2f}, {batch:>10}   {shown}")
 
 
-def measure(rates: list[int], seconds: float, delivery: str, folder: Path, broker: Broker) -> None:
+def measure(rates: list[int], seconds: float, delivery: str, every_ms: int, folder: Path, broker: Broker) -> None:
     for topic in (LEFT, RIGHT, JOINED):
         create_topic(broker.bootstrap, topic)
     log = folder / "job.log"
     command = [sys.executable, "-m", "benchmarks.latency", "--job", broker.bootstrap, "--delivery", delivery]
-    command += ["--checkpoint", str(folder / "checkpoint")]
+    command += ["--checkpoint", str(folder / "checkpoint"), "--every-ms", str(every_ms)]
     path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")]))
     with log.open("wb") as output:
         job = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": path})
@@ -200,12 +201,13 @@ def _main() -> None:
     parser.add_argument("--rates", default="0,500,5000,50000", help="records per second, left and right together")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each rate")
     parser.add_argument("--delivery", choices=DELIVERIES, default="exactly-once")
+    parser.add_argument("--every-ms", type=int, default=0, help="`trigger.every` of the job")
     asked = parser.parse_args()
     print(machine())
-    print(f"{asked.delivery}, {PARTITIONS} partitions:", flush=True)
+    print(f"{asked.delivery}, {PARTITIONS} partitions, a batch every {asked.every_ms} ms at most:", flush=True)
     with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
         rates = [int(rate) for rate in asked.rates.split(",")]
-        measure(rates, asked.seconds, asked.delivery, Path(folder), broker)
+        measure(rates, asked.seconds, asked.delivery, asked.every_ms, Path(folder), broker)
 
 
 if __name__ == "__main__":
