@@ -14,6 +14,7 @@ from kafkaio.exitcode import ExitCode
 from tests.deploy.jobs.filling import fill
 from tests.support.jobprocess import JobProcess
 from tests.support.leftovers import of_session
+from tests.support.waiting import wait_until
 
 Job = Callable[..., dict[str, Any]]
 
@@ -48,7 +49,7 @@ def test_a_killed_jvm_is_one_line_and_leaves_no_process(running: JobProcess) -> 
     errors = running.logged().splitlines()
     assert f"JvmEnded: Spark's JVM (process {jvm}) was killed by SIGKILL" in errors[-1]
     assert not [line for line in errors[:-1] if "teacup.kafkaio" not in line and "incubator modules" not in line]
-    assert not list(of_session(running.process.pid))
+    wait_until(lambda: not list(of_session(running.process.pid)), within_s=10)  # they notice that the JVM is gone
 
 
 def test_a_killed_planner_is_named(running: JobProcess) -> None:
@@ -59,7 +60,7 @@ def test_a_killed_planner_is_named(running: JobProcess) -> None:
 
     assert running.ended() == ExitCode.FAILED
     assert "the process that plans batches was killed" in running.logged().splitlines()[-1]
-    assert not list(of_session(running.process.pid))
+    wait_until(lambda: not list(of_session(running.process.pid)), within_s=10)  # they notice that the JVM is gone
 
 
 def test_a_killed_worker_is_reported_and_the_job_goes_on(running: JobProcess) -> None:
