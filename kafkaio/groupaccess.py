@@ -11,8 +11,7 @@ import logging
 import multiprocessing
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -36,14 +35,28 @@ def error_codes(kafka: Mapping[str, str], groups: Sequence[str], *, reading: boo
 
     reading   a group that may be described, but not read, counts as refused too
     """
-    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    spawned = multiprocessing.get_context("spawn")
+    answer, answering = spawned.Pipe(duplex=False)
+    asked = spawned.Process(target=_answer, args=(answering, dict(kafka), list(groups), reading), daemon=True)
+    asked.start()
+    answering.close()  # so that its end, too, ends the waiting
     try:
-        return pool.submit(_codes, dict(kafka), list(groups), reading).result(ANSWERED_WITHIN_S + _STARTED_WITHIN_S)
-    except (TimeoutError, BrokenProcessPool) as error:
-        log.info("whether the groups may be read is not known: %r", error)
+        if not answer.poll(ANSWERED_WITHIN_S + _STARTED_WITHIN_S):
+            log.info("whether the groups may be read is not known: nobody answered in time")
+            return None
+        codes: dict[str, int] = answer.recv()
+        return codes
+    except EOFError:
+        log.info("whether the groups may be read is not known: the process that asked has ended without an answer")
         return None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        asked.kill()
+        asked.join()
+        answer.close()
+
+
+def _answer(answering: Connection, kafka: Mapping[str, str], groups: list[str], reading: bool) -> None:
+    answering.send(_codes(kafka, groups, reading))
 
 
 def _codes(kafka: Mapping[str, str], groups: list[str], reading: bool) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Iterator
 
@@ -102,3 +103,4 @@ def test_what_a_user_may_do_shows_without_doing_it(guarded: tuple[dict[str, str]
     assert "TOPIC_AUTHORIZATION_FAILED" in str(topics["hidden"])
     assert isinstance(topics["none"], KafkaIOError)
     assert codes == dict.fromkeys(["looked-at", "others"], KafkaError.GROUP_AUTHORIZATION_FAILED)
+    assert multiprocessing.active_children() == []
