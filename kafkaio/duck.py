@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 # By process and thread; a thread that ends leaves its connection to the next one of its number. Not a
 # `threading.local`: when another thread forks, the child would close this one's connection, and crash.
 _connections: dict[tuple[int, int], duckdb.DuckDBPyConnection] = {}
+
+# A daemon thread that is still alive when the process ends keeps what it can reach; of a connection, DuckDB would
+# print all classes and functions as leaked.
+atexit.register(_connections.clear)
 
 
 def connection() -> duckdb.DuckDBPyConnection:
