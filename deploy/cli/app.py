@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -271,7 +272,8 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
         typer.echo(str(error), err=True)
         return error.exit_code
     typer.echo(f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {_offsets(moved.left)}")
-    typer.echo(f"Next: teacup run {job_file}")
+    given = [part for one in assignments for part in ("--set", one)]
+    typer.echo(f"Next: {shlex.join(['teacup', 'run', str(job_file), *given])}")
     return ExitCode.DONE
 
 

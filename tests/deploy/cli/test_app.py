@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -226,3 +228,16 @@ def test_kafka_properties_in_a_file_of_their_own_have_one_value_each(tmp_path: P
 
     assert result.exit_code == ExitCode.BAD_JOB_FILE
     assert result.stderr == f"{path}: 1 error\n  sasl: give one value\n"
+
+
+def test_what_to_run_after_a_move_names_the_same_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without them it would be the job of the file, on its old checkpoint."""
+    job_file = tmp_path / "a job.yaml"
+    job_file.write_text((ROOT / "deploy" / "examples" / "window-join-minimal.yaml").read_text(encoding="utf-8"))
+    changes = ["--set", f"checkpoint={tmp_path}/new", "--set", "join.before=30m 1s"]
+    moved = SimpleNamespace(number=4, left={0: 7})
+    monkeypatch.setattr("deploy.jobs.moving.move", lambda job, other: moved)
+
+    shown = CliRunner().invoke(app, ["move", str(job_file), "--from", "old", *changes]).stdout
+
+    assert shlex.split(shown.splitlines()[-1]) == ["Next:", "teacup", "run", str(job_file), *changes]
