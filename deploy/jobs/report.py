@@ -159,8 +159,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         if report.disorder_ms[side] > topic.disorder_ms:
             report.warnings.append(
                 f"{side}.disorder is {written(topic.disorder_ms)}, but {topic.topic!r} was out of order by "
-                f"{written(report.disorder_ms[side])}: {report.late[side]} records were late; set "
-                f"{side}.disorder higher"
+                f"{written(report.disorder_ms[side])}: {_late(report.late[side])}; set {side}.disorder higher"
             )
     deleted = sorted({one for summary in summaries for one in summary.deleted})
     if deleted:
@@ -184,6 +183,13 @@ def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _mb(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
+
+
+def _late(records: int) -> str:
+    """A record is late by what has been proved of the records before it, which is less than the largest of them."""
+    if not records:
+        return "none of its records was late this time, but such records can be"
+    return f"{records} record{'s were' if records > 1 else ' was'} late"
 
 
 def _known(time_ms: int) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from datadelay.progress import UNKNOWN
 from dedup.restart.report import FilterReport
 from dedup.restart.states import FilterChange, FilterState, Reason
@@ -48,6 +50,36 @@ def test_the_line_of_a_lookup_join_says_up_to_when_right_is_stored() -> None:
     assert "window" not in line(lookup, 0)
     assert "right 0" not in line(lookup, 0)
     assert line(SPEC, 0).endswith("window 0 (0.0 MB)")
+
+
+@pytest.mark.parametrize(
+    ("late", "said"),
+    [
+        (0, "none of its records was late this time, but such records can be"),
+        (1, "1 record was late"),
+        (3, "3 records were late"),
+    ],
+)
+def test_a_topic_that_is_more_out_of_order_than_configured_is_reported_with_what_became_of_its_records(
+    late: int, said: str
+) -> None:
+    """Records may be out of order, and in time all the same."""
+    both = {"left": 0, "right": 0}
+    summary = BucketSummary(
+        0,
+        7,
+        1,
+        frontier_ms=both,
+        slowest=both,
+        late={"left": 0, "right": late},
+        disorder_ms={"left": 9, "right": 5_000},
+    )
+
+    batch = gather(SPEC, [DeliveredBatch(summary, {}, {}, 0, None)], 0.5, 1_000)
+
+    assert batch.warnings == [
+        f"right.disorder is 1s, but 'r' was out of order by 5s: {said}; set right.disorder higher"
+    ]
 
 
 def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
