@@ -9,7 +9,7 @@ from dataclasses import replace
 from joins.admission import copartition
 from joins.admission.reader import open_log
 from joins.admission.state import Admission
-from joins.errors import NotCoPartitioned, SpecError
+from joins.errors import NotCoPartitioned
 from joins.spec import JoinPath, JoinSpec
 from kafkaio.brokerlog import BrokerLog
 
@@ -38,8 +38,6 @@ def with_path(spec: JoinSpec, planned: Admission | None = None) -> JoinSpec:
                     log.info("%s takes the shuffled path: %s", spec.name, why)
             if path is JoinPath.SHUFFLED:
                 buckets = buckets or max(left.partition_count(), right.partition_count())
-    if path is JoinPath.DIRECT and buckets is not None:
-        raise SpecError(f"buckets: {buckets} is for the shuffled path only; on the direct path each partition is one")
     return replace(spec, path=path, buckets=buckets)
 
 

@@ -267,6 +267,10 @@ class JoinSpec(BothSides[Side]):
             raise SpecError(f"right.topic: {self.right.topic!r} is left's topic as well; a join needs two topics")
         if self.left.keep is not None:
             raise SpecError("left.keep is not allowed: left records are never stored; give right.keep")
+        if self.path is JoinPath.DIRECT and self.buckets is not None:
+            raise SpecError(
+                f"buckets: {self.buckets} is for the shuffled path only; on the direct path each partition is one"
+            )
         check_registry(self.registry, self.left, self.right)
         parts = [len(side.key_of.parts) for side in (self.left, self.right)]
         if parts[0] != parts[1]:

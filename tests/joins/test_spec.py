@@ -176,6 +176,15 @@ def test_both_sides_have_as_many_parts() -> None:
         JoinSpec(name="j", left=left, right=right, before_ms=1, after_ms=1)
 
 
+def test_the_direct_path_has_no_other_buckets() -> None:
+    """Its buckets are the partitions."""
+    left, right = Side(topic="l"), Side(topic="r")
+
+    with pytest.raises(SpecError, match="buckets: 3 is for the shuffled path only"):
+        JoinSpec(name="j", left=left, right=right, before_ms=1, path="direct", buckets=3)  # type: ignore[arg-type]
+    assert JoinSpec(name="j", left=left, right=right, before_ms=1, buckets=3).path is None
+
+
 def test_what_a_checkpoint_is_bound_to_is_plain_json() -> None:
     """Checkpoints and the digests of receipts hold it: another text would be another join."""
     left = Side(topic="l", key=["kafka", "header:h"])
