@@ -154,10 +154,11 @@ def of_times(side: Side, one: SideFacts, idle: Idle | None) -> Iterator[Finding]
         yield warning(f"{one.name}.format", f"{count} of {sample.records} sampled records are {fault}: dead letters")
     times = sample.valid_times
     if not times:
+        keys = f"`time`, `time_unit` ({side.time_unit})" if side.payload_time else "`time`"
         yield error(
             what,
             f"none of {sample.records} sampled records of {side.topic!r} has a valid time at {side.time!r}: each would "
-            "be a dead letter; correct `time`, or the clock if they are from the future",
+            f"be a dead letter; correct {keys}, or the clock if they are from the future",
             ExitCode.REFUSED,
         )
         return
@@ -190,7 +191,7 @@ def of_disorder(side: Side, one: SideFacts) -> Iterator[Finding]:
         yield warning(
             what,
             f"the sample is out of order by {written(seen)}, and {written(side.disorder_ms)} is configured: such "
-            f"records are late; set {what} higher",
+            f"records can be late; set {what} higher",
         )
     else:
         yield ok(what, f"{written(seen)} in the sample, {written(side.disorder_ms)} is configured")

@@ -109,6 +109,16 @@ def test_times(facts: SideFacts, level: Level, text: str) -> None:
     assert text in one.text
 
 
+def test_times_in_a_wrong_unit() -> None:
+    """Milliseconds taken for seconds are far in the future. Kafka's own times have no unit."""
+    payload = replace(SIDE, time="$.at", time_unit="s", format="json")
+
+    (finding,) = of_times(payload, side(None), None)
+
+    assert "correct `time`, `time_unit` (s), or the clock" in finding.text
+    assert "time_unit" not in only(of_times(SIDE, side(None), None)).text
+
+
 def test_values_that_cannot_be_read_are_counted() -> None:
     """By the reason that their dead letters would have."""
     first, second = of_times(SIDE, side(NOW_MS, faults={"invalid_json": 1}), None)
