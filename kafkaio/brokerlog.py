@@ -31,7 +31,7 @@ from confluent_kafka import admin as kafka_admin
 
 from kafkaio import client
 from kafkaio.blocksearch import BlockQuery, Timed, block_size, borne_out, search
-from kafkaio.errors import KafkaUnavailable
+from kafkaio.errors import KafkaUnavailable, TopicMissing
 from kafkaio.eventtime import OUTLIERS, TimeOf, ceilings, event_times, typical, valid
 from kafkaio.pointreader import PointReader, Record
 from kafkaio.times import LATEST_MS, UNLIMITED_MS
@@ -316,13 +316,14 @@ class BrokerLog:
         """Before each retry the client refreshes its brokers and leaders, of this topic unless others are given.
 
         For minutes after a broker was restarted, librdkafka by itself asks with an old leader epoch, and waits for a
-        controller that it does not know.
+        controller that it does not know. A partition that was added is missing to a client that has asked for others
+        of its topic before, even if another client was told of it.
         """
 
         def asked() -> T:
             try:
                 return ask()
-            except KafkaUnavailable:
+            except (KafkaUnavailable, TopicMissing):
                 for topic in topics or (self._topic,):
                     client.learn(self._admin, topic, client.LEARN_TIMEOUT_S)
                 raise

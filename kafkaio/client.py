@@ -143,8 +143,11 @@ def admin(
     on_error: Callable[[KafkaError], None] = lambda _: None,
     logger: logging.Logger | None = None,
 ) -> AdminClient:
-    """An admin client. Connection errors show in its answers; polled, it also passes them to `on_error`."""
-    return _make(AdminClient, kafka, {}, {"error_cb": on_error}, logger)
+    """An admin client. Connection errors show in its answers; polled, it also passes them to `on_error`.
+
+    To ask for a topic creates none: librdkafka's own default would, where the brokers allow it.
+    """
+    return _make(AdminClient, kafka, {}, {"error_cb": on_error, "allow.auto.create.topics": False}, logger)
 
 
 def _make(

@@ -6,12 +6,14 @@ import json
 import random
 import time
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +28,7 @@ from kafkaio.topiclog import TimeAnswer, TimeQuery
 from kafkaio.writer import TopicWriter, open_writer
 from tests.conftest import TopicFactory
 from tests.support.transactions import BASE_MS, Transactions
+from tests.support.waiting import wait_until
 
 CEILING_MS = BASE_MS + 10_000_000
 FUTURE_MS = CEILING_MS + 5_000
@@ -210,6 +213,34 @@ def test_one_request_answers_for_several_topics(kafka: dict[str, str], topic_fac
     assert other.ends_with(other) == (other.ends(), other.ends())
     log.close()
     other.close()
+
+
+def test_partitions_that_were_added_are_found(
+    kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory
+) -> None:
+    """Also through the client of another topic, which has asked for the partitions of before."""
+    topics = [topic_factory(2), topic_factory(2)]
+    log, other = (BrokerLog(topic, kafka) for topic in topics)
+    assert sorted(log.highs(other)[other.topic]) == sorted(log.ends_with(other)[1]) == [0, 1]
+
+    def grow(count: int) -> None:
+        admin.create_partitions([NewPartitions(topic, count) for topic in topics])
+        wait_until(lambda: log.partition_count() == other.partition_count() == count)
+
+    grow(3)
+    assert sorted(log.highs(other)[other.topic]) == [0, 1, 2]
+    grow(4)
+    assert [sorted(ends) for ends in log.ends_with(other)] == [[0, 1, 2, 3]] * 2
+    log.close()
+    other.close()
+
+
+def test_a_missing_topic_is_not_created(tmp_path: Path) -> None:
+    """Though the brokers would: it is asked for again, as it may have been created just before."""
+    with Broker(tmp_path, {"auto.create.topics.enable": "true"}) as broker:
+        kafka = {"bootstrap.servers": broker.bootstrap}
+        with closing(BrokerLog("missing", kafka)) as log, pytest.raises(TopicMissing):
+            log.ends()
 
 
 def test_a_recreated_topic_has_another_id(
