@@ -36,7 +36,13 @@ def test_the_program_of_the_page(
     (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     script = tmp_path / "program.py"
     script.write_text(program.replace('"clicks", format', f'"{left}", format').replace('"impressions"', f'"{right}"'))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "TMPDIR": str(tmp_path)}
+    other = tmp_path / "bin" / "python3"  # of the machine, as where no environment is activated
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    environment["PATH"] = f"{other.parent}:{environment['PATH']}"
+    environment.pop("PYSPARK_PYTHON", None)
 
     with ExitStack() as stack:
         url = stack.enter_context(Standalone(tmp_path)).url if master == "standalone" else master
