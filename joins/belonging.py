@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from operator import attrgetter
 
 from joins.errors import SpecChanged
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """A message about what differs, in the words of whoever described the job: in Python, or in a file.
+
+    named    the name of a value, and the value as it is written there
+    remedy   what to do, unless the old values are put back
+    """
+
+    named: Callable[[str, object], tuple[str, str]]
+    remedy: str
+
+
+def in_python(remedy: str) -> Wording:
+    """As the description has it."""
+    return Wording(lambda name, value: (name, repr(value)), remedy)
 
 
 def identity_of(spec: object, names: Iterable[str]) -> dict[str, object]:
@@ -19,16 +37,21 @@ def _as_json(name: str, value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def check_identity(what: str, name: str, was: Mapping[str, object], now: Mapping[str, object], remedy: str) -> None:
+def check_identity(
+    what: str, name: str, was: Mapping[str, object], now: Mapping[str, object], wording: Wording
+) -> None:
     """Raise `SpecChanged`, naming every value that differs.
 
     what, name   the kind of the job ("join") and its name
     was, now     of the job that wrote the checkpoint, and of this one
-    remedy       what to do, unless the old values are put back
     """
-    changed = [f"{key}: {was.get(key)!r} -> {value!r}" for key, value in now.items() if was.get(key) != value]
+    changed = []
+    for key, value in now.items():
+        if was.get(key) != value:
+            (shown, before), (_, after) = wording.named(key, was.get(key)), wording.named(key, value)
+            changed.append(f"{shown}: {before} -> {after}")
     if changed:
         raise SpecChanged(
             f"the checkpoint of {name!r} belongs to another {what} ({'; '.join(changed)}): put the old values back, or "
-            f"{remedy}"
+            f"{wording.remedy}"
         )

@@ -4,6 +4,7 @@ jobkeys.py      the keys that all jobs have, and how keys become data
 joinkeys.py     the keys of the two joins
 dedupkeys.py    the keys of a deduplication
 feederkeys.py   the keys of a feeder
+joinwording.py  what differs from the join of a checkpoint, in the words of a file
 jobvalues.py    values as people write them: starts, names, properties      (pure)
 librdkafka.py   whether librdkafka accepts a property
 reference.py    the keys for readers: JSON schema, and the tables of docs/reference.md

@@ -18,6 +18,7 @@ from deploy.checkpoint import durable
 from deploy.checkpoint.localfolder import local_folder
 from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointUnreachable, CheckpointUnreadable
 from deploy.job import JoinJob
+from deploy.jobfile.joinwording import IN_FILE
 from joins.admission.moved import Moved
 from joins.admission.state import Admission
 from joins.spec import JoinSpec
@@ -62,7 +63,7 @@ class Checkpoint:
         """The batch that was planned last; None if none was. Raises `SpecChanged` for another join's checkpoint."""
         admission = self.newest()
         if admission is not None:
-            admission.check_belongs_to(spec)
+            admission.check_belongs_to(spec, IN_FILE)
         return admission
 
     def newest(self) -> Admission | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from datadelay.positions.checkpoint import SparkCheckpoint
 from deploy.job import JoinJob
+from deploy.jobfile.joinwording import IN_FILE
 from joins.admission.committed import state_after
 from joins.admission.state import Admission
 from joins.decoded import times_as_json
@@ -67,7 +68,7 @@ def committed_admission(job: JoinJob) -> Admission:
     if len(ends) != 1 or not isinstance(ends[0], dict):
         raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")
     admission = Admission.from_json(ends[0])
-    admission.check_belongs_to(job.spec)
+    admission.check_belongs_to(job.spec, IN_FILE)
     return admission
 
 

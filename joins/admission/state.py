@@ -19,13 +19,14 @@ from typing import Any
 from datadelay.progress import UNKNOWN, frontier
 from joins.admission.bounds import Bound, Bounds, thinned
 from joins.admission.facts import BucketFacts, PartitionFacts
-from joins.belonging import check_identity
+from joins.belonging import Wording, check_identity, in_python
 from joins.errors import SpecChanged
 from joins.sides import BothSides
 from joins.spec import JoinPath, JoinSpec
 from kafkaio.losses import Epochs
 
 FORMAT = 7
+IN_PYTHON = in_python("give the query a new checkpoint location, and a `start` for left")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,16 +250,15 @@ class Admission:
             epochs={side: tuple(epochs) for side, epochs in data["epochs"].items()},
         )
 
-    def check_belongs_to(self, spec: JoinSpec) -> None:
+    def check_belongs_to(self, spec: JoinSpec, wording: Wording = IN_PYTHON) -> None:
         """Raise `SpecChanged`, naming every value that differs from the join that wrote this admission."""
         was_path = JoinPath.SHUFFLED if self.parts else JoinPath.DIRECT
         if spec.path not in (None, was_path):
             raise SpecChanged(
-                f"the checkpoint of {spec.name!r} was written on the {was_path} path, and `join.path` is {spec.path}: "
-                f"set it to {was_path}, or let a new checkpoint go on where this one is (`teacup move`)"
+                f"the checkpoint of {spec.name!r} was written on the {was_path} path, and "
+                f"`{wording.named('path', spec.path)[0]}` is {spec.path}: set it to {was_path}, or {wording.remedy}"
             )
-        remedy = "let a new checkpoint go on where this one is (`teacup move`)"
-        check_identity("join", spec.name, self.identity, spec.identity(), remedy)
+        check_identity("join", spec.name, self.identity, spec.identity(), wording)
 
 
 def readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joins.apiaddresses import StoreAddress
-from joins.belonging import check_identity, identity_of
+from joins.belonging import check_identity, identity_of, in_python
 from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
 from joins.spec import JobName, Millis, OnDataLoss, Side, Start, Timeout, TopicName, check_registry
 from kafkaio.eventtime import typical
@@ -151,7 +151,7 @@ class Fed:
 
     def check_belongs_to(self, spec: FeedSpec) -> None:
         """Raise `SpecChanged`, naming every value that differs from the feeder that wrote this."""
-        check_identity("feeder", spec.name, self.identity, spec.identity(), REMEDY)
+        check_identity("feeder", spec.name, self.identity, spec.identity(), in_python(REMEDY))
 
     def check_store(self, namespace: str, generation: str) -> None:
         """Raise `StoreWiped` if the store that answers is not the one that was fed."""

@@ -55,7 +55,7 @@ def test_a_changed_join_goes_on_where_it_was(kafka, window_job, tmp_path, capsys
 
     refused = JobProcess(tmp_path, changed)
     assert refused.ended() == ExitCode.CHECKPOINT
-    assert "before_ms: 2000 -> 5000" in refused.logged()
+    assert "join.before: 2s -> 5s" in refused.logged()
     assert "`teacup move`" in refused.logged()
 
     assert move_of(file_of(tmp_path, changed), old) == ExitCode.CHECKPOINT

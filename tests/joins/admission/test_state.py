@@ -18,6 +18,7 @@ from joins.admission.reader import SMALL, TOGETHER
 from joins.admission.source import TicketReader
 from joins.admission.state import FORMAT, Admission, Bucket, Reading, rebuild_from
 from joins.admission.ticket import Ticket
+from joins.belonging import Wording
 from joins.errors import SpecChanged
 from joins.spec import Policy, Side
 from kafkaio.times import LATEST_MS
@@ -175,6 +176,20 @@ def test_a_checkpoint_of_another_join_is_refused(change, named):
     admission.check_belongs_to(join_spec(max_records=5, producer_delay_ms=7, max_wait_ms=9, start="latest"))
     with pytest.raises(SpecChanged, match=named):
         admission.check_belongs_to(join_spec(**change))
+
+
+def test_a_message_about_another_join_has_the_words_of_whoever_described_it():
+    """A program has no job file, which `teacup move` needs."""
+    in_file = Wording(lambda name, value: (f"file's {name}", f"<{value}>"), "move it")
+
+    with pytest.raises(SpecChanged, match=r"before_ms: 10 -> 11.*a new checkpoint location, and a `start`"):
+        empty().check_belongs_to(join_spec(before_ms=11))
+    with pytest.raises(SpecChanged, match=r"file's before_ms: <10> -> <11>.*or move it$"):
+        empty().check_belongs_to(join_spec(before_ms=11), in_file)
+    with pytest.raises(SpecChanged, match=r"`path` is shuffled: .*a new checkpoint location"):
+        empty().check_belongs_to(join_spec(path="shuffled"))
+    with pytest.raises(SpecChanged, match=r"`file's path` is shuffled: .*or move it$"):
+        empty().check_belongs_to(join_spec(path="shuffled"), in_file)
 
 
 def test_a_window_is_rebuilt_from_further_back_than_it_reaches():
