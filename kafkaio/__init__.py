@@ -7,6 +7,7 @@ avroschemas.py      what can be known of an Avro schema before a record is read 
 blocksearch.py      finds where a time begins among records that are not sorted by time, some of them wrong (pure)
 bounded.py          waits a bounded time for a call, for librdkafka calls that have no time-out or do not keep to it
 brokerlog.py        one topic of a real broker, as a planner sees it
+checkedjson.py      JSON with a checksum, for small files that a job reads again later (pure)
 client.py           librdkafka configurations
 protocols.py        the part of a Kafka client that delivery needs
 clock.py            a wall clock that is trusted only while something else agrees with it

@@ -2,7 +2,8 @@
 
 The generation of a checkpoint without any batch is created here, and kept in the file `teacup.generation`: receipts
 carry it before the first batch is planned, and a start that dies in between is continued, not started over. The file
-`teacup.moved` says that such a checkpoint goes on where another one ended (`joins.admission.moved`).
+`teacup.moved` says that such a checkpoint goes on where another one ended (`joins.admission.moved`). Both are JSON with
+a checksum.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from deploy.jobfile.joinwording import IN_FILE
 from joins.admission.moved import Moved
 from joins.admission.state import Admission
 from joins.spec import JoinSpec
+from kafkaio.checkedjson import checked_text, from_checked_text
 from sparkio.checkpoint import SparkLogs
 
 log = logging.getLogger("teacup.deploy.jobs.joincheckpoint")
@@ -115,41 +117,42 @@ class Checkpoint:
 
     def moved(self) -> Moved | None:
         """After which other checkpoint this one goes on; None: after none."""
-        text = self._kept(MOVED)
-        try:
-            return None if text is None else Moved.from_json(json.loads(text))
-        except (ValueError, TypeError, KeyError) as error:
-            raise CheckpointInvalid(
-                f"{self._cannot_be_read}: `{MOVED}` is truncated ({error}). Remove it, and repeat `teacup move`"
-            ) from error
+        data = self._kept(MOVED, "Remove it, and repeat `teacup move`")
+        return None if data is None else Moved.from_json(data)
 
     def keep_moved(self, moved: Moved) -> None:
         """Let this checkpoint, which has planned nothing yet, go on after another one. Durable when this returns."""
-        self._keep(MOVED, json.dumps(moved.to_json()))
+        self._keep(MOVED, moved.to_json())
 
     def generation(self) -> str:
         """The generation of a checkpoint without any plan yet; created if missing. Durable when this returns."""
-        generation = self._kept(GENERATION)
+        generation = self._kept(GENERATION, "Start the job with a new checkpoint, and with `teacup run --take-over`")
         if generation is None:
             generation = uuid.uuid4().hex
             self._keep(GENERATION, generation)
-        return generation
+        return str(generation)
 
-    def _kept(self, name: str) -> str | None:
-        """The content of a file of our own beside Spark's; None if there is none."""
+    def _kept(self, name: str, remedy: str) -> Any:
+        """The content of a file of our own beside Spark's; None if there is none. Raises `CheckpointInvalid`."""
         with self._reached(name):
             try:  # asking first is no way: some drivers answer any error with "it does not exist"
                 content = self._logs.files.cat_file(f"{self._logs.root}/{name}")
             except FileNotFoundError:
                 return None
-            return str(content.decode().strip())
+        try:
+            return from_checked_text(content.decode().rstrip("\n"))
+        except ValueError as error:
+            raise CheckpointInvalid(
+                f"{self._cannot_be_read}: `{name}` is damaged, or of another version ({error}). {remedy}"
+            ) from error
 
-    def _keep(self, name: str, text: str) -> None:
+    def _keep(self, name: str, value: Any) -> None:
+        data = f"{checked_text(value)}\n".encode()
         with self._reached(name):
             if self._folder is not None:
-                durable.write(self._folder / name, f"{text}\n".encode())
+                durable.write(self._folder / name, data)
             else:
-                self._logs.files.pipe_file(f"{self._logs.root}/{name}", f"{text}\n".encode())
+                self._logs.files.pipe_file(f"{self._logs.root}/{name}", data)
 
     @contextmanager
     def _reached(self, what: str = "", but: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:

@@ -1,11 +1,10 @@
 """Where `teacup unjoined` keeps its verdicts: a file in the folder `unjoined` of the join's checkpoint.
 
-It is replaced as a whole, by a new file that has reached the disk: whatever happens, the old or the new one is there.
+It is JSON with a checksum, and is replaced as a whole by a new file that has reached the disk: whatever happens, the
+old or the new one is there.
 """
 
 from __future__ import annotations
-
-import json
 
 import fsspec
 
@@ -13,6 +12,7 @@ from deploy.checkpoint import durable
 from deploy.checkpoint.localfolder import local_folder
 from joins.errors import SpecChanged
 from joins.unjoined.expired import REMEDY, Verdicts
+from kafkaio.checkedjson import checked_text, from_checked_text
 
 FOLDER, FILE = "unjoined", "verdicts.json"
 
@@ -30,14 +30,14 @@ def load(checkpoint: str) -> Verdicts | None:
     if not files.exists(path):
         return None
     try:
-        return Verdicts.from_json(json.loads(files.cat_file(path)))
+        return Verdicts.from_json(from_checked_text(files.cat_file(path).decode()))
     except (ValueError, KeyError, TypeError) as error:
-        raise SpecChanged(f"{path} is not a state of verdicts ({type(error).__name__}: {error}): {REMEDY}") from error
+        raise SpecChanged(f"{path} is damaged, or of another version ({error}): {REMEDY}") from error
 
 
 def save(checkpoint: str, state: Verdicts) -> None:
     """Durable when this returns; on an object store, as durable as its put."""
-    text = json.dumps(state.to_json(), sort_keys=True).encode()
+    text = checked_text(state.to_json()).encode()
     folder = local_folder(folder_of(checkpoint))
     if folder is None:
         files, root = fsspec.core.url_to_fs(folder_of(checkpoint))

@@ -4,13 +4,14 @@
                                                          carried out by the ticket with this digest
     <generation>/facts-<number>.json                     by the driver: of all buckets, each with its ticket's digest
 
+Each file is JSON with a checksum. One that was changed or cut off counts as lost.
+
 A checkpoint that was restored from a copy plans other batches under numbers that were already used. Their facts differ
 from the old ones: the ticket's digest says which batch a file belongs to.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import uuid
@@ -22,6 +23,7 @@ from joins.admission.folders import generation_folder, own_folder
 from joins.admission.state import Admission
 from joins.admission.summary import BucketSummary
 from joins.admission.ticket import Ticket
+from kafkaio.checkedjson import checked_text, from_checked_text
 from kafkaio.sparselog import sparse
 
 log = sparse("teacup.joins.admission.factsfolder")
@@ -43,7 +45,7 @@ class FactsFolder:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._path(number, digest)
             temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-            temporary.write_text(json.dumps(facts.to_json()))
+            temporary.write_text(checked_text(facts.to_json()))
             temporary.replace(path)
             for name in os.listdir(self._folder):
                 match = NAME.fullmatch(name)
@@ -53,13 +55,13 @@ class FactsFolder:
             log.warning("%s: the facts of batch %d are not kept (%s); they are read again", self._folder, number, error)
 
     def load(self, number: int, digest: str) -> BucketFacts | None:
-        """None if they are lost, or the file is incomplete."""
+        """None if they are lost, or the file is damaged."""
         try:
-            return BucketFacts.from_json(json.loads(self._path(number, digest).read_text()))
+            return BucketFacts.from_json(from_checked_text(self._path(number, digest).read_text()))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
-            log.warning("%s: the facts of batch %d cannot be read (%s)", self._folder, number, error)
+            log.warning("%s: the facts of batch %d cannot be read: %s", self._folder, number, error)
             return None
 
     def _path(self, number: int, digest: str) -> Path:
@@ -74,7 +76,7 @@ def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary
         try:
             folder.mkdir(parents=True, exist_ok=True)
             temporary = folder / ".facts.json.new"
-            temporary.write_text(json.dumps(content))
+            temporary.write_text(checked_text(content))
             temporary.replace(_of_all(folder, number))
             _of_all(folder, number - KEPT).unlink(missing_ok=True)
         except OSError as error:
@@ -120,12 +122,12 @@ def _of_all(folder: Path, number: int) -> Path:
 
 
 def _loaded(path: Path) -> dict[tuple[int, str], BucketFacts]:
-    """By bucket and digest; nothing if the file is lost or incomplete."""
+    """By bucket and digest; nothing if the file is lost or damaged."""
     try:
-        content = json.loads(path.read_text())
+        content = from_checked_text(path.read_text())
         return {(int(bucket), digest): BucketFacts.from_json(facts) for bucket, (digest, facts) in content.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        log.warning("%s cannot be read (%s)", path, error)
+        log.warning("%s cannot be read: %s", path, error)
         return {}

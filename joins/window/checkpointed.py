@@ -13,7 +13,6 @@ the window needs is read from Kafka. They are written in the background, and no 
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import uuid
@@ -35,6 +34,7 @@ from joins.window.covering import gaps
 from joins.window.restore import Joined
 from joins.window.slicefiles import NAME, UNFINISHED, FileStore, Torn, checked, covers_from, file_name
 from joins.window.slices import Covers, Slice
+from kafkaio.checkedjson import checked_text, from_checked_text
 from kafkaio.sparselog import sparse
 from kafkaio.times import LATEST_MS
 
@@ -214,13 +214,13 @@ class CheckpointedStore:
 
     def _keep(self, copied: Copied) -> None:
         temporary = self._files.folder / f".{COPIED}.{uuid.uuid4().hex}"
-        temporary.write_text(json.dumps(copied.to_json()))
+        temporary.write_text(checked_text(copied.to_json()))
         temporary.replace(self._files.folder / COPIED)
 
 
 @lru_cache(maxsize=256)
 def _read(path: Path, changed_ns: int) -> Copied:
-    return Copied.from_json(json.loads(path.read_text()))
+    return Copied.from_json(from_checked_text(path.read_text()))
 
 
 def forget_other_copies(location: str, join: str, generation: str | None, parts: Iterable[int | None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointUnreachable
 from deploy.job import JoinJob, Output
-from deploy.jobs.joincheckpoint import MOVED, Checkpoint, look_into
+from deploy.jobs.joincheckpoint import GENERATION, MOVED, Checkpoint, look_into
 from deploy.jobs.moving import started
 from joins.admission.moved import Moved
 from joins.admission.state import Admission
@@ -20,6 +21,16 @@ from joins.spec import JoinSpec, Side
 from kafkaio.exitcode import ExitCode
 
 SPEC = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
+AFTER = Moved(
+    checkpoint="/old",
+    generation="g",
+    number=7,
+    name="j",
+    output="out",
+    topic="clicks",
+    topic_id="id",
+    left={0: 5},
+)
 
 
 @pytest.mark.parametrize("plan", ["v1\n{}\n%s", "v2\n{}\nsource:%s"])
@@ -51,13 +62,33 @@ def test_a_truncated_plan_is_named(tmp_path: Path, plan: str) -> None:
     assert refused.value.exit_code is ExitCode.CHECKPOINT
 
 
-@pytest.mark.parametrize("note", ["", "{}"])
-def test_a_truncated_note_of_a_move_is_named(tmp_path: Path, note: str) -> None:
-    """Without it the job would start somewhere else."""
-    (tmp_path / MOVED).write_text(note)
+@pytest.mark.parametrize(
+    "damaged",
+    [lambda _: b"", lambda _: b"{}", lambda note: note[9:], lambda note: note.replace(b"[0, 5]", b"[0, 4]")],
+)
+def test_a_damaged_note_of_a_move_is_named(tmp_path: Path, damaged: Callable[[bytes], bytes]) -> None:
+    """The job would start somewhere else."""
+    Checkpoint(str(tmp_path)).keep_moved(AFTER)
+    note = tmp_path / MOVED
+    note.write_bytes(damaged(note.read_bytes()))
 
-    with pytest.raises(CheckpointInvalid, match=r"`teacup\.moved` is truncated.*repeat `teacup move`"):
+    with pytest.raises(CheckpointInvalid, match=r"`teacup\.moved` is damaged.*repeat `teacup move`"):
         Checkpoint(str(tmp_path)).moved()
+
+
+def test_a_flipped_bit_of_a_file_of_ours_is_noticed(tmp_path: Path) -> None:
+    """Wherever it is."""
+    checkpoint = Checkpoint(str(tmp_path))
+    checkpoint.keep_moved(AFTER)
+    checkpoint.generation()
+
+    for name, read in ((MOVED, checkpoint.moved), (GENERATION, checkpoint.generation)):
+        path = tmp_path / name
+        whole = path.read_bytes()
+        for at in range(len(whole)):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+            with pytest.raises(CheckpointInvalid, match=f"`{name}` is damaged"):
+                read()
 
 
 def test_a_checkpoint_without_a_driver_says_what_to_install() -> None:
@@ -96,27 +127,17 @@ def job_on(checkpoint: str) -> JoinJob:
 
 def test_a_look_finds_the_plan_or_after_which_checkpoint_a_new_one_goes_on(tmp_path: Path) -> None:
     """A checkpoint with a plan no longer goes on after another one."""
-    moved = Moved(
-        checkpoint="/old",
-        generation="g",
-        number=7,
-        name="j",
-        output="out",
-        topic="clicks",
-        topic_id="id",
-        left={0: 5},
-    )
     job, admission = job_on(str(tmp_path)), Admission("g", 8, 1, 0, 1, SPEC.identity(), {"left": ("id", 0)})
 
     new = look_into(job)
-    Checkpoint(job.checkpoint).keep_moved(moved)
+    Checkpoint(job.checkpoint).keep_moved(AFTER)
     noted = look_into(job)
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(admission.to_json())}")
     planned = look_into(job)
 
     assert new == (None, None)
-    assert noted == (None, moved)
+    assert noted == (None, AFTER)
     assert planned == (admission, None)
     with started(job, None) as spec:
         assert spec is job.spec

@@ -18,6 +18,7 @@ from joins.admission.folders import bucket_folder
 from joins.admission.state import Admission, Bucket
 from joins.admission.summary import BucketSummary
 from joins.admission.ticket import Ticket
+from kafkaio.checkedjson import checked_text
 from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 TIMES = st.integers(EARLIEST_MS, LATEST_MS)
@@ -39,7 +40,7 @@ FACTS = st.builds(
 )
 SOME = BucketFacts({0: PartitionFacts(7, 70, (71, 72), 80, 90, 75)}, {0: PartitionFacts(9, 60)}, 60, 50, 55)
 OTHER = BucketFacts({0: PartitionFacts(8, 80)}, {0: PartitionFacts(12, 90)}, 90, 50, 55)
-TEXT = json.dumps(SOME.to_json())
+TEXT = checked_text(SOME.to_json())
 
 
 @pytest.fixture(autouse=True)
@@ -87,10 +88,10 @@ def test_facts_of_another_plan_of_the_same_number_are_not_found(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "null", "[]", "{}", "\0" * 40, TEXT[:-20], TEXT[:20], TEXT.replace("[[0, 7, ", "[[7, ")],
+    ["", "{", "null", "[]", "{}", "\0" * 40, TEXT[:-20], TEXT[:20], TEXT.replace("[[0, 7, ", "[[0, 6, "), TEXT[9:]],
 )
-def test_a_torn_file_counts_as_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str):
-    """The warning names it; the facts are read again from the log."""
+def test_a_damaged_file_counts_as_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str):
+    """The warning names it; the facts are read again from the log. So are those of a version without checksums."""
     (tmp_path / "facts-4-d.json").write_text(text)
 
     with caplog.at_level(logging.WARNING):
@@ -166,7 +167,24 @@ def test_the_parts_of_a_divided_bucket_give_its_facts_together(tmp_path: Path):
     assert known_facts("job", batch, [tmp_path]) == {0: replace(SOME, oldest_ms=53)}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"3": 1}', '{"3": ["d", {}]}'])
+@pytest.mark.parametrize("folder", ["job-g", "job-g/3"])
+def test_one_flipped_bit_gives_no_facts(tmp_path: Path, folder: str):
+    """Nor any other change of a digit: a join that starts at a wrong offset loses rows, or writes them twice."""
+    (third, _) = Ticket.all_of(BATCH)
+    if folder == "job-g":
+        keep_facts(tmp_path, "job", summaries_of(BATCH, {3: SOME, 4: OTHER}))
+    else:
+        FactsFolder(tmp_path / folder).save(7, third.digest, SOME)
+    assert known_facts("job", BATCH, [tmp_path])[3] == SOME
+    (path,) = (tmp_path / folder).iterdir()
+    whole = path.read_bytes()
+
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert known_facts("job", BATCH, [tmp_path]) == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", *map(checked_text, ([], {"3": 1}, {"3": ["d", {}]}))])
 def test_a_file_of_the_driver_that_cannot_be_read_gives_no_facts(tmp_path: Path, text: str):
     """A power loss may leave anything."""
     keep_facts(tmp_path, "job", summaries_of(BATCH, {3: SOME, 4: OTHER}))

@@ -13,7 +13,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from joins.window import checkpointed
-from joins.window.checkpointed import CheckpointedStore, forget_other_copies, in_background
+from joins.window.checkpointed import COPIED, CheckpointedStore, forget_other_copies, in_background
 from joins.window.copied import EVERY_MS
 from joins.window.restore import Joined
 from joins.window.slicefiles import FileStore
@@ -115,6 +115,20 @@ def test_only_what_is_new_is_copied_and_what_is_over_is_removed(tmp_path: Path, 
 
     one.copy(1_000 + 2 * EVERY_MS, 3, 9)
     assert copies(location) == ["left-0-3-9.marks", "right-0-3-9.slice"]
+
+
+def test_after_a_flipped_bit_in_the_note_of_what_was_copied_it_is_copied_again(tmp_path: Path, location: str) -> None:
+    """Otherwise a file might count as copied that is not."""
+    one = Machine(tmp_path / "one", location)
+    for start in (0, 3):
+        one.join(start, start + 3)
+    one.copy(1_000, 0, 3)
+    note = one.files.folder / COPIED
+    note.write_text(note.read_text().replace("[0, 0, 3]", "[0, 0, 7]"))
+
+    one.copy(1_000 + EVERY_MS, 0, 6)
+
+    assert {"left-0-0-6.marks", "right-0-0-6.slice"} <= {*copies(location)}
 
 
 def test_copies_that_are_gone_already_are_no_error(
