@@ -12,6 +12,7 @@ import yaml
 from deploy.checkpoint.lock import checkpoint_lock
 from deploy.cli.app import move_of
 from deploy.jobs.joincheckpoint import MOVED
+from kafkaio.checkedjson import checked_text, from_checked_text
 from kafkaio.exitcode import ExitCode
 from tests.support.jobprocess import JobProcess, forget_last_commit, records
 from tests.support.sparkjoin import Put, produce
@@ -75,7 +76,7 @@ def test_a_changed_join_goes_on_where_it_was(kafka, window_job, tmp_path, capsys
 
     note = tmp_path / "new" / MOVED
     noted = note.read_text()
-    note.write_text(json.dumps({**json.loads(noted), "number": 0}))
+    note.write_text(checked_text({**from_checked_text(noted.strip()), "number": 0}))
     overtaken = JobProcess(tmp_path, changed)
     assert overtaken.ended() == ExitCode.CHECKPOINT
     assert "stop that job, and repeat `teacup move`" in overtaken.logged()
