@@ -11,7 +11,7 @@ Slice files are memory-mapped, but for small ones by the worker that has written
 
 A file is written under a temporary name and renamed, so retries and other workers may write the same one at the same
 time. One that is torn, or was written by another version, is recognised (length, checksum, format), ignored and rebuilt
-from the log.
+from the log. What a killed worker has left under a temporary name is removed some minutes later.
 
 A folder that cannot be used (full, read-only, another user's) makes a job slower but never ends it: the window stays in
 the worker's memory, a worker without it reads the log again, and a warning is logged once a minute.
@@ -24,6 +24,7 @@ import mmap
 import os
 import re
 import shutil
+import time
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
@@ -53,7 +54,10 @@ LONGEST = 2**63
 HEAD_BYTES = 1 << 20  # of a slice of 10,000 partitions
 SMALL_BYTES = 1 << 20
 NAME = re.compile(rf"(right|left)-(?:(\d+)-(\d+)-(\d+)|[0-9a-f]{{{DIGEST_CHARACTERS}}})\.(slice|marks)")
-UNFINISHED = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]+")  # a worker was killed while writing
+UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}")
+UNFINISHED_S = 600.0
+"""A temporary file that nobody has written to for so long was left by a worker that was killed. If the worker still
+lives, it keeps its slice in memory, as in a folder that cannot be used."""
 SUFFIXES = {"left": "marks", "right": "slice"}
 GENERATION = re.compile(r"[0-9a-f]{32}")
 log = sparse("teacup.joins.window.slicefiles")
@@ -124,23 +128,30 @@ class FileStore:
         """Nothing is kept elsewhere (`joins.window.checkpointed`)."""
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
+        """Remove what lies below these offsets, and what nobody can use: files without a head, and unfinished ones."""
         below = {"left": left_below, "right": right_below}
-        for entry in self.entries("left", "right", unfinished=True):
-            if is_below(entry.covers, below[entry.side]):
-                path = self.folder / entry.name
-                try:
-                    path.unlink(missing_ok=True)
-                except OSError as error:
-                    log.warning("%s is no longer needed, and cannot be removed: %s", path, error)
+        over = [one.name for one in self.entries("left", "right") if is_below(one.covers, below[one.side])]
+        for name in (*over, *self._left_unfinished()):
+            path = self.folder / name
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("%s is no longer needed, and cannot be removed: %s", path, error)
 
-    def entries(self, *sides: str, unfinished: bool = False) -> Iterator[Entry]:
+    def entries(self, *sides: str) -> Iterator[Entry]:
         """The files about these sides. Names are compared as texts: there are dozens, and every batch looks at them."""
         for name in _listed(self.folder):
-            match = NAME.fullmatch(name) or (UNFINISHED.fullmatch(name) if unfinished else None)
+            match = NAME.fullmatch(name)
             if match and match[1] in sides and SUFFIXES[match[1]] == match[5]:
                 covers = {int(match[2]): (int(match[3]), int(match[4]))} if match[2] else _covers_of(self.folder / name)
-                if covers is not None:
-                    yield Entry(name, match[1], covers)
+                yield Entry(name, match[1], covers)
+
+    def _left_unfinished(self) -> Iterator[str]:
+        since_s = time.time() - UNFINISHED_S
+        for name in filter(UNFINISHED.fullmatch, _listed(self.folder)):
+            with suppress(FileNotFoundError):  # it was finished meanwhile
+                if (self.folder / name).stat().st_mtime < since_s:
+                    yield name
 
     def _save(self, name: str, frame: pl.DataFrame, about: Mapping[str, Any]) -> bool:
         """Whether it could be written."""
@@ -280,13 +291,13 @@ def covers_from(head: Mapping[str, Any]) -> dict[int, Span]:
     return {p: (start, end) for p, start, end in head["covers"]}
 
 
-def _covers_of(path: Path) -> dict[int, Span] | None:
-    """What the head of a file says; None if it has none: the file is unusable."""
+def _covers_of(path: Path) -> dict[int, Span]:
+    """What the head of a file says; nothing if it has none."""
     try:
         with path.open("rb") as file:
             return covers_from(json.loads(file.readline(HEAD_BYTES)))
     except FileNotFoundError:
-        return None
+        return {}
     except (OSError, ValueError, TypeError, KeyError) as error:
         log.warning("%s is ignored, and rebuilt from the log: %s", path, error)
-        return None
+        return {}

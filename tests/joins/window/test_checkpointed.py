@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -256,7 +257,7 @@ def test_what_a_killed_worker_began_to_write_is_removed(tmp_path: Path) -> None:
     one = Machine(tmp_path / "one", str(location))
     one.join(0, 3)
     one.copy(1_000, 0, 3)
-    (location / BUCKET / ".right-0-3-6.slice.0123456789abcdef").write_bytes(b"half")
+    (location / BUCKET / f".right-0-3-6.slice.{uuid.uuid4().hex}").write_bytes(b"half")
 
     found = Machine(tmp_path / "other", str(location)).store.slices({0: (0, 6)})
 

@@ -20,10 +20,7 @@ from hypothesis import strategies as st
 from joins.admission.folders import generation_folder, own_folder
 from joins.window import slicefiles as store_module
 from joins.window.restore import Joined
-from joins.window.slicefiles import (
-    FileStore,
-    forget_other_generations,
-)
+from joins.window.slicefiles import UNFINISHED_S, FileStore, forget_other_generations
 from joins.window.slices import Slice
 from tests.support.making import frame, positions, rows
 
@@ -32,6 +29,12 @@ def a_slice(start: int, end: int, *, partition: int = 0) -> Slice:
     """One record per offset, three keys."""
     records = frame([(partition, o, o * 10, b"k%d" % (o % 3)) for o in range(start, end)])
     return Slice.build(records, {partition: (start, end)})
+
+
+def a_slice_of(partitions: int) -> Slice:
+    """The first four offsets of each."""
+    records = frame([(p, o, o * 10, b"k%d" % (o % 3)) for p in range(partitions) for o in range(4)])
+    return Slice.build(records, dict.fromkeys(range(partitions), (0, 4)))
 
 
 @pytest.fixture(autouse=True)
@@ -140,16 +143,46 @@ def test_a_missing_file_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not caplog.records
 
 
-def test_what_a_killed_worker_left_unfinished_is_forgotten_with_its_range(tmp_path: Path):
-    """Not before: its worker may still be alive."""
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_what_a_killed_worker_left_unfinished_is_removed_after_a_while(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, partitions: int
+):
+    """Not at once: the worker may still be alive. What it covers is not known: the head is written last."""
+    code = (
+        "import os, signal, sys; from pathlib import Path; from joins.window import slicefiles;"
+        "from tests.joins.window.test_slicefiles import a_slice_of;"
+        "slicefiles._checksum = lambda *_: os.kill(os.getpid(), signal.SIGKILL);"
+        "slicefiles.FileStore(Path(sys.argv[1])).save_slice(a_slice_of(int(sys.argv[2])))"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path), str(partitions)], cwd=Path(__file__).parents[3])
+    assert killed.returncode == -signal.SIGKILL
+    store, (left,) = FileStore(tmp_path), tmp_path.iterdir()
+
+    store.forget({}, {})
+    assert [*tmp_path.iterdir()] == [left]
+
+    os.utime(left, times=(0, left.stat().st_mtime - UNFINISHED_S))
+    store.forget({}, {})
+    assert not [*tmp_path.iterdir()]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("broken", ["empty", "foreign", "zeros", "first byte"])
+def test_a_file_of_several_partitions_without_a_head_is_removed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: str
+):
+    """Only the head says when it is no longer needed; without it nobody can use the file."""
     store = FileStore(tmp_path)
-    store.save_slice(a_slice(0, 4))
-    for name in (".right-0-0-4.slice.0a1b", ".right-0-4-8.slice.0a1b", ".left-0-0-4.marks.0a1b"):
-        (tmp_path / name).write_bytes(b"half")
+    store.save_slice(a_slice_of(2))
+    (path,) = tmp_path.iterdir()
+    path.write_bytes({**BROKEN, "first byte": lambda content: b"z" + content[1:]}[broken](path.read_bytes()))
 
-    store.forget({0: 3}, {0: 4})
+    assert store.slices({0: (0, 4), 1: (0, 4)}) == []
+    assert [*tmp_path.iterdir()] == [path]
+    store.forget({}, {})
 
-    assert sorted(os.listdir(tmp_path)) == [".left-0-0-4.marks.0a1b", ".right-0-4-8.slice.0a1b"]
+    assert not [*tmp_path.iterdir()]
+    assert len(caplog.messages) == 1
 
 
 def break_length(content: bytes) -> bytes:
