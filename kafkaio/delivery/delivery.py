@@ -30,7 +30,7 @@ from confluent_kafka import TopicPartition
 
 from kafkaio import client
 from kafkaio.delivery import failpoint
-from kafkaio.delivery.fencing import FencedProducer, OutputBucket
+from kafkaio.delivery.fencing import COMMIT, FencedProducer, OutputBucket
 from kafkaio.delivery.receipt import NOTHING_IN, Batch, Receipt, Standing, needed, standing
 from kafkaio.delivery.receiptgroup import read_receipt
 from kafkaio.errors import DeliveryFailed
@@ -250,7 +250,7 @@ class TransactionalWriter(FencedProducer):
             lambda timeout_s: producer.send_offsets_to_transaction([spot], self._group, timeout_s),
         )
         failpoint.begin("committing")
-        self._in_time("commit_transaction", self.timeout_s, producer.commit_transaction)
+        self._in_time(COMMIT, self.timeout_s, producer.commit_transaction)
         self.begun = False
         self.perhaps_sent_twice = time.monotonic() - began_s > self.sent_once_for_s
         self.receipt = receipt

@@ -31,6 +31,9 @@ TAKEN_OVER = frozenset(
         KafkaError.INVALID_TXN_STATE,
     }
 )
+COMMIT = "commit_transaction"
+TAKEN_OVER_IN_COMMIT = TAKEN_OVER | {KafkaError.UNKNOWN}
+"""A coordinator that is fencing a producer may answer its commit with UNKNOWN."""
 
 
 PREFIX = "teacup."
@@ -130,7 +133,8 @@ class FencedProducer:
 
     def _translated(self, error: KafkaError, doing: str) -> KafkaIOError:
         message = f"{doing} of {self._bucket} failed: {error.str()} ({error.name()})"
-        if ({error.code()} | self.writer.failed_with | self._fatal()) & TAKEN_OVER:
+        taken_over = TAKEN_OVER_IN_COMMIT if doing == COMMIT else TAKEN_OVER
+        if ({error.code()} | self.writer.failed_with | self._fatal()) & taken_over:
             return self._fenced(message)
         if client.is_missing(error):
             return TopicMissing(self._bucket.topic)

@@ -4,7 +4,8 @@
     compare   with the checkpoint (`receipt.check_start`)
     fence     every earlier writer, and abort its open transaction: readers of committed records wait for it. A
               checkpoint without any batch also leaves a receipt of its own in each bucket, the claim: whatever is
-              still under way elsewhere finds it and ends
+              still under way elsewhere finds it and ends. Bucket 0 is claimed before the others: of several checkpoints
+              that begin at once, one gets it, and the rest have claimed nothing
 
 A writer that is still running may fence us in turn, with an attempt that began before the claim. It does so only a few
 times, because its own attempts are limited.
@@ -76,7 +77,12 @@ def begin(
                 check_start(receipt, generation, Batch(generation, newest + 1, ""), str(bucket))
         made = functools.partial(TransactionalWriter, kafka, clients=clients)
         if not planned:
-            list(pool.map(lambda bucket: _claim(made, bucket, generation, now_ms, check_new), buckets))
+
+            def claim(bucket: OutputBucket) -> None:
+                _claim(made, bucket, generation, now_ms, check_new)
+
+            claim(buckets[0])
+            list(pool.map(claim, buckets[1:]))
     if planned:
         settle(kafka, buckets, clients)
         for bucket in added:

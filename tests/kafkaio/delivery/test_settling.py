@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from kafkaio.delivery import settling
 from kafkaio.delivery.delivery import TransactionalWriter
-from kafkaio.delivery.fencing import OutputBucket
+from kafkaio.delivery.fencing import COMMIT, OutputBucket
 from kafkaio.delivery.receipt import Batch, Receipt
 from kafkaio.delivery.receiptgroup import read_receipt
 from kafkaio.errors import OutputTaken, ReceiptRefused
@@ -118,3 +120,62 @@ def test_a_claim_is_repeated_if_an_attempt_of_the_older_job_has_fenced_it(kafka,
 
     assert len(fenced) == 2
     assert generations(kafka, buckets) == ["new", None]
+
+
+def test_of_two_new_checkpoints_at_once_the_second_leaves_no_trace(kafka, buckets, monkeypatch):
+    """Both have looked, and found nothing. If each got some buckets, neither could ever begin."""
+    really = TransactionalWriter.commit
+
+    def overtaken(self, receipt, written):
+        if receipt.generation == "ours" and self._bucket == buckets[0]:
+            with closing(TransactionalWriter(kafka, buckets[0])) as first:
+                really(first, Receipt.claim("theirs", 0), {})
+        really(self, receipt, written)
+
+    monkeypatch.setattr(TransactionalWriter, "commit", overtaken)
+
+    with pytest.raises(OutputTaken, match="bucket 0"):
+        settling.begin(kafka, buckets, "ours", {})
+
+    assert generations(kafka, buckets) == ["theirs", None]
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_of_new_checkpoints_that_begin_at_once_one_gets_the_whole_output(kafka, buckets, attempt):
+    """Whichever it is; the others end as if they had come later."""
+
+    def began(generation):
+        try:
+            settling.begin(kafka, buckets, generation, {})
+        except OutputTaken:
+            return None
+        return generation
+
+    with ThreadPoolExecutor(3) as pool:
+        found = [one for one in pool.map(began, ["a", "b", "c"]) if one]
+
+    assert len(found) == 1
+    assert generations(kafka, buckets) == found * 2
+
+
+def test_a_claim_whose_commit_ends_with_an_unknown_error_looks_again(kafka, buckets, monkeypatch):
+    """So answers a coordinator that is fencing the producer meanwhile."""
+    really, unknown = TransactionalWriter._in_time, []
+
+    def failing(self, what, timeout_s, call):
+        def answered_unknown(_):
+            with closing(TransactionalWriter(kafka, buckets[0])) as first:
+                first.commit(Receipt.claim("theirs", 0), {})
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN))
+
+        if what == COMMIT and not unknown:
+            unknown.append(what)
+            call = answered_unknown
+        really(self, what, timeout_s, call)
+
+    monkeypatch.setattr(TransactionalWriter, "_in_time", failing)
+
+    with pytest.raises(OutputTaken):
+        settling.begin(kafka, buckets, "ours", {})
+
+    assert generations(kafka, buckets) == ["theirs", None]
