@@ -7,24 +7,25 @@ from contextlib import closing
 from dataclasses import replace
 
 from joins.admission import copartition
+from joins.admission.guard import not_direct
+from joins.admission.moved import Moved
 from joins.admission.reader import open_log
 from joins.admission.state import Admission
-from joins.errors import NotCoPartitioned
 from joins.spec import JoinPath, JoinSpec
-from kafkaio.brokerlog import BrokerLog
+from kafkaio.topiclog import TopicLog
 
 log = logging.getLogger("teacup.joins.pathchoice")
 
 
-def with_path(spec: JoinSpec, planned: Admission | None = None) -> JoinSpec:
+def with_path(spec: JoinSpec, planned: Admission | None = None, moved: Moved | None = None) -> JoinSpec:
     """The same join with its path, and on the shuffled one with its number of buckets.
 
     planned   the newest admission of the checkpoint, whose path it continues; None: a new checkpoint
+    moved     what a new checkpoint knows of the one that it goes on after
 
     Topics that are partitioned alike by Kafka's key, which is the join key, take the direct path, unless `spec.path`
-    says otherwise; others take the shuffled one, and the reason is logged. (A sample of other keys may be too small to
-    show that they are not partitioned alike.) Raises `NotCoPartitioned` if the direct one is asked for,
-    `SpecError` and `KafkaIOError`.
+    says otherwise; others take the shuffled one, and the reason is logged. Raises `NotCoPartitioned` if the direct one
+    is asked for, `SpecError`, `DataLoss` and `KafkaIOError`.
     """
     path, buckets = spec.path, spec.buckets
     if planned is not None:
@@ -32,7 +33,9 @@ def with_path(spec: JoinSpec, planned: Admission | None = None) -> JoinSpec:
     else:
         with closing(open_log(spec, spec.left)) as left, closing(open_log(spec, spec.right)) as right:
             if path is not JoinPath.SHUFFLED:
-                why = _why_not_direct(spec, left, right)
+                why = why_not_direct(spec, left, right, moved)
+                if why is not None and path is JoinPath.DIRECT:
+                    raise not_direct(spec, why)
                 path = JoinPath.DIRECT if why is None else JoinPath.SHUFFLED
                 if why is not None:
                     log.info("%s takes the shuffled path: %s", spec.name, why)
@@ -41,15 +44,20 @@ def with_path(spec: JoinSpec, planned: Admission | None = None) -> JoinSpec:
     return replace(spec, path=path, buckets=buckets)
 
 
-def _why_not_direct(spec: JoinSpec, left: BrokerLog, right: BrokerLog) -> str | None:
-    """Why the topics may not take the direct path; None if they may. Raises `NotCoPartitioned` if it is asked for."""
-    single = left.partition_count() == right.partition_count() == 1
-    if spec.path is None and not single and not (spec.left.key_of.is_kafkas and spec.right.key_of.is_kafkas):
-        return "its join key is not Kafka's key on both sides"
-    try:
-        copartition.check(spec, left, right)
-    except NotCoPartitioned as error:
-        if spec.path is JoinPath.DIRECT:
-            raise
-        return str(error)
-    return None
+def why_not_direct(spec: JoinSpec, left: TopicLog, right: TopicLog, moved: Moved | None = None) -> str | None:
+    """Why the topics may not take the direct path; None if they may, as far as is known.
+
+    Unless it is asked for, the join key must be Kafka's, and left must not have more partitions than the checkpoint
+    that the join goes on after knew: right records that it needs may be where their keys belonged before.
+
+    Raises `DataLoss`, `KafkaIOError`.
+    """
+    partitions = left.partition_count()
+    if spec.path is None and not partitions == right.partition_count() == 1:
+        if not (spec.left.key_of.is_kafkas and spec.right.key_of.is_kafkas):
+            return "its join key is not Kafka's key on both sides"
+        if moved is not None and len(moved.left) < partitions:
+            return (
+                f"left topic {spec.left.topic!r} had {len(moved.left)} partitions before the move, and now {partitions}"
+            )
+    return copartition.why_not(spec, left, right)

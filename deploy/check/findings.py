@@ -7,7 +7,7 @@ expected, or stop it later.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,8 +18,7 @@ from datadelay.errors import DelayError
 from datadelay.progress import Idle
 from dedup.errors import DedupError
 from deploy.check.observed import PlaceFacts, SideFacts, TopicFacts
-from joins.admission.copartition import disagreement
-from joins.admission.guard import LONGEST_DOWNTIME_MS, refuse_compaction
+from joins.admission.guard import LONGEST_DOWNTIME_MS, not_direct, refuse_compaction
 from joins.admission.keysample import Sample, common_keys, nothing_in_common
 from joins.admission.passage import lags_of
 from joins.errors import DataLoss, JoinError
@@ -207,13 +206,8 @@ def disorder_of(sample: Sample) -> int | None:
     return max(lags, default=None)
 
 
-def of_keys(spec: JoinSpec, left: Sample, right: Sample, partitions: Mapping[str, int]) -> Iterator[Finding]:
-    """Whether both sides keep a join key in the same partition, and have keys in common.
-
-    partitions   by side; empty where partitions do not matter
-    """
-    if partitions:
-        yield _of_partitions(spec, left, right, partitions)
+def of_keys(spec: JoinSpec, left: Sample, right: Sample) -> Iterator[Finding]:
+    """Whether both sides have keys in common."""
     if (why := nothing_in_common(spec, left, right)) is not None:
         yield warning("keys", why)
     elif left.distinct_keys and right.distinct_keys:
@@ -223,17 +217,13 @@ def of_keys(spec: JoinSpec, left: Sample, right: Sample, partitions: Mapping[str
         yield ok("keys", f"{common} {of} are common ({right.share:.0%} of right's records of that time){doubt}")
 
 
-def _of_partitions(spec: JoinSpec, left: Sample, right: Sample, partitions: Mapping[str, int]) -> Finding:
-    ours, theirs = partitions["left"], partitions["right"]
-    why = f"left has {ours}, right has {theirs}"
-    if ours == theirs:
-        found = disagreement(left.given_keys, right.given_keys, ours)
-        if found is None:
-            return ok("partitions", f"{ours} on both sides, and the sampled keys fit")
-        why = found
+def of_partitions(spec: JoinSpec, partitions: int, why_not_direct: str | None) -> Finding:
+    """Which path a new checkpoint takes. partitions: of left."""
+    if why_not_direct is None:
+        return ok("partitions", f"{partitions} on both sides, and the sampled keys fit")
     if spec.path is JoinPath.DIRECT:
-        return error("partitions", f"{why}; `join.path: direct` needs both alike", ExitCode.NOT_CO_PARTITIONED)
-    return ok("partitions", f"{why}: the join goes through Spark's shuffle")
+        return from_error("partitions", not_direct(spec, why_not_direct))
+    return ok("partitions", f"{why_not_direct}: the join goes through Spark's shuffle")
 
 
 def of_place(one: PlaceFacts) -> Finding:

@@ -6,19 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 
 from datadelay.progress import Idle
-from deploy.check.findings import Finding, from_error, of_disorder, of_keys, of_times
+from deploy.check.findings import Finding, from_error, of_disorder, of_keys, of_partitions, of_times, ok
 from deploy.check.observed import SideFacts, TopicFacts
 from joins.admission.committed import positions_of
 from joins.admission.facts import BucketFacts
 from joins.admission.firstlook import sample_both, sample_newest, sample_next
+from joins.admission.guard import check_topics
 from joins.admission.keysample import Sample
 from joins.admission.listing import Listing
+from joins.admission.moved import Moved
 from joins.admission.start import left_start
 from joins.admission.state import Admission
 from joins.decoded import times_as_json, wait_for_registry
+from joins.errors import DataLoss
 from joins.feed.feed import FeedSpec
 from joins.flavour import flavour_of
-from joins.spec import JoinSpec, Side
+from joins.lookup.spec import LookupSpec
+from joins.pathchoice import why_not_direct, with_path
+from joins.spec import JoinPath, JoinSpec, Side
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import KafkaIOError
 from kafkaio.now import wall_ms
@@ -26,14 +31,22 @@ from kafkaio.now import wall_ms
 REGISTRY_ANSWERS_WITHIN_S = 5.0
 
 
-def of_join(spec: JoinSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
-    """Both sides, and whether their keys fit; a side whose topic does not exist is left out. Raises `KafkaIOError`."""
-    if (found := _of_registry(spec, [spec.side(name) for name in flavour_of(spec).inputs])) is not None:
+def of_join(
+    spec: JoinSpec, planned: Admission | None, moved: Moved | None, topics: Mapping[str, TopicFacts]
+) -> Iterator[Finding]:
+    """Both sides, and whether their keys fit; a side whose topic does not exist is left out.
+
+    planned, moved   what is in the checkpoint. Raises `KafkaIOError`, `DataLoss`.
+    """
+    inputs = flavour_of(spec).inputs
+    if (found := _of_registry(spec, [spec.side(name) for name in inputs])) is not None:
         yield found
         return
-    sides = [name for name in ("left", "right") if f"{name}.topic" in topics]
+    sides = [name for name in inputs if f"{name}.topic" in topics]
+    if planned is not None and len(sides) == len(inputs):
+        yield _as_planned(spec, planned)
     if len(sides) == 2:
-        yield from _of_both(spec)
+        yield from _of_both(spec, chosen=planned is not None, moved=moved)
         return
     for name in sides:
         yield from _of_one(name, spec.side(name), spec, spec.idle)
@@ -72,15 +85,30 @@ def _of_registry(spec: JoinSpec | FeedSpec, sides: Sequence[Side]) -> Finding | 
     return None
 
 
-def _of_both(spec: JoinSpec) -> Iterator[Finding]:
+def _as_planned(spec: JoinSpec, planned: Admission) -> Finding:
+    """Whether the topics are those of the checkpoint."""
+    with ExitStack() as stack:
+        logs = {name: stack.enter_context(closing(_log(spec.side(name), spec))) for name in flavour_of(spec).inputs}
+        described = {name: log.described() for name, log in logs.items()}
+    try:
+        check_topics(spec if isinstance(spec, LookupSpec) else with_path(spec, planned), planned, described)
+    except DataLoss as lost:
+        return from_error("partitions", lost)
+    counts = " and ".join(f"{count} of {name}" for name, (_, count) in described.items())
+    return ok("partitions", f"{counts}: the checkpoint goes on with them")
+
+
+def _of_both(spec: JoinSpec, *, chosen: bool, moved: Moved | None) -> Iterator[Finding]:
+    """chosen: the checkpoint has its path."""
     with ExitStack() as stack:
         left, right = (stack.enter_context(closing(_log(side, spec))) for side in (spec.left, spec.right))
         now_ms = wall_ms()
         samples = sample_both(spec, left, right)
-        partitions = {"left": left.partition_count(), "right": right.partition_count()}
-    for name, sample in zip(("left", "right"), samples, strict=True):
-        yield from _of_side(spec.side(name), SideFacts(name=name, sample=sample, now_ms=now_ms), spec.idle)
-    yield from of_keys(spec, *samples, partitions if "right" in flavour_of(spec).inputs else {})
+        for name, sample in zip(("left", "right"), samples, strict=True):
+            yield from _of_side(spec.side(name), SideFacts(name=name, sample=sample, now_ms=now_ms), spec.idle)
+        if not chosen and spec.path is not JoinPath.SHUFFLED:
+            yield of_partitions(spec, left.partition_count(), why_not_direct(spec, left, right, moved))
+    yield from of_keys(spec, *samples)
 
 
 def _of_one(name: str, side: Side, spec: JoinSpec | FeedSpec, idle: Idle | None) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from deploy.check.findings import Finding, from_error
 from deploy.check.observed import TopicFacts
 from deploy.check.samples import of_join, unread_left
 from deploy.check.topics import Named, side_outputs
-from deploy.errors import SessionRefused
+from deploy.errors import CheckpointUnreadable, SessionRefused
 from deploy.job import JoinJob
 from deploy.jobs.beginning import take_output
 from deploy.jobs.deduplication import deduplication
@@ -41,6 +41,7 @@ from joins.admission.committed import commit_positions, positions_of
 from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts, known_facts
 from joins.admission.folders import own_folder
+from joins.admission.moved import Moved
 from joins.admission.state import Admission
 from joins.admission.summary import BucketSummary
 from joins.decoded import wait_for_registry
@@ -103,20 +104,30 @@ class JoinKind(Kind):
                 "left.topic": keep(needed_ms=waits_ms, why="left waits for right"),
                 "right.topic": keep(needed_ms=span_ms, why="before, after and the disorder of both"),
             },
-            records=partial(of_join, spec),
+            records=self._records,
             groups={self.name: POSITIONS, **receipts},
         )
         if isinstance(spec, LookupSpec):
             return replace(checks, services=partial(self._services, spec))
         return replace(checks, folders={"window_folder": job.window_folder or own_folder()})
 
+    def _looked_into(self) -> tuple[Admission | None, Moved | None]:
+        try:
+            return look_into(self._job)
+        except (SpecChanged, CheckpointUnreadable):
+            return None, None  # what is found about the checkpoint says so
+
+    def _records(self, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
+        spec, (planned, moved) = self._job.spec, self._looked_into()
+        left = topics.get("left.topic")
+        if moved is not None and left is not None and left.partitions:
+            spec = moved.apply(spec, self._job.output.topic, left.partitions)
+        yield from of_join(spec, planned, moved, topics)
+
     def _services(self, spec: LookupSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
         from deploy.check.services import of_lookup  # the clients of both APIs: half a second of an in-memory join
 
-        try:
-            planned, moved = look_into(self._job)
-        except SpecChanged:
-            planned, moved = None, None  # what is found about the checkpoint says so
+        planned, moved = self._looked_into()
         unread = None
         if (left := topics.get("left.topic")) is not None and left.partitions:
             try:
@@ -146,7 +157,7 @@ class JoinKind(Kind):
         planned, moved = look_into(self._job)
         with started(self._job, moved) as spec:
             if flavour_of(spec) is not LOOKUP:
-                spec = with_path(spec, planned)
+                spec = with_path(spec, planned, moved)
             self._job = replace(self._job, spec=spec)
             check_deduplicates(self._job)
             self._nothing_matched = NothingMatched(spec, first_look(self._job, planned))

@@ -1,87 +1,112 @@
-"""Whether both topics keep a join key in the same partition: checked on a sample of records before a join starts.
+"""Whether both topics keep a join key in the same partition: checked on samples of records before a join starts.
 
-Two things would make a join silently miss pairs, and a sample shows both:
+Of every partition there are two samples: the first records that the join reads, and the newest. A topic may have been
+given more partitions in between: then the newest are where their keys belong now, and the first ones are not.
 
-1. A key that is in different partitions of the two topics.
-2. Different partitioners: every sampled key of one topic is where a well-known partitioner puts it, and the keys of the
-   other topic are not. The Java client's is murmur2, librdkafka's own (`consistent_random`) is CRC-32. A few keys are
-   in the right place by chance, and prove nothing.
+Two things would make a join silently miss pairs, and samples show both:
+
+1. A key that is in two partitions, of the two topics or of one.
+2. Keys that a well-known partitioner put where they are, and others that it did not: the topics have different
+   partitioners, or had fewer partitions when records were written. The Java client's is murmur2, librdkafka's own
+   (`consistent_random`) is CRC-32. A few keys are in the right place by chance, and prove nothing.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from joins.admission.firstlook import sample_of
-from joins.admission.guard import check_counts
-from joins.errors import NotCoPartitioned
-from joins.spec import JoinSpec, Side
-from kafkaio.pointreader import PointReader, Record
-from kafkaio.times import LATEST_MS
+import numpy as np
+import numpy.typing as npt
+
+from joins.admission.firstlook import sample_newest, sample_next
+from joins.admission.guard import different_counts
+from joins.admission.listing import Listing
+from joins.admission.start import first_read
+from joins.spec import JoinSpec
+from kafkaio.now import wall_ms
 from kafkaio.topiclog import TopicLog
 
-SAMPLE = 100
-NO_REGISTRY: Mapping[str, str] = {}
-BY_CHANCE = 1e-6  # a partitioner counts as proven if chance would place the keys so with less than this probability
+BY_CHANCE = 1e-6  # a partitioner counts as in use if chance would place as many keys so with less than this probability
 
 Keys = Mapping[int, Iterable[bytes]]
 """Sampled join keys by partition."""
+Partitioner = Callable[[bytes], int]
 
 
-def check(spec: JoinSpec, left: TopicLog, right: TopicLog) -> None:
-    """Raise NotCoPartitioned if the numbers of partitions differ, or the sample shows it."""
+def why_not(spec: JoinSpec, left: TopicLog, right: TopicLog) -> str | None:
+    """What contradicts that both topics keep a join key in the same partition; None if nothing does.
+
+    Raises `DataLoss`, `KafkaIOError`.
+    """
     partitions = left.partition_count()
-    check_counts(spec, partitions, right.partition_count())
+    if (why := different_counts(spec, partitions, right.partition_count())) is not None or partitions == 1:
+        return why
+    listing = Listing(wall_ms(), *left.ends_with(right))
+    ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
     logs = {"left": left, "right": right}
-    keys = {side: _sample(one, spec.side(side), spec.kafka, spec.registry) for side, one in logs.items()}
-    reason = disagreement(keys["left"], keys["right"], partitions)
-    if reason is not None:
-        raise NotCoPartitioned(f"{_not_kept(spec)}: {reason}. {_remedy(spec)}")
+    samples = {}
+    for side, starts in zip(logs, first_read(spec, listing, left, right), strict=True):
+        of = spec.side(side), logs[side], spec.kafka, spec.registry
+        samples[side] = sample_next(*of, starts, ceiling_ms).given_keys, sample_newest(*of, ceiling_ms).given_keys
+    return disagreement(samples, partitions)
 
 
-def _not_kept(spec: JoinSpec) -> str:
-    return f"topics {spec.left.topic!r} and {spec.right.topic!r} do not keep a join key in the same partition"
-
-
-def _remedy(spec: JoinSpec) -> str:
-    partitioner = "the same partitioner (librdkafka: `partitioner: murmur2_random` is Java's)"
-    if spec.left.key_of.is_kafkas and spec.right.key_of.is_kafkas:
-        return f"Write both with {partitioner}"
-    return (
-        f"The join key is {spec.left.key_of} of left and {spec.right.key_of} of right, and both topics must be "
-        "partitioned by it: write the one that is not to a new topic, with the join key as Kafka's key and "
-        f"{partitioner}"
-    )
-
-
-def disagreement(left: Keys, right: Keys, partitions: int) -> str | None:
-    """What in a sample contradicts co-partitioning; None if nothing does."""
-    stands = {key: p for p, keys in left.items() for key in keys}
-    for p, keys in right.items():
-        for key in keys:
-            if stands.get(key, p) != p:
-                return f"key {key!r} is in left partition {stands[key]} and in right partition {p}"
-    sides = {"left": left, "right": right}
-    fits = {side: fitting(keys, partitions) for side, keys in sides.items()}
-    sampled = all(any(list(some) for some in keys.values()) for keys in sides.values())
-    proven = any(
-        fits[side] and float(partitions) ** -len({key for some in keys.values() for key in some}) < BY_CHANCE
-        for side, keys in sides.items()
-    )
-    if sampled and proven and not fits["left"] & fits["right"]:
-        names = {side: " or ".join(sorted(found)) or "none that is known" for side, found in fits.items()}
-        return f"left's partitioner is {names['left']}, right's is {names['right']}"
+def disagreement(samples: Mapping[str, Sequence[Keys]], partitions: int) -> str | None:
+    """What in some samples of each side contradicts co-partitioning; None if nothing does."""
+    seen: dict[bytes, tuple[str, int]] = {}
+    for side, some in samples.items():
+        for p, key in ((p, key) for one in some for p, keys in one.items() for key in keys):
+            where, was = seen.setdefault(key, (side, p))
+            if was != p:
+                return f"key {key!r} is in {where} partition {was} and in {side} partition {p}"
+    for name, partitioner in PARTITIONERS.items():
+        groups = {side: [_Group.of(one, partitioner) for one in some] for side, some in samples.items()}
+        every = [one for some in groups.values() for one in some if one.keys]
+        if all(one.fitting(partitions) == one.keys for one in every):
+            continue
+        for count in range(partitions, 0, -1):
+            if any(one.is_put(count, partitions) for one in every):
+                fits = " and ".join(
+                    f"{sum(one.fitting(count) for one in some)} of {sum(one.keys for one in some)} of {side}"
+                    for side, some in groups.items()
+                )
+                now = "" if count == partitions else f", and there are {partitions}"
+                return f"of the sampled keys, {fits} are where {name} puts them in {count} partitions{now}"
     return None
 
 
-def fitting(keys: Keys, partitions: int) -> set[str]:
-    """The well-known partitioners that put every one of these keys where it is."""
-    return {
-        name
-        for name, partitioner in PARTITIONERS.items()
-        if all(partitioner(key) % partitions == p for p, some in keys.items() for key in some)
-    }
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The different keys of a sample: their hashes by a partitioner, and the partitions in which they are."""
+
+    hashes: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, sample: Keys, partitioner: Partitioner) -> _Group:
+        places = {key: p for p, keys in sample.items() for key in keys}
+        return cls(np.array([*map(partitioner, places)], np.int64), np.array([*places.values()], np.int64))
+
+    @property
+    def keys(self) -> int:
+        return len(self.hashes)
+
+    def fitting(self, count: int) -> int:
+        """How many keys are where the partitioner puts them in so many partitions."""
+        return int(np.count_nonzero(self.hashes % count == self.places))
+
+    def is_put(self, count: int, partitions: int) -> bool:
+        """Whether these are more of the keys than by chance. partitions: how many there are now."""
+        share, chance = self.fitting(count) / self.keys, 1 / count
+        if count == 1:  # any partitioner puts them there: it counts if all keys are in the first of several partitions
+            return share == 1 and float(partitions) ** -self.keys < BY_CHANCE
+        if share <= chance:
+            return False
+        missing = 0.0 if share == 1 else (1 - share) * math.log((1 - share) / (1 - chance))
+        return math.exp(-self.keys * (share * math.log(share / chance) + missing)) < BY_CHANCE  # Chernoff's bound
 
 
 def murmur2(key: bytes) -> int:
@@ -99,23 +124,4 @@ def murmur2(key: bytes) -> int:
     return (h ^ (h >> 15)) & 0x7FFFFFFF
 
 
-PARTITIONERS: Mapping[str, Callable[[bytes], int]] = {"murmur2 (Java)": murmur2, "CRC-32 (librdkafka)": zlib.crc32}
-
-
-def _sample(
-    topic: TopicLog, side: Side, kafka: Mapping[str, str], registry: Mapping[str, str]
-) -> dict[int, list[bytes]]:
-    """The join keys of the newest records of each partition."""
-    reader = PointReader(topic.topic, kafka)
-    try:
-        spans = {p: (max(ends.start, ends.stable - SAMPLE), ends.stable) for p, ends in topic.ends().items()}
-        records = reader.take(spans, SAMPLE)
-    finally:
-        reader.close()
-    return {p: keys_of(side, some, registry) for p, some in records.items()}
-
-
-def keys_of(side: Side, records: Sequence[Record], registry: Mapping[str, str] = NO_REGISTRY) -> list[bytes]:
-    """The join keys that these records have."""
-    keys = sample_of(side, registry, {0: records}, len(records), LATEST_MS).keys[0]
-    return [key for key in keys if key is not None]
+PARTITIONERS: Mapping[str, Partitioner] = {"murmur2 (Java)": murmur2, "CRC-32 (librdkafka)": zlib.crc32}

@@ -6,7 +6,9 @@ Left's newest records, and of right those that they may match (`joins.admission.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
+from contextlib import closing
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -42,7 +44,7 @@ def sample_both(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[Sample
     ours = sample_newest(spec.left, left, spec.kafka, spec.registry, ceiling_ms)
     ends = {p: (one.start, one.stable) for p, one in right.ends().items()}
     spans = _of_their_time(spec, ours.valid_times, right, ends) or ends
-    return ours, _taken(spec.right, right, spec.kafka, spec.registry, spans, AROUND, ceiling_ms)
+    return ours, _last(spec.right, right, spec.kafka, spec.registry, spans, AROUND, ceiling_ms)
 
 
 def sample_newest(
@@ -50,7 +52,7 @@ def sample_newest(
 ) -> Sample:
     """The newest records of each partition. ceiling_ms: no valid time is above it."""
     spans = {p: (ends.start, ends.stable) for p, ends in topic.ends().items()}
-    return _taken(side, topic, kafka, registry, spans, NEWEST, ceiling_ms)
+    return _last(side, topic, kafka, registry, spans, NEWEST, ceiling_ms)
 
 
 def sample_next(
@@ -63,8 +65,8 @@ def sample_next(
 ) -> Sample:
     """The first records from these offsets on, of each partition. ceiling_ms: no valid time is above it."""
     ends = {p: one.stable for p, one in topic.ends().items()}
-    spans = {p: (start, min(start + NEWEST, ends[p])) for p, start in starts.items() if start < ends[p]}
-    return _taken(side, topic, kafka, registry, spans, NEWEST, ceiling_ms)
+    spans = {p: (start, ends[p]) for p, start in starts.items() if start < ends[p]}
+    return _first(side, topic, kafka, registry, spans, _at_most(NEWEST, spans), ceiling_ms)
 
 
 def _of_their_time(
@@ -81,7 +83,7 @@ def _of_their_time(
     return spans if any(start < end for start, end in spans.values()) else {}
 
 
-def _taken(
+def _last(
     side: Side,
     topic: TopicLog,
     kafka: Mapping[str, str],
@@ -91,14 +93,29 @@ def _taken(
     ceiling_ms: int,
 ) -> Sample:
     """The last `count` records, or fewer, of each of these ranges."""
-    count = max(min(count, AT_MOST // max(len(spans), 1)), 10)
-    reader = PointReader(topic.topic, kafka)
-    try:
-        records = reader.take({p: (max(start, end - count), end) for p, (start, end) in spans.items()}, count)
-    finally:
-        reader.close()
-    out_of = sum(max(end - start, 0) for start, end in spans.values())
-    return sample_of(side, registry, records, out_of, ceiling_ms)
+    count = _at_most(count, spans)
+    ends = {p: (max(start, end - count), end) for p, (start, end) in spans.items()}
+    found = _first(side, topic, kafka, registry, ends, count, ceiling_ms)
+    return replace(found, out_of=sum(max(end - start, 0) for start, end in spans.values()))
+
+
+def _first(
+    side: Side,
+    topic: TopicLog,
+    kafka: Mapping[str, str],
+    registry: Mapping[str, str],
+    spans: Mapping[int, tuple[int, int]],
+    count: int,
+    ceiling_ms: int,
+) -> Sample:
+    """The first `count` readable records, or fewer, of each of these ranges."""
+    with closing(PointReader(topic.topic, kafka)) as reader:
+        records = reader.take(spans, count)
+    return sample_of(side, registry, records, sum(max(end - start, 0) for start, end in spans.values()), ceiling_ms)
+
+
+def _at_most(count: int, partitions: Sized) -> int:
+    return max(min(count, AT_MOST // max(len(partitions), 1)), 10)
 
 
 def sample_of(

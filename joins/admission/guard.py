@@ -37,8 +37,8 @@ def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[st
         losses_of(spec).check_topic(f"{side} topic {name!r}", known_id, topic_id)
         if count != known_count and not (spec.path is JoinPath.SHUFFLED and count > known_count):
             raise DataLoss(
-                f"{side} topic {name!r} had {known_count} partitions, now {count}: keys have moved; "
-                f"give both topics the same number, let the old records be joined first, then {REMEDY}"
+                f"{side} topic {name!r} had {known_count} partitions, now {count}: keys belong elsewhere than before; "
+                f"let a new checkpoint go on where this one ended (`teacup move`), or {REMEDY}"
             )
 
 
@@ -65,13 +65,27 @@ def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, t
     return replace(state, topics=dict(topics), buckets={bucket.number: grown})
 
 
+def different_counts(spec: JoinSpec, left: int, right: int) -> str | None:
+    """The topics' numbers of partitions, if they differ."""
+    if left == right:
+        return None
+    return f"left topic {spec.left.topic!r} has {left} partitions, right topic {spec.right.topic!r} has {right}"
+
+
 def check_counts(spec: JoinSpec, left: int, right: int) -> None:
     """Raise NotCoPartitioned if the topics' numbers of partitions differ."""
-    if left != right:
-        raise NotCoPartitioned(
-            f"left topic {spec.left.topic!r} has {left} partitions, right topic {spec.right.topic!r} has {right}: a "
-            "key must be in the same partition of both; give both the same number"
-        )
+    if (why := different_counts(spec, left, right)) is not None:
+        raise not_direct(spec, why)
+
+
+def not_direct(spec: JoinSpec, why: str) -> NotCoPartitioned:
+    """The error of a join that asks for the direct path, and may not take it."""
+    keys = "" if spec.left.key_of.is_kafkas and spec.right.key_of.is_kafkas else ", with the join key as Kafka's key,"
+    return NotCoPartitioned(
+        f"topics {spec.left.topic!r} and {spec.right.topic!r} do not keep a join key in the same partition: {why}. "
+        f"Leave `join.path` out, for the shuffled path; or write both{keys} into as many partitions with the same "
+        "partitioner (librdkafka: `partitioner: murmur2_random` is Java's)"
+    )
 
 
 def check_compaction(spec: JoinSpec, topic: str, config: Mapping[str, str]) -> None:

@@ -70,7 +70,8 @@ def nothing_in_common(spec: JoinSpec, left: Sample, right: Sample) -> str | None
     return (
         f"no key of left occurs in right: {len(ours)} keys of left {spec.left.topic!r}, such as {next(iter(ours))!r}, "
         f"and {len(theirs)} keys of right {spec.right.topic!r} of the same time, such as {next(iter(theirs))!r}. "
-        f"If they name different things, nothing will match: write the topics with the same key"
+        "If they name different things, nothing will match: say where the join key is, with `left.key` or `right.key` "
+        "(a field `$.path`, `header:NAME`)"
     )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
-from joins.admission import copartition
 from joins.admission.admission import Planned, admit
 from joins.admission.clockcheck import BrokersClock
 from joins.admission.control import JoinControl
@@ -18,7 +17,7 @@ from joins.admission.planahead import PlanAhead
 from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
 from joins.admission.start import begin
 from joins.admission.state import Admission
-from joins.spec import JoinPath, JoinSpec
+from joins.spec import JoinSpec
 from kafkaio.brokerlog import BrokerLog
 from sparkio.reader import PartitionStage, StreamReader
 from sparkio.source import pickled, stream_source
@@ -82,8 +81,6 @@ class TicketReader(AdmissionReader):
     def _first(self) -> Planned:
         left, right = self._connected()
         spec, now_ms = self._spec, self.now_ms()
-        if spec.path is not JoinPath.SHUFFLED:
-            copartition.check(spec, left, right)
         listing = self.readable(list_ends(left, right, now_ms))
         begun = begin(spec, listing, left, right)
         found = admit(spec, begun, listing, left, right, self.watch(now_ms))

@@ -21,7 +21,7 @@ from joins.admission.guard import check_counts
 from joins.admission.listing import Listing
 from joins.admission.state import Admission, Bucket, Reading
 from joins.errors import DataLoss
-from joins.spec import JoinPath, JoinSpec, Side
+from joins.spec import JoinPath, JoinSpec
 from kafkaio.blocksearch import block_size
 from kafkaio.eventtime import proven, typical
 from kafkaio.times import iso
@@ -40,8 +40,7 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> 
     start = left_start(spec, listing, left, ceiling_ms)
     if shuffled:  # the right record of a left one may be in any partition
         start = start.alike(listing.right)
-    wanted = {p: start.smallest_ms[p] - spec.before_ms for p in listing.right}
-    right_from = _right_start(spec.right, listing.right, right, wanted, ceiling_ms)
+    right_from = _right_start(spec, listing.right, right, start, ceiling_ms)
     skipped = _never_readable(spec, listing, left, right, start, right_from, ceiling_ms)
     first = first_admission(spec, listing, {"left": left, "right": right}, start.offsets, right_from)
     return replace(first, skipped={**start.skipped, **skipped})
@@ -156,10 +155,23 @@ def _still_to_come(spec: JoinSpec, listing: Listing, ends: Ends, last_ms: list[i
     return UNKNOWN if reached_ms is None else reached_ms - spec.left.disorder_ms
 
 
+def first_read(
+    spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog
+) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """Where each partition of left, and of right, is read from if the match of a left record may be in any partition.
+
+    Raises `DataLoss`.
+    """
+    ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
+    start = left_start(spec, listing, left, ceiling_ms)
+    return start.offsets, _right_start(spec, listing.right, right, start.alike(listing.right), ceiling_ms)
+
+
 def _right_start(
-    side: Side, ends: Mapping[int, Ends], right: TopicLog, wanted: Mapping[int, int], ceiling_ms: int
+    spec: JoinSpec, ends: Mapping[int, Ends], right: TopicLog, start: LeftStart, ceiling_ms: int
 ) -> dict[int, int]:
-    queries = {p: TimeQuery(max(wanted[p], 0), e.start, e.stable, side.disorder_ms) for p, e in ends.items()}
+    wanted = {p: max(start.smallest_ms[p] - spec.before_ms, 0) for p in ends}
+    queries = {p: TimeQuery(wanted[p], e.start, e.stable, spec.right.disorder_ms) for p, e in ends.items()}
     return {p: answer.offset for p, answer in right.first_at_or_after(queries, ceiling_ms).items()}
 
 

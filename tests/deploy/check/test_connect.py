@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,20 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from deploy.check.findings import Level
+from deploy.check.observed import TopicFacts
+from deploy.check.samples import of_join
 from deploy.cli.app import app
+from joins.admission.listing import list_ends
+from joins.admission.start import begin
+from joins.spec import JoinPath, JoinSpec, Side
+from kafkaio.brokerlog import BrokerLog
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.deploy.check.test_services import submission
 from tests.support.delay_server import running_server
+from tests.support.morepartitions import add_partitions
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, server_process
 
@@ -80,9 +89,31 @@ def test_several_errors_are_reported_at_once(check: Check, kafka: dict[str, str]
     assert "Kafka has no topic 'nowhere'" in found["error output.topic"][0]
     assert "min.compaction.lag.ms is 0" in found["error left.retention"][0]
     assert "retention.ms=60000" in found["error right.retention"][0]
-    assert "left has 1, right has 2: the join goes through Spark's shuffle" in found["ok partitions"][0]
+    assert (
+        f"{left!r} has 1 partitions, right topic {right!r} has 2: the join goes through Spark's shuffle"
+        in found["ok partitions"][0]
+    )
     assert "out of order by 9s" in found["warning left.disorder"][0]
     assert "such as b'user-" in found["warning keys"][0]
+
+
+def test_the_topics_are_compared_with_the_checkpoint(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+    """One that has got more partitions stops a join on the direct path, and not one on the shuffled path."""
+    sides = {name: Side(topic=topic_factory(2, prefix=name)) for name in ("left", "right")}
+    spec = JoinSpec(name="checked", **sides, before_ms=1_000, kafka=kafka)
+    logs = [BrokerLog(side.topic, kafka) for side in sides.values()]
+    topics = {f"{name}.topic": TopicFacts(key=name, topic=side.topic, written=False) for name, side in sides.items()}
+    specs = {path: replace(spec, path=path) for path in JoinPath}
+    planned = {path: begin(one, list_ends(*logs, wall_ms()), *logs) for path, one in specs.items()}
+
+    def levels(path: JoinPath) -> list[Level]:
+        return [one.level for one in of_join(spec, planned[path], None, topics) if one.what == "partitions"]
+
+    assert [levels(path) for path in JoinPath] == [[Level.OK], [Level.OK]]
+    add_partitions(kafka, spec.right.topic, 3)
+    assert [levels(path) for path in JoinPath] == [[Level.ERROR], [Level.OK]]
+    for log in logs:
+        log.close()
 
 
 def test_other_kinds_of_jobs(check: Check, topic_factory: TopicFactory) -> None:

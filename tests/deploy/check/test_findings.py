@@ -17,6 +17,7 @@ from deploy.check.findings import (
     lines,
     of_disorder,
     of_keys,
+    of_partitions,
     of_place,
     of_retention,
     of_times,
@@ -140,19 +141,26 @@ def keys(*some: bytes) -> Sample:
 
 
 def test_keys() -> None:
-    """The numbers of partitions, where keys are, and whether any are common."""
+    """Whether any are common."""
     users, impressions = keys(*(b"u%d" % i for i in range(50))), keys(*(b"i%d" % i for i in range(50)))
 
-    partitions, common = of_keys(SPEC, users, users, {"left": 1, "right": 1})
-    assert (partitions.level, common.level) == (Level.OK, Level.OK)
+    common = only(of_keys(SPEC, users, users))
+    assert common.level is Level.OK
     assert common.text.startswith("50 of 50 sampled keys")
-    partitions, _ = of_keys(SPEC, users, impressions, {"left": 1, "right": 2})
-    assert (partitions.level, partitions.what) == (Level.OK, "partitions")
-    partitions, common = of_keys(replace(SPEC, path="direct"), users, impressions, {"left": 1, "right": 2})
-    assert (partitions.level, partitions.code) == (Level.ERROR, ExitCode.NOT_CO_PARTITIONED)
+    common = only(of_keys(SPEC, users, impressions))
     assert common.level is Level.WARNING
     assert "no key of left occurs in right" in common.text
-    assert only(of_keys(SPEC, users, users, {})).what == "keys"
+
+
+def test_partitions() -> None:
+    """What contradicts the direct path is an error only where that is asked for."""
+    why = "key b'k' is in left partition 0 and in right partition 1"
+
+    assert of_partitions(SPEC, 4, None) == ok("partitions", "4 on both sides, and the sampled keys fit")
+    assert of_partitions(SPEC, 4, why) == ok("partitions", f"{why}: the join goes through Spark's shuffle")
+    refused = of_partitions(replace(SPEC, path="direct"), 4, why)
+    assert (refused.level, refused.code) == (Level.ERROR, ExitCode.NOT_CO_PARTITIONED)
+    assert f"{why}. Leave `join.path` out" in refused.text
 
 
 def test_places() -> None:

@@ -70,6 +70,6 @@ def test_topics_that_differ_in_partitions_are_refused_before_the_output_is_claim
     refused = JobProcess(tmp_path, other)
 
     assert refused.ended() == ExitCode.NOT_CO_PARTITIONED
-    assert "has 5: a key must be in the same partition of both" in refused.logged()
+    assert "has 5. Leave `join.path` out" in refused.logged()
     with closing(GroupOffsets(OutputBucket(content["name"], 0, content["output"]["topic"]).group, kafka)) as receipts:
         assert receipts.read([(content["output"]["topic"], 0)]) == {(content["output"]["topic"], 0): None}

@@ -187,7 +187,7 @@ def test_another_number_of_partitions_is_noticed(side):
     """Both numbers are in the message."""
     topics = {**STATE.topics, side: (side[0], 4)}
 
-    with pytest.raises(DataLoss, match=rf"{side} topic '{side}' had 1 partitions, now 4.*start: TIME"):
+    with pytest.raises(DataLoss, match=rf"{side} topic '{side}' had 1 partitions, now 4.*`teacup move`.*start: TIME"):
         check_topics(GOES_ON, STATE, topics)
 
 

@@ -27,6 +27,7 @@ def test_keys_that_name_different_things_are_shown():
     assert warning is not None
     assert "no key of left occurs in right: 50 keys of left 'clicks', such as b'user-0'" in warning
     assert "such as b'imp-0'" in warning
+    assert "with `left.key` or `right.key` (a field `$.path`, `header:NAME`)" in warning
 
 
 def test_one_common_key_is_enough():
@@ -63,3 +64,20 @@ def test_a_sample_says_which_times_are_not_valid():
     found = sample_of(Side(topic="t", time="$.at", format="json"), {}, {0: records}, 4, 5_000)
 
     assert found.times == {0: [7, None, None, None]}
+
+
+def test_the_keys_of_a_sample_are_join_keys():
+    """Wherever a side says that they are; records without one are left out."""
+    records = [
+        Record(0, 0, 5, 1, b"user", b'{"id": "a"}', (("h", b"x"), ("h", b"y"))),
+        Record(0, 1, None, 0, None, b'{"id": null}'),
+        Record(0, 2, 5, 1, b"user", b"{torn"),
+    ]
+
+    def keys(**values):
+        return sample_of(Side(topic="t", **values), {}, {0: records}, 3, 5_000).given_keys[0]
+
+    assert keys(key="$.id", format="json") == [b"a"]
+    assert keys(key="header:h") == [b"y"]
+    assert keys(key=["kafka", "header:h"]) == [b"user|y"]
+    assert keys() == [b"user", b"user"]

@@ -12,11 +12,16 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from joins.admission.copartition import murmur2
+from joins.admission.moved import Moved
+from joins.errors import NotCoPartitioned
+from joins.pathchoice import with_path
 from joins.spec import JoinPath, JoinSpec, Policy, Side
 from joins.testing import oracle
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.support.jobprocess import JobProcess, records
+from tests.support.morepartitions import add_partitions
 from tests.support.sparkjoin import Put, history, produce, running
 from tests.support.waiting import run_to_its_end
 
@@ -45,6 +50,12 @@ def backlog(start_ms: int, count: int = 600) -> tuple[list[Put], list[Put]]:
         for i in range(count * 5 // 6)
     ]
     return left, right
+
+
+def by_key(partitions: int, start_ms: int) -> list[Put]:
+    """More records than are sampled, each with a key of its own, where Java's client puts them."""
+    keys = [b"%d-%d" % (start_ms, i) for i in range(200 * partitions)]
+    return [Put(murmur2(key) % partitions, key, start_ms + i) for i, key in enumerate(keys)]
 
 
 @pytest.mark.parametrize("policy", [Policy.NEAREST, Policy.ALL])
@@ -111,6 +122,42 @@ def test_partitions_that_are_added_are_read(spark: Any, spec: JoinSpec, tmp_path
     expected = oracle.join(history(spec, [*left, *later[0]], [*right, *later[1]]), spec)
     assert run.results() == expected
     assert [one.outcome for one in expected] == ["matched", "matched", "unmatched"]
+
+
+def test_topics_that_were_given_more_partitions_take_the_shuffled_path(
+    kafka: dict[str, str], spec: JoinSpec, topic_factory: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If records of before are read; the newest, of which there are many, are all where their keys belong now."""
+    topics = {name: topic_factory(4, prefix=name) for name in ("left", "right")}
+    sides = {name: replace(spec.side(name), topic=topic) for name, topic in topics.items()}
+    spec, before_ms, after_ms = replace(spec, **sides), 1_700_000_000_000, 1_700_003_600_000
+    for topic in topics.values():
+        produce(kafka, topic, by_key(4, before_ms))
+    assert with_path(spec).path is JoinPath.DIRECT
+    for topic in topics.values():
+        add_partitions(kafka, topic, 6)
+    assert with_path(spec).path is JoinPath.SHUFFLED
+    for topic in topics.values():
+        produce(kafka, topic, by_key(6, after_ms))
+
+    assert with_path(replace(spec, start=after_ms)).path is JoinPath.DIRECT
+    caplog.set_level("INFO")
+    assert with_path(spec).path is JoinPath.SHUFFLED
+    assert "are where murmur2 (Java) puts them in 6 partitions" in caplog.text
+    with pytest.raises(NotCoPartitioned, match=r"Leave `join\.path` out"):
+        with_path(replace(spec, path=JoinPath.DIRECT))
+    moved = Moved(
+        checkpoint="/old",
+        generation="g",
+        number=7,
+        name=spec.name,
+        output="out",
+        topic=spec.left.topic,
+        topic_id="t",
+        left=dict.fromkeys(range(4), 200),
+    )
+    assert with_path(replace(spec, start=after_ms), None, moved).path is JoinPath.SHUFFLED
+    assert "had 4 partitions before the move, and now 6" in caplog.text
 
 
 def test_a_job_delivers_every_row_once(
