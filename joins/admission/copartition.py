@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from joins.admission.firstlook import sample_newest, sample_next
+from joins.admission.firstlook import NEWEST, sample_newest, sample_next
 from joins.admission.guard import different_counts
 from joins.admission.listing import Listing
 from joins.admission.start import first_read
@@ -31,8 +31,12 @@ from kafkaio.topiclog import TopicLog
 
 BY_CHANCE = 1e-6  # a partitioner counts as in use if chance would place as many keys so with less than this probability
 
+STRAY = 3  # fewer keys in wrong partitions prove nothing about the others
+
 Keys = Mapping[int, Iterable[bytes]]
 """Sampled join keys by partition."""
+Samples = Mapping[str, Sequence[Keys]]
+"""Some by side."""
 Partitioner = Callable[[bytes], int]
 
 
@@ -47,14 +51,29 @@ def why_not(spec: JoinSpec, left: TopicLog, right: TopicLog) -> str | None:
     listing = Listing(wall_ms(), *left.ends_with(right))
     ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
     logs = {"left": left, "right": right}
-    samples = {}
+    samples = newest(spec, left, right)
     for side, starts in zip(logs, first_read(spec, listing, left, right), strict=True):
-        of = spec.side(side), logs[side], spec.kafka, spec.registry
-        samples[side] = sample_next(*of, starts, ceiling_ms).given_keys, sample_newest(*of, ceiling_ms).given_keys
+        first = sample_next(spec.side(side), logs[side], spec.kafka, spec.registry, starts, ceiling_ms)
+        samples[side].append(first.given_keys)
     return disagreement(samples, partitions)
 
 
-def disagreement(samples: Mapping[str, Sequence[Keys]], partitions: int) -> str | None:
+def newest(spec: JoinSpec, left: TopicLog, right: TopicLog) -> dict[str, list[Keys]]:
+    """By side a sample of its newest records. Raises `KafkaIOError`."""
+    logs, ceiling_ms = {"left": left, "right": right}, wall_ms() + spec.max_future_skew_ms
+    return {
+        side: [sample_newest(spec.side(side), log, spec.kafka, spec.registry, ceiling_ms).given_keys]
+        for side, log in logs.items()
+    }
+
+
+def are_enough(samples: Samples, partitions: int) -> bool:
+    """Whether a sample of each side has so many keys that a partitioner shows, or so many records that more may not
+    help: a topic may have few keys."""
+    return all(any(_is_enough(one, partitions) for one in some) for some in samples.values())
+
+
+def disagreement(samples: Samples, partitions: int) -> str | None:
     """What in some samples of each side contradicts co-partitioning; None if nothing does."""
     seen: dict[bytes, tuple[str, int]] = {}
     for side, some in samples.items():
@@ -76,6 +95,29 @@ def disagreement(samples: Mapping[str, Sequence[Keys]], partitions: int) -> str 
                 now = "" if count == partitions else f", and there are {partitions}"
                 return f"of the sampled keys, {fits} are where {name} puts them in {count} partitions{now}"
     return None
+
+
+def is_plain(samples: Samples, partitions: int) -> bool:
+    """Whether more than a few stray records contradict co-partitioning.
+
+    Half of the keys that both sides have are in other partitions; or a partitioner put the keys of one side, and not
+    those of the other.
+    """
+    stands = {key: p for one in samples["left"] for p, keys in one.items() for key in keys}
+    apart = [stands[k] != p for one in samples["right"] for p, keys in one.items() for k in set(keys) & stands.keys()]
+    if sum(apart) >= STRAY and 2 * sum(apart) >= len(apart):
+        return True
+    for partitioner in PARTITIONERS.values():
+        shown = [one for some in samples.values() for one in some if _is_enough(one, partitions)]
+        put = {_Group.of(one, partitioner).is_put(partitions, partitions) for one in shown}
+        if put == {True, False}:
+            return True
+    return False
+
+
+def _is_enough(sample: Keys, partitions: int) -> bool:
+    keys = [key for some in sample.values() for key in some]
+    return len(keys) >= NEWEST or float(partitions) ** -len(set(keys)) < BY_CHANCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,10 @@ class Listing(BothSides[Mapping[int, Ends]]):
         """Per side the leader epochs."""
         return {"left": epochs_of(self.left), "right": epochs_of(self.right)}
 
+    @property
+    def both_have_records(self) -> bool:
+        return all(any(one.stable > one.start for one in self.side(side).values()) for side in ("left", "right"))
+
     def unread(self, bucket: Bucket) -> int:
         """How many offsets of a bucket's partitions, left and right, are readable but not yet read."""
         return sum(

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
+from joins.admission import copartition
 from joins.admission.admission import Planned, admit
 from joins.admission.clockcheck import BrokersClock
 from joins.admission.control import JoinControl
-from joins.admission.guard import check_ends, check_leaders, check_topics, is_whole, with_new_partitions
+from joins.admission.guard import (
+    check_ends,
+    check_leaders,
+    check_topics,
+    is_whole,
+    not_direct,
+    with_new_partitions,
+)
 from joins.admission.holding import Held
 from joins.admission.listing import Listing, list_ends
 from joins.admission.planahead import PlanAhead
 from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
 from joins.admission.start import begin
 from joins.admission.state import Admission
-from joins.spec import JoinSpec
+from joins.errors import NotCoPartitioned
+from joins.spec import JoinPath, JoinSpec
 from kafkaio.brokerlog import BrokerLog
 from sparkio.reader import PartitionStage, StreamReader
 from sparkio.source import pickled, stream_source
+
+log = logging.getLogger("teacup.joins.admission.source")
 
 
 def ticket_source(
@@ -49,6 +61,8 @@ class TicketReader(AdmissionReader):
         self._brokers_clock: BrokersClock | None = None
         self._ahead = PlanAhead()
         self._quiet: tuple[Mapping[str, Any], Held] | None = None
+        self._began = False
+        self._knows_keys = spec.path is JoinPath.SHUFFLED
 
     def admit(self, start: Mapping[str, Any]) -> Planned | Held:
         if not start:
@@ -81,7 +95,10 @@ class TicketReader(AdmissionReader):
     def _first(self) -> Planned:
         left, right = self._connected()
         spec, now_ms = self._spec, self.now_ms()
-        listing = self.readable(list_ends(left, right, now_ms))
+        listed = list_ends(left, right, now_ms)
+        self._began = True
+        self._look_at_keys(listed, left, right)
+        listing = self.readable(listed)
         begun = begin(spec, listing, left, right)
         found = admit(spec, begun, listing, left, right, self.watch(now_ms))
         # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
@@ -97,10 +114,30 @@ class TicketReader(AdmissionReader):
         listing = list_ends(left, right, now_ms)
         self._compare_with_broker(listing, {"left": left, "right": right})
         check_leaders(spec, state, listing, {"left": left, "right": right})
+        self._look_at_keys(listing, left, right)
         state = check_ends(spec, with_new_partitions(spec, state, topics), listing, copied=self._copied)
         listing = self.readable(listing, state)
         found = admit(spec, state, listing, left, right, self.watch(now_ms))
         return inside_the_clock(found, {"left": left, "right": right}) if isinstance(found, Planned) else found
+
+    def _look_at_keys(self, listing: Listing, left: BrokerLog, right: BrokerLog) -> None:
+        """On the direct path: whether both topics keep a key in the same partition, until they have enough records.
+
+        Topics are often empty when a join begins. Raises `NotCoPartitioned`, before any of the records is joined. Of a
+        join that another process began a few records prove nothing: they must not keep it from starting again.
+        """
+        partitions = len(listing.left)
+        if self._knows_keys or partitions == 1 or not listing.both_have_records:
+            return
+        samples = copartition.newest(self._spec, left, right)
+        self._knows_keys = copartition.are_enough(samples, partitions)
+        if (why := copartition.disagreement(samples, partitions)) is None:
+            return
+        message = f"{not_direct(self._spec, why)}. To go on from this checkpoint, use `teacup move`"
+        if self._began or copartition.is_plain(samples, partitions):
+            raise NotCoPartitioned(message)
+        log.warning("%s: %s", self._spec.name, message)
+        self._knows_keys = True
 
     def _still_holds(self, start: Mapping[str, Any], known: Mapping[str, Any], held: Held) -> bool:
         """Whether a plan would find what the last one, after `known`, has found: only the ends are asked for."""

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.admission.copartition import disagreement, murmur2
+from joins.admission.copartition import are_enough, disagreement, is_plain, murmur2
+from joins.admission.firstlook import NEWEST
 
 KEYS = [b"user-%d" % i for i in range(60)]
 
@@ -35,6 +36,36 @@ def placed(partitioner, keys=KEYS, partitions=4):
 def test_murmur2_is_javas(key, signed):
     """The vectors of Kafka's own test (`UtilsTest.testMurmur2`), made positive."""
     assert murmur2(key) == signed & 0x7FFFFFFF
+
+
+def test_samples_are_enough_once_chance_is_ruled_out():
+    """Ten keys in four partitions, twenty in two; or as many records as are looked at, whatever their keys are."""
+
+    def enough(keys, partitions, others=KEYS):
+        return are_enough({"left": [{0: []}, {0: keys}], "right": [{0: others}]}, partitions)
+
+    assert not enough([], 2)
+    assert not enough(KEYS[:9] * 5, 4)
+    assert enough(KEYS[:10], 4)
+    assert not enough(KEYS[:10], 2)
+    assert enough(KEYS[:20], 2)
+    assert not enough(KEYS, 2, KEYS[:10])
+    assert not enough([b"k"] * (NEWEST - 1), 2)
+    assert enough([b"k"] * NEWEST, 2)
+
+
+def test_stray_records_are_not_plain():
+    """Two in wrong partitions beside sixty in the right ones; another partitioner is, with common keys or without."""
+    right = placed(murmur2)
+    stray = {p: [*keys, b"a" * p] for p, keys in right.items()}
+
+    assert disagreement(of(placed(murmur2), {**right, 0: [*right[0], *right[1][:2]]}), 4) is not None
+    assert not is_plain(of(placed(murmur2), {**right, 0: [*right[0], *right[1][:2]]}), 4)
+    assert not is_plain(of(placed(murmur2), stray), 4)
+    assert not is_plain(of({0: [b"k"]}, {1: [b"k"]}), 4)
+    assert is_plain(of(placed(murmur2), placed(zlib.crc32)), 4)
+    assert is_plain(of(placed(murmur2, KEYS[:30]), placed(zlib.crc32, KEYS[30:])), 4)
+    assert is_plain(of(placed(len), placed(zlib.crc32)), 4)
 
 
 def of(left, right):

@@ -311,6 +311,49 @@ def test_topics_that_are_not_co_partitioned_are_refused(spark, join):
         window_join(spark, spec)
 
 
+def test_topics_that_were_empty_are_looked_at_when_they_have_records(join, tmp_path):
+    """Before any of these records is joined."""
+    spec = join(2, path="direct")
+    job = Driven(spec, tmp_path)
+    job.until_quiet()
+    put(spec, [Put(0, b"k", wall_ms())], [Put(1, b"k", wall_ms())])
+
+    with pytest.raises(NotCoPartitioned, match=r"left partition 0 and in right partition 1.*teacup move"):
+        job.until_quiet()
+
+    assert job.rows == []
+
+
+def test_a_join_that_has_been_running_starts_again_in_spite_of_a_stray_record(join, tmp_path, caplog):
+    """A single record in a wrong partition must not stop it for good."""
+    spec = join(2, path="direct")
+    job = Driven(spec, tmp_path)
+    job.until_quiet()
+    start = wall_ms() - 60_000
+    put(spec, [Put(0, b"k", start), Put(0, b"k", start + 30_000)], [Put(1, b"k", start), Put(0, b"k", start + 30_000)])
+
+    job.restart()
+    job.drain()
+
+    assert len(job.about("matched")) + len(job.about("unmatched")) == 2
+    assert [one.levelname for one in caplog.records if "do not keep a join key" in one.message] == ["WARNING"]
+
+
+def test_a_join_that_may_not_go_on_does_not_after_a_restart_either(join, tmp_path):
+    """Under a supervisor it would join wrongly from its second start on."""
+    spec = join(2, path="direct")
+    job = Driven(spec, tmp_path)
+    job.until_quiet()
+    put(spec, [Put(0, b"%d" % i, wall_ms()) for i in range(9)], [Put(1, b"%d" % i, wall_ms()) for i in range(9)])
+
+    for _ in range(2):
+        job.restart()
+        with pytest.raises(NotCoPartitioned, match="do not keep a join key"):
+            job.until_quiet()
+
+    assert job.rows == []
+
+
 def test_records_deleted_before_they_were_read_stop_the_join(spark, join, tmp_path, admin):
     """Retention has overtaken the join."""
     from confluent_kafka import TopicPartition
