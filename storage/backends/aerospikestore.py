@@ -149,7 +149,7 @@ class AerospikeStore:
             return
         meta = self._fetched(namespace, _META_KEY)
         if meta.nonce is None:
-            raise GenerationChanged("it has none any more: the set was truncated")
+            raise GenerationChanged("it has no generation any more: the set was truncated")
         check_generation(Meta.parse(meta.value).stored.generation, generation)
 
     def _write(
