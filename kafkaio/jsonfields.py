@@ -2,7 +2,7 @@
 
     time   a number since the epoch: an integer of milliseconds or microseconds, or any number of seconds; or an ISO
            8601 text with a zone (`2026-01-31T12:00:00.250Z`, `…+01:00`). Digits beyond milliseconds are cut off;
-           anything else is null
+           anything else is null. Whole numbers and texts before 1970 are null, too
     key    the text that the field holds, so that a JSON field, a header and Kafka's key can be compared:
 
            "7"                          7         a string is its text
@@ -10,7 +10,7 @@
            7.0   7e0   0.7e1            7         a number that is whole, below 2^53
            true                         true      as the text "true"
            null, or no such field                 null
-           7.5   1e300   [7]   {"a":7}            odd: not usable as a key
+           7.5   1e-400  1e300 [7]   {"a":7}      odd: not usable as a key
            "\\ud800"                              odd: half a surrogate pair, which no text can hold
 
     kept   an object of some fields, each at its place: of `{"a": {"b": 1, "c": 2}}` the path `$.a.b` keeps
@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 
 import pyarrow as pa
@@ -34,11 +36,15 @@ import pyarrow.compute as pc
 from kafkaio.duck import connection
 from kafkaio.strictjson import Halves, valid_json
 
-PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"(?!\*")[^"]+")|\[\d+\])+')
-"""A JSON path that names one field."""
+PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"(?!\*")[^"]+(?<!\\)")|\[\d{1,9}\])+')
+"""A JSON path that names one field. DuckDB does not read a backslash at the end of a name, nor larger indexes."""
 
 _ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 _EXACT_BELOW = 2**53
+_INEXACT = r"[0-9]{12}\.[0-9]|\.(0000|9999)|[0-9.]{16}[eE]|[0-9][eE]-[0-9]{3,}[,}\]\s]"
+"""In the text of every fraction whose double is whole: it is close to that number, has more digits than a double, or a
+large negative exponent. Also in other numbers and texts."""
+_STRING_OR_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+"|(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)')
 
 
 class TimeUnit(StrEnum):
@@ -83,13 +89,20 @@ def json_fields(
     if pc.all(json).as_py() is False:
         text = pc.if_else(json, text, None)
     query = _query(time, keys, keep or (), unit)
-    found = _answer(query, text)
-    unread = pc.and_(pc.invert(found.pop("read")), text.is_valid())
-    if pc.any(unread).as_py():
-        with_halves = _with_halves(query, text.filter(unread))
-        found = {name: pc.replace_with_mask(column, unread, with_halves[name]) for name, column in found.items()}
+    found = _fields(query, text)
+    if found["odd"].null_count:
+        found |= _exact_keys(query, text, found)
     key_columns = tuple(found[f"key{i}"] for i in range(len(keys)))
     return JsonFields(found.get("time"), key_columns, found["odd"], json, found.get("kept"))
+
+
+def _fields(query: str, text: pa.Array) -> dict[str, pa.Array]:
+    found = _answer(query, text)
+    unread = pc.and_(pc.invert(found.pop("read")), text.is_valid())
+    if not pc.any(unread).as_py():
+        return found
+    with_halves = _with_halves(query, text.filter(unread))
+    return {name: pc.replace_with_mask(column, unread, with_halves[name]) for name, column in found.items()}
 
 
 def _answer(query: str, text: pa.Array) -> dict[str, pa.Array]:
@@ -101,16 +114,50 @@ def _answer(query: str, text: pa.Array) -> dict[str, pa.Array]:
 
 def _with_halves(query: str, text: pa.Array) -> dict[str, pa.Array]:
     """The fields of JSON texts that DuckDB does not read: those with half a surrogate pair. A key must not have one."""
-    texts = text.to_pylist()
-    halves = Halves(texts)
-    found = _answer(query, pa.array(map(halves.marked, texts), pa.string()))
+    halves = Halves()
+    found = _answer(query, pa.array(map(halves.marked, text.to_pylist()), pa.string()))
     for name in [name for name in found if name.startswith("key")]:
         has_half = pc.match_substring(found[name], halves.mark).fill_null(False)
-        found["odd"] = pc.or_(found["odd"], has_half)
+        found["odd"] = pc.or_kleene(found["odd"], has_half)
         found[name] = pc.if_else(has_half, None, found[name])
     if "kept" in found:
         found["kept"] = pc.replace_substring(found["kept"], halves.mark, "\\u")
     return found
+
+
+def _exact_keys(query: str, text: pa.Array, found: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    """The keys, and whether they are odd, where that was null: by the digits of each number, read as a text."""
+    doubtful = pc.and_(found["odd"].is_null(), pc.match_substring_regex(text, _INEXACT))
+    odd = pc.fill_null(found["odd"], False)
+    if not pc.any(doubtful).as_py():
+        return {"odd": odd}
+    mark = f"number-{secrets.token_hex(8)}:"
+    marked = [
+        _STRING_OR_NUMBER.sub(lambda one: f'"{mark}{one[1]}"' if one[1] else one[0], document)
+        for document in text.filter(doubtful).to_pylist()
+    ]
+    read = _fields(query, pa.array(marked, pa.string()))
+    exact_odd = read["odd"].to_pylist()
+    exact = {}
+    for name in [name for name in found if name.startswith("key")]:
+        keys = read[name].to_pylist()
+        for at, key in enumerate(keys):
+            if key is not None and key.startswith(mark):
+                keys[at] = whole(key.removeprefix(mark))
+                exact_odd[at] |= keys[at] is None
+        exact[name] = pc.replace_with_mask(found[name], doubtful, pa.array(keys, pa.string()))
+    return {**exact, "odd": pc.replace_with_mask(odd, doubtful, pa.array(exact_odd, pa.bool_()))}
+
+
+def whole(number: str) -> str | None:
+    """The digits of a JSON number that is whole; None for any other, and for one with an exponent from 2^53 on."""
+    if number.lstrip("-").isdigit():
+        return number
+    try:
+        exact = Decimal(number)
+    except InvalidOperation:  # an exponent of 19 digits or more
+        return None
+    return str(int(exact)) if abs(exact) < _EXACT_BELOW and exact == exact.to_integral_value() else None
 
 
 def text_of(values: pa.Array) -> pa.Array:
@@ -163,14 +210,14 @@ _INTEGER_MS = {TimeUnit.MS: "{}", TimeUnit.S: "try({} * 1000)", TimeUnit.US: "{}
 def _time(field: str, unit: TimeUnit) -> str:
     whole = _INTEGER_MS[unit].format(f"try_cast({field} as bigint)")
     # A double has its microseconds exactly, and not its milliseconds: 0.001 s is a little less than 1 ms.
+    iso_us = f"try_cast(epoch_us(try_cast({field}->>'$' as timestamptz)) as ubigint)"
     seconds = f"try_cast(floor(round(try_cast({field} as double) * 1e6) / 1000) as bigint)"
     fraction = f"when 'DOUBLE' then {seconds}" if unit is TimeUnit.S else ""
     return f"""case json_type({field})
         when 'UBIGINT' then {whole}
-        when 'BIGINT' then {whole}
         {fraction}
         when 'VARCHAR' then case when regexp_full_match({field}->>'$', '{_ISO}')
-                                 then epoch_us(try_cast({field}->>'$' as timestamptz)) // 1000 end
+                                 then ({iso_us} // 1000)::bigint end
         end"""
 
 
@@ -193,9 +240,13 @@ def _is_whole(field: str) -> str:
 
 
 def _odd(field: str) -> str:
-    return f"""coalesce(case json_type({field})
-        when 'DOUBLE' then not (regexp_full_match({field}::varchar, '-?[0-9]+') or {_is_whole(field)})
-        else json_type({field}) in ('OBJECT', 'ARRAY') end, false)"""
+    """Null where the double is whole, and the number may not be."""
+    return f"""case json_type({field})
+        when 'DOUBLE' then case
+            when regexp_full_match({field}::varchar, '-?[0-9]+') then false
+            when {_is_whole(field)} then null
+            else true end
+        else coalesce(json_type({field}) in ('OBJECT', 'ARRAY'), false) end"""
 
 
 def _quoted(path: str) -> str:

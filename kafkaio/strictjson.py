@@ -13,7 +13,7 @@ Such a half has no UTF-8 form. `Halves` writes it as ordinary characters, so tha
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import secrets
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -102,13 +102,10 @@ _HALF = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{
 
 
 class Halves:
-    """Escaped halves of surrogate pairs in JSON texts, written as a mark that occurs in none of these texts."""
+    """Escaped halves of surrogate pairs in JSON texts, written as a mark that no text can have guessed."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        number = 0
-        while any(f"half{number}:" in text for text in texts):
-            number += 1
-        self.mark = f"half{number}:"
+    def __init__(self) -> None:
+        self.mark = f"half-{secrets.token_hex(8)}:"
 
     def marked(self, text: str) -> str:
         """The text with each half as the mark and its four digits."""

@@ -7,6 +7,8 @@ import random
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kafkaio.jsonfields import json_fields
 from kafkaio.strictjson import is_json, valid_json
@@ -129,6 +131,25 @@ def test_a_slice_with_nulls(path: str) -> None:
 
     assert valid_json(texts.slice(1, 5)).to_pylist() == [True, False, True, True, True]
     assert valid_json(texts.slice(0, 0)).to_pylist() == []
+
+
+SPELLED = st.lists(st.sampled_from(["half0:", "\\u0068alf0:", "half", "\\ud800"]), max_size=2).map("".join)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.tuples(SPELLED, SPELLED), min_size=1, max_size=5))
+def test_no_text_is_taken_for_a_half_of_a_surrogate_pair(texts: list[tuple[str, str]]) -> None:
+    """Whatever it spells, escaped or not."""
+    documents = [f'{{"k": "{key}", "v": "{value}"}}' for key, value in texts]
+
+    found = json_fields(pa.array(documents, pa.string()).cast(pa.binary()), None, ["$.k"], ["$.v"])
+
+    keys = [json.loads(document)["k"] for document in documents]
+    odd = ["\ud800" in key for key in keys]
+    assert found.odd.to_pylist() == odd
+    assert found.keys[0].to_pylist() == [None if is_odd else key for key, is_odd in zip(keys, odd, strict=True)]
+    assert found.kept is not None
+    assert [json.loads(text)["v"] for text in found.kept.to_pylist()] == [json.loads(d)["v"] for d in documents]
 
 
 def test_fields_are_those_of_strict_json_only(path: str) -> None:
