@@ -4,6 +4,7 @@ delivery/           batches of rows in Kafka transactions
 native/             a C library that makes no Python object for each record
 avrojson.py         Avro records as JSON text, whole columns at a time
 avroschemas.py      what can be known of an Avro schema before a record is read (pure)
+avroskip.py         where an Avro record ends (pure)
 blocksearch.py      finds where a time begins among records that are not sorted by time, some of them wrong (pure)
 bounded.py          waits a bounded time for a call, for librdkafka calls that have no time-out or do not keep to it
 brokerlog.py        one topic of a real broker, as a planner sees it

@@ -14,10 +14,11 @@ A timestamp or date outside the years 1 to 9999 is null.
 
 Records of one schema become one in-memory Avro container, which polars decodes in one call: some 20 times faster than
 fastavro, record by record. An added field with a value that nobody can guess ends each record, so that a record that
-is not what its schema says is noticed, even where its neighbours could be read with its bytes. Such records are found
-by halving: polars alone decides, so that what a record is read as never depends on its neighbours. (A branch that a
-union does not have is null to polars, and refused by fastavro.) What polars does not decode (maps, unions of more than
-null and one type, recursive schemas), fastavro reads record by record.
+is not what its schema says is noticed, even where its neighbours could be read with its bytes. Then the records that
+polars would refuse are found one by one (`kafkaio.avroskip`), without asking it: each refusal costs as much as decoding
+hundreds of records, and prints a line. Should it refuse another one, that is found by halving: polars alone decides, so
+that what a record is read as never depends on its neighbours. What polars does not decode (maps, unions of more than
+null and one type, enums inside of other types, recursive schemas), fastavro reads record by record.
 
 A value that is not of its schema, whatever lengths and counts it names, costs time and memory in proportion to its own
 bytes: arrays whose items have no bytes are refused, and so are values nested too deep for Python.
@@ -47,10 +48,11 @@ from fastavro import _read_py
 from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException, UnknownType
 
-from kafkaio.avroschemas import has_endless_arrays, inlined, read_at_once
+from kafkaio.avroschemas import INT32, has_endless_arrays, inlined, read_at_once, with_checked_ints, with_longs
+from kafkaio.avroskip import is_record, skip_of
 
 GROUP = 20_000
-"""Records that are decoded at once. A bad one among them costs some fifteen more calls, of half as many each."""
+"""Records that are decoded at once."""
 
 END = "teacup__end"
 _END = 0x3FF0_0000_0000_0000 + secrets.randbits(
@@ -66,6 +68,7 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 # fastavro lets programs add the logical types that it lacks.
 LOGICAL_READERS.setdefault("long-timestamp-nanos", lambda ns, *_: _micros(ns).replace(tzinfo=datetime.UTC))
 LOGICAL_READERS.setdefault("long-local-timestamp-nanos", lambda ns, *_: _micros(ns))
+LOGICAL_READERS.setdefault(f"int-{INT32}", lambda number, *_: _int32(number))
 
 
 class NotAvro(ValueError):
@@ -91,8 +94,8 @@ class AvroSchema:
     def _parsed(self) -> Any:
         try:
             for text in self.references:
-                fastavro.parse_schema(json.loads(text), self._named)
-            return fastavro.parse_schema(json.loads(self.text), self._named)
+                fastavro.parse_schema(with_checked_ints(json.loads(text)), self._named)
+            return fastavro.parse_schema(with_checked_ints(json.loads(self.text)), self._named)
         except (ValueError, KeyError, TypeError, RecursionError, SchemaParseException, UnknownType) as error:
             raise NotAvro(f"{type(error).__name__}: {error}") from error
 
@@ -144,8 +147,9 @@ class _Container:
 
     def __init__(self, schema: Any) -> None:
         """schema: inlined, of a record that polars decodes."""
-        self._names = [field["name"] for field in schema["fields"]]
-        fields = [*schema["fields"], {"name": END, "type": "double"}]
+        self._types = {field["name"]: field["type"] for field in schema["fields"]}
+        self._skip = skip_of(schema)
+        fields = [*with_longs(schema)["fields"], {"name": END, "type": "double"}]
         text = json.dumps({"type": "record", "name": "teacup__record", "fields": fields}).encode()
         entries = ((b"avro.schema", text), (b"avro.codec", b"null"))
         meta = b"".join(_long(len(key)) + key + _long(len(value)) + value for key, value in entries)
@@ -155,10 +159,18 @@ class _Container:
         found = self._decoded(records, columns)
         if found is not None:
             return found
+        good = pa.array([is_record(self._skip, record) for record in records.to_pylist()], pa.bool_())
+        nothing = pa.nulls(len(records), pa.string())
+        return pc.replace_with_mask(nothing, good, self._halved(records.filter(good), columns))
+
+    def _halved(self, records: pa.Array, columns: Sequence[str] | None) -> pa.Array:
+        found = self._decoded(records, columns)
+        if found is not None:
+            return found
         if len(records) == 1:
             return pa.nulls(1, pa.string())
         half = len(records) // 2
-        return pa.concat_arrays([self.json_of(records[:half], columns), self.json_of(records[half:], columns)])
+        return pa.concat_arrays([self._halved(records[:half], columns), self._halved(records[half:], columns)])
 
     def _decoded(self, records: pa.Array, columns: Sequence[str] | None) -> pa.Array | None:
         """None if polars cannot decode them, or one of them is not of the schema."""
@@ -167,21 +179,47 @@ class _Container:
         fixed = pa.Array.from_buffers(pa.binary(8), count, [None, pa.py_buffer(ends)]).cast(pa.binary())
         body = _contents(pc.binary_join_element_wise(records.cast(pa.binary()), fixed, _EMPTY))
         whole = b"".join((self._head, _long(count), _long(len(body)), body, _SYNC))
-        names = [name for name in self._names if columns is None or name in columns]
+        names = [name for name in self._types if columns is None or name in columns]
         try:
             frame = pl.read_avro(io.BytesIO(whole), columns=[*names, END])
             if len(frame) != count or (frame[END].to_numpy().view(np.int64) != ends).any():
                 return None
             if not names:
                 return pa.array(["{}"] * count, pa.string())
-            shown = frame.select(_shown(pl.col(name), frame.schema[name]).alias(name) for name in names)
+            kinds = {name: _narrowed(frame.schema[name], self._types[name]) for name in names}
+            shown = frame.select(_shown(pl.col(name).cast(kind), kind).alias(name) for name, kind in kinds.items())
             return shown.select(pl.struct(pl.all()).struct.json_encode()).to_series().to_arrow().cast(pa.string())
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
             return None
 
 
+def _narrowed(kind: Any, schema: Any) -> Any:
+    """The type of a column with what was read as longs (`with_longs`) as what it is."""
+    match kind:
+        case pl.Int64():
+            match schema[1] if isinstance(schema, list) else schema:
+                case {"type": "int", "logicalType": "date"}:
+                    return pl.Date()
+                case {"type": "int"}:
+                    return pl.Int32()
+        case pl.List(inner=inner):
+            array = schema[1] if isinstance(schema, list) else schema
+            return pl.List(_narrowed(inner, array["items"]))
+        case pl.Struct(fields=fields):
+            record = schema[1] if isinstance(schema, list) else schema
+            pairs = zip(fields, record["fields"], strict=True)
+            return pl.Struct([pl.Field(one.name, _narrowed(one.dtype, of["type"])) for one, of in pairs])
+    return kind
+
+
 def _micros(ns: int) -> datetime.datetime:
     return _EPOCH + datetime.timedelta(microseconds=ns // 1_000)
+
+
+def _int32(number: int) -> int:
+    if not -(2**31) <= number < 2**31:
+        raise ValueError(f"{number} is no int")
+    return number
 
 
 def _long(number: int) -> bytes:

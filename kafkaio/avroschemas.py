@@ -14,9 +14,36 @@ NAMED = {"record", "error", "enum", "fixed"}
 LARGEST = 5_000
 """Types in a schema, each counted where it is used; a short text can name more than memory holds."""
 LONGEST_DECIMAL = 38
+DECIMAL_BYTES = 16
+"""Of a decimal that polars reads."""
 
-_AT_ONCE = (None, "timestamp-millis", "timestamp-micros", "date", "decimal")
+INT32 = "teacup-int32"
+"""The logical type of plain ints, so that fastavro can be told to check them: it reads ints of any size."""
+
+_AT_ONCE = (None, INT32, "timestamp-millis", "timestamp-micros", "date", "decimal")
 _OF_TEXT = "uuid"
+
+
+def with_checked_ints(schema: Any) -> Any:
+    """A schema as it is written, its plain ints with the logical type `INT32`."""
+    if schema == "int":
+        return {"type": "int", "logicalType": INT32}
+    if isinstance(schema, list):
+        return [with_checked_ints(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") == "int":
+        return schema if schema.get("logicalType") in ("date", "time-millis") else {**schema, "logicalType": INT32}
+    if isinstance(fields := schema.get("fields"), list):
+        return {**schema, "fields": [_with_checked_ints_of(one) for one in fields]}
+    return _with_checked_ints_of(schema)
+
+
+def _with_checked_ints_of(schema: Any) -> Any:
+    """Of a field, an array, a map, or a type in a type: the types that it names."""
+    if not isinstance(schema, dict):
+        return schema
+    return schema | {name: with_checked_ints(schema[name]) for name in ("type", "items", "values") if name in schema}
 
 
 @dataclass(slots=True)
@@ -69,20 +96,40 @@ def inlined(schema: Any, named: Mapping[str, Any]) -> Any | None:
     return None if inlining.recursive or inlining.left < 0 else found
 
 
-def read_at_once(schema: Any) -> bool:
-    """Whether polars reads it: records of primitive types, of arrays, and of unions of null and one of these."""
+def read_at_once(schema: Any, depth: int = 0) -> bool:
+    """Whether polars reads it: records of primitive types, of arrays, and of unions of null and one of these; enums as
+    fields of the outermost record only."""
     if isinstance(schema, str):
         return schema != "null"
     if isinstance(schema, list):
-        return len(schema) == 2 and schema[0] == "null" and not isinstance(schema[1], list) and read_at_once(schema[1])
+        nullable = len(schema) == 2 and schema[0] == "null" and not isinstance(schema[1], list)
+        return nullable and read_at_once(schema[1], depth)
     kind, logical = schema["type"], schema.get("logicalType")
     if kind == "record":
-        return bool(schema["fields"]) and all(read_at_once(one["type"]) for one in schema["fields"])
+        return bool(schema["fields"]) and all(read_at_once(one["type"], depth + 1) for one in schema["fields"])
     if kind == "array":
-        return read_at_once(schema["items"])
+        return read_at_once(schema["items"], depth + 1)
     if logical not in _AT_ONCE or (logical == "decimal" and schema.get("precision", 0) > LONGEST_DECIMAL):
         return False
-    return kind in ("enum", "fixed") or kind in PRIMITIVES - {"null"}
+    if kind == "fixed" and logical == "decimal" and schema["size"] > DECIMAL_BYTES:
+        return False
+    if kind == "enum":
+        return depth == 1
+    return kind == "fixed" or kind in PRIMITIVES - {"null"}
+
+
+def with_longs(schema: Any) -> Any:
+    """An inlined schema that is read at once, with longs in place of ints and dates: they have the same bytes, and
+    polars would read those of more than 32 bits as other numbers."""
+    if isinstance(schema, list):
+        return [schema[0], with_longs(schema[1])]
+    if isinstance(schema, str):
+        return "long" if schema == "int" else schema
+    if schema["type"] == "record":
+        return {**schema, "fields": [{**one, "type": with_longs(one["type"])} for one in schema["fields"]]}
+    if schema["type"] == "array":
+        return {**schema, "items": with_longs(schema["items"])}
+    return "long" if schema["type"] == "int" else schema
 
 
 def has_endless_arrays(schema: Any, named: Mapping[str, Any]) -> bool:

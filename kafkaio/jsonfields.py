@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -34,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkaio.duck import connection
-from kafkaio.strictjson import Halves, valid_json
+from kafkaio.strictjson import Halves, mark_of, valid_json
 
 PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"(?!\*")[^"]+(?<!\\)")|\[\d{1,9}\])+')
 """A JSON path that names one field. DuckDB does not read a backslash at the end of a name, nor larger indexes."""
@@ -114,8 +113,9 @@ def _answer(query: str, text: pa.Array) -> dict[str, pa.Array]:
 
 def _with_halves(query: str, text: pa.Array) -> dict[str, pa.Array]:
     """The fields of JSON texts that DuckDB does not read: those with half a surrogate pair. A key must not have one."""
-    halves = Halves()
-    found = _answer(query, pa.array(map(halves.marked, text.to_pylist()), pa.string()))
+    texts = text.to_pylist()
+    halves = Halves(texts)
+    found = _answer(query, pa.array(map(halves.marked, texts), pa.string()))
     for name in [name for name in found if name.startswith("key")]:
         has_half = pc.match_substring(found[name], halves.mark).fill_null(False)
         found["odd"] = pc.or_kleene(found["odd"], has_half)
@@ -125,17 +125,15 @@ def _with_halves(query: str, text: pa.Array) -> dict[str, pa.Array]:
     return found
 
 
-def _exact_keys(query: str, text: pa.Array, found: dict[str, pa.Array]) -> dict[str, pa.Array]:
+def _exact_keys(query: str, values: pa.Array, found: dict[str, pa.Array]) -> dict[str, pa.Array]:
     """The keys, and whether they are odd, where that was null: by the digits of each number, read as a text."""
-    doubtful = pc.and_(found["odd"].is_null(), pc.match_substring_regex(text, _INEXACT))
+    doubtful = pc.and_(found["odd"].is_null(), pc.match_substring_regex(values, _INEXACT))
     odd = pc.fill_null(found["odd"], False)
     if not pc.any(doubtful).as_py():
         return {"odd": odd}
-    mark = f"number-{secrets.token_hex(8)}:"
-    marked = [
-        _STRING_OR_NUMBER.sub(lambda one: f'"{mark}{one[1]}"' if one[1] else one[0], document)
-        for document in text.filter(doubtful).to_pylist()
-    ]
+    texts = values.filter(doubtful).to_pylist()
+    mark = mark_of(texts)
+    marked = [_STRING_OR_NUMBER.sub(lambda at: f'"{mark}{at[1]}"' if at[1] else at[0], text) for text in texts]
     read = _fields(query, pa.array(marked, pa.string()))
     exact_odd = read["odd"].to_pylist()
     exact = {}

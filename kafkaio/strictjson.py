@@ -13,7 +13,8 @@ Such a half has no UTF-8 form. `Halves` writes it as ordinary characters, so tha
 from __future__ import annotations
 
 import re
-import secrets
+from collections.abc import Sequence
+from hashlib import blake2b
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -101,11 +102,19 @@ def is_json(text: str) -> bool:
 _HALF = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)")
 
 
-class Halves:
-    """Escaped halves of surrogate pairs in JSON texts, written as a mark that no text can have guessed."""
+def mark_of(texts: Sequence[str]) -> str:
+    """A word that none of the texts has, escaped or not: a digest of them all."""
+    digest = blake2b(digest_size=16)
+    for text in texts:
+        digest.update(text.encode())
+    return f"mark-{digest.hexdigest()}:"
 
-    def __init__(self) -> None:
-        self.mark = f"half-{secrets.token_hex(8)}:"
+
+class Halves:
+    """Escaped halves of surrogate pairs in JSON texts, written as a mark that occurs in none of these texts."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.mark = mark_of(texts)
 
     def marked(self, text: str) -> str:
         """The text with each half as the mark and its four digits."""

@@ -14,11 +14,12 @@ from uuid import UUID
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kafkaio import avrojson
 from kafkaio.avrojson import AvroSchema, NotAvro
+from kafkaio.avroskip import is_record
 
 
 def record(*fields: dict[str, Any], name: str = "Click") -> dict[str, Any]:
@@ -105,7 +106,8 @@ def kinds(prefix: str = "") -> st.SearchStrategy[Any]:
     plain = st.sampled_from(
         ["boolean", "int", "long", "float", "double", "bytes", "string", millis, micros, day, decimal, enum, fixed]
     )
-    nested = plain.map(lambda kind: {"type": "record", "name": f"{prefix}N", "fields": [{"name": "x", "type": kind}]})
+    inner = plain | plain.map(lambda kind: ["null", kind]) | plain.map(lambda kind: {"type": "array", "items": kind})
+    nested = inner.map(lambda kind: {"type": "record", "name": f"{prefix}N", "fields": [{"name": "x", "type": kind}]})
     some = plain | nested
     return some | some.map(lambda kind: {"type": "array", "items": kind}) | some.map(lambda kind: ["null", kind])
 
@@ -137,6 +139,78 @@ def test_hostile_records_are_null_or_read_and_never_change_their_neighbours(
         if text is not None:
             assert json.loads(text).keys() == {"a", "b"}
             assert "null" in json.dumps(whole) or reads(whole, one)
+
+
+@settings(deadline=None, max_examples=150)
+@given(kinds("a"), kinds("b"), st.lists(WIRE, min_size=1, max_size=6))
+def test_records_that_polars_refuses_are_found_without_it(first: Any, second: Any, records: list[bytes]) -> None:
+    """Exactly those: a record that is found wrongly would depend on its neighbours, one that is not found is slow."""
+    schema = AvroSchema(json.dumps(record({"name": "a", "type": first}, {"name": "b", "type": second})))
+    container = schema._at_once
+    assume(container is not None)
+    assert container is not None
+
+    for one in records:
+        alone = container._decoded(pa.array([one], pa.binary()), None)
+
+        assert is_record(container._skip, one) == (alone is not None)
+
+
+def test_bad_records_are_found_without_asking_polars_for_each(capfd: pytest.CaptureFixture[str]) -> None:
+    """It would print a line for each of 500."""
+    schema = record({"name": "id", "type": "string"}, {"name": "n", "type": "long"})
+    records = [
+        written(schema, {"id": str(number), "n": number})[: 2 if number % 2 else None] for number in range(1_000)
+    ]
+
+    found = read(AvroSchema(json.dumps(schema)), records)
+
+    assert found == [None if number % 2 else {"id": str(number), "n": number} for number in range(1_000)]
+    assert capfd.readouterr().err.count("panicked") <= 1
+
+
+INTS = record(
+    {"name": "i", "type": "int"},
+    {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+    {"name": "some", "type": {"type": "array", "items": ["null", "int"]}},
+    {"name": "who", "type": ["null", record({"name": "id", "type": "int"}, name="Who")]},
+)
+WIDE = json.loads(json.dumps(INTS).replace('"int"', '"long"').replace("logicalType", "was"))
+OTHER_WAYS = [
+    [],
+    [{"name": "m", "type": {"type": "map", "values": "int"}}],
+    [{"name": "next", "type": ["null", "Click"]}],
+]
+
+
+@pytest.mark.parametrize("more", OTHER_WAYS, ids=["at once", "one by one", "recursive"])
+@pytest.mark.parametrize("where", ["i", "day", "some", "who"])
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**32 + 5])
+def test_an_int_of_more_than_32_bits_is_not_of_the_schema(more: list[Any], where: str, number: int) -> None:
+    """Wherever it stands, and however its records are read; its neighbours are read."""
+    of_tail = b"\x00" if more else b""
+    good = {"i": 2**31 - 1, "day": 5, "some": [None, -(2**31)], "who": {"id": 7}}
+    bad = {**good, where: {"i": number, "day": number, "some": [1, number], "who": {"id": number}}[where]}
+    schema = AvroSchema(json.dumps({**INTS, "fields": [*INTS["fields"], *more]}))
+
+    found = read(schema, [written(WIDE, good) + of_tail, written(WIDE, bad) + of_tail])
+
+    assert found[1] is None
+    assert found[0] is not None
+    assert {name: found[0][name] for name in good} == {**good, "day": "1970-01-06"}
+
+
+def test_enums_inside_of_records_and_arrays() -> None:
+    """Polars reads none there."""
+    enum = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
+    inner = record({"name": "k", "type": ["null", enum]}, name="Inner")
+    schema = record({"name": "who", "type": inner}, {"name": "some", "type": {"type": "array", "items": "Kind"}})
+    value = {"who": {"k": "B"}, "some": ["A", "B"]}
+    nothing = {"who": {"k": None}, "some": []}
+
+    found = read(AvroSchema(json.dumps(schema)), [written(schema, value), written(schema, nothing), b"\x02\x04\x00"])
+
+    assert found == [value, nothing, None]
 
 
 def reads(schema: dict[str, Any], value: bytes) -> bool:
