@@ -4,7 +4,8 @@
                     a constant
     latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do, or if the stop file
                     exists, even if it appeared during planning. A reader with a stop file looks for a second before it
-                    returns `start`: being asked again costs Spark more than a look
+                    returns `start`: being asked again costs Spark more than a look. A batch carries its checksum
+                    (`kafkaio.checkedjson`), because Spark may write its log without one
     partitions      one per Spark task, which gets some of `tasks`: as many as `together` says
     read            on an executor: what the stage makes of them
     stop            closes connections
@@ -33,6 +34,7 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
+from kafkaio.checkedjson import with_checksum
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.every import Every
 from kafkaio.topiclog import Ends
@@ -140,7 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end is not None:
                 self._wait_s = WAIT_S[0]
             if done:
-                return start if end is None or self.control.stopping else end
+                return start if end is None or self.control.stopping else with_checksum(end)
             time.sleep(self._wait_s)
             self._wait_s = min(2 * self._wait_s, WAIT_S[1])
         return start

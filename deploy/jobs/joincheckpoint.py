@@ -23,7 +23,7 @@ from deploy.jobfile.joinwording import IN_FILE
 from joins.admission.moved import Moved
 from joins.admission.state import Admission
 from joins.spec import JoinSpec
-from kafkaio.checkedjson import checked_text, from_checked_text
+from kafkaio.checkedjson import check, checked_text, from_checked_text
 from sparkio.checkpoint import SparkLogs
 
 log = logging.getLogger("teacup.deploy.jobs.joincheckpoint")
@@ -102,10 +102,12 @@ class Checkpoint:
         try:
             with self._reached(but=ValueError):
                 end, *_ = self._logs.ends(batch)
-            return {} if end is None else dict(json.loads(end))
+            found = {} if end is None else dict(json.loads(end))
+            check(found)
+            return found
         except ValueError as error:
             raise CheckpointInvalid(
-                f"{self._cannot_be_read}: `offsets/{batch}` is truncated ({error}), as after a power loss. "
+                f"{self._cannot_be_read}: `offsets/{batch}` is truncated or damaged ({error}), as after a power loss. "
                 f"Remove it, and `commits/{batch}` if that exists: at the next start the receipts in Kafka tell "
                 "whether anything of the batch is in the output"
             ) from error

@@ -73,8 +73,9 @@ def of_checkpoint(checkpoint: str) -> dict[str, str]:
 
     Spark's default there is `FileContext`, which runs a program for each look at a file, `readlink` or `chmod`: 25 in a
     batch, which take longer than planning it. `FileSystem` runs 5, most of them for the file with a checksum that
-    `LocalFileSystem` writes beside each; the raw one writes none. It renames files as atomically; only its check that
-    another query has not written the same batch is not atomic with that, and the checkpoint's lock excludes it.
+    `LocalFileSystem` writes beside each; the raw one writes none, and plans carry their own (`sparkio.reader`). It
+    renames files as atomically; only its check that another query has not written the same batch is not atomic with
+    that, and the checkpoint's lock excludes it.
     """
     return {} if local_folder(checkpoint) is None else dict(_LOCAL_CHECKPOINT)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkaio.checkedjson import checked_text, from_checked_text
+from kafkaio.checkedjson import check, checked_text, from_checked_text, with_checksum
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
@@ -50,3 +50,26 @@ def test_json_without_a_checksum_is_refused(value):
     """Earlier versions wrote it so."""
     with pytest.raises(ValueError, match="checksum"):
         from_checked_text(json.dumps(value))
+
+
+@given(
+    st.dictionaries(st.integers(0, 20), VALUES, max_size=4) | st.dictionaries(st.text(max_size=2), VALUES, max_size=4)
+)
+def test_an_object_with_its_checksum_passes(members):
+    """Also when it comes back from a file, where all names are texts."""
+    found = with_checksum(members)
+
+    assert with_checksum(found) == found
+    check(found)
+    check(json.loads(json.dumps(found)))
+    check(members)
+
+
+@given(st.dictionaries(st.text(max_size=2), st.integers(), min_size=1, max_size=4), st.data())
+def test_an_object_with_another_member_does_not(members, data):
+    """Whichever it is."""
+    found = with_checksum(members)
+    found[data.draw(st.sampled_from(sorted(members)))] += 1
+
+    with pytest.raises(ValueError, match="checksum"):
+        check(found)

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from kafkaio.checkedjson import with_checksum
 from kafkaio.errors import KafkaUnavailable, TopicMissing
 from kafkaio.exitcode import ExitCode
 from sparkio.control import ReaderControl
@@ -59,7 +60,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_plan_is_the_offset_and_none_leaves_it_where_it_is() -> None:
     """Spark starts no batch for the same offset."""
-    assert look(Planning([{"at": 2}], ReaderControl())) == {"at": 2}
+    assert look(Planning([{"at": 2}], ReaderControl())) == with_checksum({"at": 2})
     assert look(Planning([None], ReaderControl())) == START
 
 
@@ -69,7 +70,7 @@ def test_a_reader_with_a_stop_file_looks_for_a_while(tmp_path: Path, monkeypatch
     over = Planning([None, {"at": 2}], control)
     over.prepareForTriggerAvailableNow()
 
-    assert look(Planning([None, None, {"at": 2}], control)) == {"at": 2}
+    assert look(Planning([None, None, {"at": 2}], control)) == with_checksum({"at": 2})
     assert look(Planning([None, {"at": 2}], ReaderControl())) == START
     assert look(over) == START
     monkeypatch.setattr("sparkio.reader.LOOKS_FOR_S", 0.01)
@@ -82,7 +83,7 @@ def test_looks_are_far_apart_only_once_several_found_nothing(tmp_path: Path, mon
     monkeypatch.setattr("sparkio.reader.time.sleep", slept.append)
     reader = Planning([*[None] * 6, {"at": 2}, None, {"at": 2}], ReaderControl(stop_file=tmp_path / "stop"))
 
-    assert look(reader) == look(reader) == {"at": 2}
+    assert look(reader) == look(reader) == with_checksum({"at": 2})
     assert slept == [0.01, 0.02, 0.04, 0.08, 0.1, 0.1, 0.01]
 
 
@@ -90,7 +91,7 @@ def test_an_unreachable_broker_holds_reconnects_and_says_so(caplog: pytest.LogCa
     """With the name of the job, why, for how long, and when it gives up."""
     reader = Planning([KafkaUnavailable("no broker"), KafkaUnavailable("no broker"), {"at": 2}], ReaderControl())
 
-    assert look(reader) == {"at": 2}
+    assert look(reader) == with_checksum({"at": 2})
     assert reader.disconnected == 2
     assert caplog.messages == ["job holds: no broker (for 0 s now; gives up after 300 s)"] * 2
 
@@ -113,7 +114,7 @@ def test_time_counts_from_the_last_success() -> None:
     )
     reader.plan = slowly(reader.plan, 0.08)  # type: ignore[method-assign]
 
-    assert look(reader) == {"at": 2}
+    assert look(reader) == with_checksum({"at": 2})
     assert time.monotonic() - began > 0.3
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from deploy.job import JoinJob, Output
 from deploy.jobs.joincheckpoint import GENERATION, MOVED, Checkpoint, look_into
 from deploy.jobs.moving import started
 from joins.admission.moved import Moved
-from joins.admission.state import Admission
+from joins.admission.state import Admission, Bucket, Reading
 from joins.spec import JoinSpec, Side
+from kafkaio.checkedjson import with_checksum
 from kafkaio.exitcode import ExitCode
 
 SPEC = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
@@ -43,6 +45,20 @@ def test_the_newest_plan_is_read_from_both_versions_of_the_offset_log(tmp_path: 
     assert Checkpoint(str(tmp_path)).planned(SPEC) == admission
 
 
+def test_a_flipped_bit_in_the_newest_plan_is_noticed(tmp_path: Path) -> None:
+    """Wherever it is in what the job planned: another offset would lose rows, or write them twice."""
+    buckets = {0: Bucket(0, {0: Reading(5, 17)}, {0: Reading(7, 19)})}
+    admission = Admission("g", 3, 1, 0, 1, SPEC.identity(), {"left": ("id", 1)}, buckets)
+    text = json.dumps(with_checksum(admission.to_json())).encode()
+    (tmp_path / "offsets").mkdir()
+    path, checkpoint = tmp_path / "offsets" / "4", Checkpoint(str(tmp_path))
+
+    for at in range(len(text)):
+        path.write_bytes(b"v1\n{}\n" + text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :])
+        with suppress(CheckpointInvalid):
+            assert checkpoint.newest() == admission
+
+
 def test_the_generation_of_a_new_checkpoint_stays(tmp_path: Path) -> None:
     """A start that dies before its first plan is continued."""
     location = f"file://{tmp_path}/checkpoint"
@@ -56,7 +72,9 @@ def test_a_truncated_plan_is_named(tmp_path: Path, plan: str) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "7").write_text(plan)
 
-    with pytest.raises(CheckpointInvalid, match=r"`offsets/7` is truncated.*Remove it, and `commits/7`") as refused:
+    with pytest.raises(
+        CheckpointInvalid, match=r"`offsets/7` is truncated or damaged.*Remove it, and `commits/7`"
+    ) as refused:
         Checkpoint(str(tmp_path)).newest()
 
     assert refused.value.exit_code is ExitCode.CHECKPOINT
