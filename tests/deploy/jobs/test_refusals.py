@@ -37,7 +37,7 @@ def test_what_stops_a_job_is_its_exit_code(kafka, job, tmp_path):
 
     changed = JobProcess(tmp_path, {**content, "join": {"before": "3s", "after": "1s"}})
     assert changed.ended() == ExitCode.CHECKPOINT
-    assert "before_ms: 2000 -> 3000" in changed.logged()
+    assert "join.before: 2s -> 3s" in changed.logged()
 
     produce(kafka, content["left"]["topic"], [Put(0, b"0", wall_ms() - 20_000, b"no json")])
     refused = JobProcess(tmp_path, {**content, "topics": {}})

@@ -335,7 +335,7 @@ def test_one_run_at_a_time_and_a_join_that_has_begun(job, by_hand, caplog):
     assert "Traceback" not in caplog.text
     assert beside_another == ExitCode.CHECKPOINT
     assert ran(other) == ExitCode.CHECKPOINT
-    assert "before_ms: 2000 -> 7" in caplog.text
+    assert "join.before: 2s -> 7ms" in caplog.text
 
 
 def test_a_run_that_is_asked_to_stop_begins_no_slice(job, by_hand):
