@@ -24,7 +24,6 @@ import mmap
 import os
 import re
 import shutil
-import time
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
@@ -45,6 +44,7 @@ from joins.window.covering import chosen
 from joins.window.restore import Joined
 from joins.window.slices import HASH_VERSION, Covers, Slice, Span
 from kafkaio.delivery.receipt import DIGEST_CHARACTERS, digest_of
+from kafkaio.now import wall_ms
 from kafkaio.sparselog import sparse
 from kafkaio.times import LATEST_MS
 
@@ -147,7 +147,7 @@ class FileStore:
                 yield Entry(name, match[1], covers)
 
     def _left_unfinished(self) -> Iterator[str]:
-        since_s = time.time() - UNFINISHED_S
+        since_s = wall_ms() / 1_000 - UNFINISHED_S
         for name in filter(UNFINISHED.fullmatch, _listed(self.folder)):
             with suppress(FileNotFoundError):  # it was finished meanwhile
                 if (self.folder / name).stat().st_mtime < since_s:
