@@ -141,7 +141,7 @@ def test_topics_that_were_given_more_partitions_take_the_shuffled_path(
         produce(kafka, topic, by_key(6, after_ms))
 
     assert with_path(replace(spec, start=after_ms)).path is JoinPath.DIRECT
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="teacup")
     assert with_path(spec).path is JoinPath.SHUFFLED
     assert "are where murmur2 (Java) puts them in 6 partitions" in caplog.text
     with pytest.raises(NotCoPartitioned, match=r"Leave `join\.path` out"):
