@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from numpy.random import Generator, default_rng  # numpy would load it at its first use, and lose a Ctrl-C meanwhile
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -61,7 +62,7 @@ def _demo() -> int:
 
 def _fill(kafka: dict[str, str], topics: dict[str, str]) -> None:
     """Impressions, skewed towards few campaigns; clicks seconds after three quarters of them, others on nothing."""
-    random = np.random.default_rng(SEED)
+    random = default_rng(SEED)
     now_ms = wall_ms()
     start_ms = now_ms - SPAN_MS - 60_000
     shown_ms = start_ms + np.sort(random.integers(0, SPAN_MS, IMPRESSIONS))
@@ -96,7 +97,7 @@ def _produce(
     writer: TopicWriter,
     bar: Progress,
     topic: str,
-    random: np.random.Generator,
+    random: Generator,
     times_ms: Any,
     keys: list[bytes],
     values: list[bytes],

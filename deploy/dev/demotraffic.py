@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import default_rng  # numpy would load it at its first use, and lose a Ctrl-C meanwhile
 
 from kafkaio.now import wall_ms
 from kafkaio.writer import TopicWriter
@@ -36,7 +37,7 @@ class Traffic:
         self.failure: Exception | None = None
         self._kafka, self._topics = kafka, topics
         self._per_s = (impressions_per_s, clicks_per_s)
-        self._random = np.random.default_rng(seed)
+        self._random = default_rng(seed)
         self._recent_ids, self._recent_ms = np.empty(0, np.int64), np.empty(0, np.int64)
         self._withheld: list[tuple[Ints, Ints]] = []
         self._pausing, self._clicking, self._ended = threading.Event(), threading.Event(), threading.Event()
