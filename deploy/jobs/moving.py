@@ -98,6 +98,6 @@ def _ended(job: JoinJob, other: str) -> Admission:
     if not old.is_committed():
         raise CheckpointUnusable(
             f"the last batch of checkpoint {other!r}, {last.number}, was not completed: start the job "
-            "once with the job file that it had, stop it with Ctrl-C, and repeat this"
+            "once with the job file that it had, stop it with Ctrl-C if it goes on, and repeat this"
         )
     return state_after(as_it_was(job.spec, last), last, replace(job, checkpoint=other).facts_folders)

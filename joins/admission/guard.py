@@ -31,15 +31,20 @@ def losses_of(spec: JoinSpec) -> Losses:
 
 def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
     """Raise DataLoss if a topic was recreated, or its number of partitions differs from the checkpoint's."""
-    for side, (topic_id, count) in topics.items():
-        name = spec.side(side).topic
-        known_id, known_count = state.topics[side]
-        losses_of(spec).check_topic(f"{side} topic {name!r}", known_id, topic_id)
+    check_not_recreated(spec, state, topics)
+    for side, (_, count) in topics.items():
+        name, known_count = spec.side(side).topic, state.topics[side][1]
         if count != known_count and not (spec.path is JoinPath.SHUFFLED and count > known_count):
             raise DataLoss(
                 f"{side} topic {name!r} had {known_count} partitions, now {count}: keys belong elsewhere than before; "
                 f"let a new checkpoint go on where this one ended (`teacup move`), or {REMEDY}"
             )
+
+
+def check_not_recreated(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
+    """Raise DataLoss if a topic was recreated. All that a batch needs that is only to be completed."""
+    for side, (topic_id, _) in topics.items():
+        losses_of(spec).check_topic(f"{side} topic {spec.side(side).topic!r}", state.topics[side][0], topic_id)
 
 
 def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> Admission:
