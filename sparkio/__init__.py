@@ -8,7 +8,7 @@ checkpoint.py  `SparkLogs`: which batches a checkpoint has planned and committed
 crossing.py    how an error of ours crosses Spark, with the exit code of its class                (pure)
 cutoff.py      a planning process ends without a traceback once the JVM has closed its socket
 summaries.py   what tasks report, and how that crosses the JVM                                    (pure)
-workerlog.py   what the processes that Spark starts log
+workerlog.py   log lines, in the driver and in the processes that Spark starts
 
 Public: nothing. Nothing is imported here, because reading a checkpoint needs no Spark.
 """

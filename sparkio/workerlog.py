@@ -1,12 +1,38 @@
-"""What the processes that Spark starts log: lines on standard error that look like the driver's."""
+"""The lines that a job logs, in the driver and in the processes that Spark starts: text, or JSON under `log: json`."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 
-FORMAT = "%(asctime)s %(levelname)s %(message)s"
+AS_JSON = "TEACUP_LOG_JSON"
+"""Set in the environment of workers that log JSON."""
+
+
+class JsonLines(logging.Formatter):
+    """A log line as a JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"event": "log", "at_ms": round(record.created * 1000), "level": record.levelname.lower()}
+        line |= {"logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, sort_keys=True)
+
+
+def formatter(*, as_json: bool) -> logging.Formatter:
+    """Of every log line of a job."""
+    return JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+
+
+def worker_environment(*, as_json: bool) -> dict[str, str]:
+    """Spark properties with which workers log like the driver."""
+    return {f"spark.executorEnv.{AS_JSON}": "1"} if as_json else {}
 
 
 def log_like_the_driver() -> None:
     """From now on, unless the process has a log already; without one Python prints the message alone."""
-    logging.basicConfig(format=FORMAT)
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter(as_json=AS_JSON in os.environ))
+    logging.basicConfig(handlers=[handler])

@@ -20,7 +20,7 @@ from deploy.errors import DeployError
 from deploy.jobs.stopping import Stop
 from deploy.kinds import KINDS
 from kafkaio.exitcode import OF_JOBS, ExitCode, listed
-from sparkio.workerlog import FORMAT
+from sparkio.workerlog import formatter
 
 if TYPE_CHECKING:
     from deploy.check.servicefiles import ServiceFile
@@ -298,7 +298,7 @@ def _load(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
 def _log(*, as_json: bool, progress: bool = True) -> None:
     """Log to standard error: what needs a look, and of our own code also progress."""
     handler = StandardError()
-    handler.setFormatter(JsonLines() if as_json else logging.Formatter(FORMAT))
+    handler.setFormatter(formatter(as_json=as_json))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("teacup").setLevel(logging.INFO if progress else logging.WARNING)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
@@ -314,17 +314,6 @@ class StandardError(logging.StreamHandler[TextIO]):
     @property
     def stream(self) -> TextIO:  # type: ignore[override]  # a property in place of an attribute
         return sys.stderr
-
-
-class JsonLines(logging.Formatter):
-    """A log line as a JSON object."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {"event": "log", "at_ms": round(record.created * 1000), "level": record.levelname.lower()}
-        line |= {"logger": record.name, "message": record.getMessage()}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, sort_keys=True)
 
 
 if __name__ == "__main__":

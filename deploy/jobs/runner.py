@@ -42,6 +42,7 @@ from kafkaio.now import wall_ms
 from kafkaio.reachable import wait_for_brokers
 from kafkaio.withoutpandas import use_arrow_without_pandas
 from sparkio.crossing import crossing
+from sparkio.workerlog import worker_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -144,7 +145,9 @@ def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     lines.opening(kind.opening())
     kind.read_checkpoint()
     check_java()
-    properties = {**of_checkpoint(kind.common.checkpoint), **kind.common.spark}
+    common = kind.common
+    ours = {**of_checkpoint(common.checkpoint), **worker_environment(as_json=common.json_log)}
+    properties = {**ours, **common.spark}
     with closing(
         Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:  # its JVM starts meanwhile

@@ -52,6 +52,7 @@ from kafkaio.exitcode import ExitCode
 from kafkaio.losses import CONTINUE
 from kafkaio.reachable import wait_for_brokers
 from kafkaio.times import iso
+from sparkio.workerlog import worker_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +118,8 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
                 return ExitCode.DONE
             if session is None and not stop.asked:
                 lines.opening(f"{job.spec.name}: unjoined records of {job.spec.right.topic} into {job.output.unjoined}")
-                session = Session(f"{job.spec.name}.unjoined", job.spark, exactly_once=job.output.exactly_once)
+                properties = {**worker_environment(as_json=job.json_log), **job.spark}
+                session = Session(f"{job.spec.name}.unjoined", properties, exactly_once=job.output.exactly_once)
             if session is None or stop.asked:
                 return ExitCode.DONE
             began = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -69,11 +70,12 @@ def test_a_killed_planner_is_named(running: JobProcess) -> None:
 
 
 def test_a_killed_worker_is_reported_and_the_job_goes_on(running: JobProcess) -> None:
-    """With the number of workers killed so far."""
+    """With the number of workers killed so far, in JSON as the job's other lines."""
     _daemon, *workers = processes(running, "pythondaemon")
 
     os.kill(workers[-1], signal.SIGKILL)
     running.until(lambda: "so far" in running.logged(), "the warning")
 
-    assert f"a Python worker (process {workers[-1]}) was killed by SIGKILL" in running.logged()
+    line = json.loads(next(line for line in running.logged().splitlines() if "so far" in line))
+    assert f"a Python worker (process {workers[-1]}) was killed by SIGKILL" in line["message"]
     assert running.stop() == ExitCode.DONE
