@@ -9,7 +9,7 @@ Only the crash tests set it. The points, in the order of a delivery:
     producing        some rows have been handed to the producer
     before_commit    all rows are acknowledged, the receipt has not been sent
     committing       nothing waits here: a thread reports the point while the commit is under way
-    after_commit     the rows are committed, Spark does not know it yet
+    after_commit     rows are committed, there were some, and Spark does not know it yet
 
 A job without transactions (a feeder, `kind: dedup`) has the first two and the last, where all rows are acknowledged.
 """
