@@ -3,7 +3,7 @@
     initialOffset   {}: nothing is planned yet. Spark calls it twice, and again when it replays batch 0, so it must be
                     a constant
     latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do, or if the stop file
-                    exists, even if it appeared during planning. A reader with a stop file looks for a second before it
+                    exists, even if it appeared during planning. A reader with a stop file looks for seconds before it
                     returns `start`: being asked again costs Spark more than a look. A batch carries its checksum
                     (`kafkaio.checkedjson`), because Spark may write its log without one
     partitions      one per Spark task, which gets some of `tasks`: as many as `together` says
@@ -50,7 +50,7 @@ PartitionStage = Callable[[Sequence[Any]], Iterator[pa.RecordBatch] | Iterator[t
 SAY_EVERY_S = 10.0
 HOLD_S = 1.0
 WAIT_S = (0.01, 0.1)  # between two looks that find nothing: at first, doubled each time, and at most
-LOOKS_FOR_S = 1.0
+LOOKS_FOR_S = 5.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("teacup")
 
-POLL_S = 0.2
-POSITIONS_EVERY_S = 1.0  # Spark answers with ten batches, each with its whole offset
+POLL_S = 0.5
+POSITIONS_EVERY_S = 1.0  # Spark answers with the last batches, each with its whole offset
 
 
 class Kind(ABC):

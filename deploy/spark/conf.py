@@ -31,7 +31,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # there may be thousands of rows of 100 KB
     "spark.sql.streaming.minBatchesToRetain": "100",
-    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "3",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.python.daemon.module": "deploy.spark.pythondaemon",  # imports once what every worker needs
     "spark.executorEnv.MALLOC_ARENA_MAX": "1",  # each thread's own heap would keep what it has freed: 170 MB a worker
