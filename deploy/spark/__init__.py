@@ -8,6 +8,7 @@ jvmarchive.py     Spark's classes in the JVM's memory format
 jvmoptions.py     the JVM's options for the archive of Spark's classes (`deploy.spark.jvmarchive`), if it was written
 killed.py         how a process ended, in words, and what to do about it
 killedworkers.py  warns of Python workers that were killed; part of the daemon
+planners.py       ends the processes that Spark has started to plan a query
 pythondaemon.py   Spark's worker daemon, with everything that our workers need imported before it forks them
 session.py        the Spark session of a job
 """

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from deploy.errors import JvmEnded
 from deploy.spark.killed import CONTINUES, how_ended
+from deploy.spark.planners import end_planners
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -59,6 +60,7 @@ class Jvm:
         self._process = subprocess.Popen(command, stdin=pipe, stderr=pipe, env=env, process_group=0)
         self._shown = threading.Thread(target=self._show, name="jvm-errors", daemon=True)
         self._gateway: JavaGateway | None = None
+        self._planned = False
 
     def connect(self) -> None:
         """Wait until it answers, and make it PySpark's. Raises `JvmEnded`."""
@@ -82,6 +84,12 @@ class Jvm:
     def runs(self) -> bool:
         """Whether it has not ended."""
         return self._process.poll() is None
+
+    def end_planners(self) -> None:
+        """To be called once a query's first batch was carried out."""
+        if not self._planned:
+            self._planned = True
+            end_planners(self._process.pid)
 
     def ended(self, within_s: float) -> JvmEnded | None:
         """How it ended, if it does within this time."""

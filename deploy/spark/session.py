@@ -91,6 +91,11 @@ class Session:
         self._warming = threading.Thread(target=run, name="warm-up", daemon=True)
         self._warming.start()
 
+    def end_planners(self) -> None:
+        """To be called after a batch: what Spark has started to plan the query is not needed any more."""
+        if self._jvm is not None:
+            self._jvm.end_planners()
+
     def ended(self) -> JvmEnded | None:
         """To be asked once Spark has failed: how its JVM ended, if it did. None also if it was not started here."""
         return None if self._jvm is None else self._jvm.ended(JVM_DIES_WITHIN_S)

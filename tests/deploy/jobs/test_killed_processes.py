@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from deploy.spark.planners import MODULES
 from kafkaio.exitcode import ExitCode
 from tests.deploy.jobs.filling import fill
 from tests.support.jobprocess import JobProcess
@@ -43,6 +44,15 @@ def running(window_job: Job, tmp_path: Path, plain_java: None) -> Iterator[JobPr
         yield job
     finally:
         job.kill()
+
+
+def test_what_has_planned_the_query_ends_and_the_job_goes_on(running: JobProcess) -> None:
+    """They take a seventh of the job's memory, and Spark would keep them."""
+    wait_until(lambda: not [pid for name in MODULES for pid in processes(running, name)], within_s=10)
+
+    assert processes(running, "python_streaming_source_runner")
+    assert running.stop() == ExitCode.DONE
+    assert running.logged().count("\n") == running.logged().count("incubator modules") + 1, "only that it stops"
 
 
 def test_a_killed_jvm_is_one_line_and_leaves_no_process(running: JobProcess) -> None:
