@@ -20,9 +20,6 @@ from configfile.document import Document
 from configfile.errors import SettingsInvalid
 from configfile.values import Properties
 from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
-from datadelay.offsets.rewriting import PositionPlan, apply_plan, plan, undo, undo_topic
-from datadelay.offsets.search import OffsetAt, OffsetKind, offsets_at
-from datadelay.positions import WritablePositions
 from kafkaio.errors import KafkaIOError
 from kafkaio.exitcode import OF_COLLECTOR, ExitCode, listed
 from kafkaio.now import wall_ms
@@ -30,6 +27,9 @@ from kafkaio.sparselog import Sparse
 from kafkaio.times import iso, millis_of
 
 if TYPE_CHECKING:
+    from datadelay.offsets.rewriting import PositionPlan
+    from datadelay.offsets.search import OffsetAt
+    from datadelay.positions import WritablePositions
     from kafkaio.brokerlog import BrokerLog
 
 delay_app = typer.Typer(help="How far has a consumer come in event time?", no_args_is_help=True)
@@ -141,6 +141,8 @@ def set_command(
     disorder_ms: Disorder = 1_000,
 ) -> None:
     """Set a stopped consumer to a time, or back by an undo file. Shows old and new; writes only with --apply."""
+    from datadelay.offsets.rewriting import apply_plan
+
     _log(logging.WARNING)
     try:
         kafka = _kafka(bootstrap_servers, kafka_config)
@@ -180,6 +182,9 @@ def _wanted(
     payload_time: str | None,
     disorder_ms: int,
 ) -> PositionPlan:
+    from datadelay.offsets.rewriting import plan, undo, undo_topic
+    from datadelay.offsets.search import OffsetKind
+
     if undo_path is not None:
         if topic is not None or time_text is not None:
             raise ConfigInvalid("--undo takes topic and offsets from its file: leave --topic and --time out")
@@ -218,6 +223,8 @@ def _wanted(
 def _look_up(
     topic: str, time_ms: int, kafka: dict[str, str], payload_time: str | None, disorder_ms: int
 ) -> tuple[OffsetAt, ...]:
+    from datadelay.offsets.search import offsets_at
+
     log = _open_log(topic, kafka, payload_time)
     try:
         return offsets_at(
