@@ -175,7 +175,7 @@ def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
                 report = kind.report(summaries, time.monotonic() - began, wall_ms())
                 kind.keep(summaries)
                 lines.batch(report)
-        session.end_planners()
+                session.end_planners()
 
     writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
     trigger: dict[str, Any] = {"processingTime": f"{kind.common.trigger_ms} milliseconds"}
