@@ -27,6 +27,6 @@ def _is_planner(process: Path, jvm: int) -> bool:
     try:
         parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
         command = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    except (FileNotFoundError, ProcessLookupError):  # it has ended
+    except OSError:  # it has ended, or is another user's, whose files this system hides
         return False
     return parent == jvm and "pyspark.daemon" in command and any(one in command for one in MODULES)
