@@ -11,14 +11,23 @@ AS_JSON = "TEACUP_LOG_JSON"
 
 
 class JsonLines(logging.Formatter):
-    """A log line as a JSON object."""
+    """A log line as a JSON object; a message that is one stays as it is."""
 
     def format(self, record: logging.LogRecord) -> str:
+        if _is_object(message := record.getMessage()):
+            return message
         line = {"event": "log", "at_ms": round(record.created * 1000), "level": record.levelname.lower()}
-        line |= {"logger": record.name, "message": record.getMessage()}
+        line |= {"logger": record.name, "message": message}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, sort_keys=True)
+
+
+def _is_object(message: str) -> bool:
+    try:
+        return message.startswith("{") and isinstance(json.loads(message), dict)
+    except ValueError:
+        return False
 
 
 def formatter(*, as_json: bool) -> logging.Formatter:
