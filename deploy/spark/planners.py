@@ -1,4 +1,4 @@
-"""Processes that Spark starts to plan a query, and keeps when it is planned: 130 MB that nothing needs again.
+"""Processes that Spark starts to plan a query, and keeps when it is planned: 120 MB that nothing needs again.
 
 They are daemons, children of the JVM, each with the worker that it has forked. Spark starts a daemon again if it needs
 one and finds it gone.
