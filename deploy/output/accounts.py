@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from deploy.errors import AccountsDiffer
+from joins.rows.frames import is_null
 
 
 @dataclass(slots=True)
@@ -35,7 +36,8 @@ class Accounts:
     def receive(self, rows: pl.DataFrame) -> None:
         """Rows in the schema of `joins.rows.records.ROW`; those about one left record are consecutive."""
         self.received += len(rows)
-        partitions, offsets = (rows[name].drop_nulls().to_numpy() for name in ("left_partition", "left_offset"))
+        about_left = pl.Series(~is_null(rows["left_offset"]))
+        partitions, offsets = (rows[name].filter(about_left).to_numpy() for name in ("left_partition", "left_offset"))
         if len(offsets):
             partition, offset = self._last
             differs = np.diff(offsets, prepend=offset) != 0

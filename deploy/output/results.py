@@ -7,6 +7,7 @@ import polars as pl
 from dedup.batchtag import BatchTag
 from deploy.job import Output
 from deploy.output.envelope import HAS_RIGHT, envelope
+from joins.rows.frames import is_null
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec
 from kafkaio.headers import BATCH, LATE, LEFT, RIGHT
@@ -15,7 +16,7 @@ from kafkaio.texts import HeaderPlan, ListedHeaders, TextHeader, TextPiece, posi
 
 def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: BatchTag | None) -> Outgoing:
     """The record of each row; tag: of the batch that writes it, None: no header for it."""
-    rows = rows.with_columns(pl.col("right_offset").is_not_null().alias(HAS_RIGHT))
+    rows = rows.hstack([pl.Series(HAS_RIGHT, ~is_null(rows["right_offset"]))])
     if output.select is None:
         return Outgoing(rows, "key", envelope(spec), _headers(tag), "left_time")
     return Outgoing(rows, "out_key", "out_value", (*_headers(tag), ListedHeaders("out_headers")), "left_time")

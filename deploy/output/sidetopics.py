@@ -16,6 +16,7 @@ from deploy.job import Output
 from deploy.output.unwritable import Refusal
 from joins.errors import NoDeadLetterTopic
 from joins.rows.copies import and_more, copies_of, position_of
+from joins.rows.frames import is_null, kept
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec
 from kafkaio.headers import RIGHT
@@ -27,15 +28,18 @@ Write = Callable[[str, Outgoing, Callable[[int], str]], None]
 
 def write_side_topics(spec: JoinSpec, output: Output, rows: pl.DataFrame, write: Write) -> None:
     """Rows that are about one record only: each outcome to its topic, if one is named."""
-    for (outcome,), some in rows.group_by("outcome", maintain_order=True):
-        topic = {"dead_letter": output.dead_letter, "late": output.late, "unjoined": output.unjoined}[str(outcome)]
+    outcomes = rows["outcome"]
+    for outcome, topic in (("dead_letter", output.dead_letter), ("late", output.late), ("unjoined", output.unjoined)):
+        if topic is None and outcome != "dead_letter":
+            continue
+        with_outcome = (outcomes == outcome).to_numpy()
         for side in ("left", "right"):
-            about = some.filter(pl.col(f"{side}_offset").is_not_null())
+            about = kept(rows, with_outcome & ~is_null(rows[f"{side}_offset"]))
             if not len(about):
                 continue
             if topic is not None:
                 write_copies(spec, side, topic, about, write)
-            elif outcome == "dead_letter":
+            else:
                 raise NoDeadLetterTopic(
                     f"{_position(spec, side, about, 0)}{and_more(about)} cannot take part "
                     f"({about['reason'][0]}): name a dead-letter topic (`topics.dead_letter`), or fix the producer"

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import replace
+from functools import partial
 
 from deploy.job import Output
 from deploy.output.deduplicated import Deduplication
@@ -22,6 +23,7 @@ from deploy.output.sink import BucketSink
 from joins.errors import JoinError
 from joins.items import Begin, C, End, Item
 from joins.spec import JoinSpec
+from kafkaio.bounded import begun
 from kafkaio.gcpause import no_garbage_collection
 
 ENDING_AT_ONCE = 8
@@ -37,27 +39,28 @@ def deliver_stage(
 
     def deliver(items: Iterable[Item[C]]) -> Iterator[DeliveredBatch[C]]:
         bucket: BucketSink | None = None
-        with ThreadPoolExecutor(ENDING_AT_ONCE, thread_name_prefix="ending") as ending:
-            ended: deque[Future[DeliveredBatch[C]]] = deque()
-            try:
-                for item in items:
-                    if isinstance(item, Begin):
-                        bucket = BucketSink(spec, output, item, open_writing(spec, output, item, deduplication))
-                    elif bucket is None:
-                        raise JoinError(f"{type(item).__name__} came before the ticket's `Begin`: this is a defect")
-                    elif isinstance(item, End):
-                        ended.append(ending.submit(_closed, bucket, item.summary))
-                        bucket = None
-                        while ended and (ended[0].done() or not output.exactly_once):
-                            yield reported(ended.popleft().result())
-                    else:
-                        with no_garbage_collection():  # keys, values and headers: a million objects alive at once
-                            bucket.take(item.frame)
-                while ended:
-                    yield reported(ended.popleft().result())
-            finally:
-                if bucket is not None:  # something failed, or nobody reads the rest
-                    bucket.abandon()
+        ended: deque[Future[DeliveredBatch[C]]] = deque()
+        at_once = ENDING_AT_ONCE if output.exactly_once else 0
+        try:
+            for item in items:
+                if isinstance(item, Begin):
+                    bucket = BucketSink(spec, output, item, open_writing(spec, output, item, deduplication))
+                elif bucket is None:
+                    raise JoinError(f"{type(item).__name__} came before the ticket's `Begin`: this is a defect")
+                elif isinstance(item, End):
+                    ended.append(begun(partial(_closed, bucket, item.summary)))
+                    bucket = None
+                    while ended and (ended[0].done() or len(ended) > at_once):
+                        yield reported(ended.popleft().result())
+                else:
+                    with no_garbage_collection():  # keys, values and headers: a million objects alive at once
+                        bucket.take(item.frame)
+            while ended:
+                yield reported(ended.popleft().result())
+        finally:
+            if bucket is not None:  # something failed, or nobody reads the rest
+                bucket.abandon()
+            wait(ended)
 
     def reported(delivered: DeliveredBatch[C]) -> DeliveredBatch[C]:
         return delivered if deduplication is None else replace(delivered, deduplicator=deduplication.report())

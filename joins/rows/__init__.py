@@ -2,6 +2,7 @@
 
 chunks.py    rows in chunks of bounded bytes, so that a task's memory does not depend on the size of its records (pure)
 copies.py    copies of records for side topics, as they were read (pure)
+frames.py    frames, column by column (pure)
 intake.py    which of the records that were read take part, and which go to the dead-letter topic, with the
              reason (pure)
 outgoing.py  records on their way to one topic, changed where the topic would refuse them (pure)

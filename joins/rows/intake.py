@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from joins.rows.frames import constant, frame_of
 from joins.rows.reading import RAW, find
 from joins.rows.records import OWN_KEY, RECORD, empty_rows, rows_about
 from joins.rows.schemas import Known, known_in
@@ -82,17 +83,16 @@ def take_in(
     found = find(side, batch)
     times_read = found.times
     ceiling = ceilings(timestamps, kinds, listed_ms + skew_ms, skew_ms if side.payload_time else UNLIMITED_MS)
-    columns = {name: times_read if name == "time" else batch.column(name) for name in RECORD}
-    frame = pl.DataFrame(pl.from_arrow(pa.table(columns)))
+    columns = {name: _column(times_read if name == "time" else batch.column(name), name) for name in RECORD}
     if found.keys is not None:
-        frame = frame.with_columns(pl.Series("key", found.keys), frame["key"].alias(OWN_KEY))
-    as_read = frame
+        columns |= {"key": _column(found.keys, "key"), OWN_KEY: columns["key"]}
+    as_read = frame = frame_of(columns)
     if side.kept is not None:
-        frame = frame.with_columns(
-            pl.Series("value", side.kept.values(batch.column("value"), found.kept)), side.kept.headers(frame["headers"])
-        )
-        if OWN_KEY in frame.columns and not side.kept.own_key:
-            frame = frame.with_columns(pl.lit(None, pl.Binary).alias(OWN_KEY))
+        columns["value"] = _column(side.kept.values(batch.column("value"), found.kept), "value")
+        columns["headers"] = side.kept.headers(columns["headers"])
+        if found.keys is not None and not side.kept.own_key:
+            columns[OWN_KEY] = constant(None, pl.Binary, len(frame))
+        frame = frame_of(columns)
     reason = _reasons(frame["time"], found.reasons, valid(times_read, ceiling))
     dead = empty_rows()
     proves = _proves(side, times_read, timestamps, kinds, listed_ms)
@@ -103,8 +103,13 @@ def take_in(
         dead = rows_about(name, as_read.filter(bad), "dead_letter", reason.filter(bad), late=False)
         frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
     late = pl.Series(frame["time"].to_numpy() < progress_before_ms)
-    records = frame if frame.schema == RECORD else frame.cast(RECORD)
-    return Intake(name, records, late, proves, dead, listed_ms + skew_ms, known_in(batch))
+    return Intake(name, frame, late, proves, dead, listed_ms + skew_ms, known_in(batch))
+
+
+def _column(values: pa.Array, name: str) -> pl.Series:
+    """As a column of `records.RECORD`."""
+    column = pl.Series(name, values)
+    return column if column.dtype == RECORD[name] else column.cast(RECORD[name])
 
 
 def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, listed_ms: int) -> Bools:

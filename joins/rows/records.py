@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from joins.rows.frames import constant, frame_of
 from joins.sides import OTHER
 
 HEADERS = pl.List(pl.Struct({"key": pl.String, "value": pl.Binary}))
@@ -63,10 +64,10 @@ def rows_about(
     side: str, records: pl.DataFrame, outcome: str, reason: str | pl.Series | None, late: pl.Series | bool
 ) -> pl.DataFrame:
     """Rows that carry records of one side only, the other side's columns null."""
-    columns: dict[str, pl.Expr | pl.Series] = {"key": pl.col("key")}
-    columns |= {f"{side}_{name}": pl.col(column) for name, column in side_columns(records).items()}
-    columns |= {f"{OTHER[side]}_{name}": pl.lit(None, dtype=RECORD[name]) for name in SIDE_COLUMNS}
-    columns["outcome"] = pl.lit(outcome, dtype=pl.String)
-    columns["reason"] = reason if isinstance(reason, pl.Series) else pl.lit(reason, dtype=pl.String)
-    columns["late"] = late if isinstance(late, pl.Series) else pl.lit(late, dtype=pl.Boolean)
-    return records.select(**{name: columns[name] for name in ROW})
+    count = len(records)
+    columns = {"key": records["key"], "outcome": constant(outcome, pl.String, count)}
+    columns |= {f"{side}_{name}": records[column] for name, column in side_columns(records).items()}
+    columns |= {f"{OTHER[side]}_{name}": constant(None, RECORD[name], count) for name in SIDE_COLUMNS}
+    columns["reason"] = reason if isinstance(reason, pl.Series) else constant(reason, pl.String, count)
+    columns["late"] = late if isinstance(late, pl.Series) else constant(late, pl.Boolean, count)
+    return frame_of({name: columns[name] for name in ROW})

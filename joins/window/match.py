@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from joins.rows.frames import is_null, positions, taken
 from joins.spec import JoinSpec, Policy
 from joins.window.slices import I64, Bools, Slice, grouped_order, key_hashes, lower_bound
 
@@ -98,15 +99,14 @@ class Probe:
     @classmethod
     def of(cls, spec: JoinSpec, left: pl.DataFrame, expiry_ms: int) -> Probe:
         """`left` has the columns of `records.RECORD`; rows without a key are left out."""
-        keyed = left["key"].is_not_null().to_numpy()
-        rows = np.flatnonzero(keyed)
-        keys = left["key"] if len(rows) == len(left) else left["key"].gather(rows)
+        rows = np.flatnonzero(~is_null(left["key"]))
+        keys = left["key"] if len(rows) == len(left) else left["key"][positions(rows)]
         hashes = key_hashes(keys)
         by_hash, _ = grouped_order(hashes)
         order = rows[by_hash]
         time = left["time"].to_numpy()[order]
         return cls(
-            keys=keys.gather(by_hash),
+            keys=keys[positions(by_hash)],
             order=order,
             hashes=hashes[by_hash],
             time=time,
@@ -160,14 +160,14 @@ def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: 
 def _compare_keys(one: Slice, probe: Probe, rivals: I64, start: I64, end: I64, picked: I64, search: Search) -> None:
     """If a group holds several keys and another key's record was picked, search again among the right key's."""
     hits = np.flatnonzero(picked != NONE)
-    same = (one.frame["key"].gather(picked[hits]) == probe.keys.gather(rivals[hits])).to_numpy()
+    same = (one.frame["key"][positions(picked[hits])] == probe.keys[positions(rivals[hits])]).to_numpy()
     for i in hits[~same].tolist():
         at = int(rivals[i])
         group = np.arange(start[at], end[at])
-        own = group[(one.frame["key"].gather(group) == probe.keys.gather([at])).to_numpy()]
+        own = group[(one.frame["key"][positions(group)] == probe.keys[at : at + 1]).to_numpy()]
         picked[i] = NONE
         if len(own):
-            only = Slice(one.frame[own], one.hashes[own], one.ignored_bits, one.covers, one.marks[own])
+            only = Slice(taken(one.frame, own), one.hashes[own], one.ignored_bits, one.covers, one.marks[own])
             at_ = slice(at, at + 1)
             found = search(
                 only,
@@ -227,7 +227,7 @@ def _pick_all(slices: Sequence[Slice], probe: Probe, left_rows: int) -> Iterator
 def _in_left_order(probe: Probe, left_rows: int) -> pl.Series:
     at = np.full(left_rows, NONE, dtype=np.int64)
     at[probe.order] = np.arange(len(probe.order))
-    return probe.keys.gather(pl.Series(at).replace(NONE, None))
+    return probe.keys[positions(at, at == NONE)]
 
 
 def _pairs(slices: Sequence[Slice], spans: list[tuple[int, I64, I64]], keys: pl.Series, first: int, last: int) -> Picks:
@@ -238,7 +238,7 @@ def _pairs(slices: Sequence[Slice], spans: list[tuple[int, I64, I64]], keys: pl.
         within = np.arange(len(left)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         row = np.repeat(starts[first:last], lengths) + within
         one = slices[number]
-        same = (one.frame["key"].gather(row) == keys.gather(left)).to_numpy()
+        same = (one.frame["key"][positions(row)] == keys[positions(left)]).to_numpy()
         left, row = left[same], row[same]
         pairs.append((left, np.full(len(left), number), row, one.times[row], one.partitions[row], one.offsets[row]))
     matched = np.zeros(last - first, dtype=np.bool_)

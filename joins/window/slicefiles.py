@@ -26,7 +26,7 @@ import re
 import shutil
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +89,7 @@ class FileStore:
         return chosen(wanted, self.entries("right"), lambda entry: entry.covers, load)
 
     def save_slice(self, one: Slice) -> Slice:
-        frame = one.frame.with_columns(hash=pl.Series(one.hashes))
+        frame = one.frame.hstack([pl.Series("hash", one.hashes)])
         name = file_name("right", one.covers)
         about = {"ignored_bits": one.ignored_bits, "since_ms": one.since_ms, "covers": _listed_covers(one.covers)}
         if not self._save(name, frame, about):
@@ -129,9 +129,9 @@ class FileStore:
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         """Remove what lies below these offsets, and what nobody can use: files without a head, and unfinished ones."""
-        below = {"left": left_below, "right": right_below}
-        over = [one.name for one in self.entries("left", "right") if is_below(one.covers, below[one.side])]
-        for name in (*over, *self._left_unfinished()):
+        below, names = {"left": left_below, "right": right_below}, _listed(self.folder)
+        over = [one.name for one in self._entries(names, "left", "right") if is_below(one.covers, below[one.side])]
+        for name in (*over, *self._left_unfinished(names)):
             path = self.folder / name
             try:
                 path.unlink(missing_ok=True)
@@ -139,16 +139,20 @@ class FileStore:
                 log.warning("%s is no longer needed, and cannot be removed: %s", path, error)
 
     def entries(self, *sides: str) -> Iterator[Entry]:
-        """The files about these sides. Names are compared as texts: there are dozens, and every batch looks at them."""
-        for name in _listed(self.folder):
+        """The files about these sides."""
+        return self._entries(_listed(self.folder), *sides)
+
+    def _entries(self, names: Iterable[str], *sides: str) -> Iterator[Entry]:
+        """Names are compared as texts: there are dozens, and every batch looks at them."""
+        for name in names:
             match = NAME.fullmatch(name)
             if match and match[1] in sides and SUFFIXES[match[1]] == match[5]:
                 covers = {int(match[2]): (int(match[3]), int(match[4]))} if match[2] else _covers_of(self.folder / name)
                 yield Entry(name, match[1], covers)
 
-    def _left_unfinished(self) -> Iterator[str]:
+    def _left_unfinished(self, names: Iterable[str]) -> Iterator[str]:
         since_s = wall_ms() / 1_000 - UNFINISHED_S
-        for name in filter(UNFINISHED.fullmatch, _listed(self.folder)):
+        for name in filter(UNFINISHED.fullmatch, names):
             with suppress(FileNotFoundError):  # it was finished meanwhile
                 if (self.folder / name).stat().st_mtime < since_s:
                     yield name
@@ -158,8 +162,7 @@ class FileStore:
         head = {"format": FORMAT, "hash": HASH_VERSION, "bucket": self.bucket, "name": name, **about}
         temporary = self.folder / f".{name}.{uuid.uuid4().hex}"
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with temporary.open("xb+") as file:
+            with self._created(temporary) as file:
                 _write(file, head, frame)
             temporary.replace(self.folder / name)
         except OSError as error:
@@ -173,6 +176,12 @@ class FileStore:
                 temporary.unlink(missing_ok=True)
             return False
         return True
+
+    def _created(self, path: Path) -> BinaryIO:
+        with suppress(FileNotFoundError):
+            return path.open("xb+")
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path.open("xb+")
 
     def _load(self, name: str, decode: Any) -> Any:
         """What a file holds; None if it is gone, or (with a warning) if it is torn, foreign or of another version."""
@@ -192,28 +201,36 @@ def _is_small(frame: pl.DataFrame) -> bool:
 
 
 def _write(file: BinaryIO, head: Mapping[str, Any], frame: pl.DataFrame) -> None:
-    """Head and content. The content is written first: the head has its length and checksum, and no copy of it is made
-    in memory."""
+    """Head and content. Of a large one, the content is written first: the head has its length and checksum, and no copy
+    of it is made in memory."""
     room = len(json.dumps({"crc": LONGEST, **head, "length": LONGEST})) + 1
     room += -room % ALIGNMENT
-    file.seek(room)
     if _is_small(frame):
-        file.write(_small_ipc(frame))
-    else:
-        frame.write_ipc(file, compression="uncompressed")
+        with memoryview(_small_ipc(frame)) as content:
+            file.write(_head_line(head, content, room))
+            file.write(content)
+        return
+    file.seek(room)
+    frame.write_ipc(file, compression="uncompressed")
     file.flush()
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped)[room:] as content:
-        about = {**head, "length": len(content)}
-        line = json.dumps({"crc": _checksum(about, content), **about})
+        line = _head_line(head, content, room)
     file.seek(0)
-    file.write(line.ljust(room - 1).encode() + b"\n")
+    file.write(line)
+
+
+def _head_line(head: Mapping[str, Any], content: memoryview, room: int) -> bytes:
+    about = {**head, "length": len(content)}
+    line = json.dumps({"crc": _checksum(about, content), **about})
+    return line.ljust(room - 1).encode() + b"\n"
 
 
 def _small_ipc(frame: pl.DataFrame) -> pa.Buffer:
     """An Arrow IPC file. For a few hundred rows Arrow takes a quarter of the time that polars and its threads take."""
-    table, sink = frame.to_arrow(compat_level=pl.CompatLevel.oldest()), pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+    columns = {one.name: one.to_arrow(compat_level=pl.CompatLevel.oldest()) for one in frame.get_columns()}
+    batch, sink = pa.record_batch(columns), pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
     return sink.getvalue()
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.rows.chunks import row_bytes
+from joins.rows.frames import kept, taken
 from joins.rows.records import RECORD
 from kafkaio.times import EARLIEST_MS
 
@@ -87,16 +88,16 @@ class Slice:
         cls, records: pl.DataFrame, covers: dict[int, Span], marks: Bools | None = None, since_ms: int = EARLIEST_MS
     ) -> Slice:
         """Index records that have a key and a time, in any order."""
-        times = records["time"].to_numpy()
+        times, partitions = records["time"].to_numpy(), records["partition"].to_numpy()
         marks = np.zeros(len(records), dtype=np.bool_) if marks is None else marks
         offsets = records["offset"].to_numpy()
         later = (times[1:] > times[:-1]) | ((times[1:] == times[:-1]) & (offsets[1:] > offsets[:-1]))
-        if records["partition"].n_unique() > 1 or not later.all():
-            by_time = np.lexsort((offsets, records["partition"].to_numpy(), times))
-            records, marks = records[by_time], marks[by_time]
+        if (partitions[1:] != partitions[:-1]).any() or not later.all():
+            by_time = np.lexsort((offsets, partitions, times))
+            records, marks = taken(records, by_time), marks[by_time]
         hashes = key_hashes(records["key"])
         order, ignored_bits = grouped_order(hashes)
-        return cls(records[order], hashes[order], ignored_bits, covers, marks[order], since_ms=since_ms)
+        return cls(taken(records, order), hashes[order], ignored_bits, covers, marks[order], since_ms=since_ms)
 
     @classmethod
     def nothing(cls, covers: Covers, since_ms: int) -> Slice:
@@ -213,7 +214,7 @@ class Slice:
         return replace(self._filtered(keep), covers=dict(covers))
 
     def _filtered(self, keep: Bools) -> Slice:
-        frame, hashes = self.frame.filter(pl.Series(keep)), self.hashes[keep]
+        frame, hashes = kept(self.frame, keep), self.hashes[keep]
         return Slice(frame, hashes, self.ignored_bits, self.covers, self.marks[keep], since_ms=self.since_ms)
 
     def check(self) -> None:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from joins.rows.chunks import cuts, row_bytes
+from joins.rows.frames import constant, frame_of, is_null, positions, taken
 from joins.rows.records import RECORD, ROW, rows_about, side_columns
 from joins.spec import JoinSpec, Policy
 from joins.window.match import NONE, Picks, pick
@@ -95,7 +95,7 @@ class Window:
         stalled_from_ms  unmatched records from this time on did not wait for right: their reason is `right_stalled`
         joined           collects the right records that were picked
         """
-        lateness = late if isinstance(late, pl.Series) else pl.repeat(late, len(left), eager=True)
+        lateness = late if isinstance(late, pl.Series) else constant(late, pl.Boolean, len(left))
         left_bytes = row_bytes(left)
         for picks in pick(self.spec, self.slices, left, expiry_ms):
             self._mark(picks, joined)
@@ -116,20 +116,21 @@ class Window:
 
     def _rows(self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None) -> pl.DataFrame:
         as_it_is = self.spec.policy is not Policy.ALL and len(picks.left) == len(left)
-        mine = left if as_it_is else left[picks.left]
-        late = late if as_it_is else late.gather(picks.left)
+        if not as_it_is:
+            at = positions(picks.left)
+            left, late = taken(left, at), late[at]
         right = _gathered(self.slices, picks)
         alone = picks.slice_of == NONE
         verdict = np.where(alone, REASONS.index(NO_CANDIDATE), REASONS.index(None))
         if stalled_from_ms is not None:
-            verdict[alone & (mine["time"].to_numpy() >= stalled_from_ms)] = REASONS.index(RIGHT_STALLED)
-        if mine["key"].null_count():
-            verdict[alone & mine["key"].is_null().to_numpy()] = REASONS.index(NULL_KEY)
-        columns = {"key": mine["key"]}
-        for side, records in (("left", mine), ("right", right)):
+            verdict[alone & (left["time"].to_numpy() >= stalled_from_ms)] = REASONS.index(RIGHT_STALLED)
+        verdict[alone & is_null(left["key"])] = REASONS.index(NULL_KEY)
+        columns = {"key": left["key"]}
+        for side, records in (("left", left), ("right", right)):
             columns |= {f"{side}_{name}": records[column] for name, column in side_columns(records).items()}
-        columns |= {"outcome": _OUTCOMES.gather(verdict), "reason": _REASONS.gather(verdict), "late": late}
-        return pl.DataFrame({name: columns[name] for name in ROW})
+        why = positions(verdict)
+        columns |= {"outcome": _OUTCOMES[why], "reason": _REASONS[why], "late": late}
+        return frame_of({name: columns[name] for name in ROW})
 
     def marked(self) -> dict[int, I64]:
         """By partition the offsets, ascending, of the records that appear in an output row."""
@@ -214,17 +215,16 @@ def _right_bytes(slices: list[Slice], picks: Picks) -> I64:
 
 def _gathered(slices: list[Slice], picks: Picks) -> pl.DataFrame:
     """The picked right records, one row per pair, nulls where there is none."""
+    numbers = np.unique(picks.slice_of)
+    used = numbers[numbers != NONE].tolist()
+    if not used:
+        return frame_of({name: constant(None, dtype, len(picks.row)) for name, dtype in RECORD.items()})
+    if len(used) == 1:
+        return taken(slices[used[0]].frame, positions(picks.row, picks.slice_of == NONE))
     parts, position, filled = [], np.full(len(picks.row), NONE, dtype=np.int64), 0
-    for number, one in enumerate(slices):
+    for number in used:
         at = np.flatnonzero(picks.slice_of == number)
-        if len(at):
-            parts.append(one.frame[picks.row[at]])
-            position[at] = np.arange(filled, filled + len(at))
-            filled += len(at)
-    if not parts:
-        return pl.DataFrame(
-            {name: pl.repeat(None, len(position), dtype=dtype, eager=True) for name, dtype in RECORD.items()}
-        )
-    found = pl.concat(parts, rechunk=True) if len(parts) > 1 else parts[0]
-    index = pl.Series(pl.from_arrow(pa.array(position, mask=position == NONE)))
-    return found.select(pl.all().gather(index))
+        parts.append(taken(slices[number].frame, picks.row[at]))
+        position[at] = np.arange(filled, filled + len(at))
+        filled += len(at)
+    return taken(pl.concat(parts, rechunk=True), positions(position, position == NONE))

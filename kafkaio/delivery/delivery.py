@@ -20,7 +20,6 @@ transaction (before KIP-890): if the first of the two arrives late, it would end
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -29,6 +28,7 @@ from typing import Any, Protocol
 from confluent_kafka import TopicPartition
 
 from kafkaio import client
+from kafkaio.bounded import begun
 from kafkaio.delivery import failpoint
 from kafkaio.delivery.fencing import COMMIT, FencedProducer, OutputBucket
 from kafkaio.delivery.receipt import NOTHING_IN, Batch, Receipt, Standing, needed, standing
@@ -185,22 +185,17 @@ class ExactlyOnce:
         return self._opening.result()
 
     def _opened(self) -> Future[TransactionalWriter]:
-        opening: Future[TransactionalWriter] = Future()
-        threading.Thread(target=self._open, args=(opening,), daemon=True).start()
-        return opening
+        return begun(self._open)
 
-    def _open(self, opening: Future[TransactionalWriter]) -> None:
+    def _open(self) -> TransactionalWriter:
         longer = {} if self._in_parts else {"transaction.timeout.ms": str(WHOLE_BATCH_TIMEOUT_MS)}
         before = (self._batch.generation, self._batch.number - 1)
-        try:
+        made = self._producers.get(self._kafka, self._bucket, longer)
+        if made.used and made.handled != before:  # another process may have handled a batch since
+            self._producers.discard(self._kafka, self._bucket)
             made = self._producers.get(self._kafka, self._bucket, longer)
-            if made.used and made.handled != before:  # another process may have handled a batch since
-                self._producers.discard(self._kafka, self._bucket)
-                made = self._producers.get(self._kafka, self._bucket, longer)
-            made.used, made.handled = True, None
-            opening.set_result(made)
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
-            opening.set_exception(error)
+        made.used, made.handled = True, None
+        return made
 
 
 class TransactionalWriter(FencedProducer):
