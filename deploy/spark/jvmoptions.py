@@ -27,7 +27,8 @@ def archive_file() -> Path:
     """Where the archive is, or would be. Raises `MissingTool` without Java, which Spark needs too."""
     java = java_of()
     spark = importlib.metadata.distribution("pyspark")
-    source = f"{Path(java).resolve()} {spark.locate_file('pyspark')} {_SOURCE_OF_CLASSES}"
+    installed = Path(str(spark.locate_file("pyspark"))).resolve()
+    source = f"{Path(java).resolve()} {installed} {_SOURCE_OF_CLASSES}"
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
     return _folder() / f"spark-{spark.version}-{digest}.jsa"
 
