@@ -20,7 +20,7 @@ from deploy.output.accounts import Accounts
 from deploy.output.results import outgoing_results
 from deploy.output.sidetopics import write_copies, write_refused, write_side_topics
 from deploy.output.unwritable import Refusal, not_refused, select_failures, too_large
-from joins.rows.frames import kept
+from joins.rows.frames import rows_where
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec
 from kafkaio.now import wall_ms
@@ -50,14 +50,14 @@ class Router:
         """Write the rows, and enter the results among them into the accounts."""
         spec, output = self._spec, self._output
         main = (rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")
-        results = rows if main.all() else kept(rows, main)
+        results = rows if main.all() else rows_where(rows, main)
         if len(results):
             self._accounts.results += len(results)
             self._write_results(results)
         if not main.all():
-            write_side_topics(spec, output, kept(rows, ~main), self._write_copies)
+            write_side_topics(spec, output, rows_where(rows, ~main), self._write_copies)
         if output.late is not None and (late := results["late"]).any():
-            write_copies(spec, "left", output.late, kept(results, late), self._write_copies)
+            write_copies(spec, "left", output.late, rows_where(results, late), self._write_copies)
 
     def _write_results(self, results: pl.DataFrame) -> None:
         output = self._output
@@ -72,7 +72,7 @@ class Router:
         self._accounts.delivered += self._write(output.topic, out)
         if output.unmatched is not None:
             alone = (results["outcome"] == "unmatched").to_numpy()
-            lefts = kept(results, alone)
+            lefts = rows_where(results, alone)
             if len(lefts):
                 self._write_copies(output.unmatched, out.where(alone), lambda i: f"the row about {about(lefts[i])}")
 

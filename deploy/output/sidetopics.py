@@ -16,7 +16,7 @@ from deploy.job import Output
 from deploy.output.unwritable import Refusal
 from joins.errors import NoDeadLetterTopic
 from joins.rows.copies import and_more, copies_of, position_of
-from joins.rows.frames import is_null, kept
+from joins.rows.frames import is_null, rows_where
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec
 from kafkaio.headers import RIGHT
@@ -34,7 +34,7 @@ def write_side_topics(spec: JoinSpec, output: Output, rows: pl.DataFrame, write:
             continue
         with_outcome = (outcomes == outcome).to_numpy()
         for side in ("left", "right"):
-            about = kept(rows, with_outcome & ~is_null(rows[f"{side}_offset"]))
+            about = rows_where(rows, with_outcome & ~is_null(rows[f"{side}_offset"]))
             if not len(about):
                 continue
             if topic is not None:

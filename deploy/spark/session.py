@@ -33,9 +33,13 @@ log = logging.getLogger("teacup")
 LOG_CONFIG = Path(__file__).parent / "log4j2.properties"
 
 # The JVM handles only tickets and summaries, so its second compiler costs more CPU, taken from the join, than it ever
-# saves. About 50 MB of its heap live; by default the heap starts with a 64th of the machine's memory, and a quarter of
-# that is filled before the first collection. Not used if rows pass through Spark's own expressions.
-_LIGHT_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms64m", "-Xmn32m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=20")
+# saves. About 60 MB of its heap live; by default the heap starts with a 64th of the machine's memory, a quarter of that
+# is filled before the first collection, and it grows far beyond what lives. Not used if rows pass through Spark's own
+# expressions.
+_LIGHT_JVM = (
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    *("-Xms64m", "-Xmn32m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=20"),
+)
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 JVM_ENDS_WITHIN_S = 10.0
 JVM_DIES_WITHIN_S = 1.0  # after its connections are closed

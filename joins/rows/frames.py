@@ -29,13 +29,13 @@ def positions(rows: I64, missing: Bools | None = None) -> pl.Series:
     return pl.Series(pa.array(rows.astype(np.uint32), mask=missing))
 
 
-def taken(frame: pl.DataFrame, rows: I64 | pl.Series) -> pl.DataFrame:
+def rows_at(frame: pl.DataFrame, rows: I64 | pl.Series) -> pl.DataFrame:
     """The rows with these numbers, or `positions`, in their order."""
     at = rows if isinstance(rows, pl.Series) else positions(rows)
     return pl.DataFrame([column[at] for column in frame.get_columns()])
 
 
-def kept(frame: pl.DataFrame, mask: Bools | pl.Series) -> pl.DataFrame:
+def rows_where(frame: pl.DataFrame, mask: Bools | pl.Series) -> pl.DataFrame:
     """The rows that the mask selects."""
     selected = mask if isinstance(mask, pl.Series) else pl.Series(mask)
     return pl.DataFrame([column.filter(selected) for column in frame.get_columns()])

@@ -16,7 +16,7 @@ from joins.admission.facts import BucketFacts
 from joins.admission.summary import BucketSummary, Newest
 from joins.admission.ticket import Ticket
 from joins.rows.chunks import in_chunks
-from joins.rows.frames import is_null, kept
+from joins.rows.frames import is_null, rows_where
 from joins.rows.intake import Intake
 from joins.rows.records import rows_about
 from joins.window.slices import I64, Slice
@@ -82,15 +82,15 @@ class BatchJoin:
         yield from in_chunks(taken.dead)
         records = taken.records
         if taken.late.any():
-            yield from in_chunks(rows_about("right", kept(records, taken.late), "late", None, late=True))
+            yield from in_chunks(rows_about("right", rows_where(records, taken.late), "late", None, late=True))
         no_key = is_null(records["key"])
         expired = (records["time"].to_numpy() < self._bucket.expiry_ms) & ~no_key
         for leaving, reason in ((no_key, NULL_KEY), (expired, EXPIRED)):
             if leaving.any():
                 late = taken.late.filter(pl.Series(leaving))
-                rows = rows_about("right", kept(records, leaving), "unjoined", reason, late)
+                rows = rows_about("right", rows_where(records, leaving), "unjoined", reason, late)
                 yield from in_chunks(rows)
         gone = no_key | expired
-        staying = kept(records, ~gone) if gone.any() else records
+        staying = rows_where(records, ~gone) if gone.any() else records
         if len(staying):
             entering.append(staying)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from joins.rows.frames import is_null, positions, taken
+from joins.rows.frames import is_null, positions, rows_at
 from joins.spec import JoinSpec, Policy
 from joins.window.slices import I64, Bools, Slice, grouped_order, key_hashes, lower_bound
 
@@ -167,7 +167,7 @@ def _compare_keys(one: Slice, probe: Probe, rivals: I64, start: I64, end: I64, p
         own = group[(one.frame["key"][positions(group)] == probe.keys[at : at + 1]).to_numpy()]
         picked[i] = NONE
         if len(own):
-            only = Slice(taken(one.frame, own), one.hashes[own], one.ignored_bits, one.covers, one.marks[own])
+            only = Slice(rows_at(one.frame, own), one.hashes[own], one.ignored_bits, one.covers, one.marks[own])
             at_ = slice(at, at + 1)
             found = search(
                 only,

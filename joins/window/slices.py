@@ -19,7 +19,7 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.rows.chunks import row_bytes
-from joins.rows.frames import kept, taken
+from joins.rows.frames import rows_at, rows_where
 from joins.rows.records import RECORD
 from kafkaio.times import EARLIEST_MS
 
@@ -94,10 +94,10 @@ class Slice:
         later = (times[1:] > times[:-1]) | ((times[1:] == times[:-1]) & (offsets[1:] > offsets[:-1]))
         if (partitions[1:] != partitions[:-1]).any() or not later.all():
             by_time = np.lexsort((offsets, partitions, times))
-            records, marks = taken(records, by_time), marks[by_time]
+            records, marks = rows_at(records, by_time), marks[by_time]
         hashes = key_hashes(records["key"])
         order, ignored_bits = grouped_order(hashes)
-        return cls(taken(records, order), hashes[order], ignored_bits, covers, marks[order], since_ms=since_ms)
+        return cls(rows_at(records, order), hashes[order], ignored_bits, covers, marks[order], since_ms=since_ms)
 
     @classmethod
     def nothing(cls, covers: Covers, since_ms: int) -> Slice:
@@ -214,7 +214,7 @@ class Slice:
         return replace(self._filtered(keep), covers=dict(covers))
 
     def _filtered(self, keep: Bools) -> Slice:
-        frame, hashes = kept(self.frame, keep), self.hashes[keep]
+        frame, hashes = rows_where(self.frame, keep), self.hashes[keep]
         return Slice(frame, hashes, self.ignored_bits, self.covers, self.marks[keep], since_ms=self.since_ms)
 
     def check(self) -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.rows.chunks import cuts, row_bytes
-from joins.rows.frames import constant, frame_of, is_null, positions, taken
+from joins.rows.frames import constant, frame_of, is_null, positions, rows_at
 from joins.rows.records import RECORD, ROW, rows_about, side_columns
 from joins.spec import JoinSpec, Policy
 from joins.window.match import NONE, Picks, pick
@@ -118,7 +118,7 @@ class Window:
         as_it_is = self.spec.policy is not Policy.ALL and len(picks.left) == len(left)
         if not as_it_is:
             at = positions(picks.left)
-            left, late = taken(left, at), late[at]
+            left, late = rows_at(left, at), late[at]
         right = _gathered(self.slices, picks)
         alone = picks.slice_of == NONE
         verdict = np.where(alone, REASONS.index(NO_CANDIDATE), REASONS.index(None))
@@ -220,11 +220,11 @@ def _gathered(slices: list[Slice], picks: Picks) -> pl.DataFrame:
     if not used:
         return frame_of({name: constant(None, dtype, len(picks.row)) for name, dtype in RECORD.items()})
     if len(used) == 1:
-        return taken(slices[used[0]].frame, positions(picks.row, picks.slice_of == NONE))
+        return rows_at(slices[used[0]].frame, positions(picks.row, picks.slice_of == NONE))
     parts, position, filled = [], np.full(len(picks.row), NONE, dtype=np.int64), 0
     for number in used:
         at = np.flatnonzero(picks.slice_of == number)
-        parts.append(taken(slices[number].frame, picks.row[at]))
+        parts.append(rows_at(slices[number].frame, picks.row[at]))
         position[at] = np.arange(filled, filled + len(at))
         filled += len(at)
-    return taken(pl.concat(parts, rechunk=True), positions(position, position == NONE))
+    return rows_at(pl.concat(parts, rechunk=True), positions(position, position == NONE))
