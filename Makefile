@@ -41,14 +41,14 @@ redis: ## a Redis server for the tests of that back end, where it is missing
 
 test: broker-jars browser redis ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
 	@-$(BIN)/python -m deploy.spark.jvmarchive >/dev/null  # only slower without it
-	@$(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -n logical --dist worksteal -m "not slow" $(ARGS)
 
 crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side, KIND=feeder): 15 s a fault
 	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(KIND),--kind $(KIND))
 
-soak: broker-jars postgresql redis ## what takes too long for `make test`: 2,000 histories with wrong record times (HISTORIES=5000, SEED=7), slow tests
+soak: broker-jars postgresql redis ## what takes too long for `make test`: 2,000 histories with wrong record times (HISTORIES=5000, SEED=7), slow tests, properties and canaries searched for longer
 	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),2000) $(if $(SEED),--seed $(SEED))
-	@$(BIN)/python -m pytest -m slow $(ARGS)
+	@TEACUP_PROFILE=full $(BIN)/python -m pytest -n logical --dist worksteal -m "slow or hypothesis or canary" $(ARGS)
 
 lint: $(STAMP) ## ruff: rules and format
 	@$(BIN)/ruff check .

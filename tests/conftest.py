@@ -1,4 +1,4 @@
-"""What all tests share: one real broker for the whole session, topics and transactions on it."""
+"""What all tests share: one real broker for the whole run, topics and transactions on it; one Spark for a worker."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.broker.broker import Broker
 from kafkaio.native import library
 from kafkaio.native.build import build
+from tests.support import profiles
+from tests.support.one_broker import one_broker
 from tests.support.transactions import Transactions
+
+profiles.load()
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 """Most JVMs of tests live for seconds: their optimizing compiler costs more than it saves."""
@@ -40,16 +43,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    """One single-node Kafka for the whole test session. Tests that kill or pause one start their own."""
-    with Broker() as running:
-        yield running
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The properties to reach the one single-node Kafka of the test run, on which each test has topics of its own.
 
-
-@pytest.fixture(scope="session")
-def kafka(broker: Broker) -> dict[str, str]:
-    """The properties to reach the session's broker."""
-    return {"bootstrap.servers": broker.bootstrap}
+    Tests that kill or pause a broker start one for themselves.
+    """
+    mine = tmp_path_factory.getbasetemp()
+    with one_broker(mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) as bootstrap:
+        yield {"bootstrap.servers": bootstrap}
 
 
 @pytest.fixture(scope="session")
@@ -59,9 +60,9 @@ def transactions(kafka: dict[str, str]) -> Transactions:
 
 
 @pytest.fixture(scope="session")
-def admin(broker: Broker) -> AdminClient:
-    """An admin client of the session's broker."""
-    return AdminClient({"bootstrap.servers": broker.bootstrap})
+def admin(kafka: dict[str, str]) -> AdminClient:
+    """An admin client of the run's broker."""
+    return AdminClient(kafka)
 
 
 @pytest.fixture(scope="session")
@@ -106,5 +107,5 @@ def spark() -> Iterator[Any]:
     """One Spark on two cores for all tests that need no process of their own."""
     from deploy.spark.session import Session
 
-    with closing(Session("tests", {"spark.master": "local[2,4]"})) as session:
+    with closing(Session("tests", {"spark.master": "local[2,4]", "spark.sql.shuffle.partitions": 2})) as session:
         yield session.spark

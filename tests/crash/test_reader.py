@@ -14,10 +14,10 @@ from tests.crash.traffic import PARTITIONS
 
 
 @pytest.fixture
-def reader(broker, topic_factory):
+def reader(kafka, topic_factory):
     """Of a new topic, with the topic's name."""
     topic = topic_factory(PARTITIONS, prefix="read")
-    with closing(CommittedReader(broker.bootstrap, [topic], PARTITIONS)) as reader:
+    with closing(CommittedReader(kafka["bootstrap.servers"], [topic], PARTITIONS)) as reader:
         yield reader, topic
 
 
@@ -51,10 +51,9 @@ def wait_until_read(read, topic, ends):
         time.sleep(0.01)
 
 
-def test_the_reader_has_read_the_output_when_it_is_past_the_last_marker(broker, reader):
+def test_the_reader_has_read_the_output_when_it_is_past_the_last_marker(kafka, reader):
     """Rows, the marker behind them, and an aborted transaction at the end; the other partition is empty."""
     read, topic = reader
-    kafka = {"bootstrap.servers": broker.bootstrap}
     commit(kafka, topic, ["0:0", "0:1"])
     commit(kafka, topic, ["0:1"])
     commit(kafka, topic, ["0:2"], abort=True)
@@ -67,10 +66,9 @@ def test_the_reader_has_read_the_output_when_it_is_past_the_last_marker(broker, 
     assert ends[0].stable == 7
 
 
-def test_what_is_committed_later_has_not_been_read_before(broker, reader):
+def test_what_is_committed_later_has_not_been_read_before(kafka, reader):
     """A closed reader stays where it was."""
     read, topic = reader
-    kafka = {"bootstrap.servers": broker.bootstrap}
     with closing(BrokerLog(topic, kafka)) as log:
         before = log.ends()
         wait_until_read(read, topic, before)

@@ -57,9 +57,9 @@ def all_ended(folder: Path) -> bool:
     return True
 
 
-def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(broker, tmp_path):
+def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(kafka, tmp_path):
     """Exit code 0 says that nothing was lost, duplicated, wrong or early; the table says it to people."""
-    demo = start(broker.bootstrap, tmp_path, "--flow", "2", "--pause", "4")
+    demo = start(kafka["bootstrap.servers"], tmp_path, "--flow", "2", "--pause", "4")
 
     printed, _ = demo.communicate(timeout=DEADLINE_S)
 
@@ -69,9 +69,9 @@ def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(broker, tmp_path)
     assert not list(tmp_path.glob("teacup-demo-*"))
 
 
-def test_ctrl_c_stops_everything(broker, tmp_path):
+def test_ctrl_c_stops_everything(kafka, tmp_path):
     """While the jobs are starting, which is when people lose patience."""
-    demo = start(broker.bootstrap, tmp_path)
+    demo = start(kafka["bootstrap.servers"], tmp_path)
     deadline = time.monotonic() + DEADLINE_S
     while not any("lookup.yaml" in " ".join(one.info["cmdline"]) for one in parts_of(tmp_path)):
         assert time.monotonic() < deadline

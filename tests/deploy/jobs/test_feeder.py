@@ -73,10 +73,10 @@ def test_the_line_adds_partitions_up_and_names_what_is_rare_only_where_it_happen
 
 
 def test_a_feeder_runs_and_stops_cleanly_and_a_wiped_store_ends_it(
-    broker: Any, topic_factory: Any, tmp_path: Path
+    kafka: dict[str, str], topic_factory: Any, tmp_path: Path
 ) -> None:
     """As a process, on a real broker and store; a wiped store is exit code 5, with the remedy."""
-    kafka, topic = {"bootstrap.servers": broker.bootstrap}, topic_factory(1)
+    topic = topic_factory(1)
     now_ms = wall_ms()
     produce(kafka, topic, [Put(0, b"k%d" % i, now_ms) for i in range(5)])
     namespaces = [{"name": "right", "retention": "1h"}]
@@ -103,10 +103,10 @@ def test_a_feeder_runs_and_stops_cleanly_and_a_wiped_store_ends_it(
 
 
 def test_a_token_that_may_only_read_ends_the_feeder_without_a_retry(
-    broker: Any, topic_factory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: dict[str, str], topic_factory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its first task is refused, and so would be the next three."""
-    kafka, topic = {"bootstrap.servers": broker.bootstrap}, topic_factory(1)
+    topic = topic_factory(1)
     produce(kafka, topic, [Put(0, b"k", wall_ms())])
     monkeypatch.setenv(READ_TOKEN_VARIABLE, "may-only-read-in-this-test")
 

@@ -48,13 +48,13 @@ def store():
 
 
 @pytest.fixture
-def parts(broker, topic_factory, tmp_path, asked, store):
+def parts(kafka, topic_factory, tmp_path, asked, store):
     """Everything of a lookup join except the jobs, which the test starts."""
     joined = topic_factory(2, prefix="joined")
     output = {"topic": joined, **asked.get("output", {})}
     plan = LookupPlan(
         name=joined,
-        kafka={"bootstrap.servers": broker.bootstrap},
+        kafka=kafka,
         left=topic_factory(2, prefix="left"),
         right=topic_factory(2, prefix="right"),
         joined=joined,

@@ -25,7 +25,7 @@ WITHIN_S = 120.0
 
 
 @pytest.fixture
-def job_file(broker, topic_factory, tmp_path):
+def job_file(kafka, topic_factory, tmp_path):
     """A job that waits for records, in a folder with files that are not ours."""
     for name, content in HOSTILE.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -33,7 +33,7 @@ def job_file(broker, topic_factory, tmp_path):
     job = {
         "name": f"stopped-{tmp_path.name}",
         "kind": "window-join",
-        "kafka": {"bootstrap.servers": broker.bootstrap},
+        "kafka": kafka,
         "left": {"topic": topic_factory(prefix="left")},
         "right": {"topic": topic_factory(prefix="right")},
         "join": {"before": "1s"},

@@ -154,9 +154,9 @@ def test_a_job_that_is_stopped_before_anything_was_planned_can_be_started_again(
 
 
 @pytest.mark.slow
-def test_a_million_records_equal_a_join_by_polars(broker, topic_factory, tmp_path):
+def test_a_million_records_equal_a_join_by_polars(kafka, topic_factory, tmp_path):
     """1,000,000 left and 800,000 right records: every outcome, computed independently."""
-    work = workload.make(broker.bootstrap, 0.25, prefix=topic_factory(1, prefix="million"))
+    work = workload.make(kafka["bootstrap.servers"], 0.25, prefix=topic_factory(1, prefix="million"))
     expected = work.by_before_ms[workload.BEFORE_MS]
     content = {
         "name": work.left_topic,

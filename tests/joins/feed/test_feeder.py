@@ -44,14 +44,14 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def spec(broker: Any, topic_factory: Any, storage: str, request: pytest.FixtureRequest) -> FeedSpec:
+def spec(kafka: dict[str, str], topic_factory: Any, storage: str, request: pytest.FixtureRequest) -> FeedSpec:
     """A feeder of two partitions into a namespace."""
     name = topic_factory(2, prefix="right")
     return FeedSpec(
         name=f"feeder-{name}",
         right=Side(topic=name, disorder_ms=100),
         storage=FeedStorage(url=storage, namespace="plain", token=TOKEN, items_per_request=3),
-        kafka={"bootstrap.servers": broker.bootstrap},
+        kafka=kafka,
     )
 
 

@@ -46,7 +46,7 @@ def proxy(port: int) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def spec(broker: Any, topic_factory: Any, proxy: Proxy) -> FeedSpec:
+def spec(kafka: dict[str, str], topic_factory: Any, proxy: Proxy) -> FeedSpec:
     """A feeder of two partitions, with a few requests per batch; each record has a key of its own."""
     name = topic_factory(2, prefix="right")
     made = FeedSpec(
@@ -56,7 +56,7 @@ def spec(broker: Any, topic_factory: Any, proxy: Proxy) -> FeedSpec:
             url=proxy.url, namespace="right", token=TOKEN, items_per_request=5, read_timeout_s=0.5, unreachable_for_s=60
         ),
         max_records=20,
-        kafka={"bootstrap.servers": broker.bootstrap},
+        kafka=kafka,
     )
     now_ms = wall_ms()
     produce(dict(made.kafka), name, [Put(i % 2, b"k%d" % i, now_ms + i) for i in range(COUNT)])
@@ -203,14 +203,14 @@ def test_times_in_the_payload_decide_and_records_without_one_are_dead_letters(
 
 
 def test_a_compacted_topic_is_refused_unless_configured_to_continue(
-    broker: Any, topic_factory: Any, port: int, monkeypatch: pytest.MonkeyPatch
+    kafka: dict[str, str], topic_factory: Any, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records that compaction removes unread would never be stored: a lag of a day is required, or consent."""
     monkeypatch.setattr("joins.feed.source.ONE_TRY_S", 0.1)
     made = {
         "name": "feeder",
         "storage": FeedStorage(url=f"http://127.0.0.1:{port}", namespace="right", token=TOKEN, unreachable_for_s=0.1),
-        "kafka": {"bootstrap.servers": broker.bootstrap},
+        "kafka": kafka,
     }
     compacted = topic_factory(1, {"cleanup.policy": "compact"})
     patient = topic_factory(1, {"cleanup.policy": "compact", "min.compaction.lag.ms": str(24 * HOUR_MS)})

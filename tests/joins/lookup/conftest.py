@@ -72,7 +72,7 @@ def world(tmp_path):
 
 
 @pytest.fixture
-def join(broker, topic_factory, world):
+def join(kafka, topic_factory, world):
     def make(**values):
         storage = {"url": world.url, "namespace": "right", "token": TOKEN, **values.pop("storage", {})}
         delay = DelayAt(url=world.delays.url, consumer="feeder", token=world.delays.secrets["reader"])
@@ -84,7 +84,7 @@ def join(broker, topic_factory, world):
                 "before_ms": 2_000,
                 "after_ms": 1_000,
                 "producer_delay_ms": 1_000,
-                "kafka": {"bootstrap.servers": broker.bootstrap},
+                "kafka": kafka,
                 "storage": StorageAt(**storage),
                 "delay": delay,
                 **values,

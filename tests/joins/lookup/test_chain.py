@@ -49,8 +49,8 @@ class Feeding:
 
 
 @pytest.fixture
-def chain(world, join, topic_factory, broker, tmp_path):
-    return Chain(world, join, topic_factory(1, prefix="right"), {"bootstrap.servers": broker.bootstrap}, tmp_path)
+def chain(world, join, topic_factory, kafka, tmp_path):
+    return Chain(world, join, topic_factory(1, prefix="right"), kafka, tmp_path)
 
 
 class Chain:

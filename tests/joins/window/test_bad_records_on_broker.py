@@ -34,7 +34,7 @@ def clock(monkeypatch) -> StoppedClock:
 
 
 @pytest.fixture
-def join(broker, topic_factory) -> Join:
+def join(kafka, topic_factory) -> Join:
     """`join(payload=True, **spec)`: a join over two new topics, with times in the payload or of Kafka.
 
     stamped  the broker stamps the records
@@ -52,7 +52,7 @@ def join(broker, topic_factory) -> Join:
                 "after_ms": 1_000,
                 "producer_delay_ms": 10_000,
                 "frontier_every_ms": 200,
-                "kafka": {"bootstrap.servers": broker.bootstrap},
+                "kafka": kafka,
                 **values,
             }
         )

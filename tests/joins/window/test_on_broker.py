@@ -18,7 +18,7 @@ HALF_AN_HOUR_MS = 30 * 60_000
 
 
 @pytest.fixture
-def join(broker, topic_factory):
+def join(kafka, topic_factory):
     """`join(partitions=1, **spec)`: the description of a join over two new topics, with a short producer delay."""
 
     def make(partitions=1, **values):
@@ -31,7 +31,7 @@ def join(broker, topic_factory):
                 "after_ms": 1_000,
                 "producer_delay_ms": 1_000,
                 "frontier_every_ms": 200,
-                "kafka": {"bootstrap.servers": broker.bootstrap},
+                "kafka": kafka,
                 **values,
             }
         )
@@ -150,7 +150,7 @@ def test_a_pause_of_right_holds_left_until_right_is_there(spark, join, tmp_path)
     assert run.results()[0].outcome == "matched"
 
 
-def test_an_open_transaction_on_right_holds_left(spark, join, tmp_path, broker):
+def test_an_open_transaction_on_right_holds_left(spark, join, tmp_path, kafka):
     """A record in an open transaction may be the match: left waits for the commit, longer than the producer delay."""
     spec = join(producer_delay_ms=200)
     at = wall_ms() - 2_000

@@ -11,9 +11,8 @@ from tests.support.sparkjoin import Put, history, produce, running
 from tests.support.waiting import run_to_its_end
 
 
-def test_a_join_without_a_usable_folder_is_right_also_after_a_restart(spark, broker, topic_factory, tmp_path: Path):
+def test_a_join_without_a_usable_folder_is_right_also_after_a_restart(spark, kafka, topic_factory, tmp_path: Path):
     """A file is in the folder's place: nothing is kept there, and a new query reads its window from the log."""
-    kafka = {"bootstrap.servers": broker.bootstrap}
     spec = JoinSpec(
         name="unusable",
         left=Side(topic=topic_factory(1, prefix="left"), disorder_ms=0),
