@@ -8,8 +8,8 @@
         rows_are_right()
 
 `seed` is one that finds a failing example among the first few, which makes it quick. Where a changed strategy or
-another Hypothesis makes the seed stale, the search continues: the canary gets slower, not red. In `full` each run has another
-seed, so that a strategy that no longer makes what breaks the promise is noticed.
+another Hypothesis makes the seed stale, the search continues: the canary gets slower, not red. In `full` each run has
+another seed, so that a strategy that no longer makes what breaks the promise is noticed.
 """
 
 from __future__ import annotations
