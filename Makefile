@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
-.PHONY: help venv broker-jars jvm-archive browser postgresql redis test crash soak lint types bench demo demo-lookup clean
+.PHONY: help venv broker-jars jvm-archive browser postgresql redis test mutations crash soak lint types bench demo demo-lookup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ redis: ## a Redis server for the tests of that back end, where it is missing
 test: broker-jars browser redis ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
 	@-$(BIN)/python -m deploy.spark.jvmarchive >/dev/null  # only slower without it
 	@$(BIN)/python -m pytest -n logical --dist worksteal -m "not slow" $(ARGS)
+
+mutations: broker-jars redis ## takes safeguards out one at a time: a test must fail each time (ONLY=expiry)
+	@$(BIN)/python -m tests.mutations $(if $(ONLY),--only "$(ONLY)")
 
 crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side, KIND=feeder): 15 s a fault
 	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(KIND),--kind $(KIND))

@@ -1,0 +1,254 @@
+"""Safeguards taken out one at a time: each time, a test that `make test` runs must fail.
+
+    make mutations                all of them, in ten minutes
+    make mutations ONLY=expiry    those whose name contains a word
+
+Works on a copy of the repository, from which the tests import the packages. A safeguard that is not found in its file
+any more, or of which no test ran, counts as unnoticed: this list is then to be corrected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkaio.native import library
+
+ROOT = Path(__file__).parents[1]
+TESTS_FAILED = 1  # pytest's exit code
+LONGEST_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """name: what is no longer done; old -> new in `file`; tests: where it must be noticed, as pytest selects them"""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+PROPERTIES = "tests/joins/window/test_join_properties.py"
+RECEIPT = "kafkaio/delivery/receipt.py"
+DELIVERY = "kafkaio/delivery/delivery.py"
+LOSSES = "kafkaio/losses.py"
+
+MUTATIONS = (
+    Mutation(
+        "left waits for right's `after`",
+        "joins/admission/passage.py",
+        "limit_ms = frontier_ms - spec.after_ms if",
+        "limit_ms = frontier_ms if",
+        "tests/joins/admission/test_passage.py",
+    ),
+    Mutation(
+        "left is held back at the limit",
+        "joins/admission/passage.py",
+        "beyond = times >= self.limit_ms if self.limit_ms < LATEST_MS else None",
+        "beyond = None",
+        PROPERTIES,
+    ),
+    Mutation(
+        "the expiry leaves `before`",
+        "joins/admission/passage.py",
+        "max(left_frontier - spec.before_ms, bucket.expiry_ms)",
+        "max(left_frontier, bucket.expiry_ms)",
+        PROPERTIES,
+    ),
+    Mutation(
+        "a block's median is evidence, not its newest record",
+        "joins/admission/evidence.py",
+        "medians[:, self.outliers].max()",
+        "blocks.max()",
+        "tests/joins/admission/test_evidence.py",
+    ),
+    Mutation(
+        "a frontier never goes back",
+        "datadelay/progress.py",
+        "return max(min(progress_ms, default=UNKNOWN), before_ms)",
+        "return min(progress_ms, default=UNKNOWN)",
+        "tests/datadelay/test_progress.py",
+    ),
+    Mutation(
+        "an open transaction holds",
+        "datadelay/progress.py",
+        "return position >= stable and stable == high",
+        "return position >= stable",
+        "tests/datadelay",
+    ),
+    Mutation(
+        "joined right records are marked",
+        "joins/window/window.py",
+        "    def _mark(self",
+        "    def _mark(self, *_: object) -> None:\n        return\n\n    def _marked(self",
+        PROPERTIES,
+    ),
+    Mutation(
+        "a slice's checksum",
+        "joins/window/slicefiles.py",
+        'if content.size != head.get("length") or _checksum(head, content) != head.get("crc"):',
+        'if content.size != head.get("length"):',
+        "tests/joins/window/test_slicefiles.py",
+    ),
+    Mutation(
+        "a receipt's digest",
+        RECEIPT,
+        "if receipt.digest != batch.digest:",
+        "if False:",
+        "tests/kafkaio/delivery/test_receipt.py tests/kafkaio/delivery/test_delivery_simulated.py",
+    ),
+    Mutation(
+        "a receipt's generation",
+        RECEIPT,
+        "if receipt.generation != batch.generation:",
+        "if False:",
+        "tests/kafkaio/delivery/test_receipt.py tests/kafkaio/delivery/test_delivery_simulated.py",
+    ),
+    Mutation(
+        "a batch that is in is not written again",
+        RECEIPT,
+        "return Standing(receipt.rows, receipt.done, receipt.sent, receipt.reached)",
+        "return NOTHING_IN",
+        "tests/kafkaio/delivery/test_receipt.py tests/kafkaio/delivery/test_delivery_simulated.py",
+    ),
+    Mutation(
+        "acknowledged records are counted",
+        DELIVERY,
+        "if delivered.sent != expected or delivered.acknowledged != expected:",
+        "if False:",
+        "tests/kafkaio/delivery",
+    ),
+    Mutation(
+        "a producer is not reused after a commit that was perhaps sent twice",
+        DELIVERY,
+        "if transactions.perhaps_sent_twice:",
+        "if False:",
+        "tests/kafkaio/delivery",
+    ),
+    Mutation(
+        "deleted records stop the job",
+        LOSSES,
+        "if lost and not self.continues:",
+        "if False:",
+        "tests/kafkaio/test_losses.py tests/joins/admission/test_guard.py",
+    ),
+    Mutation(
+        "a truncated partition stops the job",
+        LOSSES,
+        "if position > ends.high:",
+        "if False:",
+        "tests/kafkaio/test_losses.py tests/joins/admission/test_guard.py",
+    ),
+    Mutation(
+        "a recreated topic stops the job",
+        LOSSES,
+        "if topic_id != known_id:",
+        "if False:",
+        "tests/kafkaio/test_losses.py tests/joins/admission/test_guard.py",
+    ),
+    Mutation(
+        "results delivered and refused add up",
+        "deploy/output/accounts.py",
+        "if self.results != self.delivered + refused:",
+        "if False:",
+        "tests/deploy/output",
+    ),
+    Mutation(
+        "left records read and rows delivered add up",
+        "deploy/output/accounts.py",
+        "if (read, joined) != (self.lefts, self.received):",
+        "if False:",
+        "tests/deploy/output",
+    ),
+    Mutation(
+        "a task's second attempt loads the output",
+        "dedup/restart/states.py",
+        "if attempt.task:",
+        "if False:",
+        "tests/dedup/restart/test_deduplicator.py",
+    ),
+    Mutation(
+        "what an attempt delivered is seen",
+        "dedup/restart/deduplicator.py",
+        "self._seen.take_over(self._under_way)",
+        "pass",
+        "tests/dedup/restart/test_deduplicator.py",
+    ),
+    Mutation(
+        "a time from the future is invalid",
+        "kafkaio/eventtime.py",
+        "pc.less_equal(times, ceilings)",
+        "pc.less_equal(times, pa.scalar(2**62, pa.int64()))",
+        f"tests/kafkaio/test_eventtime.py {PROPERTIES}",
+    ),
+    Mutation(
+        "an older item does not replace a newer one",
+        "storage/backends/entries.py",
+        "return (_CONFLICT, None) if newer else (_OK, pack(item))",
+        "return _OK, pack(item)",
+        "tests/storage/backends",
+    ),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="a word of the name")
+    chosen = [mutation for mutation in MUTATIONS if parser.parse_args().only in mutation.name]
+    with tempfile.TemporaryDirectory(prefix="teacup-mutations-") as folder:
+        copy = _copied(Path(folder, "teacup"))
+        unnoticed = [mutation.name for mutation in chosen if not _is_noticed(mutation, copy)]
+    print(f"{len(chosen) - len(unnoticed)} of {len(chosen)} missing safeguards are noticed", flush=True)
+    return 1 if unnoticed or not chosen else 0
+
+
+def _copied(to: Path) -> Path:
+    """What git tracks, as it is now, and the C library."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    built = str(library.path().relative_to(ROOT))
+    for name in [*filter(None, listed.decode().split("\0")), built]:
+        if (ROOT / name).exists():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to / name)
+    return to
+
+
+def _is_noticed(mutation: Mutation, copy: Path) -> bool:
+    file = copy / mutation.file
+    text = file.read_text()
+    began_s = time.monotonic()
+    if text.count(mutation.old) != 1:
+        verdict = f"found {text.count(mutation.old)} times in {mutation.file}, not once"
+    else:
+        file.write_text(text.replace(mutation.old, mutation.new))
+        try:
+            verdict = _tested(mutation, copy)
+        finally:
+            file.write_text(text)
+    print(f"{mutation.name:<70} {time.monotonic() - began_s:5.0f} s  {verdict or 'noticed'}", flush=True)
+    return not verdict
+
+
+def _tested(mutation: Mutation, copy: Path) -> str:
+    """Empty if a test fails, else why that does not show anything."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", *mutation.tests.split()]
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    ran = subprocess.run(
+        command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
+    )
+    if ran.returncode == TESTS_FAILED:
+        return ""
+    return f"UNNOTICED: pytest ended with {ran.returncode}; {ran.stdout.strip().splitlines()[-1:]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
