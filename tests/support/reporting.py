@@ -8,11 +8,14 @@ A file's line comes once all of its tests have ended, in whichever worker proces
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
 SLOWEST = 10
 _VERBOSE = 1
+_Status = tuple[str, str, Any]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,14 +29,16 @@ class Reporting:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._expected: Counter[str] = Counter()
-        self._ended: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._waiting: Counter[str] = Counter()
+        self._outcomes: dict[str, str] = {}
+        self._of_files: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._seconds: Counter[str] = Counter()
         self._of_tests: Counter[str] = Counter()
-        self._reran: dict[str, bool] = {}
+        self._reran: set[str] = set()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Without xdist."""
+        """Without xdist, which does not print the name of a file before its tests."""
+        self._terminal.showfspath = False
         self._expect([item.nodeid for item in session.items])
 
     @pytest.hookimpl(optionalhook=True)
@@ -42,50 +47,47 @@ class Reporting:
         self._expect(ids)
 
     def _expect(self, ids: list[str]) -> None:
-        self._expected = Counter(_file(test) for test in ids)
+        self._waiting = Counter(_file(test) for test in ids)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """No dots: lines take their place."""
-        if report.outcome == "rerun":
-            return "rerun", "", "RERUN"
-        if report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
-            return "passed", "", "PASSED"
-        return None
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> Generator[None, _Status, _Status]:
+        """No letters: lines take their place."""
+        category, _, word = yield
+        return category, "", word
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Setup, call and teardown of a test are reported one by one; the last two only if the first passed."""
-        file = _file(report.nodeid)
-        self._seconds[file] += report.duration
-        self._of_tests[report.nodeid] += report.duration
+        """Setup, call and teardown of a test are reported one by one, and again where it is run once more."""
+        test = report.nodeid
+        self._seconds[_file(test)] += report.duration
+        self._of_tests[test] += report.duration
         if report.outcome == "rerun":
-            self._reran[report.nodeid] = False
-        elif report.failed:
-            self._ended[file]["failed"] += 1
-        elif report.when == "setup" and report.skipped:
-            self._ended[file]["skipped"] += 1
-        elif report.when == "call":
-            self._ended[file][report.outcome] += 1
-            if report.nodeid in self._reran:
-                self._reran[report.nodeid] = report.passed
-        if report.when == "teardown":
-            self._expected[file] -= 1
-            if not self._expected[file]:
-                self._print(file)
+            self._reran.add(test)
+            self._outcomes.pop(test, None)
+        elif report.when == "call" or report.outcome != "passed":
+            self._outcomes[test] = report.outcome
 
-    def _print(self, file: str) -> None:
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._ended[file].items()))
-        self._terminal.write_line(f"{file:<62} {counts:<24} {self._seconds[file]:6.1f} s")
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """The test has ended: its file's line, if it is the last one; if it failed, its own at once."""
+        if nodeid not in self._outcomes:
+            return  # it is run once more
+        file = _file(nodeid)
+        self._of_files[file][self._outcomes[nodeid]] += 1
+        if self._outcomes[nodeid] == "failed":
+            self._terminal.write_line(f"FAILED {nodeid}")
+        self._waiting[file] -= 1
+        if not self._waiting[file]:
+            counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._of_files[file].items()))
+            self._terminal.write_line(f"{file:<62} {counts:<24} {self._seconds[file]:6.1f} s")
 
     def pytest_terminal_summary(self) -> None:
-        """The slowest tests, with their setup and teardown."""
+        """The slowest tests, with their setup and teardown, and what passed only when it was run once more."""
         self._terminal.section(f"slowest {SLOWEST}")
         for test, seconds in self._of_tests.most_common(SLOWEST):
             self._terminal.write_line(f"{seconds:6.1f} s  {test}")
+        late = sorted(test for test in self._reran if self._outcomes.get(test) == "passed")
         if self._reran:
             self._terminal.section("passed only the second time")
-            for test, passed in sorted(self._reran.items()):
-                self._terminal.write_line(f"{test}{'' if passed else '  (failed again)'}")
+            self._terminal.write_line("\n".join(late) or "none")
 
     @property
     def _terminal(self) -> pytest.TerminalReporter:
