@@ -6,30 +6,11 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
-from pathlib import Path
-
-import pytest
 
 from kafkaio.exitcode import ExitCode
-
-ROOT = Path(__file__).parent.parent
-
-MAY_IMPORT = {
-    "kafkaio": set(),
-    "configfile": {"kafkaio"},
-    "sparkio": {"kafkaio"},
-    "httpapi": {"kafkaio", "configfile"},
-    "datadelay": {"kafkaio", "configfile", "sparkio", "httpapi"},
-    "storage": {"kafkaio", "configfile", "httpapi"},
-    "joins": {"kafkaio", "sparkio", "datadelay", "storage"},
-    "dedup": {"kafkaio", "sparkio"},
-    "deploy": {"kafkaio", "configfile", "sparkio", "httpapi", "datadelay", "storage", "joins", "dedup"},
-}
-"""kafkaio <- configfile <- httpapi <- datadelay, storage <- joins <- deploy; kafkaio <- sparkio <- dedup <- deploy."""
+from tests.support.packages import MAY_IMPORT, ROOT, docstring, imports, is_ours, modules, parts_of, pure, tree
 
 PURE_LIBRARIES = {"numpy", "pyarrow", "polars", "pydantic", "pydantic_core"}
 ALSO = {
@@ -56,142 +37,91 @@ READS = {"kafkaio.native.library": {"read_bytes"}}
 """Pure modules that read files of the package itself, once: the C sources, whose digest is in the library's name."""
 
 
-def modules() -> dict[str, Path]:
-    """Every module of the packages by its name."""
-    found = {}
-    for package in MAY_IMPORT:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-MODULES = modules()
-
-
-@cache
-def tree(name: str) -> ast.Module:
-    """A module as it is written."""
-    return ast.parse(MODULES[name].read_text())
-
-
-def docstring(name: str) -> str:
-    """The docstring of a module."""
-    return ast.get_docstring(tree(name)) or ""
-
-
-PURE = [name for name in MODULES if re.search(r"\bPure\b", docstring(name))]
-"""A module that is pure says so in its docstring."""
-
-
-@cache
-def imports(name: str) -> set[str]:
-    """What a module imports, wherever in it; `from package import module` counts as the module."""
-    return set(_imports(tree(name)))
-
-
-def _imports(module: ast.Module) -> Iterator[str]:
-    for node in ast.walk(module):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: write imports out in full"
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (one if one in MODULES else str(node.module) for one in inner)
-
-
-def parts_of(package: str) -> dict[str, set[str]]:
-    """The sub-packages and modules at the top of a package, each with those that it imports, wherever in it."""
-    found: dict[str, set[str]] = {}
-    for name in MODULES:
-        top, _, inner = name.partition(".")
-        if top == package and inner:
-            imported = {one.split(".")[1] for one in imports(name) if one.startswith(f"{package}.")}
-            part = inner.split(".")[0]
-            found[part] = found.get(part, set()) | imported - {part}
-    return found
-
-
-def is_ours(name: str) -> bool:
-    return name.split(".")[0] in MAY_IMPORT
-
-
 def test_the_walk_sees_the_packages():
     """It would pass on an empty folder."""
-    assert {"kafkaio.delivery.receipt", "datadelay.progress", "joins.window.match", "dedup.restart.states"} <= set(PURE)
+    assert {"kafkaio.delivery.receipt", "datadelay.progress", "joins.window.match", "dedup.restart.states"} <= pure()
     assert {"numpy", "polars"} <= {one.split(".")[0] for one in imports("joins.window.match")}
     assert "joins.window.slices" in imports("joins.window.match")
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_imports_point_one_way(name: str):
+def test_imports_point_one_way():
     """A layer knows only those below it, tests and benchmarks are known to none."""
-    package = name.split(".")[0]
-    ours = {one for one in imports(name) if is_ours(one)}
+    upwards = [
+        f"{name} imports {one}"
+        for name in modules()
+        for package in [name.split(".")[0]]
+        for one in imports(name)
+        if (is_ours(one) and one.split(".")[0] not in MAY_IMPORT[package] | {package})
+        or one.split(".")[0] in ("tests", "benchmarks")
+    ]
 
-    assert {one.split(".")[0] for one in ours} <= MAY_IMPORT[package] | {package}
-    assert not {one for one in imports(name) if one.split(".")[0] in ("tests", "benchmarks")}
+    assert upwards == []
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
-def test_the_parts_of_a_package_import_each_other_one_way(package: str):
+def test_the_parts_of_a_package_import_each_other_one_way():
     """Whoever reads a part needs only those below it; a circle would make one part of several."""
-    TopologicalSorter(parts_of(package)).prepare()  # raises with the circle
+    for package in MAY_IMPORT:
+        TopologicalSorter(parts_of(package)).prepare()  # raises with the circle
 
 
-@pytest.mark.parametrize("name", PURE)
-def test_what_is_pure_imports_only_what_is_pure(name: str):
+def test_what_is_pure_imports_only_what_is_pure():
     """The standard library's harmless part, numpy, pyarrow, polars, and other pure modules."""
+    found = {name: impurities(name) for name in pure()}
+
+    assert {name: reasons for name, reasons in found.items() if reasons} == {}
+
+
+def impurities(name: str) -> set[str]:
+    """What a pure module must not import, and calls that it must not make."""
     allowed = PURE_LIBRARIES | next((more for prefix, more in ALSO.items() if name.startswith(prefix)), set())
-    found = imports(name)
-    ours = {one for one in found if is_ours(one)}
-    others = {one.split(".")[0] for one in found - ours}
+    allowed |= set(sys.stdlib_module_names) - OUTSIDE
+    ours = {one for one in imports(name) if is_ours(one)}
+    others = {one.split(".")[0] for one in imports(name) - ours}
     called = {ast.unparse(node.func).split(".")[-1] for node in ast.walk(tree(name)) if isinstance(node, ast.Call)}
-
-    assert ours <= set(PURE)
-    assert others <= allowed | set(sys.stdlib_module_names) - OUTSIDE
-    assert not called & FILES - READS.get(name, set())
+    return (ours - pure()) | (others - allowed) | ((called & FILES) - READS.get(name, set()))
 
 
-@pytest.mark.parametrize("name", sorted(set(MODULES) - set(PURE)))
-def test_only_modules_are_called_pure(name: str):
+def test_only_modules_are_called_pure():
     """A function in a module that is not pure cannot be held to it."""
-    defined = [node for node in ast.walk(tree(name)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    called_so = [
+        f"{name}.{node.name}"
+        for name in modules()
+        if name not in pure()
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and "Pure." in (ast.get_docstring(node) or "")
+    ]
 
-    assert not [node.name for node in defined if "Pure." in (ast.get_docstring(node) or "")]
-
-
-@pytest.mark.parametrize("name", [name for name in MODULES if "(pure)" in docstring(name)])
-def test_the_map_of_a_package_calls_pure_what_is_pure(name: str):
-    """`part.py   what it is   (pure)` in the docstring of the package."""
-    lines = [line for line in docstring(name).splitlines() if line.endswith("(pure)")]
-
-    assert {f"{name}.{part}" for line in lines for part in re.findall(r"(\w+)\.py\b", line)} <= set(PURE)
+    assert called_so == []
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if "+- " in docstring(name)])
-def test_the_errors_of_a_package_are_one_tree_that_its_docstring_draws(name: str):
+def test_the_errors_of_a_package_are_one_tree_that_its_docstring_draws():
     """Each class below the one that it is derived from; the root says with which exit code a command ends."""
-    drawn: dict[str, str | None] = {}
-    above: list[tuple[int, str]] = []
-    for indent, one in re.findall(r"^([ |]*(?:\+- )?)(\w+)(?:  .*)?$", docstring(name).split("\n\n")[1], re.MULTILINE):
-        above = [(column, parent) for column, parent in above if column < len(indent)]
-        drawn[one] = above[-1][1] if above else None
-        above.append((len(indent), one))
-    classes = [node for node in tree(name).body if isinstance(node, ast.ClassDef)]
+    drawing = [name for name in modules() if "+- " in docstring(name)]
 
-    assert {node.name: ast.unparse(node.bases[0]) for node in classes} == {
-        one: parent or "Exception" for one, parent in drawn.items()
-    }
-    root = getattr(import_module(name), classes[0].name)
-    assert isinstance(root.exit_code, ExitCode)
+    assert drawing
+    for name in drawing:
+        classes = [node for node in tree(name).body if isinstance(node, ast.ClassDef)]
+        assert drawn_tree(docstring(name)) == {node.name: ast.unparse(node.bases[0]) for node in classes}, name
+        root = getattr(import_module(name), classes[0].name)
+        assert isinstance(root.exit_code, ExitCode), name
+
+
+def drawn_tree(text: str) -> dict[str, str]:
+    """The classes in a drawing, the second paragraph of a docstring, each with the one above it."""
+    drawn: dict[str, str] = {}
+    above: list[tuple[int, str]] = []
+    for indent, one in re.findall(r"^([ |]*(?:\+- )?)(\w+)(?:  .*)?$", text.split("\n\n")[1], re.MULTILINE):
+        above = [(column, parent) for column, parent in above if column < len(indent)]
+        drawn[one] = above[-1][1] if above else "Exception"
+        above.append((len(indent), one))
+    return drawn
 
 
 def test_errors_with_an_exit_code_are_in_the_tree_of_their_package():
     """In `errors.py`, which draws it."""
     coded = {
         f"{name}.{node.name}"
-        for name in MODULES
+        for name in modules()
         for node in ast.walk(tree(name))
         if isinstance(node, ast.ClassDef)
         and any(isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "exit_code" for one in node.body)
@@ -202,10 +132,10 @@ def test_errors_with_an_exit_code_are_in_the_tree_of_their_package():
 
 def test_the_window_does_not_know_how_it_is_tested():
     """`joins.testing` drives the window; the window, Spark's edge and the broker's know nothing of it."""
-    knowing = {name for name in MODULES if any(one.startswith("joins.testing") for one in imports(name))}
+    knowing = {name for name in modules() if any(one.startswith("joins.testing") for one in imports(name))}
 
     assert {name for name in knowing if not name.startswith("joins.testing")} <= {
-        name for name in MODULES if name.startswith("deploy")
+        name for name in modules() if name.startswith("deploy")
     }
 
 
@@ -213,7 +143,7 @@ def test_nothing_in_production_knows_what_is_for_development():
     """The demos; and the broker that comes with the package is known to its command, and to them."""
 
     def knowing(package: str) -> set[str]:
-        known = {name for name in MODULES if any(one.startswith(package) for one in imports(name))}
+        known = {name for name in modules() if any(one.startswith(package) for one in imports(name))}
         return {name for name in known if not name.startswith((package, "deploy.dev"))}
 
     assert knowing("deploy.dev") == set()
@@ -222,11 +152,11 @@ def test_nothing_in_production_knows_what_is_for_development():
 
 def test_only_the_strategies_need_hypothesis():
     """The demos show the deadlock, and run without it."""
-    knowing = {name for name in MODULES if any(one.split(".")[0] == "hypothesis" for one in imports(name))}
+    knowing = {name for name in modules() if any(one.split(".")[0] == "hypothesis" for one in imports(name))}
     needed, waiting = set(), {"deploy.dev.demo", "deploy.dev.demo_lookup"}
     while waiting:
         needed |= waiting
-        waiting = {one for name in waiting for one in imports(name) if one in MODULES} - needed
+        waiting = {one for name in waiting for one in imports(name) if one in modules()} - needed
 
     assert knowing == {"joins.testing.strategies"}
     assert not needed & knowing
@@ -234,7 +164,7 @@ def test_only_the_strategies_need_hypothesis():
 
 def test_spark_is_known_only_at_the_edges():
     """Whoever wants to read or test the join needs no Spark."""
-    knowing = {name for name in MODULES if any(one.split(".")[0] == "pyspark" for one in imports(name))}
+    knowing = {name for name in modules() if any(one.split(".")[0] == "pyspark" for one in imports(name))}
 
     assert {name for name in knowing if not name.startswith("deploy")} <= {
         "sparkio.reader",
@@ -255,7 +185,7 @@ def test_spark_is_known_only_at_the_edges():
 
 def test_only_kafkaio_talks_to_kafka():
     """One room knows librdkafka's properties, errors and traps; deploy's broker and demo are for development."""
-    knowing = {name for name in MODULES if any(one.split(".")[0] == "confluent_kafka" for one in imports(name))}
+    knowing = {name for name in modules() if any(one.split(".")[0] == "confluent_kafka" for one in imports(name))}
 
     assert not {name for name in knowing if not name.startswith(("kafkaio", "deploy"))}
 
@@ -277,7 +207,7 @@ def test_the_page_of_the_architecture_has_the_folders_of_each_package_from_the_b
     listed = {package: folders.split(", ") for package, folders in re.findall(r"^- `(\w+)`: (.+)$", page, re.MULTILINE)}
     known = {package: parts_of(package) for package in MAY_IMPORT}
     inner = {
-        package: {part for part in parts if MODULES[f"{package}.{part}"].stem == "__init__"}
+        package: {part for part in parts if modules()[f"{package}.{part}"].stem == "__init__"}
         for package, parts in known.items()
     }
 
@@ -291,7 +221,9 @@ def test_the_page_of_the_architecture_has_the_folders_of_each_package_from_the_b
 
 def test_the_name_of_a_class_means_one_thing():
     """Whoever reads it, in a message or in an import, knows which class it is."""
-    defined = [(node.name, name) for name in MODULES for node in ast.walk(tree(name)) if isinstance(node, ast.ClassDef)]
+    defined = [
+        (node.name, name) for name in modules() for node in ast.walk(tree(name)) if isinstance(node, ast.ClassDef)
+    ]
     often = {one for one, times in Counter(one for one, _ in defined).items() if times > 1}
 
     assert {(one, name) for one, name in defined if one in often} == set()
@@ -322,6 +254,6 @@ ROLES = {
 
 def test_the_name_of_a_file_means_one_thing():
     """Either one module has it, or it is a role that several packages fill."""
-    names = Counter(name.rpartition(".")[2] for name, path in MODULES.items() if path.stem != "__init__")
+    names = Counter(name.rpartition(".")[2] for name, path in modules().items() if path.stem != "__init__")
 
     assert {name for name, times in names.items() if times > 1} == set(ROLES)

@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from kafkaio.exitcode import ExitCode
-from tests.test_architecture import MODULES
+from tests.support.packages import modules, tree
 
 DOCS = Path(__file__).parents[1] / "docs"
 OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
@@ -30,9 +28,9 @@ def quoted_messages() -> list[str]:
     ]
 
 
-def texts(tree: ast.AST) -> Iterator[str]:
+def texts(name: str) -> Iterator[str]:
     """Every string of a module, with `…` for what an f-string or the logging module puts in, and every class name."""
-    for node in ast.walk(tree):
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.JoinedStr):
             parts = [str(one.value) if isinstance(one, ast.Constant) else "…" for one in node.values]
             yield "".join(parts)
@@ -42,18 +40,19 @@ def texts(tree: ast.AST) -> Iterator[str]:
             yield f"class {node.name}"
 
 
-SOURCES = [text for path in MODULES.values() for text in texts(ast.parse(path.read_text(encoding="utf-8")))]
+def test_the_messages_that_a_page_quotes_exist() -> None:
+    """The class of each, if it starts with one, and the longest piece of its text."""
+    sources = [text for name in modules() for text in texts(name)]
+    missing = []
+    for message in quoted_messages():
+        name, _, rest = message.partition(": ")
+        is_class = re.fullmatch(r"[A-Z]\w+", name) is not None
+        piece = max((rest if is_class else message).split("…"), key=len).strip()
+        if (is_class and f"class {name}" not in sources) or not any(piece in source for source in sources):
+            missing.append(message)
 
-
-@pytest.mark.parametrize("message", quoted_messages())
-def test_a_message_that_a_page_quotes_exists(message: str) -> None:
-    """Its class, if it starts with one, and the longest piece of its text."""
-    name, _, rest = message.partition(": ")
-    is_class = re.fullmatch(r"[A-Z]\w+", name) is not None
-    piece = max((rest if is_class else message).split("…"), key=len).strip()
-
-    assert not is_class or f"class {name}" in SOURCES
-    assert any(piece in source for source in SOURCES), piece
+    assert quoted_messages()
+    assert missing == []
 
 
 def test_every_exit_code_has_a_row() -> None:

@@ -123,22 +123,22 @@ def test_a_redis_with_the_documented_settings_is_accepted(tmp_path: Path) -> Non
         open_backend(other.url(), [Namespace("a")])
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
-def test_a_unit_starts_a_command_that_exists_and_never_again_after_a_wrong_configuration(unit: Path) -> None:
-    """Also in the eyes of systemd, where it is installed."""
-    text = unit.read_text()
-    parsed = configparser.ConfigParser(interpolation=None)
-    parsed.optionxform = str  # type: ignore[assignment,method-assign]
-    parsed.read_string(text)
-    service = parsed["Service"]
-    program, *words, file = service["ExecStart"].split()
+def test_the_units_start_commands_that_exist_and_never_again_after_a_wrong_configuration() -> None:
+    """Their files are among the examples, and the page names them."""
+    for unit in UNITS:
+        parsed = configparser.ConfigParser(interpolation=None)
+        parsed.optionxform = str  # type: ignore[assignment,method-assign]
+        parsed.read_string(unit.read_text())
+        service = parsed["Service"]
+        program, *words, file = service["ExecStart"].split()
 
-    assert Path(program).name == "teacup"
-    assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
-    assert (ROOT / "deploy" / "examples" / Path(file).name).exists()
-    assert unit.name in PAGE
-    if service.get("Type") != "oneshot":
-        assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "2")
+        assert Path(program).name == "teacup", unit.name
+        assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0, unit.name
+        assert (ROOT / "deploy" / "examples" / Path(file).name).exists(), unit.name
+        assert unit.name in PAGE
+        if service.get("Type") != "oneshot":
+            assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "2"), unit.name
+    assert UNITS
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
@@ -153,67 +153,60 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
     assert [line for line in done.stderr.splitlines() if "teacup-" in line] == []
 
 
-@pytest.mark.parametrize(
-    ("content", "code", "said"),
-    [
-        ("store: lmdb:///x\nnamespaces: [{name: a}]\nanonymous: [read]\n", 0, ["is valid, for the storage API"]),
-        ("store: lmdb:///x\nport: 99999\nanonymus: 1\n", 2, ["port: 99999", "namespaces: is missing", "anonymous?"]),
-        ("database: sqlite:///x\ntokens_file: /no\ntls_key: /no\n", 2, ["tokens_file: /no", "tls_key: /no is given"]),
-        ("consumers: []\n", 2, ["api: is missing", "lock_file: is missing"]),
-        (
-            "store: x:///y\nprot: 1\nnamespaces: [{name: a}, {name: a}]\ntokens_file: /no\ntls_key: /no\n"
-            "max_held_bytes: 1\n",
-            2,
-            ["prot: unknown", "['a'] occur", "tokens_file: /no", "tls_key: /no", "max_held_bytes: 1 ", "back ends are"],
-        ),
-        ("database: sqlite:///x\nprot: 1\ntokens_file: ${NOT_SET}\n", 2, [": 2 errors"]),
-        (
-            "api: {url: http://x}\nlock_file: l\nconsumers:\n"
-            "- &c {consumer: c, positions: {from: group, group: g}, topics: [{topic: t}, {topic: t}]}\n- *c\n",
-            2,
-            ["consumers.0.kafka: of", "consumers.0.topics.1: consumer 'c' has", "consumers.1.topics.0: consumer"],
-        ),
+def checked(file: Path, text: str, command: str = "check") -> tuple[int, str]:
+    """The exit code and the output of a command that is given a file with this text."""
+    file.write_text(text)
+    done = CliRunner().invoke(app, [command, str(file)])
+    return done.exit_code, done.output
+
+
+WRONG_FILES = {
+    "store: lmdb:///x\nport: 99999\nanonymus: 1\n": ["port: 99999", "namespaces: is missing", "anonymous?"],
+    "database: sqlite:///x\ntokens_file: /no\ntls_key: /no\n": ["tokens_file: /no", "tls_key: /no is given"],
+    "consumers: []\n": ["api: is missing", "lock_file: is missing"],
+    "store: x:///y\nprot: 1\nnamespaces: [{name: a}, {name: a}]\ntokens_file: /no\ntls_key: /no\nmax_held_bytes: 1\n": [
+        *("prot: unknown", "['a'] occur", "tokens_file: /no", "tls_key: /no", "max_held_bytes: 1 ", "back ends are"),
     ],
-)
-def test_check_reports_everything_that_is_wrong_with_the_file_of_a_service(
-    tmp_path: Path, content: str, code: int, said: list[str]
-) -> None:
+    "database: sqlite:///x\nprot: 1\ntokens_file: ${NOT_SET}\n": [": 2 errors"],
+    "api: {url: http://x}\nlock_file: l\nconsumers:\n"
+    "- &c {consumer: c, positions: {from: group, group: g}, topics: [{topic: t}, {topic: t}]}\n- *c\n": [
+        *("consumers.0.kafka: of", "consumers.0.topics.1: consumer 'c' has", "consumers.1.topics.0: consumer"),
+    ],
+}
+"""Files of services, and what `teacup check` says about each."""
+
+
+def test_check_reports_everything_that_is_wrong_with_the_file_of_a_service(tmp_path: Path) -> None:
     """Its tokens and certificates included."""
-    (tmp_path / "service.yaml").write_text(content)
+    for text, said in WRONG_FILES.items():
+        code, output = checked(tmp_path / "service.yaml", text)
 
-    done = CliRunner().invoke(app, ["check", str(tmp_path / "service.yaml")])
+        assert code == 2, output
+        assert [words for words in said if words not in output] == []
+    code, output = checked(tmp_path / "service.yaml", "store: lmdb:///x\nnamespaces: [{name: a}]\nanonymous: [read]\n")
+    assert (code, "is valid, for the storage API" in output) == (0, True), output
 
-    assert done.exit_code == code, done.output
-    assert [words for words in said if words not in done.output] == []
 
-
-@pytest.mark.parametrize(
-    ("lines", "warned"),
-    [
-        ("anonymous: [read, write]\nhost: 0.0.0.0", True),
-        ("anonymous: [read]\nhost: '::'", True),
-        ("anonymous: [read]\nhost: storage.example", True),
-        ("anonymous: [read]", False),
-        ("anonymous: [read]\nhost: localhost", False),
-        ("anonymous: [read]\nhost: '::1'", False),
-        ("host: 0.0.0.0", False),
-        ("anonymous: [read]\nhost: 0.0.0.0\ntls_certificate: server.pem\ntls_key: server.key", False),
-    ],
-)
-def test_what_is_open_to_the_network_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, warned: bool
-) -> None:
+def test_what_is_open_to_the_network_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what only this machine can reach, needs a token, or is encrypted."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(READ_TOKEN_VARIABLE, "a-token-of-this-test-alone")
-    if "tls_key" in lines:
-        bash(TLS, tmp_path)
-    (tmp_path / "service.yaml").write_text(f"database: sqlite:///x\n{lines}\n")
+    bash(TLS, tmp_path)
+    expected = {
+        "anonymous: [read, write]\nhost: 0.0.0.0": True,
+        "anonymous: [read]\nhost: '::'": True,
+        "anonymous: [read]\nhost: storage.example": True,
+        "anonymous: [read]": False,
+        "anonymous: [read]\nhost: localhost": False,
+        "anonymous: [read]\nhost: '::1'": False,
+        "host: 0.0.0.0": False,
+        "anonymous: [read]\nhost: 0.0.0.0\ntls_certificate: server.pem\ntls_key: server.key": False,
+    }
 
-    done = CliRunner().invoke(app, ["check", "service.yaml"])
+    found = {one: checked(tmp_path / "service.yaml", f"database: sqlite:///x\n{one}\n") for one in expected}
 
-    assert done.exit_code == 0, done.output
-    assert ("warning: anonymous: read" in done.output) is warned
+    assert {code for code, _ in found.values()} == {0}
+    assert {one: "warning: anonymous: read" in output for one, (_, output) in found.items()} == expected
 
 
 def test_the_warning_of_what_is_open_is_also_logged_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
@@ -228,77 +221,69 @@ def test_the_warning_of_what_is_open_is_also_logged_at_the_start(caplog: pytest.
     assert all(key in line for key in ("tokens_file", "tls_certificate", "host: 127.0.0.1"))
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("store: redis://localhost/0?sync=maybe&timeout=5", "unknown option 'timeout': did you mean timeout_s?"),
-        ("store: redis://localhost/0?sync=maybe", "sync is yes or no, not 'maybe'"),
-        ("store: rediss://localhost/0?ca_bundle=/no", "ca_bundle '/no' is not a file"),
-        ("store: rediss//localhost:16390/0", "back ends are lmdb:, aerospike:, redis:, rediss:"),
-        ("store: postgres://localhost/x", "back ends are lmdb:"),
-        ("store: lmdb://var/lib/x", "name a folder with three slashes"),
-        ("store: lmdb:///var/lib/x?map_size=32GB", "map_size '32GB' is not understood"),
-        ("database: postgresql://h/d?conect_timeout=3", "unknown option 'conect_timeout': did you mean connect_tim"),
-        ("database: postgresql://h/d?quite=other", "unknown option 'quite': name only parameters of libpq"),
-    ],
-)
-def test_check_looks_at_the_url_of_the_store_and_of_the_database(tmp_path: Path, line: str, said: str) -> None:
+WRONG_URLS = {
+    "store: redis://localhost/0?sync=maybe&timeout=5": "unknown option 'timeout': did you mean timeout_s?",
+    "store: redis://localhost/0?sync=maybe": "sync is yes or no, not 'maybe'",
+    "store: rediss://localhost/0?ca_bundle=/no": "ca_bundle '/no' is not a file",
+    "store: rediss//localhost:16390/0": "back ends are lmdb:, aerospike:, redis:, rediss:",
+    "store: postgres://localhost/x": "back ends are lmdb:",
+    "store: lmdb://var/lib/x": "name a folder with three slashes",
+    "store: lmdb:///var/lib/x?map_size=32GB": "map_size '32GB' is not understood",
+    "database: postgresql://h/d?conect_timeout=3": "unknown option 'conect_timeout': did you mean connect_tim",
+    "database: postgresql://h/d?quite=other": "unknown option 'quite': name only parameters of libpq",
+}
+
+
+def test_check_looks_at_the_url_of_the_store_and_of_the_database(tmp_path: Path) -> None:
     """As `serve` would, without connecting."""
-    namespaces = "namespaces: [{name: a}]\n" if line.startswith("store") else ""
-    (tmp_path / "service.yaml").write_text(f"{line}\n{namespaces}anonymous: [read]\n")
+    for line, said in WRONG_URLS.items():
+        namespaces = "namespaces: [{name: a}]\n" if line.startswith("store") else ""
+        code, output = checked(tmp_path / "service.yaml", f"{line}\n{namespaces}anonymous: [read]\n")
 
-    done = CliRunner().invoke(app, ["check", str(tmp_path / "service.yaml")])
-
-    assert (done.exit_code, said in done.output) == (2, True), done.output
+        assert (code, said in output) == (2, True), f"{line}: {output}"
 
 
-@pytest.mark.parametrize(
-    "url", ["redis://localhost:1/0", "aerospike://localhost:1/n", "lmdb:///nowhere/of/ours", "rediss://localhost:1"]
-)
-def test_check_opens_no_store(tmp_path: Path, url: str) -> None:
+def test_check_opens_no_store(tmp_path: Path) -> None:
     """Neither a connection nor a folder."""
-    (tmp_path / "service.yaml").write_text(f"store: {url}\nnamespaces: [{{name: a}}]\nanonymous: [read]\n")
+    for url in (
+        "redis://localhost:1/0",
+        "aerospike://localhost:1/n",
+        "lmdb:///nowhere/of/ours",
+        "rediss://localhost:1",
+    ):
+        text = f"store: {url}\nnamespaces: [{{name: a}}]\nanonymous: [read]\n"
+        code, output = checked(tmp_path / "service.yaml", text)
 
-    done = CliRunner().invoke(app, ["check", str(tmp_path / "service.yaml")])
-
-    assert done.exit_code == 0, done.output
+        assert code == 0, output
     assert not Path("/nowhere").exists()
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("stor: lmdb:///x", "stor: unknown key; did you mean store?"),
-        ("databse: sqlite:////x", "databse: unknown key; did you mean database?"),
-        ("consumer: []", "consumer: unknown key; did you mean consumers?"),
-        ("knd: feeder", "knd: unknown key; did you mean kind?"),
-        ("storage: {url: 'http://x'}", "kind: is missing; give window-join or"),
-    ],
-)
-def test_the_misspelled_key_that_says_what_a_file_is_for_is_named(tmp_path: Path, line: str, said: str) -> None:
+MISSPELLED = {
+    "stor: lmdb:///x": "stor: unknown key; did you mean store?",
+    "databse: sqlite:////x": "databse: unknown key; did you mean database?",
+    "consumer: []": "consumer: unknown key; did you mean consumers?",
+    "knd: feeder": "knd: unknown key; did you mean kind?",
+    "storage: {url: 'http://x'}": "kind: is missing; give window-join or",
+}
+
+
+def test_the_misspelled_key_that_says_what_a_file_is_for_is_named(tmp_path: Path) -> None:
     """Keys of jobs are none, however similar they are."""
-    (tmp_path / "some.yaml").write_text(f"name: x\nport: 1\n{line}\n")
+    for line, said in MISSPELLED.items():
+        for command in ("check", "run"):
+            code, output = checked(tmp_path / "some.yaml", f"name: x\nport: 1\n{line}\n", command)
 
-    for command in ("check", "run"):
-        done = CliRunner().invoke(app, [command, str(tmp_path / "some.yaml")])
-
-        assert (done.exit_code, said in done.output) == (2, True), done.output
+            assert (code, said in output) == (2, True), f"{command} {line}: {output}"
 
 
-@pytest.mark.parametrize(
-    ("file", "command"),
-    [
-        ("storage.yaml", "teacup storage serve"),
-        ("delay.yaml", "teacup delay serve"),
-        ("collector.yaml", "teacup delay collect"),
-    ],
-)
-def test_to_run_the_file_of_a_service_another_command_is_named(file: str, command: str) -> None:
+def test_to_run_the_file_of_a_service_another_command_is_named() -> None:
     """One that exists."""
-    done = CliRunner().invoke(app, ["run", str(ROOT / "deploy" / "examples" / file)])
+    commands = {"storage": "teacup storage serve", "delay": "teacup delay serve", "collector": "teacup delay collect"}
+    for file, command in commands.items():
+        done = CliRunner().invoke(app, ["run", str(ROOT / "deploy" / "examples" / f"{file}.yaml")])
 
-    assert (done.exit_code, f", which `{command}` takes" in done.output) == (2, True), done.output
-    assert CliRunner().invoke(app, [*command.split()[1:], "--help"]).exit_code == 0
+        assert (done.exit_code, f", which `{command}` takes" in done.output) == (2, True), done.output
+        assert CliRunner().invoke(app, [*command.split()[1:], "--help"]).exit_code == 0
 
 
 def test_check_of_a_service_takes_no_options_of_jobs(tmp_path: Path) -> None:

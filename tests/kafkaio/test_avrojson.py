@@ -14,7 +14,7 @@ from uuid import UUID
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kafkaio import avrojson
@@ -73,7 +73,6 @@ VALUES = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(VALUES, max_size=6))
 def test_records_are_what_was_written(values: list[dict[str, Any]]) -> None:
     """Every kind of field that polars decodes, null and nested ones too."""
@@ -123,7 +122,6 @@ LENGTHS = [0, 1, -1, 5, -5, 2**20, 2**31, -(2**40), 2**40, 2**62, -(2**63), 2**6
 WIRE = st.lists(st.sampled_from(LENGTHS).map(varint) | st.binary(max_size=4), max_size=8).map(b"".join)
 
 
-@settings(deadline=None, max_examples=80)
 @given(kinds("a"), kinds("b") | SLOWER, st.lists(WIRE, min_size=1, max_size=6))
 def test_hostile_records_are_null_or_read_and_never_change_their_neighbours(
     first: Any, second: Any, records: list[bytes]
@@ -141,7 +139,6 @@ def test_hostile_records_are_null_or_read_and_never_change_their_neighbours(
             assert "null" in json.dumps(whole) or reads(whole, one)
 
 
-@settings(deadline=None, max_examples=150)
 @given(kinds("a"), kinds("b"), st.lists(WIRE, min_size=1, max_size=6))
 def test_records_that_polars_refuses_are_found_without_it(first: Any, second: Any, records: list[bytes]) -> None:
     """Exactly those: a record that is found wrongly would depend on its neighbours, one that is not found is slow."""
@@ -224,7 +221,6 @@ def reads(schema: dict[str, Any], value: bytes) -> bool:
     return stream.tell() == len(value)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(VALUES, min_size=1, max_size=5), st.data())
 def test_a_record_that_is_not_of_its_schema_does_not_change_the_others(
     values: list[dict[str, Any]], data: st.DataObject

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.broker.broker import Broker
@@ -27,6 +27,7 @@ from kafkaio.times import LATEST_MS
 from kafkaio.topiclog import TimeAnswer, TimeQuery
 from kafkaio.writer import TopicWriter, open_writer
 from tests.conftest import TopicFactory
+from tests.support.profiles import share
 from tests.support.transactions import BASE_MS, Transactions
 from tests.support.waiting import wait_until
 
@@ -338,7 +339,7 @@ def histories(kafka: dict[str, str], topic_factory: TopicFactory, transactions: 
     return Histories(by_index, BrokerLog(topic, kafka, TimeOf("$.at")), readable, ends, disorder_ms)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=share(2))
 @given(data=st.data(), payload=st.booleans())
 def test_every_answer_agrees_with_the_brute_force(histories: Histories, data: st.DataObject, payload: bool) -> None:
     """No record at or after the time is before the answer; a found one is in reach; exact answers are exact."""

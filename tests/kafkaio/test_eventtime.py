@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkaio.errors import ConfigError
@@ -96,7 +96,6 @@ def test_a_number_counts_its_unit(unit: str, given: object, meant: int | None) -
     assert found.to_pylist() == [meant]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.one_of(

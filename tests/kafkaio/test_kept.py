@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkaio.errors import ConfigError
@@ -43,7 +43,6 @@ def reference(paths: list[str], value: Any) -> Any:
     return kept
 
 
-@settings(deadline=None, max_examples=200)
 @given(PATHS, st.lists(VALUES, min_size=1, max_size=4))
 def test_a_value_keeps_its_fields_at_their_places(paths: list[str], values: list[Any]) -> None:
     """Nested, null, missing, below one another; nothing else."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkaio.errors import DeliveryFailed, RecordTooLarge
@@ -170,7 +170,6 @@ def test_a_topic_too_small_for_our_own_headers_is_named() -> None:
         shortened(b"k", b"v", [("teacup.left", "0" * 60)], limits(topic_bytes=100), "the copy of l-0")
 
 
-@settings(deadline=None)
 @given(st.lists(records, min_size=1, max_size=8), st.integers(0, 3), st.integers(0, 3))
 def test_the_bytes_of_a_batch_are_those_of_its_records(rows: list[Any], skip: int, drop: int) -> None:
     """Keys, values and headers; also for a slice."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkaio import rangereader
@@ -29,6 +29,7 @@ from kafkaio.native.recordfetch import RecordFetch
 from kafkaio.rangereader import RangeReader
 from kafkaio.writer import TopicWriter
 from tests.conftest import TopicFactory
+from tests.support.profiles import share
 from tests.support.transactions import BASE_MS, Transactions
 
 pytestmark = pytest.mark.usefixtures("path")
@@ -108,7 +109,7 @@ def test_batches_hold_at_most_a_chunk(kafka: dict[str, str], filled: str) -> Non
     assert [len(batch) for batch in batches] == [300, 300, 300, 100]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=share(4))
 @given(cuts=st.lists(st.integers(0, 1_000), max_size=8), jump=st.booleans())
 def test_any_cut_into_ranges_gives_every_record_once(
     kafka: dict[str, str], filled: str, cuts: list[int], jump: bool
@@ -285,7 +286,7 @@ def test_a_batch_ends_by_its_bytes(
     assert tries == [[4] * 7 + [2]] * 3
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=share(4))
 @given(
     cuts=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=12),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkaio.errors import ConfigError
@@ -96,7 +96,6 @@ RECORDS = st.lists(st.tuples(BYTES, HEADER_LISTS, VALUES), max_size=6)
 PARTS = st.lists(st.sampled_from(["kafka", "$.id", "$.user.id", "header:h", "header:g"]), min_size=1, max_size=3)
 
 
-@settings(deadline=None, max_examples=300)
 @given(PARTS, RECORDS)
 def test_a_batch_has_the_keys_that_each_record_has_alone(parts: list[str], records: list[Record]) -> None:
     """Whatever is in the values, headers and Kafka's keys around it."""
@@ -148,7 +147,6 @@ NUMBERS = st.tuples(
 ).map("".join)
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(NUMBERS, st.sampled_from(["", "\\ud800", "1e-400", '\\"0.5'])), min_size=1, max_size=5))
 def test_a_number_is_a_key_by_its_value_and_not_by_its_double(fields: list[tuple[str, str]]) -> None:
     """Whatever texts stand beside it: half a surrogate pair, numbers in quotes."""

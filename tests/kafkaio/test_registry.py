@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkaio import registry as under_test
@@ -196,7 +196,6 @@ def test_properties_that_the_client_does_not_know_are_refused() -> None:
         Registry({"url": "http://127.0.0.1:9", "basic.auth.user": "a"})
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.none() | st.binary(max_size=7) | st.binary(max_size=3).map(lambda rest: HEAD + rest), max_size=8))
 @example([HEAD + b"\x00"])
 def test_any_bytes_have_a_text_or_a_reason(values: list[bytes | None]) -> None:

@@ -7,7 +7,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkaio.jsonfields import json_fields
@@ -136,7 +136,6 @@ def test_a_slice_with_nulls(path: str) -> None:
 SPELLED = st.lists(st.sampled_from(["half0:", "\\u0068alf0:", "half", "\\ud800"]), max_size=2).map("".join)
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.lists(st.tuples(SPELLED, SPELLED), min_size=1, max_size=5))
 def test_no_text_is_taken_for_a_half_of_a_surrogate_pair(texts: list[tuple[str, str]]) -> None:
     """Whatever it spells, escaped or not."""

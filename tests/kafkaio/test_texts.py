@@ -6,7 +6,7 @@ import base64
 import json
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkaio.texts import Form, MadeTexts, TextPiece, listed
@@ -22,7 +22,6 @@ def decoded(key: bytes | None) -> object:
         return {"base64": base64.b64encode(key or b"").decode()}
 
 
-@settings(deadline=None, max_examples=50)
 @given(KEYS)
 def test_any_key_is_json(keys: list[bytes | None]) -> None:
     """Whether a neighbour needs escaping, or is not UTF-8, changes nothing."""

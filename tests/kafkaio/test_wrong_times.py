@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkaio.brokerlog import BrokerLog
@@ -16,6 +16,7 @@ from kafkaio.eventtime import TimeOf
 from kafkaio.topiclog import TimeAnswer, TimeQuery, TopicLog
 from kafkaio.writer import open_writer
 from tests.conftest import TopicFactory
+from tests.support.profiles import share
 from tests.support.wrongtimes import BASE_MS, CEILING_MS, DISORDER_MS, DrawnTimes, drawn_times, simulated
 
 OUTLIERS = (0, 1, 2)
@@ -34,7 +35,6 @@ def check(one: DrawnTimes, query: TimeQuery, answer: TimeAnswer, outliers: int) 
     assert len([offset for offset, _ in rest if offset < until]) <= 2 * outliers + 1
 
 
-@settings(max_examples=300)
 @given(
     seed=st.integers(0, 1 << 32),
     length=st.integers(0, 120),
@@ -99,7 +99,7 @@ def pairs(kafka: dict[str, str], topic_factory: TopicFactory) -> list[Pair]:
     return found
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=share(2))
 @given(which=st.sampled_from(OUTLIERS), payload=st.booleans(), count=st.integers(1, 40), data=st.data())
 def test_a_broker_and_the_simulation_agree(
     pairs: list[Pair], which: int, payload: bool, count: int, data: st.DataObject

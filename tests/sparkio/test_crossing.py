@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup.errors import ResultsUnreadable
@@ -23,7 +23,6 @@ def printed(error: BaseException) -> str:
     return "".join(traceback.TracebackException(type(error), error, error.__traceback__, compact=True).format())
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # beside other tests
 @given(TEXTS, TEXTS, TEXTS)
 def test_the_message_arrives_as_it_was(before: str, message: str, after: str) -> None:
     """Whatever it holds, and whatever Spark puts around it."""

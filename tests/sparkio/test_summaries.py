@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkaio.errors import RecordTooLarge
@@ -49,7 +49,6 @@ def cells(batches: Iterator[pa.RecordBatch]) -> list[tuple[str | None, str | Non
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
-@settings(deadline=None)
 @given(st.lists(REPORTS))
 def test_a_summary_arrives_as_it_was(reports: list[Report]) -> None:
     """Typed again, with all that is in it."""
