@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
+unexport PYTHONDONTWRITEBYTECODE  # without bytecode on the disk each process compiles every module again
 .PHONY: help venv broker-jars jvm-archive browser postgresql redis test mutations crash soak lint types bench demo demo-lookup clean
 
 help: ## this list

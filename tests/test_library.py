@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -21,21 +22,51 @@ from tests.support.standalone import Standalone
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
-CLUSTERS = [pytest.param(master, marks=pytest.mark.slow) for master in ("local-cluster[2,1,1024]", "standalone")]
+MASTERS = ("local[2]", "local-cluster[2,1,1024]", "standalone")
+COUNT = 60
+EXPECTED = {(i % 2, i // 2): "matched" if i % 6 < 4 else "unmatched" for i in range(COUNT)}
 
 
-@pytest.mark.parametrize("master", ["local[2]", *CLUSTERS])
-def test_the_program_of_the_page(
-    master: str, kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path
-) -> None:
-    """Every left record once in each sink, with its match."""
+@pytest.fixture
+def program(kafka: dict[str, str], topic_factory: TopicFactory) -> str:
+    """The program of the page, on two topics with records in the last minute."""
     left, right = topic_factory(2, prefix="clicks"), topic_factory(2, prefix="impressions")
     at_ms = wall_ms() - 60_000
-    produce(kafka, left, [Put(i % 2, b"%d" % (i % 6), at_ms + i, b'{"n": %d}' % i) for i in range(60)])
+    produce(kafka, left, [Put(i % 2, b"%d" % (i % 6), at_ms + i, b'{"n": %d}' % i) for i in range(COUNT)])
     produce(kafka, right, [Put(i % 2, b"%d" % i, at_ms - 1_000 + i, b"{}") for i in range(4)])
-    (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    (found,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    return str(found.replace('"clicks", format', f'"{left}", format').replace('"impressions"', f'"{right}"'))
+
+
+def check_files(folder: Path) -> None:
+    """Every left record once in each of the two sinks that write files, with its match."""
+    rows = pl.concat([pl.read_parquet(path) for path in (folder / "rows").glob("*.parquet")])
+    given = [json.loads(line) for path in (folder / "batches").rglob("*.json") for line in path.open()]
+    for found in (list(rows.iter_rows(named=True)), given):
+        assert {(r["left_partition"], r["left_offset"]): r["outcome"] for r in found} == EXPECTED
+        assert len(found) == COUNT
+
+
+def test_the_program_of_the_page_gives_every_left_record_once(
+    program: str, spark: Any, kafka: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the session that is there, which it must not stop."""
+    assert "spark.stop()" in program
+    monkeypatch.setattr(sys, "argv", ["program.py", "local[2]", kafka["bootstrap.servers"], str(tmp_path)])
+
+    exec(program.replace("spark.stop()", ""), {"__name__": "__main__"})
+
+    check_files(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("master", MASTERS)
+def test_the_program_of_the_page_works_on_each_kind_of_master(
+    master: str, program: str, kafka: dict[str, str], tmp_path: Path
+) -> None:
+    """As a process of its own; the first `python3` of PATH has none of our packages."""
     script = tmp_path / "program.py"
-    script.write_text(program.replace('"clicks", format', f'"{left}", format').replace('"impressions"', f'"{right}"'))
+    script.write_text(program)
     other = tmp_path / "bin" / "python3"  # of the machine, as where no environment is activated
     other.parent.mkdir()
     other.write_text("#!/bin/sh\nexit 1\n")
@@ -50,11 +81,5 @@ def test_the_program_of_the_page(
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
     assert done.returncode == 0, done.stderr[-4_000:]
-    expected = {(i % 2, i // 2): "matched" if i % 6 < 4 else "unmatched" for i in range(60)}
-    rows = pl.concat([pl.read_parquet(path) for path in (tmp_path / "rows").glob("*.parquet")])
-    assert {(r["left_partition"], r["left_offset"]): r["outcome"] for r in rows.iter_rows(named=True)} == expected
-    assert len(rows) == 60
-    given = [json.loads(line) for path in (tmp_path / "batches").rglob("*.json") for line in path.open()]
-    assert {(r["left_partition"], r["left_offset"]): r["outcome"] for r in given} == expected
-    assert len(given) == 60
+    check_files(tmp_path)
     assert Counter(re.findall(r"\| *(matched|unmatched)\|", done.stdout)).total() >= 20  # a console shows 20 of a batch

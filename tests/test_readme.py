@@ -19,10 +19,12 @@ def test_the_property_test_of_the_documents_passes(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "window-join.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "test_mine.py").write_text(block)
+    (tmp_path / "conftest.py").write_text("from tests.support import profiles\n\nprofiles.load()\n")
 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"],
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from deploy.broker.ports import free_port
 from deploy.load import load_job
+from docs.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -39,6 +41,7 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
+@pytest.mark.slow
 def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
     """Only folder and port are others."""
     port = str(free_port())
@@ -76,7 +79,22 @@ def test_the_job_file_is_valid(tmp_path: Path) -> None:
     assert load_job(path, {}).spec.left.topic == "clicks"
 
 
-@pytest.mark.parametrize("word", [FOLDER, f"localhost:{PORT}", f"--port {PORT}"])
-def test_the_page_uses_the_folder_and_port_that_the_test_replaces(word: str) -> None:
+def test_the_page_uses_the_folder_and_port_that_the_test_replaces() -> None:
     """Otherwise it would write to a folder, or talk to a broker, that is not its own."""
-    assert word in PAGE
+    assert [word for word in (FOLDER, f"localhost:{PORT}", f"--port {PORT}") if word not in PAGE] == []
+
+
+def test_the_commands_and_options_of_the_page_exist_and_its_programs_are_python() -> None:
+    """Without running any of them, which takes a minute."""
+    script = "".join(block.commands for block in blocks(PAGE))
+    programs = re.findall(r"^cat > (\w+\.py) <<'EOF'\n(.*?)^EOF$", script, re.DOTALL | re.MULTILINE)
+    typed = [shlex.split(line) for line in script.splitlines() if line.startswith("teacup ")]
+
+    for name, text in programs:
+        compile(text, name, "exec")
+    for words in typed:
+        command = COMMANDS[" ".join(words[:2])]
+        known = {option for one in command.params for option in one.opts}
+        assert {word for word in words if word.startswith("-")} <= known, words
+    assert len(programs) >= 5
+    assert {" ".join(words[:2]) for words in typed} == {"teacup broker", "teacup check", "teacup run"}

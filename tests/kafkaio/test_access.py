@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -25,6 +28,7 @@ from kafkaio.errors import KafkaIOError
 from kafkaio.groupaccess import error_codes
 from kafkaio.topicaccess import Described, describe
 from tests.support.saslbroker import sasl_broker
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +47,24 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str
         yield user, AdminClient({"bootstrap.servers": broker.bootstrap})
 
 
+def granted(admin: AdminClient, kind: ResourceType, name: str, operation: AclOperation, pattern: Any) -> None:
+    """Grant it to the user, and wait until the broker has read it in its log."""
+    allowed = ("User:teacup", "*", operation, AclPermissionType.ALLOW)
+    binding = AclBinding(kind, name, pattern, *allowed)
+    admin.create_acls([binding])[binding].result(30)
+    wait_until(lambda: binding in admin.describe_acls(AclBindingFilter(kind, name, pattern, *allowed)).result(30))
+
+
 def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
-    guarded: tuple[dict[str, str], AdminClient],
+    guarded: tuple[dict[str, str], AdminClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Group, then transactional id, until all are granted. Nobody waits a minute for a broker that has answered."""
+    monkeypatch.setattr(settling, "ASK_AFTER_S", 0.5)
     kafka, admin = guarded
     admin.create_topics([NewTopic("out", 1, 1)])["out"].result(60)
     bucket = OutputBucket("job", 0, "out")
 
-    def grant(kind: ResourceType, name: str, operation: AclOperation, pattern: ResourcePatternType) -> None:
-        binding = AclBinding(kind, name, pattern, "User:teacup", "*", operation, AclPermissionType.ALLOW)
-        admin.create_acls([binding])[binding].result(30)
-        time.sleep(1.0)  # the broker learns about it from its log
+    grant = functools.partial(granted, admin)
 
     def refusal() -> str:
         began = time.monotonic()
@@ -91,10 +101,7 @@ def test_what_a_user_may_do_shows_without_doing_it(guarded: tuple[dict[str, str]
     for future in admin.create_topics([NewTopic("seen", 3, 1), NewTopic("hidden", 1, 1)]).values():
         future.result(60)
     for kind, name in ((ResourceType.TOPIC, "seen"), (ResourceType.GROUP, "looked-at")):
-        rights = (name, ResourcePatternType.LITERAL, "User:teacup", "*", AclOperation.DESCRIBE, AclPermissionType.ALLOW)
-        binding = AclBinding(kind, *rights)
-        admin.create_acls([binding])[binding].result(30)
-    time.sleep(1.0)  # the broker learns about it from its log
+        granted(admin, kind, name, AclOperation.DESCRIBE, ResourcePatternType.LITERAL)
 
     topics = describe(kafka, ["seen", "hidden", "none"])
     codes = error_codes(kafka, ["looked-at", "others"], reading=True)

@@ -181,20 +181,20 @@ OTHER_WAYS = [
 
 
 @pytest.mark.parametrize("more", OTHER_WAYS, ids=["at once", "one by one", "recursive"])
-@pytest.mark.parametrize("where", ["i", "day", "some", "who"])
-@pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**32 + 5])
-def test_an_int_of_more_than_32_bits_is_not_of_the_schema(more: list[Any], where: str, number: int) -> None:
+def test_an_int_of_more_than_32_bits_is_not_of_the_schema(more: list[Any]) -> None:
     """Wherever it stands, and however its records are read; its neighbours are read."""
     of_tail = b"\x00" if more else b""
     good = {"i": 2**31 - 1, "day": 5, "some": [None, -(2**31)], "who": {"id": 7}}
-    bad = {**good, where: {"i": number, "day": number, "some": [1, number], "who": {"id": number}}[where]}
     schema = AvroSchema(json.dumps({**INTS, "fields": [*INTS["fields"], *more]}))
 
-    found = read(schema, [written(WIDE, good) + of_tail, written(WIDE, bad) + of_tail])
+    for number in (2**31, -(2**31) - 1, 2**32 + 5):
+        for name, wrong in {"i": number, "day": number, "some": [1, number], "who": {"id": number}}.items():
+            bad = {**good, name: wrong}
+            found = read(schema, [written(WIDE, good) + of_tail, written(WIDE, bad) + of_tail])
 
-    assert found[1] is None
-    assert found[0] is not None
-    assert {name: found[0][name] for name in good} == {**good, "day": "1970-01-06"}
+            assert found[1] is None, (name, number)
+            assert found[0] is not None
+            assert {name: found[0][name] for name in good} == {**good, "day": "1970-01-06"}
 
 
 def test_enums_inside_of_records_and_arrays() -> None:

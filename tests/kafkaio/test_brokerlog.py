@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from concurrent.futures import Future
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.broker.broker import Broker
+from kafkaio import client
 from kafkaio.brokerlog import BEYOND_THE_LOG, BrokerLog
 from kafkaio.errors import TopicMissing
 from kafkaio.eventtime import OUTLIERS, TimeOf, typical
@@ -236,14 +233,6 @@ def test_partitions_that_were_added_are_found(
     other.close()
 
 
-def test_a_missing_topic_is_not_created(tmp_path: Path) -> None:
-    """Though the brokers would: it is asked for again, as it may have been created just before."""
-    with Broker(tmp_path, {"auto.create.topics.enable": "true"}) as broker:
-        kafka = {"bootstrap.servers": broker.bootstrap}
-        with closing(BrokerLog("missing", kafka)) as log, pytest.raises(TopicMissing):
-            log.ends()
-
-
 def test_a_recreated_topic_has_another_id(
     kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory
 ) -> None:
@@ -291,8 +280,9 @@ def test_an_offset_that_the_broker_did_not_give_is_asked_for_again(
     assert next(missing, None) is None
 
 
-def test_a_topic_that_does_not_exist_is_named(kafka: dict[str, str]) -> None:
+def test_a_topic_that_does_not_exist_is_named(kafka: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Within seconds, not after the minute that an unreachable broker gets."""
+    monkeypatch.setattr(client, "MISSING_GRACE_S", 0.2)
     with pytest.raises(TopicMissing, match="nowhere"):
         BrokerLog("nowhere", kafka).ends()
 
@@ -373,33 +363,3 @@ def test_every_answer_agrees_with_the_brute_force(histories: Histories, data: st
             assert not skipped or skipped[-1] < answer.time_ms
             here = [at for offset, at in records if offset == answer.offset]
             assert not answer.reached or here[0] >= answer.time_ms
-
-
-def recreated(log: BrokerLog, was: str) -> bool:
-    """Whether the broker has the topic under another id."""
-    try:
-        return log.topic_id() != was
-    except TopicMissing:
-        return False
-
-
-def test_a_leader_of_a_new_epoch_is_looked_up_again() -> None:
-    """librdkafka's admin client keeps using the epoch that it knows, although the broker refuses it."""
-    with Broker() as broker:
-        kafka = {"bootstrap.servers": broker.bootstrap}
-        admin = AdminClient(kafka)
-        admin.create_topics([NewTopic("again", 1, 1)])["again"].result(20)
-        broker.stop()
-        broker.start()  # a new epoch of the leader
-        log = BrokerLog("again", kafka)
-        before, was = log.ends()[0], log.topic_id()
-        admin.delete_topics(["again"])["again"].result(20)
-        admin.create_topics([NewTopic("again", 1, 1)])["again"].result(20)  # the same connection, its own epoch
-        deadline = time.monotonic() + 60.0
-        while not recreated(log, was):  # the controller has answered, but the broker may not know yet
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-        after = log.ends()[0]
-
-    assert (before.epoch > 0, after.epoch) == (True, 0)

@@ -104,39 +104,39 @@ def test_a_batch_has_the_keys_that_each_record_has_alone(parts: list[str], recor
     assert keys_of(key_of, records) == [reference(key_of, record) for record in records]
 
 
-@pytest.mark.parametrize(
-    ("field", "key"),
-    [
-        ('"7"', b"7"),
-        ("7", b"7"),
-        ("7.0", b"7"),
-        ("7e0", b"7"),
-        ("-0.0", b"0"),
-        ("18446744073709551616", b"18446744073709551616"),
-        ("123456789012345678901234567890", b"123456789012345678901234567890"),
-        ("true", b"true"),
-        ("null", None),
-        ('""', b""),
-        ('"\\u00e4"', "ä".encode()),
-        ("7.5", ODD),
-        ("1e-400", ODD),
-        ("0." + "9" * 900_000, ODD),
-        ("4503599627370496.5", ODD),
-        ("4503599627370496.0", b"4503599627370496"),
-        ("0." + "0" * 900_000 + "e-0500", b"0"),
-        ("1" + "0" * 400 + "e-399", b"10"),
-        ("0.5e" + "-" + "9" * 5_000, ODD),
-        ("1e300", ODD),
-        ("9007199254740993.0", ODD),
-        ("[7]", ODD),
-        ('{"a": 7}', ODD),
-    ],
-)
-def test_the_text_of_a_field(field: str, key: Any) -> None:
-    """A number is its digits, so it is the same key as the text; what is not exact cannot be a key."""
-    value = b'{"id": %b}' % field.encode()
+TEXTS: list[tuple[str, Any]] = [
+    ('"7"', b"7"),
+    ("7", b"7"),
+    ("7.0", b"7"),
+    ("7e0", b"7"),
+    ("-0.0", b"0"),
+    ("18446744073709551616", b"18446744073709551616"),
+    ("123456789012345678901234567890", b"123456789012345678901234567890"),
+    ("true", b"true"),
+    ("null", None),
+    ('""', b""),
+    ('"\\u00e4"', "ä".encode()),
+    ("7.5", ODD),
+    ("1e-400", ODD),
+    ("0." + "9" * 900_000, ODD),
+    ("4503599627370496.5", ODD),
+    ("4503599627370496.0", b"4503599627370496"),
+    ("0." + "0" * 900_000 + "e-0500", b"0"),
+    ("1" + "0" * 400 + "e-399", b"10"),
+    ("0.5e" + "-" + "9" * 5_000, ODD),
+    ("1e300", ODD),
+    ("9007199254740993.0", ODD),
+    ("[7]", ODD),
+    ('{"a": 7}', ODD),
+]
 
-    assert keys_of(KeyOf.of("$.id"), [(None, None, value)]) == [key]
+
+def test_the_text_of_a_field() -> None:
+    """A number is its digits, so it is the same key as the text; what is not exact cannot be a key."""
+    for field, key in TEXTS:
+        value = b'{"id": %b}' % field.encode()
+
+        assert keys_of(KeyOf.of("$.id"), [(None, None, value)]) == [key], field[:40]
 
 
 NUMBERS = st.tuples(

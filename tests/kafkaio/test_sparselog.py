@@ -82,7 +82,7 @@ def test_brokers_that_are_down_are_reported_a_few_times_and_not_at_each_attempt(
     """Twenty clients that reconnected every 20 ms or more wrote thousands of lines a minute."""
     kafka = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
     clients = [client.consumer({**kafka, "reconnect.backoff.max.ms": "50"}, {}, lambda _: None) for _ in range(20)]
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 1
 
     with caplog.at_level(logging.INFO):
         while time.monotonic() < deadline:
@@ -91,4 +91,4 @@ def test_brokers_that_are_down_are_reported_a_few_times_and_not_at_each_attempt(
     for one in clients:
         one.close()
 
-    assert 1 <= len(caplog.records) <= 10
+    assert 1 <= len([one for one in caplog.records if one.name.startswith("teacup")]) <= 10

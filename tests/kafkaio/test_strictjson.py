@@ -114,13 +114,13 @@ def test_the_cases_that_parsers_differ_in(path: str, texts: list[str], expected:
 
 
 def test_random_texts_get_the_answer_of_the_standard_library(path: str) -> None:
-    """Thirty thousand, of which one in twenty is JSON."""
-    texts = corpus(7, 30_000)
+    """Ten thousand, of which one in twenty is JSON."""
+    texts = corpus(7, 10_000)
 
     found = valid_json(pa.array(texts, pa.string())).to_pylist()
 
     expected = [by_the_standard_library(text) for text in texts]
-    assert sum(expected) > 1_000
+    assert sum(expected) > 300
     assert [text for text, ok, right in zip(texts, found, expected, strict=True) if ok is not right] == []
     assert [text for text, right in zip(texts, expected, strict=True) if is_json(text) is not right] == []
 

@@ -85,14 +85,8 @@ def interrupted(command, number, started):
             os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
-        signal.SIGKILL,
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_test_run_that_is_interrupted_leaves_no_process_behind(tmp_path: Path, number: int) -> None:
     """Ctrl-C, a SIGTERM, which ends Python at once, and kill -9: the broker, and every process of a job."""
     (tmp_path / "test_inner.py").write_text(TEST)

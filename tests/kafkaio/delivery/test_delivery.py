@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.broker.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.delivery import PART_BYTES, AtLeastOnce, ExactlyOnce, TransactionalWriter
 from kafkaio.delivery.fencing import OutputBucket, settle
@@ -111,7 +109,7 @@ def test_a_transaction_that_lasts_too_long_is_reported_with_its_remedy(kafka, bu
     deadline = time.monotonic() + 60
     while not is_settled(kafka, bucket.topic):
         assert time.monotonic() < deadline, "the broker leaves the transaction open"
-        time.sleep(0.1)
+        time.sleep(0.05)
 
     with pytest.raises(KafkaIOError, match=r"transaction.timeout.ms` \(1000\)"):
         slow.commit(Receipt("g", 1, "d", 1, True), {})
@@ -226,23 +224,3 @@ def test_at_least_once_writes_again_what_is_tried_again(kafka, bucket):
         assert delivery.commit(1, {bucket.topic: 1}, done=True) == {bucket.topic: 1}
 
     assert committed(kafka, bucket.topic) == [b"row", b"row"]
-
-
-def test_a_producer_is_abandoned_when_no_broker_answers():
-    """Otherwise the failed task would never be retried; the bucket's next producer aborts its transaction."""
-    with Broker() as broker:
-        kafka = {"bootstrap.servers": broker.bootstrap}
-        admin = AdminClient(kafka)
-        admin.create_topics([NewTopic("out", 1, 1)])["out"].result(30)
-        bucket = OutputBucket("job", 0, "out")
-        writer = TransactionalWriter({**kafka, "transaction.timeout.ms": "60000"}, bucket)
-        writer.write("out", None, [b"half"], None, [0])
-        writer.writer.flush()
-
-        broker.pause()
-        writer.close()
-        broker.resume()
-
-        settle(kafka, [bucket])
-        assert committed(kafka, "out") == []
-        assert is_settled(kafka, "out")

@@ -112,6 +112,7 @@ def delivered(wire: Wire, bucket: OutputBucket, attempts: int = 6) -> list[BaseE
     raise AssertionError(f"not delivered in {attempts} attempts: {failures}")
 
 
+@pytest.mark.slow
 def test_a_commit_held_past_the_attempt_does_not_end_the_next_attempts_transaction(wire: Wire) -> None:
     """The attempt gives up; its EndTxn arrives when the next one has written half of its rows."""
     bucket = wire.bucket()
@@ -178,20 +179,20 @@ def _released_amid(wire: Wire, bucket: OutputBucket, held: Fault, attempt: Attem
     return committed(wire.direct, bucket.topic)
 
 
-@pytest.mark.parametrize("action", [Action.CUT, Action.DROP])
-@pytest.mark.parametrize(
-    "api",
-    [
-        Api.INIT_PRODUCER_ID,
-        Api.ADD_PARTITIONS_TO_TXN,
-        Api.PRODUCE,
-        Api.ADD_OFFSETS_TO_TXN,
-        Api.TXN_OFFSET_COMMIT,
-        Api.END_TXN,
-        Api.OFFSET_FETCH,
-        Api.FIND_COORDINATOR,
-    ],
-)
+RESPONSES = [
+    Api.INIT_PRODUCER_ID,
+    Api.ADD_PARTITIONS_TO_TXN,
+    Api.PRODUCE,
+    Api.ADD_OFFSETS_TO_TXN,
+    Api.TXN_OFFSET_COMMIT,
+    Api.END_TXN,
+    Api.OFFSET_FETCH,
+    Api.FIND_COORDINATOR,
+]
+SILENT = [pytest.param(api, Action.DROP, marks=[] if api is Api.END_TXN else pytest.mark.slow) for api in RESPONSES]
+
+
+@pytest.mark.parametrize(("api", "action"), [*((api, Action.CUT) for api in RESPONSES), *SILENT])
 def test_a_lost_response_loses_and_duplicates_nothing(wire: Wire, api: Api, action: Action) -> None:
     """The broker has executed the request, but the client never learns it: the connection breaks, or stays silent."""
     bucket = wire.bucket()
@@ -233,7 +234,14 @@ def test_a_commit_whose_answers_are_all_lost_is_seen_from_the_receipt(wire: Wire
     assert settled(wire, bucket.topic) == VALUES
 
 
-@pytest.mark.parametrize("when", ["before the rows", "amid the rows", "before the commit"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        pytest.param("before the rows", marks=pytest.mark.slow),
+        "amid the rows",
+        pytest.param("before the commit", marks=pytest.mark.slow),
+    ],
+)
 def test_connections_that_go_half_open_lose_and_duplicate_nothing(wire: Wire, when: str) -> None:
     """They stay open, but nothing is answered any more: only time-outs end them."""
     bucket = wire.bucket()
@@ -263,11 +271,11 @@ def test_connections_that_go_half_open_lose_and_duplicate_nothing(wire: Wire, wh
 
 
 def test_every_third_response_lost_still_gives_every_batch_once(wire: Wire) -> None:
-    """Many small faults in a row, of all kinds, over ten batches."""
+    """Many small faults in a row, of all kinds, over five batches."""
     bucket = wire.bucket()
     kinds = itertools.cycle([Api.PRODUCE, Api.END_TXN, Api.TXN_OFFSET_COMMIT, Api.ADD_OFFSETS_TO_TXN])
     faults = []
-    for number, api in zip(range(1, 11), kinds, strict=False):
+    for number, api in zip(range(1, 6), kinds, strict=False):
         faults.append(wire.proxy.inject(api, Side.RESPONSE, Action.CUT))
         for _ in range(5):
             attempt = Attempt(wire, bucket, number)
@@ -277,11 +285,11 @@ def test_every_third_response_lost_still_gives_every_batch_once(wire: Wire) -> N
             except KafkaIOError:
                 attempt.delivery.abandon()
 
-    assert [one.fired for one in faults] == [1] * 10
-    assert settled(wire, bucket.topic) == VALUES * 10
+    assert [one.fired for one in faults] == [1] * 5
+    assert settled(wire, bucket.topic) == VALUES * 5
 
 
-@pytest.mark.parametrize("action", [Action.CUT, Action.DROP])
+@pytest.mark.parametrize("action", [Action.CUT, pytest.param(Action.DROP, marks=pytest.mark.slow)])
 def test_at_least_once_a_lost_answer_makes_no_duplicates_within_an_attempt(wire: Wire, action: Action) -> None:
     """The producer is idempotent: the broker recognises the repeated records."""
     bucket = wire.bucket()

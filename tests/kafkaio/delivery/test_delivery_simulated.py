@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkaio import writer
@@ -29,6 +29,7 @@ from kafkaio.delivery.receipt import NOTHING_IN, Batch, Receipt
 from kafkaio.delivery.receiptgroup import read_receipt
 from tests.kafkaio.delivery.simulatedhistory import play
 from tests.kafkaio.simulatedcluster import Cluster
+from tests.support.canary import searched
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,10 +42,7 @@ def _no_real_time() -> Iterator[None]:
         yield
 
 
-QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
-
-
-@settings(max_examples=200, deadline=None, suppress_health_check=QUIET)
+@settings(suppress_health_check=list(HealthCheck))  # the smallest history is long
 @given(st.data())
 def test_each_row_is_in_the_output_once_whatever_happens(data):
     """See the module's docstring."""
@@ -92,29 +90,21 @@ def _nobody_is_fenced(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(Cluster, "init", as_before)
 
 
-@pytest.mark.parametrize(
-    "without",
-    [
-        _receipt_read_before_fencing,
-        pytest.param(_digest_ignored, marks=pytest.mark.slow),
-        _done_ignored,
-        _generation_ignored,
-        _nobody_is_fenced,
-    ],
-    ids=lambda one: one.__name__.strip("_"),
-)
-def test_without_a_safeguard_the_property_fails(without):
-    """Canaries: each missing safeguard has a history that shows it."""
+SEEDS = {
+    _receipt_read_before_fencing: 0,
+    _digest_ignored: 0,
+    _done_ignored: 0,
+    _generation_ignored: 0,
+    _nobody_is_fenced: 0,
+}
 
-    @settings(
-        max_examples=2_000,
-        deadline=None,
-        database=None,
-        derandomize=True,
-        phases=(Phase.generate,),
-        suppress_health_check=QUIET,
-        report_multiple_bugs=False,
-    )
+
+@pytest.mark.canary
+@pytest.mark.parametrize("without", SEEDS, ids=lambda one: one.__name__.strip("_"))
+def test_without_a_safeguard_the_property_fails(without):
+    """Each missing safeguard has a history that shows it."""
+
+    @searched(seed=SEEDS[without])
     @given(st.data())
     def found(data):
         play(data)
