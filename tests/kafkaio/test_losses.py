@@ -82,7 +82,7 @@ def test_a_partition_that_was_truncated_and_has_grown_again_is_refused(losses):
     same, cut = Leaders({}), Leaders({3: 29})
 
     losses.check_leaders("right partition clicks", same, positions, known, ends)
-    with pytest.raises(LookupError, match=r"right partition clicks-3 was truncated below offset 30.* start over"):
+    with pytest.raises(LookupError, match=r"clicks-3 was truncated .*30.* start over"):
         losses.check_leaders("right partition clicks", cut, positions, known, ends)
 
     assert same.asked == {0: LeaderPosition(40, 5, 7), 3: LeaderPosition(30, 5, 7)}
@@ -101,7 +101,7 @@ def test_no_leader_is_asked_while_none_has_changed():
 def test_a_recreated_topic_is_refused():
     """By its id."""
     CONTINUES.check_topic("right topic 'clicks'", "a", "a")
-    with pytest.raises(LookupError, match=r"right topic 'clicks' was deleted and recreated \(id a -> b\): start over"):
+    with pytest.raises(LookupError, match=r"'clicks' was .*recreated \(id a -> b\)"):
         CONTINUES.check_topic("right topic 'clicks'", "a", "b")
 
 

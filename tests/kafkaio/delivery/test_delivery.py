@@ -193,7 +193,7 @@ def test_accounts_that_do_not_add_up_commit_nothing(kafka, bucket):
     delivery = ExactlyOnce(kafka, bucket, BATCH)
     delivery.write(bucket.topic, None, [b"a"], None, [0])
 
-    with pytest.raises(DeliveryFailed, match="2 records were to be written, 1 were sent"):
+    with pytest.raises(DeliveryFailed, match=r"2 records .*1 were sent"):
         delivery.commit(2, {bucket.topic: 2}, done=True)
 
     delivery.abandon()

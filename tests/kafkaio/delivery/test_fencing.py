@@ -22,7 +22,7 @@ def test_an_attempt_that_is_still_writing_is_fenced(kafka, bucket):
 
     attempt(kafka, bucket, 1, [b"row"])
 
-    with pytest.raises(KafkaIOError, match="another attempt at the bucket took over"):
+    with pytest.raises(KafkaIOError, match="took over"):
         zombie.commit(Receipt("g", 1, "d", 1, True), {})
     zombie.close()
     assert committed(kafka, bucket.topic) == [b"row"]
@@ -42,7 +42,7 @@ def test_an_attempt_that_is_fenced_between_its_records_says_so(kafka, bucket):
             zombie.commit(Receipt("g", 1, "d", 1, True), {})
 
     for _ in range(2):
-        with pytest.raises(Fenced, match="another attempt at the bucket took over"):
+        with pytest.raises(Fenced, match="took over"):
             go_on()
     zombie.close()
     assert committed(kafka, bucket.topic) == [b"row"]
@@ -76,7 +76,7 @@ def test_whatever_a_fenced_attempt_does_next_says_so_with_the_same_advice(kafka,
         zombie.writer.flush()
     settle(kafka, [bucket])
 
-    with pytest.raises(Fenced, match=r"second job of this name"):  # noqa: PT012 - a write alone is reported later
+    with pytest.raises(Fenced, match="second job"):  # noqa: PT012 - a write alone is reported later
         path(zombie, bucket.topic)
         zombie.commit(Receipt("g", 1, "d", 1, True), {})
 
@@ -88,7 +88,7 @@ def test_a_begin_after_fencing_is_reported_when_something_is_sent(kafka, bucket)
     zombie = TransactionalWriter(kafka, bucket)
     settle(kafka, [bucket])
 
-    with pytest.raises(Fenced, match="second job of this name"):
+    with pytest.raises(Fenced, match="second job"):
         zombie.commit(Receipt("g", 1, "d", 0, True), {})
 
     zombie.close()

@@ -42,7 +42,7 @@ def test_a_receipt_survives_its_text(one):
 @pytest.mark.parametrize("text", ["", "no json", "[]", "{}", '{"format":1}', '{"format":2,"number":1}'])
 def test_what_is_not_a_receipt_is_refused(text):
     """Another program commits to the group: then nothing is known."""
-    with pytest.raises(ReceiptRefused, match="not a receipt that this version can read"):
+    with pytest.raises(ReceiptRefused, match="not a receipt"):
         Receipt.from_text(text)
 
 
@@ -52,9 +52,9 @@ def test_a_checkpoint_that_goes_on_after_another_may_claim_its_output_if_nothing
     for ended in (receipt(5, "old"), receipt(3, "old"), receipt(0, "old"), None):
         check_start(ended, "new", None, "bucket", goes_on_after=after)
 
-    with pytest.raises(OutputTaken, match=r"has written batch 6 since.*repeat `teacup move`"):
+    with pytest.raises(OutputTaken, match=r"batch 6 .*`teacup move`"):
         check_start(receipt(6, "old"), "new", None, "bucket", goes_on_after=after)
-    with pytest.raises(ReceiptRefused, match="only 7 rows are in the output"):
+    with pytest.raises(ReceiptRefused, match="only 7 rows"):
         check_start(receipt(5, "old", done=False), "new", None, "bucket", goes_on_after=after)
     with pytest.raises(OutputTaken, match="generation third"):
         check_start(receipt(5, "third"), "new", None, "bucket", goes_on_after=after)
@@ -75,7 +75,7 @@ def test_of_a_later_batch_without_a_receipt_nothing_is_known():
 @pytest.mark.parametrize("theirs", [Receipt.claim("other", 1_000), receipt(generation="other")])
 def test_what_another_checkpoint_has_claimed_is_its_own(number, theirs):
     """Even the first batch: it may be a late attempt of a checkpoint that was replaced."""
-    with pytest.raises(OutputTaken, match="taken over by a job of this name on another checkpoint"):
+    with pytest.raises(OutputTaken, match="taken over"):
         standing(theirs, batch(number), "bucket")
 
 
@@ -96,7 +96,7 @@ def test_the_rows_of_this_batch_that_are_in_the_output_are_reported():
 @pytest.mark.parametrize(("done", "how_much"), [(True, "all"), (False, "the first 7")])
 def test_another_batch_of_the_same_number_is_refused(done, how_much):
     """It was planned again after its first plan was lost: its rows differ, and all or some of the first are in."""
-    with pytest.raises(BatchDiffers, match=rf"{how_much} rows of another batch 5 .*digest d, now new.*--take-over"):
+    with pytest.raises(BatchDiffers, match=rf"{how_much} rows .*batch 5 .*digest d, now new.*--take-over"):
         standing(receipt(done=done), batch(5, digest="new"), "bucket")
 
 
@@ -106,7 +106,7 @@ def test_a_batch_that_gives_other_rows_when_it_runs_again_is_refused():
 
     part.check_reached("left 0:6", "bucket")
 
-    with pytest.raises(ReceiptRefused, match=r"7 rows of this batch are in.*left 0:6; now it is about left 0:8"):
+    with pytest.raises(ReceiptRefused, match=r"7 rows .*left 0:6.*left 0:8"):
         part.check_reached("left 0:8", "bucket")
 
 
