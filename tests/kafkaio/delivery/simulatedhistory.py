@@ -149,7 +149,8 @@ class History:
                 assert len(mine) == self.last_word[job.generation], "an older checkpoint has written after the claim"
             for number in {row[1] for row in mine}:
                 of_batch = [row for row in mine if row[1] == number]
-                (digest,) = {row[2] for row in of_batch}
+                digest = of_batch[0][2]
+                assert {row[2] for row in of_batch} == {digest}, f"rows of two plans: {of_batch}"
                 assert [row[3] for row in of_batch] == list(range(len(of_batch))), f"not each row once: {of_batch}"
                 if found is not None and found.generation == job.generation:
                     assert number <= found.number, "rows without their receipt"

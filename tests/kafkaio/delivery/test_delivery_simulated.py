@@ -91,11 +91,11 @@ def _nobody_is_fenced(patched: pytest.MonkeyPatch) -> None:
 
 
 SEEDS = {
-    _receipt_read_before_fencing: 0,
-    _digest_ignored: 0,
-    _done_ignored: 0,
-    _generation_ignored: 0,
-    _nobody_is_fenced: 0,
+    _receipt_read_before_fencing: 386,
+    _digest_ignored: 59,
+    _done_ignored: 399,
+    _generation_ignored: 381,
+    _nobody_is_fenced: 396,
 }
 
 
