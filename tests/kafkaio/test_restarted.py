@@ -1,4 +1,4 @@
-"""A broker that is new, restarted, or paused: all of these on one broker of this module's own."""
+"""A broker that is new, restarted, killed, or paused: all of these on one broker of this module's own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -18,7 +19,8 @@ from kafkaio import client
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.delivery import TransactionalWriter
 from kafkaio.delivery.fencing import OutputBucket, settle
-from kafkaio.errors import TopicMissing
+from kafkaio.errors import DeliveryFailed, TopicMissing
+from kafkaio.writer import Delivered, TopicWriter
 from tests.kafkaio.delivery.attempts import committed, is_settled
 from tests.support.waiting import wait_until
 
@@ -136,3 +138,21 @@ def test_a_producer_is_abandoned_when_no_broker_answers(own: Own) -> None:
     settle(own.kafka, [bucket])
     assert committed(own.kafka, bucket.topic) == []
     assert is_settled(own.kafka, bucket.topic)
+
+
+@pytest.mark.usefixtures("path")
+def test_a_broker_killed_before_the_flush_fails_it(own: Own) -> None:
+    """Records that `write` accepted are not reported as delivered; a broker restarted on its folder has its topics."""
+    topic = own.topic()
+    writer = TopicWriter({**own.kafka, "delivery.timeout.ms": "1500", "linger.ms": "500"})
+    writer.write(topic, None, [b"safe"])
+    safe = writer.flush()
+
+    own.broker.kill()
+    writer.write(topic, None, pa.array([b"lost"] * 5))
+    with pytest.raises(DeliveryFailed, match=rf"5 records .*'{topic}'"):
+        writer.flush()
+
+    own.broker.start()
+    assert safe == Delivered(1, 1)
+    assert BrokerLog(topic, own.kafka).ends()[0].stable == 1

@@ -5,9 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.broker.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.errors import DeliveryFailed
 from kafkaio.rangereader import RangeReader
@@ -136,24 +134,3 @@ def test_a_record_too_large_for_the_producer_is_refused_at_once(
 
     with pytest.raises(DeliveryFailed, match="MSG_SIZE_TOO_LARGE"):
         TopicWriter(kafka).write(topic, None, pa.array([b"x" * 2_000_000]))
-
-
-def test_a_broker_killed_before_the_flush_fails_it() -> None:
-    """Records that `write` accepted are not reported as delivered; a broker restarted on its folder has its topics."""
-    with Broker() as broker:
-        kafka = {"bootstrap.servers": broker.bootstrap}
-        writer = TopicWriter({**kafka, "delivery.timeout.ms": "1500", "linger.ms": "500"})
-        topic = "mortal"
-        admin = AdminClient(kafka)
-        admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(60)
-        writer.write(topic, None, [b"safe"])
-        safe = writer.flush()
-
-        broker.kill()
-        writer.write(topic, None, pa.array([b"lost"] * 5))
-        with pytest.raises(DeliveryFailed, match="5 records were not delivered; the first, to topic 'mortal'"):
-            writer.flush()
-
-        broker.start()
-        assert safe == Delivered(1, 1)
-        assert BrokerLog(topic, kafka).ends()[0].stable == 1
