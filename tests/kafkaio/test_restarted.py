@@ -55,8 +55,8 @@ class Own:
 
     def topic(self) -> str:
         """A new topic of one partition."""
-        name = f"topic-{uuid.uuid4().hex[:8]}"
-        AdminClient(self.kafka).create_topics([NewTopic(name, 1, 1)], operation_timeout=30)[name].result(60)
+        name, admin = f"topic-{uuid.uuid4().hex[:8]}", AdminClient(self.kafka)
+        admin.create_topics([NewTopic(name, 1, 1)], operation_timeout=30)[name].result(60)
         return name
 
 
@@ -124,8 +124,9 @@ def recreated(log: BrokerLog, was: str) -> Callable[[], bool]:
     return seen
 
 
-def test_a_producer_is_abandoned_when_no_broker_answers(own: Own) -> None:
+def test_a_producer_is_abandoned_when_no_broker_answers(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the failed task would never be retried; the bucket's next producer aborts its transaction."""
+    monkeypatch.setattr("kafkaio.writer._CLOSE_WITHIN_S", 1.0)
     bucket = OutputBucket("job", 0, own.topic())
     writer = TransactionalWriter({**own.kafka, "transaction.timeout.ms": "60000"}, bucket)
     writer.write(bucket.topic, None, [b"half"], None, [0])
@@ -144,11 +145,13 @@ def test_a_producer_is_abandoned_when_no_broker_answers(own: Own) -> None:
 def test_a_broker_killed_before_the_flush_fails_it(own: Own) -> None:
     """Records that `write` accepted are not reported as delivered; a broker restarted on its folder has its topics."""
     topic = own.topic()
-    writer = TopicWriter({**own.kafka, "delivery.timeout.ms": "1500", "linger.ms": "500"})
-    writer.write(topic, None, [b"safe"])
-    safe = writer.flush()
+    patient, writer = (TopicWriter({**own.kafka, **more}) for more in ({}, {"delivery.timeout.ms": "1500"}))
+    patient.write(topic, None, [b"safe"])
+    safe = patient.flush()
+    writer.producer.list_topics(topic, timeout=60)
 
     own.broker.kill()
+    patient.close()
     writer.write(topic, None, pa.array([b"lost"] * 5))
     with pytest.raises(DeliveryFailed, match=rf"5 records .*'{topic}'"):
         writer.flush()

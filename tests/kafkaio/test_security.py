@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+import trustme
 from confluent_kafka.admin import NewTopic
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from cryptography.x509 import load_pem_x509_certificate
 
-from deploy.spark.java import find_java
 from kafkaio import client
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.delivery import ExactlyOnce
@@ -26,15 +28,21 @@ PASSWORD = "correct horse"
 STORE = "battery staple"
 
 
+def key_store(certificate: trustme.LeafCert) -> bytes:
+    """As Java reads one."""
+    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    own, *signers = (load_pem_x509_certificate(one.bytes()) for one in certificate.cert_chain_pems)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    return serialize_key_and_certificates(b"broker", key, own, signers, BestAvailableEncryption(STORE.encode()))
+
+
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Properties for a broker's SASL_SSL listener, with a certificate made here."""
     folder = tmp_path_factory.mktemp("secured")
-    keys, authority = folder / "broker.p12", folder / "ca.pem"
-    keytool = [str(Path(find_java()).resolve().parent / "keytool"), "-alias", "broker", "-storepass", STORE]
-    made = ["-genkeypair", "-keyalg", "RSA", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", "-storetype", "PKCS12"]
-    for arguments in ([*made, "-validity", "2"], ["-exportcert", "-rfc", "-file", str(authority)]):
-        subprocess.run([*keytool, *arguments, "-keystore", str(keys)], check=True, capture_output=True)
+    keys, authority, signer = folder / "broker.p12", folder / "ca.pem", trustme.CA()
+    signer.cert_pem.write_to_path(authority)
+    keys.write_bytes(key_store(signer.issue_cert("127.0.0.1")))
     broker, user = sasl_broker(
         folder / "broker",
         "SASL_SSL",

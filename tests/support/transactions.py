@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from confluent_kafka import Producer
 
 from kafkaio.brokerlog import BrokerLog
+from tests.support.waiting import wait_until
 
 BASE_MS = 1_700_000_000_000
 Send = Callable[..., None]
 
 
 class Transactions:
-    """Produces inside transactions, one transactional id after another."""
+    """Produces inside transactions; a producer whose transaction has ended serves the next one.
+
+    (A new one would first wait for its coordinator, half a second each time.)
+    """
 
     def __init__(self, kafka: dict[str, str]) -> None:
         self._kafka = kafka
-        self._count = 0
+        self._idle: list[Producer] = []
 
     @contextmanager
     def open(self, topic: str, commit: bool) -> Iterator[Send]:
         """`send(value, timestamp_ms, partition=0, key=None)`; visible or aborted after the block."""
-        self._count += 1
-        producer = Producer({**self._kafka, "transactional.id": f"{topic}-{self._count}"})
-        producer.init_transactions(30)
+        producer = self._idle.pop() if self._idle else self._another()
         producer.begin_transaction()
 
         def send(value: bytes, timestamp_ms: int, partition: int = 0, key: bytes | None = None) -> None:
@@ -38,7 +40,11 @@ class Transactions:
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
-        log, deadline = BrokerLog(topic, self._kafka), time.monotonic() + 30
-        while not all(at.settled for at in log.ends().values()):  # markers are written after the answer
-            assert time.monotonic() < deadline, f"the transaction on {topic} was not ended"
-        log.close()
+        with closing(BrokerLog(topic, self._kafka)) as log:  # markers are written after the answer
+            wait_until(lambda: all(at.settled for at in log.ends().values()), lambda: f"open on {topic}")
+        self._idle.append(producer)
+
+    def _another(self) -> Producer:
+        made = Producer({**self._kafka, "transactional.id": f"test-{uuid.uuid4().hex}"})
+        made.init_transactions(30)
+        return made

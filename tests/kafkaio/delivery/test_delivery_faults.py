@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.broker.broker import Broker
+from kafkaio import writer
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.delivery import AtLeastOnce, ExactlyOnce
 from kafkaio.delivery.fencing import OutputBucket
@@ -65,6 +66,12 @@ def parts() -> Iterator[Wire]:
     with WireProxy() as proxy, Broker(forwarded_from=proxy.port) as broker:
         proxy.forward_to(broker.forwarded_port)
         yield Wire(broker, proxy)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer that cannot be closed is abandoned after five seconds otherwise."""
+    monkeypatch.setattr(writer, "_CLOSE_WITHIN_S", 1.0)
 
 
 @pytest.fixture

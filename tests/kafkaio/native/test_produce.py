@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkaio.messages import HEADERS
@@ -102,7 +102,6 @@ def produce(producer: ScriptedProducer, *columns: Any) -> list[Produced]:
     return producer.produced
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS, st.tuples(st.integers(0, 3), st.integers(0, 3)), TEXTS, PLANS)
 def test_any_text_of_any_rows(
     producer: ScriptedProducer, rows: list[dict[str, Any]], cut: tuple[int, int], text: Text, plan: HeaderPlan
@@ -114,7 +113,6 @@ def test_any_text_of_any_rows(
     assert produce(producer, *columns) == in_python(*columns)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(BYTES, max_size=20),
     st.integers(0, 4),

@@ -8,7 +8,7 @@ from shutil import copy
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkaio.headers import UNREADABLE
@@ -78,7 +78,6 @@ def placed(records: list[Record]) -> list[Record]:
     return found
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RECORDS, st.integers(1, 12), st.integers(1, 800), st.integers(1, 30), st.integers(0, 60))
 def test_any_records_in_any_cut(
     queue: ScriptedQueue, steps: list[Record], rows: int, size: int, wanted: int, end: int
