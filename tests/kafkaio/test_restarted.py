@@ -148,10 +148,10 @@ def test_a_broker_killed_before_the_flush_fails_it(own: Own) -> None:
     patient, writer = (TopicWriter({**own.kafka, **more}) for more in ({}, {"delivery.timeout.ms": "1500"}))
     patient.write(topic, None, [b"safe"])
     safe = patient.flush()
+    patient.close()
     writer.producer.list_topics(topic, timeout=60)
 
     own.broker.kill()
-    patient.close()
     writer.write(topic, None, pa.array([b"lost"] * 5))
     with pytest.raises(DeliveryFailed, match=rf"5 records .*'{topic}'"):
         writer.flush()
