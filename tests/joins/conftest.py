@@ -1,6 +1,12 @@
-"""Property tests here judge answers, not speed: a loaded machine must not fail them."""
+"""What all tests of joins share."""
 
-from hypothesis import HealthCheck, settings
+from __future__ import annotations
 
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _looks_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planner in the test's process says at once that there is nothing to do, and looks again soon if it is held."""
+    monkeypatch.setattr("sparkio.reader.LOOKS_FOR_S", 0.0)
+    monkeypatch.setattr("sparkio.reader.HOLD_S", 0.02)

@@ -1,4 +1,4 @@
-"""Topics that are not partitioned alike, joined on a real broker and real Spark."""
+"""Topics that are not partitioned alike, joined on a real broker: once through Spark, once by a job, else here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from joins.admission.copartition import murmur2
 from joins.admission.moved import Moved
@@ -18,12 +17,14 @@ from joins.errors import NotCoPartitioned
 from joins.pathchoice import with_path
 from joins.spec import JoinPath, JoinSpec, Policy, Side
 from joins.testing import oracle
+from joins.window import checkpointed
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
+from tests.support.driving import Driven
 from tests.support.jobprocess import JobProcess, records
 from tests.support.morepartitions import add_partitions
 from tests.support.sparkjoin import Put, history, produce, running
-from tests.support.waiting import run_to_its_end
+from tests.support.waiting import run_to_its_end, wait_until
 
 LEFT, RIGHT = 3, 2  # partitions
 
@@ -52,20 +53,23 @@ def backlog(start_ms: int, count: int = 600) -> tuple[list[Put], list[Put]]:
     return left, right
 
 
+def put(spec: JoinSpec, left: list[Put], right: list[Put]) -> None:
+    produce(dict(spec.kafka), spec.right.topic, right)
+    produce(dict(spec.kafka), spec.left.topic, left)
+
+
 def by_key(partitions: int, start_ms: int) -> list[Put]:
     """More records than are sampled, each with a key of its own, where Java's client puts them."""
     keys = [b"%d-%d" % (start_ms, i) for i in range(200 * partitions)]
     return [Put(murmur2(key) % partitions, key, start_ms + i) for i, key in enumerate(keys)]
 
 
-@pytest.mark.parametrize("policy", [Policy.NEAREST, Policy.ALL])
-def test_a_backlog_equals_the_oracle(spark: Any, spec: JoinSpec, tmp_path: Path, policy: Policy) -> None:
+def test_a_backlog_equals_the_oracle(spark: Any, spec: JoinSpec, tmp_path: Path) -> None:
     """The path is chosen by itself, as the numbers of partitions differ; a restart divides it otherwise, with nothing
     left of the window's files."""
-    spec = replace(spec, policy=policy, max_records=300)
+    spec = replace(spec, policy=Policy.ALL, max_records=300)
     left, right = backlog(wall_ms() - 600_000)
-    produce(dict(spec.kafka), spec.left.topic, left)
-    produce(dict(spec.kafka), spec.right.topic, right)
+    put(spec, left, right)
 
     with running(spark, spec, tmp_path) as first:
         first.until_left(100)
@@ -81,43 +85,38 @@ def test_a_backlog_equals_the_oracle(spark: Any, spec: JoinSpec, tmp_path: Path,
     assert {s.buckets for s in run.summaries} >= {4}
 
 
-def test_a_machine_without_the_windows_fetches_them(spark: Any, spec: JoinSpec, tmp_path: Path) -> None:
+def test_a_machine_without_the_windows_fetches_them(spec: JoinSpec, tmp_path: Path) -> None:
     """From the copies of another one; what they end before, it reads from Kafka."""
-    spec, windows, copies = replace(spec, before_ms=20_000, max_records=200), tmp_path / "windows", tmp_path / "copies"
+    spec, copies = with_path(replace(spec, before_ms=20_000, max_records=200)), tmp_path / "copies"
     left, right = backlog(wall_ms() - 600_000)
-    produce(dict(spec.kafka), spec.left.topic, left)
-    produce(dict(spec.kafka), spec.right.topic, right)
+    put(spec, left, right)
+    run = Driven(spec, tmp_path, copies=str(copies))
 
-    with running(spark, spec, tmp_path, str(copies)) as first:
-        first.until_left(400)
+    run.until_left(400)
+    wait_until(lambda: not checkpointed._busy)
     copied = {path.relative_to(copies) for path in copies.rglob("*.slice")}
-    shutil.rmtree(windows)
-    with running(spark, spec, tmp_path, str(copies), availableNow=True) as run:
-        run_to_its_end(run.query)
+    shutil.rmtree(run.windows)
+    run.restart()
+    run.until_left(len(left))
 
-    assert {*first.results(), *run.results()} == {*oracle.join(history(spec, left, right), spec)}
+    assert run.results() == oracle.join(history(spec, left, right), spec)
     assert len({path.parent for path in copied}) == LEFT
-    assert any((windows / path).exists() for path in copied)
+    assert any((run.windows / path).exists() for path in copied)
 
 
-def test_partitions_that_are_added_are_read(spark: Any, spec: JoinSpec, tmp_path: Path) -> None:
+def test_partitions_that_are_added_are_read(spec: JoinSpec, tmp_path: Path) -> None:
     """While the query runs, on both sides."""
     start_ms = wall_ms() - 5_000
     left, right = [Put(0, b"a", start_ms)], [Put(0, b"a", start_ms)]
-    produce(dict(spec.kafka), spec.right.topic, right)
-    produce(dict(spec.kafka), spec.left.topic, left)
+    put(spec, left, right)
+    run = Driven(with_path(spec), tmp_path).until_left(1)
 
-    with running(spark, spec, tmp_path) as run:
-        run.until_left(1)
-        more = [NewPartitions(spec.left.topic, LEFT + 1), NewPartitions(spec.right.topic, RIGHT + 2)]
-        admin = AdminClient(dict(spec.kafka))
-        for future in admin.create_partitions(more).values():
-            future.result(30)
-        now_ms = wall_ms()
-        later = [Put(LEFT, b"b", now_ms), Put(LEFT, b"c", now_ms)], [Put(RIGHT + 1, b"b", now_ms)]
-        produce(dict(spec.kafka), spec.right.topic, later[1])
-        produce(dict(spec.kafka), spec.left.topic, later[0])
-        run.until_left(3)
+    add_partitions(spec.kafka, spec.left.topic, LEFT + 1)
+    add_partitions(spec.kafka, spec.right.topic, RIGHT + 2)
+    now_ms = wall_ms()
+    later = [Put(LEFT, b"b", now_ms), Put(LEFT, b"c", now_ms)], [Put(RIGHT + 1, b"b", now_ms)]
+    put(spec, *later)
+    run.until_left(3)
 
     expected = oracle.join(history(spec, [*left, *later[0]], [*right, *later[1]]), spec)
     assert run.results() == expected
@@ -204,7 +203,7 @@ def test_a_job_delivers_every_row_once(
 
 
 def test_clicks_find_their_impressions_whatever_the_topics_are_keyed_by(
-    spark: Any, spec: JoinSpec, topic_factory: Any, tmp_path: Path
+    spec: JoinSpec, topic_factory: Any, tmp_path: Path
 ) -> None:
     """Clicks by user in 6 partitions, impressions by impression in 8; a click that names none is unmatched."""
     start_ms = wall_ms() - 60_000
@@ -220,8 +219,7 @@ def test_clicks_find_their_impressions_whatever_the_topics_are_keyed_by(
     produce(dict(spec.kafka), impressions, shown)
     produce(dict(spec.kafka), clicks, clicked)
 
-    with running(spark, spec, tmp_path, availableNow=True) as run:
-        run_to_its_end(run.query)
+    run = Driven(with_path(spec), tmp_path).drain()
 
     rows = [
         (

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from datadelay.progress import Idle
 from joins.errors import DataLoss
 from joins.spec import Format, JoinSpec, Side
-from tests.joins.window.driving import Driven, StoppedClock
+from tests.support.driving import Driven, StoppedClock
 from tests.support.sparkjoin import Put, produce
 
 STEP_MS = 20

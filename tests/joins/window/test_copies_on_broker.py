@@ -13,7 +13,7 @@ from datadelay.progress import Idle
 from joins.errors import DataLoss
 from joins.spec import JoinSpec, Side
 from joins.window import checkpointed
-from tests.joins.window.driving import Driven
+from tests.support.driving import Driven
 from tests.support.sparkjoin import Put, produce
 from tests.support.waiting import wait_until
 

@@ -1,18 +1,21 @@
-"""A join whose window folder cannot be used, on a real broker and a real Spark."""
+"""A join whose window folder cannot be used, on a real broker."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from joins.spec import JoinSpec, Side
 from joins.testing import oracle
-from kafkaio.now import wall_ms
-from tests.support.sparkjoin import Put, history, produce, running
-from tests.support.waiting import run_to_its_end
+from tests.support.driving import Driven, StoppedClock
+from tests.support.sparkjoin import Put, history, produce
 
 
-def test_a_join_without_a_usable_folder_is_right_also_after_a_restart(spark, kafka, topic_factory, tmp_path: Path):
-    """A file is in the folder's place: nothing is kept there, and a new query reads its window from the log."""
+def test_a_join_without_a_usable_folder_is_right_also_after_a_restart(
+    kafka, topic_factory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A file is in the folder's place: nothing is kept there, and after a restart the window is read from the log."""
     spec = JoinSpec(
         name="unusable",
         left=Side(topic=topic_factory(1, prefix="left"), disorder_ms=0),
@@ -22,19 +25,20 @@ def test_a_join_without_a_usable_folder_is_right_also_after_a_restart(spark, kaf
         producer_delay_ms=1_000,
         kafka=kafka,
     )
-    (tmp_path / "windows").write_text("somebody's")
-    start = wall_ms() - 5_000
+    clock = StoppedClock(monkeypatch)
+    start = clock.now_ms - 5_000
     right = [Put(0, b"%d" % (i % 7), start + i) for i in range(200)]
     left = [Put(0, b"%d" % (i % 9), start + 1_000 + i) for i in range(100)]
     produce(kafka, spec.right.topic, right)
     produce(kafka, spec.left.topic, left)
-    with running(spark, spec, tmp_path, availableNow=True) as before:
-        run_to_its_end(before.query)
-    later = [Put(0, b"%d" % (i % 9), wall_ms()) for i in range(100)]
+    run = Driven(spec, tmp_path)
+    run.windows.write_text("somebody's")
+    run.drain()
+    later = [Put(0, b"%d" % (i % 9), clock.now_ms) for i in range(100)]
     produce(kafka, spec.left.topic, later)
+    clock.go_on(2_000)
 
-    with running(spark, spec, tmp_path, availableNow=True) as after:
-        run_to_its_end(after.query)
+    run.drain()
 
-    assert before.results() + after.results() == oracle.join(history(spec, left + later, right), spec)
-    assert (tmp_path / "windows").read_text() == "somebody's"
+    assert run.results() == oracle.join(history(spec, left + later, right), spec)
+    assert run.windows.read_text() == "somebody's"

@@ -1,16 +1,18 @@
-"""The in-memory join on a real broker, driven in the test's own process: planned and carried out as Spark would do it.
+"""Either join on a real broker, driven in the test's own process: planned and carried out as Spark would do it.
 
 There is no JVM between two batches, so a test can stop after any of them, restart, lose what the machine kept, run a
-batch a second time, or plan it with a wrong clock.
+batch a second time, or plan it with a wrong clock. What is shuffled does not leave the process either.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.admission.control import JoinControl
 from joins.admission.factsfolder import keep_facts
-from joins.admission.source import TicketReader
+from joins.flavour import flavour_of
+from joins.shuffle.source import fetch_stage
+from joins.shuffle.stage import each_part
 from joins.spec import JoinSpec
-from joins.window.stage import join_stage
 from kafkaio.now import wall_ms
+from sparkio.reader import StreamReader
 from sparkio.source import pickled
-from tests.support.sparkjoin import Running
+from tests.support.sparkjoin import DEADLINE_S, Running
 
+POLL_S = 0.02
 Offset = dict[str, Any]
 Row = dict[str, Any]
 
@@ -53,6 +58,7 @@ class Driven(Running):
         self._stop_file = folder / "stop"
         self._starts = 0
         self._offset: Offset = {}
+        self._planned: Offset | None = None
         self._reader = self._opened()
 
     @property
@@ -63,10 +69,15 @@ class Driven(Running):
         """No batch is planned any more until the next start."""
         self._stop_file.touch()
 
-    def restart(self, losing: Sequence[str] = ()) -> None:
-        """Continue as a new process would; `losing`: suffixes of the files that the machine has lost meanwhile."""
+    def restart(self, losing: Sequence[str] = (), spec: JoinSpec | None = None) -> None:
+        """Continue as a new process would, after a planned batch that failed with that batch.
+
+        losing   suffixes of the files that the machine has lost meanwhile
+        spec     what the join is from now on; None: as it was
+        """
         self._reader.stop()
         self._stop_file.unlink(missing_ok=True)
+        self.spec = spec or self.spec
         kept = self.windows
         self._starts += 1
         if kept.exists():
@@ -90,15 +101,28 @@ class Driven(Running):
             pass
         return self
 
+    def until(self, condition: Callable[[Running], bool], what: str) -> Driven:
+        """Run until it holds, also if there is nothing to do for a while; AssertionError after the deadline."""
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not condition(self):
+            assert time.monotonic() < deadline_s, f"not within {DEADLINE_S:g} s: {what}; {len(self.rows)} rows so far"
+            if not self.step():
+                time.sleep(POLL_S)
+        return self
+
     def step(self) -> bool:
-        """Plan a batch and carry it out; False if there is none."""
-        end = self._reader.latestOffset(self._offset, ReadAllAvailable())
-        if end == self._offset:
-            return False
+        """Plan a batch and carry it out; False if there is none. One that failed is the next one again."""
+        if self._planned is None:
+            end = self._reader.latestOffset(self._offset, ReadAllAvailable())
+            if end == self._offset:
+                return False
+            self._planned = json.loads(json.dumps(end))
+        end = self._planned
         before = len(self.rows), len(self.summaries)
-        self.take(self._run(self._offset, json.loads(json.dumps(end))))
+        self.take([*self._run(self._offset, end)])
+        self._reader.commit(end)
         self.batches.append(Batch(self._offset, end, self.rows[before[0] :]))
-        self._offset = end
+        self._offset, self._planned = end, None
         if self._facts is not None:
             keep_facts(self._facts, self.spec.name, self.summaries[before[1] :])
         return True
@@ -118,17 +142,21 @@ class Driven(Running):
         return {r["left_offset"]: r["right_offset"] for r in self.about("matched")}
 
     def _run(self, start: Offset, end: Offset) -> Iterator[Any]:
-        for partition in self._reader.partitions(start, end):
-            yield from self._reader.read(partition)
+        read: Iterator[Any] = chain.from_iterable(map(self._reader.read, self._reader.partitions(start, end)))
+        return each_part(self._stage)(read) if flavour_of(self.spec).shuffles else read
 
-    def _opened(self) -> TicketReader:
+    def _opened(self) -> StreamReader:
+        flavour = flavour_of(self.spec)
+        self._stage: Any = flavour.stage(self.spec, self.windows, self._copies)
+        first = fetch_stage(self.spec) if flavour.shuffles else self._stage
         control = JoinControl(
             windows=self.windows,
             stop_file=self._stop_file,
             facts=self._facts or self.windows,
             copied=self._copies is not None,
         )
-        return TicketReader(self.spec, control, pickled(join_stage(self.spec, self.windows, self._copies)))
+        reader: StreamReader = flavour.reader(self.spec, control, pickled(first))
+        return reader
 
 
 class StoppedClock:
