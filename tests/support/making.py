@@ -142,3 +142,20 @@ def topic(name: str, *partitions: Sequence[Row]) -> TopicHistory:
             )
         made.append(tuple(events))
     return TopicHistory(name, tuple(made))
+
+
+def a_slice(start: int, end: int, *, partition: int = 0) -> Slice:
+    """One record per offset, three keys."""
+    records = frame([(partition, o, o * 10, b"k%d" % (o % 3)) for o in range(start, end)])
+    return Slice.build(records, {partition: (start, end)})
+
+
+def a_slice_of(partitions: int) -> Slice:
+    """The first four offsets of each."""
+    records = frame([(p, o, o * 10, b"k%d" % (o % 3)) for p in range(partitions) for o in range(4)])
+    return Slice.build(records, dict.fromkeys(range(partitions), (0, 4)))
+
+
+def covered(found: list[Slice], partition: int = 0) -> list[tuple[int, int]]:
+    """What slices cover of a partition, in order."""
+    return sorted(one.covers[partition] for one in found)

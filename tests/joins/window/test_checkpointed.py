@@ -20,8 +20,7 @@ from joins.window.restore import Joined
 from joins.window.slicefiles import FileStore
 from joins.window.slices import Slice
 from kafkaio.sparselog import Sparse
-from tests.joins.window.test_slicefiles import a_slice, covered
-from tests.support.making import positions
+from tests.support.making import a_slice, covered, positions
 from tests.support.waiting import wait_until
 
 BUCKET = "clicks-" + "0" * 32 + "/2-of-3"

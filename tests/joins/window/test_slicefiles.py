@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -14,27 +13,14 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.admission.folders import generation_folder, own_folder
 from joins.window import slicefiles as store_module
 from joins.window.restore import Joined
-from joins.window.slicefiles import UNFINISHED_S, FileStore, forget_other_generations
+from joins.window.slicefiles import UNFINISHED_S, FileStore
 from joins.window.slices import Slice
-from tests.support.making import frame, positions, rows
-
-
-def a_slice(start: int, end: int, *, partition: int = 0) -> Slice:
-    """One record per offset, three keys."""
-    records = frame([(partition, o, o * 10, b"k%d" % (o % 3)) for o in range(start, end)])
-    return Slice.build(records, {partition: (start, end)})
-
-
-def a_slice_of(partitions: int) -> Slice:
-    """The first four offsets of each."""
-    records = frame([(p, o, o * 10, b"k%d" % (o % 3)) for p in range(partitions) for o in range(4)])
-    return Slice.build(records, dict.fromkeys(range(partitions), (0, 4)))
+from tests.support.making import a_slice, a_slice_of, covered, frame, positions, rows
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +29,6 @@ def _warnings_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module.log, "filters", [type(one)() for one in store_module.log.filters])
 
 
-def covered(found: list[Slice], partition: int = 0) -> list[tuple[int, int]]:
-    return sorted(one.covers[partition] for one in found)
-
-
-@settings(max_examples=40)
 @given(
     st.integers(1, 3).flatmap(lambda count: st.tuples(st.just(count), rows(partitions=count))),
     st.sampled_from([0, store_module.SMALL_BYTES]),
@@ -84,7 +65,6 @@ def test_a_slice_comes_back_as_it_was_saved(tmp_path_factory, drawn, small_bytes
     assert not list(store.folder.iterdir())
 
 
-@settings(max_examples=40)
 @given(
     st.dictionaries(st.integers(0, 3), st.sets(st.integers(0, 2**50), min_size=1), max_size=3),
     st.sets(st.integers(0, 5), min_size=1, max_size=3),
@@ -150,7 +130,7 @@ def test_what_a_killed_worker_left_unfinished_is_removed_after_a_while(
     """Not at once: the worker may still be alive. What it covers is not known: the head is written last."""
     code = (
         "import os, signal, sys; from pathlib import Path; from joins.window import slicefiles;"
-        "from tests.joins.window.test_slicefiles import a_slice_of;"
+        "from tests.support.making import a_slice_of;"
         "slicefiles._checksum = lambda *_: os.kill(os.getpid(), signal.SIGKILL);"
         "slicefiles.FileStore(Path(sys.argv[1])).save_slice(a_slice_of(int(sys.argv[2])))"
     )
@@ -305,7 +285,7 @@ def test_a_slice_written_by_another_process_is_read_here(tmp_path: Path):
     """The hash of a key does not depend on the process."""
     code = (
         "import sys; from pathlib import Path; from joins.window.slicefiles import FileStore;"
-        "from tests.joins.window.test_slicefiles import a_slice; FileStore(Path(sys.argv[1])).save_slice(a_slice(0, 9))"
+        "from tests.support.making import a_slice; FileStore(Path(sys.argv[1])).save_slice(a_slice(0, 9))"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=Path(__file__).parents[3])
 
@@ -340,84 +320,3 @@ def test_marks_of_ranges_beyond_the_one_asked_for_are_left_out(tmp_path: Path):
     store.save_marks(Joined({1: (2, 6)}, {}))
 
     assert [one.left[0] for one in store.marks({0: (4, 8)})] == [(2, 6)]
-
-
-@pytest.fixture
-def small_folder(tmp_path: Path):
-    """A folder that is full after some kilobytes: a file system of its own, or a limit of this process's files."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then writing fails, as on a full disk
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))
-    yield tmp_path / "small"
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
-
-
-def test_a_slice_that_finds_no_room_stays_in_memory(small_folder: Path, caplog: pytest.LogCaptureFixture):
-    """The same slice is returned, nothing half-written is left, and one warning says why and what to do."""
-    store = FileStore(small_folder)
-    one = a_slice(0, 300)
-
-    for _ in range(5):
-        assert store.save_slice(one) is one
-        store.save_marks(Joined({0: (0, 300)}, {0: np.arange(300)}))
-
-    assert store.slices({0: (0, 300)}) == []
-    assert list(small_folder.iterdir()) == []
-    (line,) = caplog.messages
-    assert "cannot be written to" in line
-    assert "window_folder" in line
-
-
-def test_a_file_in_place_of_the_folder_does_not_end_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    """Whatever the operating system reports: here a file is in the folder's place."""
-    (tmp_path / "windows").write_text("somebody's")
-    store = FileStore(tmp_path / "windows" / "0")
-    one = a_slice(0, 4)
-
-    assert store.save_slice(one) is one
-    assert store.slices({0: (0, 4)}) == []
-    assert store.marks({0: (0, 4)}) == []
-    store.forget({0: 9}, {0: 9})
-    forget_other_generations(tmp_path / "windows", "join", "f" * 32)
-    assert {"cannot be read" in line or "cannot be written to" in line for line in caplog.messages} == {True}
-
-
-def test_folders_of_earlier_checkpoints_are_removed_and_no_others(tmp_path: Path):
-    """Another join's stay, even if its name starts with this one's; so does anything that is not ours."""
-    mine, old, other = "0" * 32, "1" * 32, "2" * 32
-    for join, generation in (("join", mine), ("join", old), ("join-two", other), ("two", other)):
-        FileStore(generation_folder(tmp_path, join, generation) / "0").save_slice(a_slice(0, 4))
-    (tmp_path / "join-notes").mkdir()
-
-    forget_other_generations(tmp_path, "join", mine)
-
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"join-{mine}",
-        f"join-two-{other}",
-        f"two-{other}",
-        "join-notes",
-    }
-    assert covered(FileStore(generation_folder(tmp_path, "join", mine) / "0").slices({0: (0, 4)})) == [(0, 4)]
-
-
-def test_two_workers_may_remove_the_same_folders(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whichever comes second finds nothing, and that is no fault."""
-    for number in range(200):
-        (tmp_path / f"join-{'a' * 32}" / str(number)).mkdir(parents=True)
-
-    with ThreadPoolExecutor(4) as pool:
-        for _ in range(4):
-            pool.submit(forget_other_generations, tmp_path, "join", "f" * 32)
-
-    assert not any(tmp_path.iterdir())
-    assert not caplog.messages
-
-
-def test_each_user_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch):
-    """Everybody shares the temporary folder: what one user creates there, no other can write to."""
-    mine = own_folder()
-    monkeypatch.setattr(store_module.os, "getuid", lambda: 12_345)
-
-    assert own_folder() != mine
-    assert own_folder().parent == mine.parent

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.window import match, slices
@@ -30,7 +30,6 @@ def hashes(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=30)
 @given(rows(), st.randoms())
 def test_a_slice_is_sorted_however_its_records_come(records, chance):
     """By group, time, partition, offset; no record lost."""
@@ -44,7 +43,6 @@ def test_a_slice_is_sorted_however_its_records_come(records, chance):
     assert one.frame.equals(other.frame)
 
 
-@settings(max_examples=30)
 @given(rows(), st.integers(1, 5), st.data())
 def test_merging_keeps_records_marks_and_coverage(records, parts, data):
     """Neighbours become one slice, as if it had been built at once."""
@@ -63,7 +61,6 @@ def test_merging_keeps_records_marks_and_coverage(records, parts, data):
         assert merged.covers == slice_of(records).covers
 
 
-@settings(max_examples=30)
 @given(rows(), st.integers(-1, 45))
 def test_since_drops_what_is_older_and_carries_marks(records, time_ms):
     """None if nothing remains; the slice itself if nothing is older."""
@@ -82,7 +79,6 @@ def test_since_drops_what_is_older_and_carries_marks(records, time_ms):
         assert later.covers == one.covers
 
 
-@settings(max_examples=30)
 @given(rows(partitions=1), st.integers(0, 60), st.integers(0, 60))
 def test_clipping_keeps_a_range_of_offsets(records, start, length):
     """And says so: it never covers more than the slice did."""
@@ -97,7 +93,6 @@ def test_clipping_keeps_a_range_of_offsets(records, start, length):
     assert positions(clipped) == [(p, o) for p, o in positions(one) if start <= o < start + length]
 
 
-@settings(max_examples=30)
 @given(rows(), rows())
 def test_marks_are_set_by_position(records, others):
     """Positions that the slice does not hold are ignored."""
@@ -111,7 +106,6 @@ def test_marks_are_set_by_position(records, others):
     assert marked(one) == sorted(wanted & mine)
 
 
-@settings(max_examples=30)
 @given(rows().filter(bool), rows())
 def test_candidates_hold_every_record_of_the_key(records, others):
     """A group is one range of rows; a hash that no key of the slice has gets no misleading range."""
@@ -128,7 +122,6 @@ def test_candidates_hold_every_record_of_the_key(records, others):
         assert times == sorted(times)
 
 
-@settings(max_examples=30)
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=70))
 def test_the_grouped_order_is_stable_and_keeps_groups_together(values):
     """Also if all hashes are equal except for the ignored bits."""
@@ -140,7 +133,6 @@ def test_the_grouped_order_is_stable_and_keeps_groups_together(values):
     assert order.tolist() == [i for _, i in sorted(rows)]
 
 
-@settings(max_examples=30)
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=40), st.data())
 def test_the_lower_bound_is_bisection_in_each_range(values, data):
     """Empty ranges give their end."""
