@@ -208,5 +208,5 @@ def test_an_answer_that_is_no_registrys_is_refused(registry: RegistryServer) -> 
     """Of a proxy, for instance."""
     registry.page = b"<html>Welcome</html>"
 
-    with pytest.raises(RegistryRefused, match=r"does not answer as a schema registry.*registry\.url"):
+    with pytest.raises(RegistryRefused, match=r"registry\.url"):
         wait_for_registry({"url": registry.url}, [Side(topic="t", **LEFT)])

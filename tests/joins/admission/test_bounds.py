@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
@@ -65,7 +65,6 @@ def test_bounds_ascend_by_offset(some):
     assert all(a.offset < b.offset for a, b in pairwise(some))
 
 
-@settings(max_examples=200)
 @given(segments(), TIMES, st.integers(1, 150))
 def test_thinned_bounds_separate_exactly_what_took_part_from_what_was_rejected(read, needed_from_ms, spacing_ms):
     """For every record from the low end on, in any segment: read again, it is in or out as it first was."""
@@ -78,7 +77,6 @@ def test_thinned_bounds_separate_exactly_what_took_part_from_what_was_rejected(r
             assert (time_ms < turned_away_from(kept, np.array([offset]))[0]) is np.bool_(took_part)
 
 
-@settings(max_examples=200)
 @given(segments(), TIMES, st.integers(1, 150), st.lists(TIMES, max_size=5))
 def test_thinned_bounds_never_lose_what_may_be_asked_for(read, needed_from_ms, spacing_ms, later):
     """For every time that may be needed: what lies below the low end is below the time, so nothing is missed."""
@@ -91,7 +89,6 @@ def test_thinned_bounds_never_lose_what_may_be_asked_for(read, needed_from_ms, s
         assert not [o for o, t, took_part in records if took_part and o < low_end(kept, time_ms) and t >= time_ms]
 
 
-@settings(max_examples=150)
 @given(segments(), st.integers(1, 150), st.lists(TIMES, min_size=1, max_size=6))
 def test_thinning_after_each_batch_is_as_good_as_thinning_once(read, spacing_ms, needed):
     """A bound that was merged away is never missed later, because what is needed only moves forward."""
@@ -107,7 +104,6 @@ def test_thinning_after_each_batch_is_as_good_as_thinning_once(read, spacing_ms,
             assert (time_ms < turned_away_from(kept, np.array([offset]))[0]) is np.bool_(took_part)
 
 
-@settings(max_examples=150)
 @given(bounds(), TIMES, st.integers(1, 150))
 def test_thinned_bounds_are_few(some, needed_from_ms, spacing_ms):
     """Two neighbours together span less than a spacing only if times from the future keep them apart."""

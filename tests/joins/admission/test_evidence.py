@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
@@ -38,7 +38,6 @@ def test_without_outliers_each_record_proves_by_itself():
     assert (evidence.proved_ms, evidence.tail.tolist()) == (9, [])
 
 
-@settings(max_examples=200)
 @given(OUTLIERS, TIMES, st.lists(st.integers(0, 60), max_size=5))
 def test_any_cut_into_batches_proves_the_same(outliers, times, cuts):
     """Also when the tail is carried from one admission to the next."""
@@ -57,7 +56,6 @@ def test_any_cut_into_batches_proves_the_same(outliers, times, cuts):
     assert len(tail) < block_size(outliers)
 
 
-@settings(max_examples=200)
 @given(OUTLIERS, TIMES, st.data())
 def test_a_few_wrong_times_never_prove_more_than_the_others(outliers, true, data):
     """At most `outliers` of any block are ahead, by any amount, anywhere: the largest true time is the bound."""
@@ -73,7 +71,6 @@ def test_a_few_wrong_times_never_prove_more_than_the_others(outliers, true, data
     assert proved_ms <= max(timely, default=UNKNOWN)
 
 
-@settings(max_examples=200)
 @given(OUTLIERS, st.integers(1, 5), st.data())
 def test_a_few_that_are_late_do_not_hide_how_far_the_others_are(outliers, blocks, data):
     """At most `outliers` of a block are wrong: it proves at least its smallest true time."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.admission import factsfolder
@@ -49,7 +49,6 @@ def _warnings_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factsfolder.log, "filters", [type(one)() for one in factsfolder.log.filters])
 
 
-@settings(max_examples=100)
 @given(FACTS)
 def test_facts_survive_json(facts):
     """All of them: the next admission would take missing ones for unknown."""

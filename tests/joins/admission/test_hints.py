@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
@@ -101,7 +101,6 @@ class PlannedAhead(Simulation):
         return planned
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_plans_that_were_made_ahead_give_the_same_rows(data):
     """However wrong the expected facts were, and however old the plans: the output is the oracle's."""
@@ -114,7 +113,6 @@ def test_plans_that_were_made_ahead_give_the_same_rows(data):
     assert run.sorted_results() == oracle.join(history, spec)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_facts_that_are_read_again_are_those_that_were_found(data):
     """For any batch: they depend only on the log and the admission; only whether the window is empty is unknown."""

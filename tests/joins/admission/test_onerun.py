@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.testing import oracle
@@ -58,7 +58,6 @@ def test_right_is_read_although_left_is_silent() -> None:
     assert run.between().buckets[0].right[0].end == len(range(1_000, 60_000, 50))
 
 
-@settings(deadline=None, max_examples=50)
 @given(histories(SPEC, co_partitioned=True), st.integers(1, 30))
 def test_runs_one_after_another_give_the_rows_of_the_oracle(history: History, runs: int) -> None:
     """Wherever each one ends."""

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
@@ -145,7 +145,6 @@ def test_the_clock_says_nothing_above_what_is_held_back():
     assert one.facts().progress_ms == 200
 
 
-@settings(max_examples=150)
 @given(
     st.lists(st.integers(0, 60) | st.just(20_000), max_size=25),
     st.lists(st.integers(0, 25), max_size=4),
@@ -170,7 +169,6 @@ def test_any_batches_let_the_same_records_go_and_leave_the_same_facts(times, cut
     assert not unread or one.facts().progress_ms <= min(unread)
 
 
-@settings(max_examples=100)
 @given(st.lists(st.integers(0, 200), max_size=30), st.lists(st.integers(0, 220), max_size=6), st.integers(0, 2))
 def test_reading_on_from_the_facts_lets_every_record_go_once(times, limits, outliers):
     """Limit after limit: each batch starts where the previous one ended, and the tail is that of a single reading."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
@@ -43,7 +43,6 @@ def look(run, at_ms):
     return admit(run.spec, run.between(), listing, run.left, run.right)
 
 
-@settings(max_examples=150, deadline=None)
 @given(joins_with_history(), cuts(), st.data())
 def test_until_then_a_plan_finds_nothing_either(join, steps, data):
     """However the join came there: the same ends, and any time before `until_ms`."""

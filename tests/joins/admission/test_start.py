@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
@@ -184,7 +184,6 @@ def test_an_empty_right_topic_whose_records_were_deleted_is_refused_too():
         starts(join_spec(), left, right)
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_nothing_that_may_match_lies_before_the_start(data):
     """Any history, start and kind of time: no left record at or after `start: TIME`, and no partner, is left out."""
@@ -249,7 +248,7 @@ def test_records_before_given_offsets_that_retention_has_deleted_are_lost():
     left, right = logs(topic("left", steps(100, 200, 300)), topic("right", steps(90, 190)))
     left.delete_before(0, 2)
 
-    with pytest.raises(DataLoss, match="deleted 1 offsets of left partition left-0, from 1 on"):
+    with pytest.raises(DataLoss, match=r"1 offsets of left partition left-0, from 1 "):
         starts(join_spec(start={0: 1}), left, right)
     spec = join_spec(start={0: 1}, on_data_loss="continue")
     assert starts(spec, left, right)[0] == {0: 2}

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
@@ -74,7 +74,6 @@ def admissions(draw: st.DrawFn):
     )
 
 
-@settings(max_examples=50)
 @given(admissions())
 def test_an_admission_survives_json(admission):
     """The text of what was read is the text that was written: Spark would take another one for a new batch."""
@@ -86,7 +85,6 @@ def test_an_admission_survives_json(admission):
     assert json.dumps(back.to_json()) == text
 
 
-@settings(max_examples=30)
 @given(admissions(), st.randoms())
 def test_equal_admissions_are_equal_texts(admission, chance):
     """Whatever order buckets, partitions and counts came in."""
@@ -110,7 +108,6 @@ def test_equal_admissions_are_equal_texts(admission, chance):
     assert json.dumps(other.to_json()) == json.dumps(admission.to_json())
 
 
-@settings(max_examples=30)
 @given(admissions())
 def test_any_difference_shows_in_the_text(admission):
     """An admission that reads on is another offset; so is one that starts from other facts."""
@@ -248,7 +245,6 @@ def test_a_range_of_which_everything_was_held_back_adds_no_bound():
     assert BEFORE.after(facts, 2_000, join_spec()).left[3].bounds == (Bound(10),)
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 30)), min_size=30, max_size=80))
 def test_an_admission_stays_small_however_many_batches_there_were(batches):
     """Bounds that no window can need are dropped, the others are a quarter of the join's span apart."""
@@ -268,7 +264,6 @@ def test_an_admission_stays_small_however_many_batches_there_were(batches):
     assert low_end(bucket.right[0].bounds, bucket.expiry_ms) <= bucket.right[0].end
 
 
-@settings(max_examples=50)
 @given(admissions(), st.sampled_from([0, SMALL]), st.booleans())
 def test_the_tickets_of_a_small_batch_share_tasks_where_they_may(admission, more, share):
     """A batch of fewer than `SMALL` records has fewer tasks; every ticket is in one of them, whatever the size."""

@@ -64,7 +64,5 @@ def test_where_all_are_kept_a_newer_record_hides_nothing():
 def test_the_first_time_that_is_kept_is_enough():
     """A window that starts at `retained_from` is complete, one a millisecond earlier is not; null keys need none."""
     assert outcomes(LEFT, StoredRight(RIGHT, 900))[2] == (b"c", "unmatched", "no_candidate")
-    with pytest.raises(
-        DataLoss, match=r"3 left records, the first at left-0 offset 0, .* of another name with a longer"
-    ):
+    with pytest.raises(DataLoss, match=r"3 left records, .*left-0 offset 0, .*longer"):
         outcomes(LEFT, StoredRight(RIGHT, 901))

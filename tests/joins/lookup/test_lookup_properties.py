@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import Phase, given, seed, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.model import DelayState
@@ -14,6 +14,7 @@ from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.strategies import histories, specs
 from kafkaio.times import LATEST_MS
+from tests.support.canary import searched
 from tests.support.making import join_spec, topic
 from tests.support.simulatedlookup import GENERATIONS, Simulated, lookup_spec
 
@@ -37,7 +38,6 @@ def joins_with_history(draw):
     return lookup_spec(spec), draw(histories(spec))
 
 
-@settings(max_examples=120, deadline=None)
 @given(joins_with_history(), STEPS)
 def test_output_equals_the_oracle_for_any_feeder_collector_and_cut(join, steps):
     """A feeder that lags, pauses and rewinds, a collector that is late or does not know, any batches and restarts."""
@@ -54,12 +54,12 @@ def check_output(join, steps):
     assert run.drain() == oracle.join(history, spec)
 
 
+@pytest.mark.canary
 def test_canary_without_the_gate_left_misses_its_right(monkeypatch):
     """If left does not wait for the feeder's delay, the property above does not hold."""
     monkeypatch.setattr("tests.support.simulatedlookup.judge", lambda *_: Verdict(LATEST_MS))
 
-    @seed(20261122)
-    @settings(max_examples=500, deadline=None, database=None, phases=[Phase.generate])
+    @searched(seed=10)
     @given(joins_with_history(), STEPS)
     def property_holds(join, steps):
         check_output(join, steps)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.admission.passage import lags_of
@@ -122,7 +122,6 @@ def test_late_is_what_lies_below_the_report_before():
     assert intake.late.to_list() == [True, True, False, False]
 
 
-@settings(max_examples=60)
 @given(st.lists(st.integers(0, 60), max_size=15), st.lists(st.booleans(), max_size=15))
 def test_disorder_is_measured_over_batches(times, cuts):
     """The largest distance below the largest time before, in whatever batches the records came."""
@@ -185,7 +184,6 @@ def test_the_smallest_time_that_the_clock_rejected_is_reported():
     assert taken([5, CEILING_MS, -1]).future_ms == LATEST_MS
 
 
-@settings(max_examples=80)
 @given(st.lists(st.sampled_from((-1, 3, 9, CEILING_MS + 1, CEILING_MS + 5)), max_size=12), st.integers(8, 24))
 def test_an_intake_split_at_an_offset_is_two_intakes(times, offset):
     """One below it and one with the rest, as if they had been read in two batches."""

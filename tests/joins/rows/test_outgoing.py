@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.rows.outgoing import Outgoing
@@ -28,7 +28,6 @@ def limits(size: int = 1_000_000) -> TopicLimits:
     return TopicLimits("out", size, 1_000_000, before_ms=100_000, after_ms=100_000)
 
 
-@settings(deadline=None, max_examples=50)
 @given(TIMES)
 def test_times_are_those_that_the_topic_accepts(times: list[int | None]) -> None:
     """The same as one by one, and again for the next topic."""
@@ -52,7 +51,6 @@ def test_a_topic_that_takes_any_time_changes_none() -> None:
     assert out.restamped(any_time, NOW_MS).times.to_list() == [1, 2**61, NOW_MS]
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=6))
 def test_what_is_too_large_is_found(values: list[str]) -> None:
     """However much longer a text becomes in JSON; a copy is shortened, its neighbours are as they were."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.model import DelayState
@@ -48,7 +48,6 @@ def joins_with_history(draw):
     return draw(st.sampled_from((spec, late(spec)))), history
 
 
-@settings(max_examples=120, deadline=None)
 @given(joins_with_history(), STEPS)
 def test_every_right_record_gets_one_true_verdict(join, steps):
     """However the join lags, with any slices, crashes and outdated looks, and although left records come late."""
@@ -186,7 +185,7 @@ def test_rows_that_retention_has_deleted_are_never_taken_for_missing():
     _, judging = judged([(50, b"a"), (52, b"a"), (90, b"b"), (91, b"b")], [(45, b"a"), (46, b"a")])
     judging.output.start[0] = 1
 
-    with pytest.raises(DataLoss, match=r"deleted rows of output 'out', in partition 0 below offset 1.*--start TIME"):
+    with pytest.raises(DataLoss, match=r"'out', in partition 0 below offset 1.*--start TIME"):
         judging.judge()
     judging.start = 3_000_000
     assert not judging.judge()
@@ -201,7 +200,7 @@ def test_rows_deleted_between_two_runs_stop_it():
     run.drain()
     judging.output.start[0] = 1
 
-    with pytest.raises(DataLoss, match=r"holds offsets 1 to 2, and rows from 0 on are needed"):
+    with pytest.raises(DataLoss, match=r"offsets 1 to 2.* from 0"):
         judging.judge()
 
 
@@ -213,7 +212,7 @@ def test_right_records_that_retention_has_deleted_stop_it_or_are_counted(choice)
     run.right.delete_before(0, 2)
 
     if choice == "stop":
-        with pytest.raises(DataLoss, match=r"right-0 below offset 2: 1 offsets from 1 on were never read"):
+        with pytest.raises(DataLoss, match=r"right-0 below offset 2: 1 offsets from 1 "):
             judging.judge()
     else:
         assert judging.drain() == [(0, 2)]
@@ -241,7 +240,7 @@ def test_another_checkpoint_of_the_join_and_another_topic_are_refused():
     saved = judging.saved
 
     judging.saved = {**saved, "topics": {**saved["topics"], "output": "another"}}
-    with pytest.raises(DataLoss, match="the output topic was deleted and recreated"):
+    with pytest.raises(DataLoss, match=r"the output topic .*recreated"):
         judging.judge()
     judging.saved = saved
     run.state = replace(run.state, generation="another")
@@ -274,5 +273,5 @@ def test_a_slice_is_whole_while_the_log_holds_its_right_records(choice, start, w
     state = Verdicts("g", "j", {}, 0, {0: 3}, {0: 1}, (), under_way)
 
     assert slice_is_whole(spec, state, {0: Ends(start, 9, 9)}) == whole
-    with pytest.raises(DataLoss, match="right-0 ends at offset 7, the checkpoint has read up to 8: it was truncated"):
+    with pytest.raises(DataLoss, match=r"right-0 ends at offset 7.* up to 8"):
         slice_is_whole(spec, state, {0: Ends(start, 7, 7)})

@@ -74,7 +74,7 @@ def test_a_window_is_restored_from_copies_or_kafka_or_refused(spec: JoinSpec, tm
     put_end(spec, "right", later_ms=50_000)
 
     if lost == "both":
-        with pytest.raises(DataLoss, match=rf"a batch that is planned cannot be carried out.*{spec.right.topic}"):
+        with pytest.raises(DataLoss, match=spec.right.topic):
             run.until_quiet()
         return
     assert run.until_quiet().matched == joined()

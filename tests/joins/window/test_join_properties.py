@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import Phase, given, seed, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN, Idle
@@ -23,7 +23,9 @@ from joins.testing.strategies import BASE_MS, LONG_AFTER_MS, cuts, histories, sp
 from joins.window import restore
 from joins.window.window import Window
 from kafkaio.clock import ClockReading, Trust, WallClock
+from tests.support.canary import searched
 from tests.support.making import join_spec, topic
+from tests.support.profiles import share
 
 advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)
 
@@ -48,7 +50,6 @@ def never_joined(simulation):
     return sorted((p, offset) for p, offset in positions if offset >= start[p])
 
 
-@settings(max_examples=80, deadline=None)
 @given(joins_with_history(), cuts())
 def test_output_equals_the_oracle_for_any_cut_and_restart(join, steps):
     """Any batches, any clock, any restart: every left record once, with what the brute force gives it."""
@@ -63,7 +64,6 @@ def test_output_equals_the_oracle_for_any_cut_and_restart(join, steps):
     assert run.window == 0
 
 
-@settings(max_examples=60, deadline=None)
 @given(joins_with_history(), cuts(), st.data())
 def test_lost_slices_are_read_again_from_the_log(join, steps, data):
     """Restarts on empty disks change nothing: neither rows, nor which right records are unjoined."""
@@ -80,7 +80,6 @@ def test_lost_slices_are_read_again_from_the_log(join, steps, data):
     assert sorted(run.unjoined) == never_joined(simulation)
 
 
-@settings(max_examples=60, deadline=None)
 @given(joins_with_history(), cuts(), st.data())
 def test_what_was_read_and_left_the_window_may_be_deleted(join, steps, data):
     """By retention, also if slices and marks are lost then: the rows are the same, and none is falsely `unjoined`."""
@@ -103,7 +102,6 @@ def test_what_was_read_and_left_the_window_may_be_deleted(join, steps, data):
     assert len(run.unjoined) == len(set(run.unjoined))
 
 
-@settings(max_examples=40, deadline=None)
 @given(joins_with_history(), cuts(), st.data())
 def test_a_planned_batch_that_retention_overtakes_is_planned_again(join, steps, data):
     """A kill, deleted left records, and `on_data_loss: continue`: the rest has its rows, what is lost is counted."""
@@ -144,7 +142,6 @@ def delete_what_the_guard_allows(simulation):
             simulation.right.delete_before(p, low_end(reading.bounds, bucket.expiry_ms))
 
 
-@settings(max_examples=60, deadline=None)
 @given(joins_with_history(), cuts())
 def test_running_a_batch_again_gives_the_same_rows(join, steps):
     """A batch is a function of its admission: a retry in the same or in another worker gives the same rows."""
@@ -158,7 +155,6 @@ def test_running_a_batch_again_gives_the_same_rows(join, steps):
         assert [f.to_dicts() for f in simulation.retry()] == [f.to_dicts() for f in first]
 
 
-@settings(max_examples=60, deadline=None)
 @given(joins_with_history(), cuts())
 def test_frontiers_never_go_back(join, steps):
     """Neither the frontier nor the expiry of any bucket."""
@@ -174,6 +170,7 @@ def check_frontiers(run):
             assert later[bucket][1] >= expiry
 
 
+@pytest.mark.canary
 def test_canary_with_progress_that_is_forgotten_a_frontier_goes_back(monkeypatch):
     """Each batch says only what it has found out by itself, and the frontier is not held where it was."""
     facts, frontier = passage.Passage.facts, passage.frontier
@@ -185,8 +182,7 @@ def test_canary_with_progress_that_is_forgotten_a_frontier_goes_back(monkeypatch
     monkeypatch.setattr(passage.Passage, "facts", of_this_batch)
     monkeypatch.setattr(passage, "frontier", lambda progress_ms, _=UNKNOWN: frontier(progress_ms))
 
-    @seed(20261122)
-    @settings(max_examples=500, deadline=None, database=None, phases=[Phase.generate])
+    @searched(seed=5)
     @given(joins_with_history(), cuts())
     def property_holds(join, steps):
         check_frontiers(Simulation(join[1], join[0]).play(steps).run)
@@ -195,7 +191,6 @@ def test_canary_with_progress_that_is_forgotten_a_frontier_goes_back(monkeypatch
         property_holds()
 
 
-@settings(max_examples=60, deadline=None)
 @given(joins_with_history(), cuts())
 def test_records_from_the_future_are_dead_letters_once(join, steps):
     """They take part in nothing, and each leaves once."""
@@ -252,7 +247,6 @@ def check_rows_of_others(history, simulation, run):
     assert run.window == 0
 
 
-@settings(max_examples=80, deadline=None)
 @given(joins_with_history(wrong_times=True), cuts(), st.data())
 def test_records_with_wrong_times_do_not_change_the_rows_of_the_others(join, steps, data):
     """Late, of 1970, without a time, ahead, from a future that comes: however cut, restarted, and with lost files."""
@@ -268,7 +262,6 @@ def test_records_with_wrong_times_do_not_change_the_rows_of_the_others(join, ste
     check_rows_of_others(history, simulation, run)
 
 
-@settings(max_examples=60, deadline=None)
 @given(joins_with_history(wrong_times=True), cuts())
 def test_live_and_replay_give_the_same_rows(join, steps):
     """The other records get the same rows whether they are read as they come, or long after the fact."""
@@ -284,7 +277,7 @@ def rows_of_others(history, run):
     return [r for r in run.sorted_results() if of_other_records(history, [("left", r.left_partition, r.left_offset)])]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=share(2))
 @given(joins_with_history(wrong_times=True, wrong_times_key=None), cuts())
 def test_a_batch_with_wrong_times_gives_the_same_rows_again(join, steps):
     """Also on machines that have lost everything, and where records with wrong times match others."""
@@ -302,8 +295,9 @@ def test_a_batch_with_wrong_times_gives_the_same_rows_again(join, steps):
     assert not {result.right for result in run.results} & set(run.unjoined)
 
 
-@pytest.mark.parametrize("broken", ["evidence", "cut", "bounds", "clock"])
-def test_canary_without_a_safeguard_rows_of_other_records_change(broken, monkeypatch):
+@pytest.mark.canary
+@pytest.mark.parametrize(("broken", "seed"), [("evidence", 4), ("cut", 6), ("bounds", 7), ("clock", 6)])
+def test_canary_without_a_safeguard_rows_of_other_records_change(broken, seed, monkeypatch):
     """With samples in the place of facts, or a clock that is believed, the property above does not hold."""
     if broken == "evidence":  # every single record proves its time
         monkeypatch.setattr(passage, "Evidence", TrustsEverything)
@@ -314,8 +308,7 @@ def test_canary_without_a_safeguard_rows_of_other_records_change(broken, monkeyp
     else:  # a lost window is read again from where the last record seemed to be
         monkeypatch.setattr(restore, "low_end", lambda bounds, time_ms: bounds[-1].offset)
 
-    @seed(20261122)
-    @settings(max_examples=1_000, deadline=None, database=None, phases=[Phase.generate])
+    @searched(seed)
     @given(joins_with_history(wrong_times=True), cuts())
     def property_holds(join, steps):
         spec, history = join

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
@@ -38,7 +38,6 @@ def moved_joins(draw):
     return on_a_path(was), on_a_path(becomes), history
 
 
-@settings(max_examples=80, deadline=None)
 @given(moved_joins(), cuts(), st.booleans())
 def test_left_goes_on_where_it_was_and_is_joined_as_the_new_join_says(moved, steps, lost):
     """Every record once: those before the move as the old join has them, those after it as the new one.

@@ -311,7 +311,7 @@ def test_topics_that_are_not_co_partitioned_are_refused(join):
     spec = join(2, path="direct")
     put(spec, [Put(0, b"k", wall_ms())], [Put(1, b"k", wall_ms())])
 
-    with pytest.raises(NotCoPartitioned, match="left partition 0 and in right partition 1"):
+    with pytest.raises(NotCoPartitioned, match=r"left partition 0 .*right partition 1"):
         with_path(spec)
 
 
@@ -322,7 +322,7 @@ def test_topics_that_were_empty_are_looked_at_when_they_have_records(join, clock
     job.until_quiet()
     put(spec, [Put(0, b"k", clock.now_ms)], [Put(1, b"k", clock.now_ms)])
 
-    with pytest.raises(NotCoPartitioned, match=r"left partition 0 and in right partition 1.*teacup move"):
+    with pytest.raises(NotCoPartitioned, match=r"left partition 0 .*right partition 1.*teacup move"):
         job.until_quiet()
 
     assert job.rows == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.rows.records import ROW
@@ -70,7 +70,6 @@ def test_an_unmatched_record_says_why(policy):
     assert joined["right_offset"].to_list() == [None] * 4 + [0]
 
 
-@settings(max_examples=30)
 @given(rows(), rows(partitions=1, null_keys=True), st.sampled_from(Policy), st.data())
 def test_marks_and_joined_are_the_records_in_the_rows(right, left, policy, data):
     """A mark for each right record that appears in a row and for no other; late flags stay with their record."""
@@ -94,7 +93,6 @@ def test_marks_and_joined_are_the_records_in_the_rows(right, left, policy, data)
     assert [o for part in found for o in part["left_offset"].unique(maintain_order=True)] == [o for _, o, _, _ in left]
 
 
-@settings(max_examples=30)
 @given(rows(max_size=40), st.lists(st.integers(0, 50), max_size=6), st.data())
 def test_each_record_without_a_mark_expires_once(right, times, data):
     """In order of time, partition, offset, as soon as the expiry is above it; the window keeps all others."""
@@ -124,7 +122,6 @@ def test_each_record_without_a_mark_expires_once(right, times, data):
     assert sorted(gone) == sorted((p, o) for p, o, t, _ in right if t < last and (p, o) not in chosen)
 
 
-@settings(max_examples=30)
 @given(st.lists(st.integers(1, 12), max_size=40))
 def test_tiers_keep_everything_in_few_slices(sizes):
     """Every record and mark stays; the number of slices grows with the logarithm of their records."""
@@ -166,7 +163,6 @@ def test_no_merge_makes_a_slice_that_is_too_large(monkeypatch):
     assert [len(one) for one in window.slices] == [32] * 16 + [8] * 64
 
 
-@settings(max_examples=30)
 @given(rows(max_size=40), st.integers(0, 50))
 def test_compacting_drops_the_expired_where_they_are_half(right, expiry_ms):
     """What is live stays with its marks; a slice keeps fewer expired records than live ones."""
