@@ -48,9 +48,9 @@ class RunningApi:
 
 
 @contextmanager
-def served(app: Any, keys: ServerKeys) -> Iterator[str]:
-    """The URL of an application on a free port, in a thread of this process."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+def served(app: Any, keys: ServerKeys, port: int = 0) -> Iterator[str]:
+    """The URL of an application in a thread of this process; without a port on a free one."""
+    with socket.create_server(("127.0.0.1", port)) as listener:
         server = uvicorn.Server(uvicorn_config(keys, app))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

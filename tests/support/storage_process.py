@@ -1,4 +1,4 @@
-"""The server as users run it: `teacup storage serve`, in a process of its own, on LMDB."""
+"""The server on LMDB: as users run it, `teacup storage serve` in a process of its own, and in the test's process."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from deploy.broker.ports import free_port
-from storage.api.config import WRITE_TOKEN_VARIABLE
+from httpapi.server.auth import Token, Tokens
+from kafkaio.now import wall_ms
+from storage.api.app import create_app
+from storage.api.config import WRITE_TOKEN_VARIABLE, StorageServeConfig
+from storage.backends.opening import open_backend
 from storage.client import StorageClient
-from tests.support.api import ready_process
+from tests.support.api import ready_process, served
 
 TOKEN = "a-token-of-this-test-alone"
 
@@ -24,15 +29,29 @@ def server_process(
     folder: Path, port: int | None = None, **settings: Any
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Ready to answer; killed in the end. Its log is `server.log` in the folder."""
-    folder.mkdir(exist_ok=True)
     port = port or free_port()
-    namespaces = [{"name": "latest"}, {"name": "all", "keep": "all", "bound": 8}]
-    config = {"store": f"lmdb://{folder / 'store'}", "port": port, "namespaces": namespaces, **settings}
+    config = _config(folder, port=port, **settings)
     (folder / "storage.yaml").write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "deploy.cli", "storage", "serve", str(folder / "storage.yaml")]
     url = f"http://127.0.0.1:{port}"
     with ready_process(command, {WRITE_TOKEN_VARIABLE: TOKEN}, folder / "server.log", url) as running:
         yield running, url
+
+
+@contextmanager
+def server_here(folder: Path, port: int = 0, **settings: Any) -> Iterator[str]:
+    """The same with the same token, for tests that do not kill it: no process has to start."""
+    config = StorageServeConfig.model_validate(_config(folder, **settings))
+    token = Token("test", frozenset({"read", "write"}), sha256(TOKEN.encode()).hexdigest())
+    backend = open_backend(config.store, [one.namespace for one in config.namespaces])
+    with served(create_app(backend, Tokens((token,)), config, wall_ms), config, port) as url:
+        yield url
+
+
+def _config(folder: Path, **settings: Any) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    namespaces = [{"name": "latest"}, {"name": "all", "keep": "all", "bound": 8}]
+    return {"store": f"lmdb://{folder / 'store'}", "namespaces": namespaces, **settings}
 
 
 def client(url: str, **more: Any) -> StorageClient:

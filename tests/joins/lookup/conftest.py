@@ -1,4 +1,4 @@
-"""The lookup join among real parts: broker, Spark, a storage API in its own process, a Data Delay API server."""
+"""The lookup join among real parts: broker, storage API, Data Delay API server; driven in the test's process."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,10 +12,24 @@ from joins import DelayAt, LookupSpec, Side, StorageAt
 from joins.rows.records import RECORD
 from joins.rows.rightrow import to_items
 from kafkaio.now import wall_ms
-from tests.support import delay_server, sparkjoin
-from tests.support.storage_process import TOKEN, client, server_process
+from tests.support import delay_server
+from tests.support.chain import Chain
+from tests.support.driving import Driven
+from tests.support.sparkjoin import Put, produce
+from tests.support.storage_process import TOKEN, client, server_here, server_process
 
 RETENTION_MS = 3_600_000
+NAMESPACES = [{"name": "right", "keep": "all", "bound": 100, "retention": f"{RETENTION_MS}ms"}]
+
+
+def put_left(spec, puts):
+    produce(dict(spec.kafka), spec.left.topic, puts)
+
+
+def events(start, count=300):
+    left = [Put(0, None if i % 17 == 0 else b"%d" % (i % 50), start + 40 * i) for i in range(count)]
+    right = [Put(0, b"%d" % (i % 70), start + 50 * i, None if i % 3 == 0 else b"v") for i in range(count)]
+    return left, right
 
 
 @dataclass
@@ -30,9 +44,15 @@ class World:
 
     @contextmanager
     def storage_running(self, **settings):
-        names = [{"name": "right", "keep": "all", "bound": 100, "retention": f"{RETENTION_MS}ms"}]
-        with server_process(self.folder / "storage", self.port, namespaces=names, **settings) as (process, _):
+        """In a process of its own, to be killed."""
+        with server_process(self.folder / "storage", self.port, namespaces=NAMESPACES, **settings) as (process, _):
             yield process
+
+    @contextmanager
+    def storage_here(self):
+        """In the test's process, on the same store."""
+        with server_here(self.folder / "storage", self.port, namespaces=NAMESPACES):
+            yield
 
     def feed(self, puts):
         """Store right records at the offsets that a topic of one partition would give them."""
@@ -95,6 +115,12 @@ def join(kafka, topic_factory, world):
 
 
 @pytest.fixture
-def running(spark, tmp_path):
-    """`running(spec, **trigger)`, with the checkpoint in the test's folder."""
-    return lambda spec, **trigger: sparkjoin.running(spark, spec, tmp_path, **trigger)
+def driven(tmp_path, monkeypatch):
+    """`driven(spec)`: a join with its checkpoint in the test's folder, which looks at the store at each batch."""
+    monkeypatch.setattr("joins.lookup.source.STORE_LOOK_EVERY_S", -1.0)
+    return lambda spec: Driven(spec, tmp_path)
+
+
+@pytest.fixture
+def chain(world, join, topic_factory, kafka, tmp_path):
+    return Chain(world, join, topic_factory(1, prefix="right"), kafka, tmp_path)

@@ -16,11 +16,9 @@ from joins.lookup.source import LookupReader
 from joins.lookup.stage import lookup_stage
 from joins.testing import oracle
 from kafkaio.now import wall_ms
-from tests.joins.lookup.test_chain import Feeding, chain
 from tests.support.aerospike_server import NEEDS_ASD, aerospike_process
 from tests.support.sparkjoin import Put, Running, history, produce
 
-__all__ = ["chain"]
 MINUTE_MS = 60_000
 PAIRS = 6_000
 
@@ -48,7 +46,7 @@ def test_no_row_is_wrong_though_the_server_is_killed_right_after_it_acknowledged
     right = [Put(0, b"%d" % i, start_ms + 10 * i) for i in range(PAIRS)]
     left = [Put(0, b"%d" % (i + i % 7 // 6), start_ms + 10 * i + 5) for i in range(PAIRS)]
     first = PAIRS // 6
-    feeding, looking = Feeding(chain.feeder), Looking(chain.join, tmp_path)
+    feeding, looking = chain.feeding(), Looking(chain.join, tmp_path)
 
     with aerospike_process(tmp_path / "aerospike", on_a_file=True) as server, world.storage_running(store=server.url):
         produce(chain.kafka, chain.topic, right[:first])
@@ -72,7 +70,7 @@ def test_no_row_is_wrong_though_the_server_is_killed_right_after_it_acknowledged
         with pytest.raises(StoreWiped, match="feed again with a new checkpoint"):
             feeding.feed()
 
-        Feeding(chain.feeder).feed()
+        chain.feeding().feed()
         chain.collect()
         chain.collect()
         spec = replace(chain.join, accepted_generations=(chain.generation(),))

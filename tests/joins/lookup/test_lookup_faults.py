@@ -1,7 +1,7 @@
 """The lookup join while its parts fail: nothing is lost, no answer is made up, and it continues or says what to do.
 
-Each join runs on the shared Spark, against a broker, a storage API in a process of its own and a Data Delay API; what
-goes wrong on the way between them is done by a proxy. What it says is in test_lookup_held.py.
+Each join is driven here, against a broker, a storage API on its store and a Data Delay API; what goes wrong on the way
+between them is done by a proxy. What it says is in test_lookup_held.py.
 """
 
 import shutil
@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
-from joins import DelayAt, Policy
+from joins import DataLoss, DelayAt, Policy
+from joins.errors import StoreChanged, StoreUnreachable
 from joins.testing import oracle
 from kafkaio.now import wall_ms
 from storage.model import Namespace
-from tests.joins.lookup.conftest import RETENTION_MS
-from tests.joins.lookup.test_lookup_on_broker import events, put_left
+from tests.joins.lookup.conftest import NAMESPACES, RETENTION_MS, events, put_left
 from tests.support.dictbackend import DictBackend
 from tests.support.faultyproxy import (
     answered_by,
@@ -30,9 +29,8 @@ from tests.support.faultyproxy import (
     status,
 )
 from tests.support.sparkjoin import Put, history
-from tests.support.storage_process import client, server_process
+from tests.support.storage_process import client, server_here
 from tests.support.storage_server import running_server
-from tests.support.waiting import run_to_its_end
 
 HOURS_MS = 3_600_000
 
@@ -57,7 +55,7 @@ def asked_more(proxy, times):
     return lambda run: len(proxy.seen) >= before + times
 
 
-def test_no_spoilt_answer_of_the_store_is_taken_for_an_answer(world, join, running, proxy):
+def test_no_spoilt_answer_of_the_store_is_taken_for_an_answer(world, join, driven, proxy):
     """Errors, refusals, silence, half a body, a foreign page: each is retried, until all is as the oracle says."""
     left, right = events(wall_ms() - 600_000)
     spec = join(
@@ -69,18 +67,17 @@ def test_no_spoilt_answer_of_the_store_is_taken_for_an_answer(world, join, runni
     faults = [status(500), half_a_body, status(429, {"Retry-After": "1"}), slow, shorter_body, closed, nonsense]
     proxy.only, proxy.faults = "items:read", [*faults, passed_on, status(502), status(404), status(503), closed]
 
-    with world.storage_running():
+    with world.storage_here():
         world.feed(right)
         world.publish("stored", wall_ms() - 1_000)
-        with running(spec, availableNow=True) as run:
-            run_to_its_end(run.query)
+        run = driven(spec).drain()
 
     assert not proxy.faults
     assert run.results() == oracle.join(history(spec, left, right), spec)
 
 
 def test_a_store_killed_under_way_is_waited_for_then_stops_the_join_which_continues_from_its_checkpoint(
-    world, join, running, proxy
+    world, join, driven, proxy
 ):
     """Killed with batches to come: held for `unreachable_for`, reported, and in the end nothing is lost or invented."""
     left, right = events(wall_ms() - 600_000)
@@ -97,23 +94,20 @@ def test_a_store_killed_under_way_is_waited_for_then_stops_the_join_which_contin
         proxy.only, proxy.faults = "items:read", [passed_on, passed_on, kill]
         world.feed(right)
         world.publish("stored", wall_ms() - 1_000)
-        with (
-            running(spec) as run,
-            pytest.raises(StreamingQueryException, match=r"StoreUnreachable: .* start the storage API, then this job"),
-        ):
+        run = driven(spec)
+        with pytest.raises(StoreUnreachable, match="start the storage API"):
             run.until(lambda run: False, "the join gives up")
     before = run.results()
-    with world.storage_running(), running(spec) as again:
-        again.until_left(len(left) - len(before))
+    run.restart()
+    with world.storage_here():
+        run.until_left(len(left))
 
     assert 0 < len(before) < len(left)
-    assert sorted([*before, *again.results()], key=lambda r: r.left_offset) == oracle.join(
-        history(spec, left, right), spec
-    )
+    assert run.results() == oracle.join(history(spec, left, right), spec)
 
 
 def test_without_the_delay_api_or_its_collector_left_holds_and_continues_by_itself(
-    world, join, running, proxy, delay_proxy
+    world, join, driven, proxy, delay_proxy
 ):
     """Unreachable from the start or later, and stale: what is not known to be stored waits, whatever `max_wait`."""
     start = wall_ms() - 600_000
@@ -124,7 +118,8 @@ def test_without_the_delay_api_or_its_collector_left_holds_and_continues_by_itse
     known = [put for put in left if put.time_ms + spec.after_ms < start + 5_000]
     delay_proxy.faults = [closed, status(503), half_a_body, status(500)] * 1_000
 
-    with world.storage_running(), running(spec) as run:
+    run = driven(spec)
+    with world.storage_here():
         world.feed(right[:150])
         world.publish("stored", start + 5_000)
         run.until(asked_more(delay_proxy, 4), "it asks an unreachable API")
@@ -147,7 +142,7 @@ def test_without_the_delay_api_or_its_collector_left_holds_and_continues_by_itse
     assert run.results() == oracle.join(history(spec, left, right), spec)
 
 
-def test_a_feeder_stuck_for_longer_than_max_wait_gives_no_false_unmatched(world, join, running, delay_proxy):
+def test_a_feeder_stuck_for_longer_than_max_wait_gives_no_false_unmatched(world, join, driven, delay_proxy):
     """Rows without right say so in their reason; once the feeder continues, left is joined as usual."""
     start = wall_ms() - 600_000
     left, right = events(start)
@@ -156,7 +151,8 @@ def test_a_feeder_stuck_for_longer_than_max_wait_gives_no_false_unmatched(world,
     spec = join(max_wait_ms=1_000, delay=delay)
     put_left(spec, left)
 
-    with world.storage_running(), running(spec) as run:
+    run = driven(spec)
+    with world.storage_here():
         world.feed([put for put in right if put.time_ms < stored_until])
         world.publish("stored", stored_until)
         run.until_left(len(left))
@@ -178,32 +174,31 @@ def test_a_feeder_stuck_for_longer_than_max_wait_gives_no_false_unmatched(world,
     assert run.results()[len(left) :] == expected[len(left) :]
 
 
-def test_a_store_wiped_between_batches_holds_left_until_its_new_generation_is_accepted(world, join, running, proxy):
+def test_a_store_wiped_between_batches_holds_left_until_its_new_generation_is_accepted(world, join, driven, proxy):
     """Even with `max_wait` nothing leaves: the new store has nothing of what was reported as stored."""
     start = wall_ms() - 600_000
     left, right = events(start)
     spec = join(storage={"url": proxy.url}, max_wait_ms=3_600_000)
     put_left(spec, left)
 
-    with running(spec) as run:
-        with world.storage_running():
-            world.feed(right)
-            world.publish("stored", start + 5_000)
-            run.until_left(sum(1 for put in left if put.time_ms + spec.after_ms < start + 5_000))
-        before = run.results()
-        shutil.rmtree(world.folder / "storage" / "store")
-        with world.storage_running():
-            world.publish("stored", wall_ms() - 1_000)
-            run.until(asked_more(proxy, 3), "it looks at the new store")
-            assert run.results() == before
-    with world.storage_running():
+    run = driven(spec)
+    with world.storage_here():
+        world.feed(right)
+        world.publish("stored", start + 5_000)
+        run.until_left(sum(1 for put in left if put.time_ms + spec.after_ms < start + 5_000))
+    before = run.results()
+    shutil.rmtree(world.folder / "storage" / "store")
+    with world.storage_here():
+        world.publish("stored", wall_ms() - 1_000)
+        run.until(asked_more(proxy, 3), "it looks at the new store")
+        assert run.results() == before
         world.feed(right)
         with client(world.url) as storage:
             generation = storage.namespace("right").generation
-        with running(replace(spec, accepted_generations=(generation,))) as again:
-            again.until_left(len(left) - len(before))
+        run.restart(spec=replace(spec, accepted_generations=(generation,)))
+        run.until_left(len(left))
 
-    assert before + again.results() == oracle.join(history(spec, left, right), spec)
+    assert run.results() == oracle.join(history(spec, left, right), spec)
 
 
 @contextmanager
@@ -224,7 +219,7 @@ def wiped_at_the_first_look_up(backend):
         yield proxy, server.secrets["reader"]
 
 
-def test_a_store_wiped_within_a_batch_gives_no_answer(world, join, running):
+def test_a_store_wiped_within_a_batch_gives_no_answer(world, join, driven):
     """The batch relies on the store that it was admitted for: not found in another one is not an outcome."""
     backend = DictBackend()
     backend.raise_retained_from(Namespace("right"), 0)
@@ -233,37 +228,31 @@ def test_a_store_wiped_within_a_batch_gives_no_answer(world, join, running):
         put_left(spec, [Put(0, b"k", wall_ms() - 60_000)])
         world.publish("stored", wall_ms() - 1_000)
 
-        with (
-            running(spec) as run,
-            pytest.raises(
-                StreamingQueryException, match=r"StoreChanged: .* never with a copy of it; otherwise feed again"
-            ),
-        ):
+        run = driven(spec)
+        with pytest.raises(StoreChanged):
             run.until_left(1)
 
     assert not proxy.faults
     assert not run.rows
 
 
-def test_look_ups_that_another_store_answers_are_no_answers(world, join, running, proxy, tmp_path):
+def test_look_ups_that_another_store_answers_are_no_answers(world, join, driven, proxy, tmp_path):
     """Of two servers of the API one has come to a store that lost everything; the other one tells the generation."""
     left, right = events(wall_ms() - 600_000)
     spec = join(policy=Policy.ALL, max_records=100, storage={"url": proxy.url, "keys_per_request": 20})
     put_left(spec, left)
-    namespaces = [{"name": "right", "keep": "all", "bound": 100, "retention": f"{RETENTION_MS}ms"}]
 
-    with world.storage_running(), server_process(tmp_path / "other", namespaces=namespaces) as (_, other):
+    with world.storage_here(), server_here(tmp_path / "other", namespaces=NAMESPACES) as other:
         world.feed(right)
         world.publish("stored", wall_ms() - 1_000)
         proxy.only, proxy.faults = "items:read", [passed_on, *[answered_by(other)] * 6]
-        with running(spec, availableNow=True) as run:
-            run_to_its_end(run.query)
+        run = driven(spec).drain()
 
     assert not proxy.faults
     assert run.results() == oracle.join(history(spec, left, right), spec)
 
 
-def test_left_that_lags_longer_than_the_store_keeps_continues_by_choice_with_its_own_reason(world, join, running):
+def test_left_that_lags_longer_than_the_store_keeps_continues_by_choice_with_its_own_reason(world, join, driven):
     """The same checkpoint stops first, and continues once configured to; what the store still keeps is matched."""
     spec = join()
     time_ms = wall_ms()
@@ -271,16 +260,17 @@ def test_left_that_lags_longer_than_the_store_keeps_continues_by_choice_with_its
     left = [Put(0, b"old", lagging), Put(0, None, lagging), Put(0, b"new", fresh)]
     put_left(spec, left)
 
-    with world.storage_running():
+    with world.storage_here():
         world.feed([Put(0, b"new", fresh)])
         world.publish("stored", time_ms - 1_000)
-        with running(spec) as run, pytest.raises(StreamingQueryException, match=r"DataLoss: 1 left records, the first"):
+        run = driven(spec)
+        with pytest.raises(DataLoss, match="on_expired: unmatched"):
             run.until_left(1)
-        with running(replace(spec, on_expired="unmatched")) as again:
-            again.until_left(3)
+        assert not run.rows
+        run.restart(spec=replace(spec, on_expired="unmatched"))
+        run.until_left(3)
 
-    assert not run.rows
-    assert [(row["key"], row["outcome"], row["reason"]) for row in again.rows] == [
+    assert [(row["key"], row["outcome"], row["reason"]) for row in run.rows] == [
         (b"old", "unmatched", "no_longer_stored"),
         (None, "unmatched", "null_key"),
         (b"new", "matched", None),

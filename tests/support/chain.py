@@ -1,0 +1,64 @@
+"""Feeder, store, collector, Data Delay API and lookup join, each driven by hand."""
+
+from __future__ import annotations
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from datadelay.collector.config import CollectorConfig
+from datadelay.collector.run import run as collect
+from joins.admission.control import JoinControl
+from joins.feed.feed import FeedSpec, FeedStorage
+from joins.lookup.source import LookupReader
+from joins.spec import Side
+from kafkaio.now import wall_ms
+from tests.support.feeding import Feeding
+from tests.support.sparkjoin import Put, produce
+from tests.support.storage_process import TOKEN, client
+
+
+class Chain:
+    """What a lookup join works between, all of it real: a feeder, its store, the collector, and the join."""
+
+    def __init__(self, world, join, topic, kafka, folder):
+        self.world, self.kafka, self.topic = world, kafka, topic
+        self.feeder = FeedSpec(
+            name="feeder",
+            right=Side(topic=topic, disorder_ms=0),
+            storage=FeedStorage(url=world.url, namespace="right", token=TOKEN, unreachable_for_s=10),
+            kafka=kafka,
+        )
+        self.join = join(right=Side(topic=topic, disorder_ms=0), after_ms=0)
+        topic_settings = {"topic": topic, "disorder": "0", "producer_delay": "0"}
+        positions = {"from": "group", "group": "feeder-group"}
+        self._config = CollectorConfig.model_validate(
+            {
+                "api": {"url": world.delays.url, "token": world.delays.secrets["writer"]},
+                "kafka": kafka,
+                "lock_file": str(folder / "lock"),
+                "consumers": [{"consumer": "feeder", "positions": positions, "topics": [topic_settings]}],
+            }
+        )
+
+    def put(self, key, time_ms):
+        produce(self.kafka, self.topic, [Put(0, key, time_ms)])
+
+    def collect(self):
+        self.world.delays.clock.now_ms = wall_ms() + 1_000
+        collect(self._config)
+
+    def look(self, caplog, start=None):
+        """What a join admits after `start`, and what it says."""
+        reader = LookupReader(self.join, JoinControl())
+        caplog.clear()
+        try:
+            return reader.latestOffset(start or {}, ReadAllAvailable()), "\n".join(caplog.messages)
+        finally:
+            reader.stop()
+
+    def generation(self):
+        with client(self.world.url) as storage:
+            return storage.namespace("right").generation
+
+    def feeding(self):
+        """A feeder with a new checkpoint."""
+        return Feeding(self.feeder, "feeder-group")

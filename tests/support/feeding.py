@@ -1,0 +1,96 @@
+"""A feeder driven in the test's own process: planned and carried out as Spark would do it, batch by batch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from joins.feed.feed import FeedSpec
+from joins.feed.source import FeedReader
+from joins.feed.stage import FeedSummary, feed_client
+from joins.rows.rightrow import from_items
+from sparkio.control import ReaderControl
+from sparkio.summaries import summaries_in
+
+Offset = dict[str, Any]
+
+
+@dataclass
+class Feeding:
+    """One checkpoint of a feeder: in memory, or in a file where another process goes on with it.
+
+    group     the consumer group that positions go to; by default of the feeder's name
+    at        where the last committed batch ended
+    planned   where the batch ends that was not committed yet; it is carried out again
+    """
+
+    spec: FeedSpec
+    group: str = ""
+    file: Path | None = None
+    at: Offset = field(default_factory=dict)
+    planned: Offset | None = None
+
+    def __post_init__(self) -> None:
+        if self.file is not None and self.file.exists():
+            self.at, self.planned = json.loads(self.file.read_text())
+
+    def feed(self) -> list[FeedSummary]:
+        """Feed everything there is, as under `availableNow`; raises what ends the job."""
+        reader = FeedReader(self.spec, ReaderControl(commit_group=self.group or self.spec.name))
+        reader.prepareForTriggerAvailableNow()
+        found: list[FeedSummary] = []
+        try:
+            while (end := self._next(reader)) is not None:
+                rows = [
+                    (row["summary"], row["failure"])
+                    for ticket in reader.partitions(self.at, end)
+                    for batch in reader.read(ticket)
+                    for row in batch.to_pylist()
+                ]
+                found += summaries_in(rows, FeedSummary)
+                self._log(end, None)
+                reader.commit(end)
+        finally:
+            reader.stop()
+        return found
+
+    def _next(self, reader: FeedReader) -> Offset | None:
+        """The end of the next batch, logged before it is carried out."""
+        if self.planned is None:
+            end = reader.latestOffset(self.at, ReadAllAvailable())
+            if end != self.at:
+                self._log(self.at, end)
+        return self.planned
+
+    def _log(self, at: Offset, planned: Offset | None) -> None:
+        self.at, self.planned = at, planned
+        if self.file is not None:
+            self.file.write_text(json.dumps([at, planned]))
+
+
+def feeding_process(spec: FeedSpec, file: Path) -> SpawnProcess:
+    """The same in a process of its own, to be killed."""
+    process = get_context("spawn").Process(target=_feed, args=(spec, file), daemon=True)
+    process.start()
+    return process
+
+
+def _feed(spec: FeedSpec, file: Path) -> None:
+    Feeding(spec, file=file).feed()
+
+
+def stored(spec: FeedSpec, *keys: bytes) -> list[tuple[bytes, int, bytes | None]]:
+    """Key, time and value of what the store has of these keys."""
+    with feed_client(spec) as client:
+        asked = pl.Series(keys)
+        found = pl.DataFrame(client.read_columns(spec.storage.namespace, asked.to_arrow()).found)
+    keyed = not spec.right.key_of.is_kafkas
+    rows = from_items(asked.gather(found["index"]), found["version"], found["tag"], found["value"], keyed=keyed)
+    return [(row["key"], row["time"], row["value"]) for row in rows.iter_rows(named=True)]
