@@ -82,7 +82,7 @@ def test_a_partition_that_was_truncated_and_has_grown_again_stops_the_feeder() -
     ends = {0: Ends(0, 30, 30, 4), 1: Ends(0, 30, 30, 4)}
     after = FED.after(SPEC, ends, 2_000)
 
-    with pytest.raises(DataLoss, match="right partition right-0 was truncated below offset 10"):
+    with pytest.raises(DataLoss, match="right-0 was truncated below offset 10"):
         FED.check_leaders(SPEC, ends, CutOff())
     assert after is not None
     assert after.epochs == (4, 4)
@@ -176,5 +176,5 @@ def test_a_clock_that_is_behind_most_records_is_noticed(ahead: int, held: bool) 
         check_clock(lasts, 16, 2_000, 1_500)
         return
 
-    with pytest.raises(ClockBehind, match=rf"{ahead} of the last 33 records of partition 1 are up to 8 s ahead"):
+    with pytest.raises(ClockBehind, match=rf"{ahead} of the last 33 records of partition 1 .*8 s"):
         check_clock(lasts, 16, 2_000, 1_500)

@@ -1,21 +1,20 @@
-"""The feeder on a real broker, Spark and storage API."""
+"""The feeder on a real broker and storage API: once through Spark, otherwise driven in the test's process."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from joins.errors import StoreWiped
 from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.source import FeedReader, feed_source
 from joins.feed.stage import FeedSummary
-from joins.rows.rightrow import from_items
 from joins.spec import Side
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.groups import GroupOffsets
@@ -23,11 +22,12 @@ from kafkaio.now import wall_ms
 from sparkio.control import ReaderControl
 from sparkio.crossing import TaskEnded
 from sparkio.summaries import summaries_in
+from tests.support.feeding import Feeding, stored
 from tests.support.jobprocess import records
 from tests.support.morepartitions import add_partitions
 from tests.support.sparkjoin import Put, produce
-from tests.support.storage_process import TOKEN, server_process
-from tests.support.waiting import run_to_its_end
+from tests.support.storage_process import TOKEN, server_here
+from tests.support.waiting import run_to_its_end, wait_until
 
 HOUR_MS = 3_600_000
 
@@ -39,7 +39,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         {"name": name, "keep": "all", "bound": 2, "retention": "1h", "max_value_bytes": 100}
         for name in ("plain", "dead", "start")
     ]
-    with server_process(tmp_path_factory.mktemp("storage"), namespaces=namespaces) as (_, url):
+    with server_here(tmp_path_factory.mktemp("storage"), namespaces=namespaces) as url:
         yield url
 
 
@@ -56,7 +56,7 @@ def spec(kafka: dict[str, str], topic_factory: Any, storage: str, request: pytes
 
 
 def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[FeedSummary]:
-    """Feed everything there is; returns the summaries of all tasks, or raises `TaskEnded`."""
+    """Feed everything there is through Spark; returns the summaries of all tasks, or raises `TaskEnded`."""
     found: list[Any] = []
     source = feed_source(spec, ReaderControl(commit_group=spec.name))
     spark.dataSource.register(source)
@@ -74,17 +74,6 @@ def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[FeedSummary]:
     )
     run_to_its_end(query)
     return summaries_in(found, FeedSummary)
-
-
-def stored(spec: FeedSpec, *keys: bytes) -> list[tuple[bytes, int, bytes | None]]:
-    from joins.feed.stage import feed_client
-
-    with feed_client(spec) as client:
-        asked = pl.Series(keys)
-        found = pl.DataFrame(client.read_columns(spec.storage.namespace, asked.to_arrow()).found)
-    keyed = not spec.right.key_of.is_kafkas
-    rows = from_items(asked.gather(found["index"]), found["version"], found["tag"], found["value"], keyed=keyed)
-    return [(row["key"], row["time"], row["value"]) for row in rows.iter_rows(named=True)]
 
 
 def test_right_records_come_to_the_store_and_their_positions_to_the_group(
@@ -106,9 +95,7 @@ def test_right_records_come_to_the_store_and_their_positions_to_the_group(
     groups.close()
 
 
-def test_what_cannot_be_stored_is_a_dead_letter_with_the_reason(
-    spark: Any, spec: FeedSpec, topic_factory: Any, tmp_path: Path
-) -> None:
+def test_what_cannot_be_stored_is_a_dead_letter_with_the_reason(spec: FeedSpec, topic_factory: Any) -> None:
     """Bad times, too large values, more items of a key than the bound; null keys are only counted.
 
     The topic accepts them, although it refuses such times and such a size.
@@ -120,7 +107,7 @@ def test_what_cannot_be_stored_is_a_dead_letter_with_the_reason(
     bad = [Put(0, b"future", now_ms + HOUR_MS), Put(0, b"large", now_ms, b"x" * 700), Put(0, None, now_ms)]
     produce(dict(spec.kafka), spec.right.topic, [*of_one_key, *bad])
 
-    (summary,) = run(spark, spec, tmp_path / "c")
+    (summary,) = Feeding(spec).feed()
 
     assert (summary.read, summary.stored, summary.null_key) == (6, 2, 1)
     assert summary.dead == {"future_time": 1, "rejected": 2}
@@ -137,9 +124,7 @@ def test_what_cannot_be_stored_is_a_dead_letter_with_the_reason(
     assert future["headers"]["teacup.time"] == str(now_ms + HOUR_MS)
 
 
-def test_dead_letters_that_their_topic_refuses_as_they_are(
-    spark: Any, spec: FeedSpec, topic_factory: Any, tmp_path: Path
-) -> None:
+def test_dead_letters_that_their_topic_refuses_as_they_are(spec: FeedSpec, topic_factory: Any) -> None:
     """A time ten days ahead, no time, and a value above the limit: they go there, and headers say what is missing."""
     right = topic_factory(1, {"message.timestamp.after.max.ms": str(10**12)})
     dead = topic_factory(1, {"max.message.bytes": "20000"})
@@ -149,7 +134,7 @@ def test_dead_letters_that_their_topic_refuses_as_they_are(
     bad = [Put(0, b"ahead", ahead_ms), Put(0, b"none", -1), Put(0, b"large", ahead_ms, b"x" * 30_000)]
     produce(dict(spec.kafka), right, [*bad, Put(0, b"good", now_ms)])
 
-    (summary,) = run(spark, spec, tmp_path / "c")
+    (summary,) = Feeding(spec).feed()
 
     assert (summary.stored, summary.dead) == (1, {"future_time": 2, "no_time": 1})
     copies = {one["key"]: (one["value"], one["headers"]) for one in records(spec.kafka, dead)}
@@ -160,7 +145,7 @@ def test_dead_letters_that_their_topic_refuses_as_they_are(
 
 
 def test_a_clock_behind_the_records_holds_the_feeder(
-    spark: Any, spec: FeedSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spec: FeedSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """All of them would be dead letters; a few that are from the future are. It is waited for without a limit."""
     now_ms, ahead_ms = wall_ms(), 50 * 60_000
@@ -174,8 +159,11 @@ def test_a_clock_behind_the_records_holds_the_feeder(
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k", now_ms + ahead_ms)] * 40)
 
     assert goes_on["number"] == start["number"] + 1
-    threading.Timer(2.5, stop_file.touch).start()
-    assert reader.latestOffset(goes_on, ReadAllAvailable()) == goes_on
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(reader.latestOffset, goes_on, ReadAllAvailable())
+        wait_until(lambda: held.done() or "holds: 33 of the last 33 records of partition 0" in caplog.text)
+        stop_file.touch()
+        assert held.result() == goes_on
     reader.stop()
     assert "holds: 33 of the last 33 records of partition 0" in caplog.text
 
@@ -200,17 +188,17 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(spe
     assert [bucket["right"][0][:3] for bucket in after["buckets"]] == [[0, 0, 1], [1, 0, 0], [2, 0, 1]]
 
 
-def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spark: Any, spec: FeedSpec, tmp_path: Path) -> None:
+def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spec: FeedSpec) -> None:
     """Nothing is dropped silently."""
     now_ms = wall_ms()
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"future", now_ms + HOUR_MS)])
 
-    with pytest.raises(TaskEnded, match=r"NoDeadLetterTopic: right .*-0 offset 0 cannot be stored \(future_time\)"):
-        run(spark, spec, tmp_path / "c")  # the task itself reports it, because Spark would retry one that raises
+    with pytest.raises(TaskEnded, match=r"NoDeadLetterTopic: right .*-0 offset 0 .*future_time"):
+        Feeding(spec).feed()  # the task itself reports it, because Spark would retry one that raises
 
 
 def test_a_feeder_that_begins_later_informs_the_store_and_one_in_another_store_stops(
-    spark: Any, spec: FeedSpec, tmp_path: Path
+    spec: FeedSpec, tmp_path: Path
 ) -> None:
     """`start: latest` raises `retained_from`; a wiped store is noticed by its generation."""
     from joins.feed.stage import feed_client
@@ -220,13 +208,15 @@ def test_a_feeder_that_begins_later_informs_the_store_and_one_in_another_store_s
     now_ms = wall_ms()
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"before", now_ms)])
 
-    run(spark, late, tmp_path / "c")
+    feeding = Feeding(late)
+    feeding.feed()
 
     with feed_client(late) as client:
         assert client.namespace("start").retained_from == now_ms + 101
     assert stored(late, b"before") == []
-    with server_process(tmp_path / "other", namespaces=[{"name": "start", "retention": "1h"}]) as (_, url):
+    with server_here(tmp_path / "other", namespaces=[{"name": "start", "retention": "1h"}]) as url:
         produce(dict(spec.kafka), spec.right.topic, [Put(0, b"after", now_ms)])
-        with pytest.raises(Exception, match="StoreWiped: namespace 'start' is of generation"):
-            run(spark, replace(late, storage=replace(at, url=url)), tmp_path / "c")
+        feeding.spec = replace(late, storage=replace(at, url=url))
+        with pytest.raises(StoreWiped, match="namespace 'start'"):
+            feeding.feed()
     assert BrokerLog(spec.right.topic, spec.kafka).ends()[0].stable == 2

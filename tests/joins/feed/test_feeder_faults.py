@@ -19,17 +19,20 @@ from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.source import FeedReader
 from joins.feed.stage import FeedTask, FeedTicket
 from joins.spec import Format, Side
+from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from sparkio.control import ReaderControl
-from tests.joins.feed.test_feeder import HOUR_MS, run, stored
 from tests.support.faultyproxy import Proxy, closed, half_a_body, nonsense, passed_on, running_proxy, slow, status
+from tests.support.feeding import Feeding, feeding_process, stored
 from tests.support.jobprocess import JobProcess, records
 from tests.support.sparkjoin import Put, produce
-from tests.support.storage_process import TOKEN, server_process
+from tests.support.storage_process import TOKEN, server_here, server_process
+from tests.support.waiting import wait_until
 
 NAMESPACES = [{"name": "right", "keep": "all", "bound": 4, "retention": "1h"}]
 COUNT = 60
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -79,14 +82,14 @@ def committed(spec: FeedSpec) -> int:
 
 
 def test_a_store_that_refuses_for_a_while_fails_and_answers_nonsense_gets_every_record(
-    spark: Any, spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
+    spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
 ) -> None:
     """429 is waited out as requested, lost and spoilt answers are retried; each record is stored once."""
     faults = [status(429, {"Retry-After": "1"}), status(429), half_a_body, closed, passed_on, slow, status(503)]
     proxy.faults = [*faults, nonsense, status(500), closed]
 
-    with server_process(tmp_path / "store", port, namespaces=NAMESPACES):
-        summaries = run(spark, spec, tmp_path / "c")
+    with server_here(tmp_path / "store", port, namespaces=NAMESPACES):
+        summaries = Feeding(spec).feed()
         found = stored_keys(spec)
 
     assert not proxy.faults
@@ -122,7 +125,7 @@ def test_canary_without_waiting_for_the_store_a_task_reports_what_is_not_stored(
 
 
 def test_a_store_that_is_unreachable_for_too_long_stops_the_feeder_which_continues_from_its_checkpoint(
-    spark: Any, spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
+    spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
 ) -> None:
     """Killed in the middle of a batch; no position beyond what is stored was committed."""
     hasty = replace(spec, storage=replace(spec.storage, unreachable_for_s=0.5))
@@ -135,13 +138,13 @@ def test_a_store_that_is_unreachable_for_too_long_stops_the_feeder_which_continu
             passed_on(handler, forward)
 
         proxy.faults = [passed_on] * 6 + [kill]
-        with pytest.raises(
-            Exception, match=r"StoreUnreachable: namespace 'right' .* start the storage API: the feeder then continues"
-        ):
-            run(spark, hasty, tmp_path / "c")
-    with server_process(tmp_path / "store", port, namespaces=NAMESPACES):
+        feeding = Feeding(hasty)
+        with pytest.raises(StoreUnreachable, match="start the storage API"):
+            feeding.feed()
+    with server_here(tmp_path / "store", port, namespaces=NAMESPACES):
         survived, before = stored_keys(spec), committed(spec)
-        run(spark, spec, tmp_path / "c")
+        feeding.spec = spec
+        feeding.feed()
         found = stored_keys(spec)
 
     assert before <= len(survived) < COUNT
@@ -150,9 +153,31 @@ def test_a_store_that_is_unreachable_for_too_long_stops_the_feeder_which_continu
 
 
 def test_a_feeder_killed_in_the_middle_of_a_batch_loses_nothing(
-    spark: Any, spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
+    spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
 ) -> None:
-    """kill -9 of the job with a request in flight; the next one repeats the batch, and completes the work."""
+    """kill -9 with a request in flight; the next one repeats the batch, and completes the work."""
+    proxy.faults = [passed_on] * 6 + [slow] * 100
+
+    with server_here(tmp_path / "store", port, namespaces=NAMESPACES):
+        process = feeding_process(spec, tmp_path / "checkpoint")
+        wait_until(lambda: len(proxy.faults) < 100 or not process.is_alive())
+        process.kill()
+        process.join()
+        before = committed(spec)
+        proxy.faults = []
+        repeated = Feeding(spec, file=tmp_path / "checkpoint").feed()
+        found = stored_keys(spec)
+
+    assert 0 < before < COUNT
+    assert sum(one.read for one in repeated) == COUNT - before
+    assert found == all_keys()
+
+
+@pytest.mark.slow
+def test_a_feeder_job_killed_in_the_middle_of_a_batch_loses_nothing(
+    spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path
+) -> None:
+    """The same with Spark's checkpoint, which the next start of the job continues."""
     job = {
         "name": spec.name,
         "kind": "feeder",
@@ -161,16 +186,17 @@ def test_a_feeder_killed_in_the_middle_of_a_batch_loses_nothing(
         "storage": {"url": proxy.url, "namespace": "right", "token": TOKEN, "items_per_request": 5},
         "records_per_batch": 20,
         "checkpoint": str(tmp_path / "c"),
+        "trigger": "available_now",
     }
     proxy.faults = [passed_on] * 6 + [slow] * 100
 
-    with server_process(tmp_path / "store", port, namespaces=NAMESPACES):
+    with server_here(tmp_path / "store", port, namespaces=NAMESPACES):
         process = JobProcess(tmp_path, job)
         process.until(lambda: len(proxy.faults) < 100, "a write is under way")
         process.kill()
         before = committed(spec)
         proxy.faults = []
-        run(spark, spec, tmp_path / "c")
+        assert JobProcess(tmp_path, job).ended() == ExitCode.DONE
         found = stored_keys(spec)
 
     assert before < COUNT
@@ -178,7 +204,7 @@ def test_a_feeder_killed_in_the_middle_of_a_batch_loses_nothing(
 
 
 def test_times_in_the_payload_decide_and_records_without_one_are_dead_letters(
-    spark: Any, spec: FeedSpec, port: int, topic_factory: Any, tmp_path: Path
+    spec: FeedSpec, port: int, topic_factory: Any, tmp_path: Path
 ) -> None:
     """Milliseconds or ISO-8601; Kafka's timestamp, an hour old here, counts for nothing."""
     now_ms = wall_ms()
@@ -192,8 +218,8 @@ def test_times_in_the_payload_decide_and_records_without_one_are_dead_letters(
     values = [b'{"at": %d}' % now_ms, b'{"at": "%s"}' % iso.encode(), b'{"at": null}', b"no json", b'{"at": 9e15}']
     produce(dict(spec.kafka), topic, [Put(0, b"k%d" % i, now_ms - HOUR_MS, v) for i, v in enumerate(values)])
 
-    with server_process(tmp_path / "store", port, namespaces=NAMESPACES):
-        (summary,) = run(spark, spec, tmp_path / "c")
+    with server_here(tmp_path / "store", port, namespaces=NAMESPACES):
+        (summary,) = Feeding(spec).feed()
         found = stored(spec, *(b"k%d" % i for i in range(5)))
 
     assert [(key, time_ms) for key, time_ms, _ in found] == [(b"k0", now_ms), (b"k1", now_ms // 1000 * 1000)]
@@ -236,7 +262,7 @@ def test_a_page_of_something_else_is_waited_out_where_the_api_has_answered(
     monkeypatch.setattr("joins.feed.source.STORE_LOOK_EVERY_S", 0.0)
     reader = FeedReader(spec, ReaderControl())
 
-    with server_process(tmp_path / "store", port, namespaces=NAMESPACES):
+    with server_here(tmp_path / "store", port, namespaces=NAMESPACES):
         begun = reader.latestOffset({}, ReadAllAvailable())
         proxy.only, proxy.faults = "namespaces", [status(404), nonsense, status(502)]
         following = reader.latestOffset(begun, ReadAllAvailable())
@@ -251,7 +277,7 @@ def test_a_page_where_the_api_has_never_answered_ends_the_feeder_at_once(spec: F
     proxy.only, proxy.faults = "namespaces", [status(404)]
     reader = FeedReader(spec, ReaderControl())
 
-    with pytest.raises(CallRefused, match=r"status 404 from something that is no storage API .*correct `storage\.url`"):
+    with pytest.raises(CallRefused, match=r"404 .*`storage\.url`"):
         reader.latestOffset({}, ReadAllAvailable())
     reader.stop()
 
@@ -261,7 +287,7 @@ def test_a_wrong_token_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_pa
     wrong = replace(spec, storage=replace(spec.storage, token="wrong"))
     reader = FeedReader(wrong, ReaderControl())
 
-    with server_process(tmp_path / "store", port, namespaces=NAMESPACES), pytest.raises(CallRefused, match=r" 401 "):
+    with server_here(tmp_path / "store", port, namespaces=NAMESPACES), pytest.raises(CallRefused, match=r" 401 "):
         reader.latestOffset({}, ReadAllAvailable())
     reader.stop()
 
@@ -271,7 +297,7 @@ def test_a_namespace_without_retention_ends_the_feeder_at_once(spec: FeedSpec, p
     reader = FeedReader(spec, ReaderControl())
 
     with (
-        server_process(tmp_path / "store", port, namespaces=[{"name": "right"}]),
+        server_here(tmp_path / "store", port, namespaces=[{"name": "right"}]),
         pytest.raises(NoRetention, match=r"'right' has no retention:.* one of another name with `retention`"),
     ):
         reader.latestOffset({}, ReadAllAvailable())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
@@ -13,6 +13,7 @@ from joins.spec import JoinPath, JoinSpec, Policy
 from joins.testing import oracle
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts, histories, specs
+from tests.support.profiles import share
 
 
 @st.composite
@@ -38,6 +39,7 @@ def moved_joins(draw):
     return on_a_path(was), on_a_path(becomes), history
 
 
+@settings(max_examples=share(2))
 @given(moved_joins(), cuts(), st.booleans())
 def test_left_goes_on_where_it_was_and_is_joined_as_the_new_join_says(moved, steps, lost):
     """Every record once: those before the move as the old join has them, those after it as the new one.
