@@ -12,6 +12,7 @@ from joins.lookup.source import LookupReader
 from joins.spec import Side
 from kafkaio.now import wall_ms
 from tests.support.feeding import Feeding
+from tests.support.loglines import PLANNERS, lines_of
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, client
 
@@ -51,7 +52,7 @@ class Chain:
         reader = LookupReader(self.join, JoinControl())
         caplog.clear()
         try:
-            return reader.latestOffset(start or {}, ReadAllAvailable()), "\n".join(caplog.messages)
+            return reader.latestOffset(start or {}, ReadAllAvailable()), "\n".join(lines_of(caplog, *PLANNERS))
         finally:
             reader.stop()
 

@@ -28,6 +28,7 @@ from sparkio.control import ReaderControl
 from storage.model import Namespace
 from tests.joins.lookup.conftest import put_left
 from tests.support.dictbackend import DictBackend, unavailable
+from tests.support.loglines import PLANNERS, lines_of
 from tests.support.morepartitions import add_partitions
 from tests.support.sparkjoin import DEADLINE_S, Put
 from tests.support.storage_server import running_server
@@ -74,7 +75,7 @@ def look(caplog, monkeypatch):
         caplog.clear()
         reader = readers.setdefault(id(spec), LookupReader(spec, JoinControl()))
         after = reader.latestOffset(start, ReadAllAvailable())
-        return after, "\n".join(caplog.messages)
+        return after, "\n".join(lines_of(caplog, *PLANNERS))
 
     yield once
     for reader in readers.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import uuid
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from joins.window.restore import Joined
 from joins.window.slicefiles import FileStore
 from joins.window.slices import Slice
 from kafkaio.sparselog import Sparse
+from tests.support.loglines import lines_of
 from tests.support.making import a_slice, covered, positions
 from tests.support.waiting import wait_until
 
@@ -146,7 +146,7 @@ def test_copies_that_are_gone_already_are_no_error(
     one.copy(1_000 + 2 * EVERY_MS, 6, 6)
 
     assert copies(location) == []
-    assert not caplog.records
+    assert not lines_of(caplog, "teacup.joins")
 
 
 def test_a_bucket_that_comes_back_is_copied_from_where_it_ended_elsewhere(tmp_path: Path, location: str) -> None:
@@ -212,7 +212,7 @@ def test_a_copy_that_is_truncated_or_altered_is_named_and_ignored(
     found = Machine(tmp_path / "other", location).store.slices({0: (0, 6)})
 
     assert covered(found) == [(3, 6)]
-    (warning,) = (record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
+    (warning,) = lines_of(caplog, "teacup.joins")
     assert f"{location.rstrip('/')}/{BUCKET}/right-0-0-3.slice is ignored" in warning
     assert why in warning
 

@@ -20,6 +20,7 @@ from joins.window import slicefiles as store_module
 from joins.window.restore import Joined
 from joins.window.slicefiles import UNFINISHED_S, FileStore
 from joins.window.slices import Slice
+from tests.support.loglines import lines_of
 from tests.support.making import a_slice, a_slice_of, covered, frame, positions, rows
 
 
@@ -120,7 +121,7 @@ def test_a_missing_file_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = store.slices({0: (0, 12)})
 
     assert covered(found) == [(8, 12)]
-    assert not caplog.records
+    assert not lines_of(caplog, "teacup.joins")
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
@@ -144,7 +145,7 @@ def test_what_a_killed_worker_left_unfinished_is_removed_after_a_while(
     os.utime(left, times=(0, left.stat().st_mtime - UNFINISHED_S))
     store.forget({}, {})
     assert not [*tmp_path.iterdir()]
-    assert not caplog.records
+    assert not lines_of(caplog, "teacup.joins")
 
 
 @pytest.mark.parametrize("broken", ["empty", "foreign", "zeros", "first byte"])
@@ -162,7 +163,7 @@ def test_a_file_of_several_partitions_without_a_head_is_removed(
     store.forget({}, {})
 
     assert not [*tmp_path.iterdir()]
-    assert len(caplog.messages) == 1
+    assert len(lines_of(caplog, "teacup.joins")) == 1
 
 
 def break_length(content: bytes) -> bytes:
@@ -204,7 +205,7 @@ def test_a_broken_slice_is_ignored_with_a_warning(tmp_path: Path, caplog: pytest
         found = store.slices({0: (0, 8)})
 
     assert covered(found) == [(0, 2), (4, 8)]
-    (line,) = caplog.messages
+    (line,) = lines_of(caplog, "teacup.joins")
     assert str(path) in line
     assert "ignored" in line
 
@@ -256,7 +257,7 @@ def test_temporary_and_foreign_files_are_not_looked_at(tmp_path: Path, caplog: p
         (tmp_path / name).write_bytes(b"half")
 
     assert store.slices({0: (0, 4)}) == []
-    assert not caplog.records
+    assert not lines_of(caplog, "teacup.joins")
 
 
 def test_two_writers_and_a_reader_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -278,7 +279,7 @@ def test_two_writers_and_a_reader_at_once(tmp_path: Path, caplog: pytest.LogCapt
     assert set(sizes) <= {300}
     assert read(0) == [300]
     assert [path.name for path in tmp_path.iterdir()] == ["right-0-0-300.slice"]
-    assert not caplog.records
+    assert not lines_of(caplog, "teacup.joins")
 
 
 def test_a_slice_written_by_another_process_is_read_here(tmp_path: Path):

@@ -14,6 +14,7 @@ from joins.admission.folders import generation_folder, own_folder
 from joins.window import slicefiles as store_module
 from joins.window.restore import Joined
 from joins.window.slicefiles import FileStore, forget_other_generations
+from tests.support.loglines import lines_of
 from tests.support.making import a_slice, covered
 
 
@@ -45,7 +46,7 @@ def test_a_slice_that_finds_no_room_stays_in_memory(small_folder: Path, caplog: 
 
     assert store.slices({0: (0, 300)}) == []
     assert list(small_folder.iterdir()) == []
-    (line,) = caplog.messages
+    (line,) = lines_of(caplog, "teacup.joins")
     assert "cannot be written to" in line
     assert "window_folder" in line
 
@@ -61,7 +62,9 @@ def test_a_file_in_place_of_the_folder_does_not_end_the_job(tmp_path: Path, capl
     assert store.marks({0: (0, 4)}) == []
     store.forget({0: 9}, {0: 9})
     forget_other_generations(tmp_path / "windows", "join", "f" * 32)
-    assert {"cannot be read" in line or "cannot be written to" in line for line in caplog.messages} == {True}
+    assert {
+        "cannot be read" in line or "cannot be written to" in line for line in lines_of(caplog, "teacup.joins")
+    } == {True}
 
 
 def test_folders_of_earlier_checkpoints_are_removed_and_no_others(tmp_path: Path):
@@ -92,7 +95,7 @@ def test_two_workers_may_remove_the_same_folders(tmp_path: Path, caplog: pytest.
             pool.submit(forget_other_generations, tmp_path, "join", "f" * 32)
 
     assert not any(tmp_path.iterdir())
-    assert not caplog.messages
+    assert not lines_of(caplog, "teacup.joins")
 
 
 def test_each_user_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch):

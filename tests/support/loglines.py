@@ -1,0 +1,16 @@
+"""What was logged: by whom a test asks for, not by other libraries, nor by threads that earlier tests have left."""
+
+from __future__ import annotations
+
+import pytest
+
+PLANNERS = ("teacup.joins", "teacup.sparkio")
+
+
+def lines_of(caplog: pytest.LogCaptureFixture, *loggers: str) -> list[str]:
+    """The messages of these loggers and of those below them."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if any(record.name == one or record.name.startswith(f"{one}.") for one in loggers)
+    ]
