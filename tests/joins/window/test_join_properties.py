@@ -64,6 +64,19 @@ def test_output_equals_the_oracle_for_any_cut_and_restart(join, steps):
     assert run.window == 0
 
 
+def test_a_right_record_stays_until_left_is_beyond_it_by_before():
+    """Left is known to have reached 106, and the record that comes next, of 110, still matches one of 101."""
+    left, right = topic("left", [(90, b"x"), (110, b"a")]), topic("right", [(101, b"a")])
+    simulation = Simulation(History(left, right, start_ms=106), join_spec(before_ms=10))
+    while simulation.admit():
+        pass
+
+    simulation.clock.advance(20)
+    run = simulation.drain()
+
+    assert [one.outcome for one in run.sorted_results()] == ["unmatched", "matched"]
+
+
 @given(joins_with_history(), cuts(), st.data())
 def test_lost_slices_are_read_again_from_the_log(join, steps, data):
     """Restarts on empty disks change nothing: neither rows, nor which right records are unjoined."""
