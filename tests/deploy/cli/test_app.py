@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -37,17 +38,18 @@ def bad_job(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", COMMANDS)
-def test_every_command_has_help_and_is_documented(path: str) -> None:
+def test_every_command_has_help_and_is_documented() -> None:
     """With each of its options."""
-    command = COMMANDS[path]
+    missing = [path for path, command in COMMANDS.items() if not command.help or path not in DOCUMENTS]
+    for path, command in COMMANDS.items():
+        for parameter in command.params:
+            if not getattr(parameter, "help", None):
+                missing.append(f"{path} {parameter.name}")
+            options = [option for option in parameter.opts if option.startswith("-")]
+            missing += [f"{path} {option}" for option in options if f"`{option}`" not in DOCUMENTS]
 
-    assert command.help
-    assert path in DOCUMENTS
-    for parameter in command.params:
-        assert getattr(parameter, "help", None), parameter.name
-        for option in parameter.opts:
-            assert not option.startswith("-") or f"`{option}`" in DOCUMENTS, option
+    assert COMMANDS
+    assert missing == []
 
 
 def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
@@ -116,8 +118,10 @@ def test_a_file_that_is_not_there_is_exit_code_2(tmp_path: Path) -> None:
     assert "none.yaml: 1 error\n  cannot be read: No such file" in result.stderr
 
 
-def test_a_refused_checkpoint_is_exit_code_5_before_spark_starts(tmp_path: Path) -> None:
-    """As another process would find it."""
+def test_a_refused_checkpoint_is_exit_code_5_before_spark_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As another process would find it; it says which process holds the checkpoint."""
     from deploy.checkpoint.lock import checkpoint_lock
 
     job = (ROOT / "deploy" / "examples" / "window-join-minimal.yaml").read_text(encoding="utf-8")
@@ -128,6 +132,7 @@ def test_a_refused_checkpoint_is_exit_code_5_before_spark_starts(tmp_path: Path)
         result = CliRunner().invoke(app, ["run", str(path)])
 
     assert result.exit_code == ExitCode.CHECKPOINT
+    assert f"process {os.getpid()};" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -30,44 +30,26 @@ app()
 def _teacup_without(module: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     program = WITHOUT.format(module=module)
     return subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, cwd=folder, timeout=60, check=False
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, cwd=folder, check=False
     )
 
 
+SET = "offsets set --topic t --time 2026-01-01T00:00Z --zookeeper h:1 --consumer-id c"
+
+
 @pytest.mark.parametrize(
-    ("module", "arguments"),
-    [
-        ("uvicorn", ["storage", "serve", "storage.yaml"]),
-        ("fastapi", ["storage", "serve", "storage.yaml"]),
-        ("lmdb", ["storage", "serve", "storage.yaml"]),
-        ("sqlalchemy", ["delay", "serve", "delay.yaml"]),
-        ("alembic", ["delay", "serve", "delay.yaml"]),
-        (
-            "kazoo",
-            [
-                "offsets",
-                "set",
-                "--topic",
-                "t",
-                "--time",
-                "2026-01-01T00:00Z",
-                "--zookeeper",
-                "h:1",
-                "--consumer-id",
-                "c",
-            ],
-        ),
-    ],
+    ("module", "command"),
+    [("lmdb", "storage serve storage.yaml"), ("sqlalchemy", "delay serve delay.yaml"), ("kazoo", SET)],
 )
 def test_a_missing_extra_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, arguments: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, command: str
 ) -> None:
     """With the command that installs it."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     (tmp_path / "storage.yaml").write_text("store: lmdb:///nowhere\nnamespaces: [{name: a}]\nanonymous: [read]\n")
     (tmp_path / "delay.yaml").write_text(f"database: sqlite:///{tmp_path}/delay.db\nanonymous: [read]\n")
 
-    done = _teacup_without(module, *arguments, folder=tmp_path)
+    done = _teacup_without(module, *command.split(), folder=tmp_path)
 
     assert done.returncode == ExitCode.BAD_JOB_FILE
     assert done.stderr == f"{module} is not installed, and this command needs it: pip install 'teacup-joins[serve]'\n"
@@ -87,10 +69,7 @@ def test_a_missing_module_of_the_core_is_an_error_like_any_other(
 
 def test_an_extra_is_found_by_the_modules_that_it_brings() -> None:
     """As the distribution declares them."""
-    assert [extra_of(one) for one in ("uvicorn", "aerospike", "hypothesis", "polars", "os")] == [
-        "serve",
-        "serve",
-        "testing",
-        None,
-        None,
-    ]
+    served = ("uvicorn", "fastapi", "lmdb", "sqlalchemy", "alembic", "kazoo", "aerospike")
+
+    assert {extra_of(one) for one in served} == {"serve"}
+    assert [extra_of(one) for one in ("hypothesis", "polars", "os")] == ["testing", None, None]
