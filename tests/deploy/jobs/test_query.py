@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.captured import StreamingQueryException as CapturedQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from deploy.errors import AccountsDiffer
@@ -58,6 +59,18 @@ def test_of_an_error_of_ours_its_message_is_logged_alone(caplog: pytest.LogCaptu
     assert code == ExitCode.DATA_LOSS
     (message,) = caplog.messages
     assert message.startswith("OffsetOutOfRange: offset 5 of clicks-3 is not in the log, which holds [8, 20)")
+
+
+def test_a_planner_that_was_killed_is_named(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    """Spark's message has neither a process nor a cause: only the Java stack shows whose connection broke."""
+    stack = "java.io.EOFException\n\tat org.apache.spark.sql.execution.python.PythonStreamingSourceRunner.latestOffset"
+
+    with caplog.at_level(logging.ERROR):
+        code = failed(CapturedQueryException("[STREAM_FAILED] null", stack))
+
+    assert code == ExitCode.FAILED
+    (message,) = caplog.messages
+    assert message.startswith("the process that plans batches was killed")
 
 
 def test_an_error_raised_before_the_query_starts_has_the_same_code() -> None:
