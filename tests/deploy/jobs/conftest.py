@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import TopicFactory
+from tests.support.jobhere import here
+
+__all__ = ["here"]
 
 
 @pytest.fixture

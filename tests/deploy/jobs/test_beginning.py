@@ -128,43 +128,41 @@ def test_a_power_loss_that_took_only_the_commit_costs_nothing(kafka, job, tmp_pa
     assert lefts(kafka, content) == each_once(240)
 
 
-def test_a_plan_that_is_not_the_one_that_was_delivered_stops_the_job(kafka, job, tmp_path):
+def test_a_plan_that_is_not_the_one_that_was_delivered_stops_the_job(kafka, job, here, tmp_path, caplog):
     """As when a checkpoint was copied, and both copies planned a batch with this number."""
     content, checkpoint = job(), tmp_path / "checkpoint"
     fill(kafka, content, 0, 200)
-    assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
+    assert here.run(content).code == ExitCode.DONE
     lose(checkpoint, delivered(kafka, content) + 1, "offsets", "commits")
     plan = newest(checkpoint)
     head, end = plan.read_text().rsplit("\n", 1)
     members = json.loads(end)
     plan.write_text(f"{head}\n{json.dumps(with_checksum({**members, 'listed_ms': members['listed_ms'] - 1}))}")
 
-    stopped = JobProcess(tmp_path, content)
+    stopped = here.run(content)
 
-    assert stopped.ended() == ExitCode.CHECKPOINT
-    assert "rows of another batch" in stopped.logged()
+    assert stopped.code == ExitCode.CHECKPOINT
+    assert "rows of another batch" in caplog.text
     assert lefts(kafka, content) == each_once(200)
 
 
-def test_a_second_start_on_another_checkpoint_leaves_the_running_job_alone(kafka, job, tmp_path):
+def test_a_second_start_on_another_checkpoint_leaves_the_running_job_alone(kafka, job, here, tmp_path, caplog):
     """From a laptop, or by a typo in the path: it used to fence the production job and write everything again."""
     content = job(trigger={"every": "100ms"})
     fill(kafka, content, 0, 100)
-    running = JobProcess(tmp_path, content)
-    running.until(lambda: sum(lefts(kafka, content).values()) > 50, "some rows are out")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+    with here.running(content) as running:
+        running.until(lambda: sum(lefts(kafka, content).values()) > 50, "some rows are out")
 
-    second = JobProcess(elsewhere, {**content, "checkpoint": str(elsewhere / "checkpoint")})
+        second = here.run({**content, "checkpoint": str(tmp_path / "elsewhere")})
 
-    assert second.ended() == ExitCode.OUTPUT_TAKEN, second.logged()
-    assert "may still run" in second.logged()
-    assert "--take-over" in second.logged()
-    fill(kafka, content, 100, 140)
-    running.until(lambda: len(lefts(kafka, content)) == 140, "the first job continues")
-    assert running.stop() == ExitCode.DONE
+        assert second.code == ExitCode.OUTPUT_TAKEN
+        assert "may still run" in caplog.text
+        assert "--take-over" in caplog.text
+        fill(kafka, content, 100, 140)
+        running.until(lambda: len(lefts(kafka, content)) == 140, "the first job continues")
+        assert running.stop() == ExitCode.DONE
     assert lefts(kafka, content) == each_once(140)
-    assert "took over" not in running.logged()
+    assert "took over" not in caplog.text
 
 
 @pytest.mark.slow
@@ -191,11 +189,11 @@ def test_a_new_checkpoint_that_takes_over_ends_the_old_one_for_good(kafka, job, 
     assert lefts(kafka, content) == each_once(140)
 
 
-def test_the_driver_and_the_tasks_agree_on_the_digest(kafka, job, tmp_path):
+def test_the_driver_and_the_tasks_agree_on_the_digest(kafka, job, here, tmp_path):
     """Otherwise no job could be restarted. The receipts are those that tasks have left."""
     content = job()
     fill(kafka, content, 0, 50)
-    assert JobProcess(tmp_path, content).ended() == ExitCode.DONE
+    assert here.run(content).code == ExitCode.DONE
     made = load_job(tmp_path / "job.yaml")
     admission = Checkpoint(content["checkpoint"]).planned(made.spec)
 

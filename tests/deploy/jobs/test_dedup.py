@@ -66,7 +66,7 @@ def ids_of(kafka, topic):
     return [(r["partition"], r["headers"].get("id")) for r in records(kafka, topic)]
 
 
-def test_each_id_is_written_once_across_batches_kills_and_restarts(kafka, job, tmp_path):
+def test_each_id_is_written_once_across_batches_kills_and_restarts(kafka, job, here, tmp_path):
     """Every id comes three times; the job is killed in between; a batch whose commit was lost runs again."""
     content = job(records_per_batch=500, trigger={"every": "0s"})
     source, out = content["source"]["topic"], content["output"]["topic"]
@@ -78,10 +78,9 @@ def test_each_id_is_written_once_across_batches_kills_and_restarts(kafka, job, t
     if not uncommitted(tmp_path / "checkpoint"):
         forget_last_commit(tmp_path / "checkpoint")
 
-    second = JobProcess(tmp_path, {**content, "records_per_batch": 1_000_000, "trigger": "available_now"})
-    code = second.ended()
+    second = here.run({**content, "records_per_batch": 1_000_000, "trigger": "available_now"})
 
-    assert code == ExitCode.DONE, second.logged()
+    assert second.code == ExitCode.DONE
     expected = [(p, str(i)) for p in (0, 1) for i in range(2_000)] + [(0, None), (1, None)]
     assert sorted(ids_of(kafka, out), key=str) == sorted(expected, key=str)
     assert sum(line["dropped"] for line in second.lines) >= 8_000
@@ -89,29 +88,27 @@ def test_each_id_is_written_once_across_batches_kills_and_restarts(kafka, job, t
     assert all(line["read"] == line["written"] + line["dropped"] for line in first.lines + second.lines)
 
 
-def test_a_signal_stops_it_cleanly(kafka, job, tmp_path):
+def test_a_signal_stops_it_cleanly(kafka, job, here, tmp_path):
     """Exit code 0, after a batch with nothing to read, and others with one partition of two."""
     content = job(trigger={"every": "0s"})
-    running = JobProcess(tmp_path, content)
-    running.until(lambda: (tmp_path / "checkpoint" / "commits" / "0").exists(), "a batch with nothing is committed")
-    put(kafka, content["source"]["topic"], [1, 1, 2])
-    running.until(lambda: sum(line["written"] for line in running.lines) == 2, "both ids are out")
+    with here.running(content) as running:
+        running.until(lambda: (tmp_path / "checkpoint" / "commits" / "0").exists(), "a batch with nothing is committed")
+        put(kafka, content["source"]["topic"], [1, 1, 2])
+        running.until(lambda: sum(line["written"] for line in running.lines) == 2, "both ids are out")
 
-    code = running.stop()
+        code = running.stop()
 
-    assert code == ExitCode.DONE, running.logged()
+    assert code == ExitCode.DONE
     assert sorted(ids_of(kafka, content["output"]["topic"])) == [(0, "1"), (0, "2")]
 
 
-def test_topics_of_different_partition_counts_are_refused(job, tmp_path):
+def test_topics_of_different_partition_counts_are_refused(job, here, caplog):
     """With an exit code and both counts, before Spark is started."""
-    content = job(out_partitions=3)
+    refused = here.run(job(out_partitions=3))
 
-    process = JobProcess(tmp_path, content)
-
-    assert process.ended() == ExitCode.NOT_CO_PARTITIONED
-    assert "2 partitions" in process.logged()
-    assert "has 3" in process.logged()
+    assert refused.code == ExitCode.NOT_CO_PARTITIONED
+    assert "2 partitions" in caplog.text
+    assert "has 3" in caplog.text
 
 
 def test_a_topic_is_not_deduplicated_into_itself(job, tmp_path):

@@ -48,7 +48,7 @@ def fill(kafka, content, count):
     produce(kafka, content["right"]["topic"], [Put(i % 2, b"%d" % (i % 10), START_MS + i * 100) for i in range(count)])
 
 
-def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
+def test_a_killed_driver_leaves_no_duplicates(kafka, job, here, tmp_path, capsys):
     """kill -9 while batches run, then a restart: the current batch runs again, what it wrote before is dropped."""
     content = job()
     fill(kafka, content, 4_000)
@@ -60,14 +60,13 @@ def test_a_killed_driver_leaves_no_duplicates(kafka, job, tmp_path):
         forget_last_commit(tmp_path / "checkpoint")
     written = rows_of_last_plan(kafka, content["output"]["topic"], tmp_path / "checkpoint")
 
-    second = JobProcess(tmp_path, {**content, "trigger": "available_now"})
-    code = second.ended()
+    second = here.run({**content, "trigger": "available_now"})
 
-    assert code == ExitCode.DONE, second.logged()
+    assert second.code == ExitCode.DONE
     seen = Counter(record["headers"]["teacup.left"] for record in records(kafka, content["output"]["topic"]))
     assert set(seen) == {f"{p}:{i}" for p in (0, 1) for i in range(2_000)}
     assert set(seen.values()) == {1}
-    logged = [line for line in second.logged().splitlines() if '"event": "deduplicator"' in line]
+    logged = [line for line in capsys.readouterr().err.splitlines() if '"event": "deduplicator"' in line]
     changes = [change for line in second.lines for change in line["deduplicator"].get("changes", ())]
     for reason in ("driver_restart", "quiet"):
         assert any(f'"{reason}"' in line for line in logged)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from kafkaio.exitcode import ExitCode
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from storage.api.config import READ_TOKEN_VARIABLE
-from tests.support.jobprocess import JobProcess
+from tests.support.jobhere import JobsHere
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, server_process
 
@@ -72,15 +73,11 @@ def test_the_line_adds_partitions_up_and_names_what_is_rare_only_where_it_happen
         gathered([one], 0.5, 4_000)
 
 
-def test_a_feeder_runs_and_stops_cleanly_and_a_wiped_store_ends_it(
-    kafka: dict[str, str], topic_factory: Any, tmp_path: Path
-) -> None:
-    """As a process, on a real broker and store; a wiped store is exit code 5, with the remedy."""
+@pytest.fixture
+def job(kafka: dict[str, str], topic_factory: Any, tmp_path: Path) -> dict[str, Any]:
+    """A feeder of a new topic; `storage` is missing."""
     topic = topic_factory(1)
-    now_ms = wall_ms()
-    produce(kafka, topic, [Put(0, b"k%d" % i, now_ms) for i in range(5)])
-    namespaces = [{"name": "right", "retention": "1h"}]
-    job = {
+    return {
         "name": f"feeder-{topic}",
         "kind": "feeder",
         "kafka": kafka,
@@ -88,39 +85,45 @@ def test_a_feeder_runs_and_stops_cleanly_and_a_wiped_store_ends_it(
         "checkpoint": str(tmp_path / "checkpoint"),
     }
 
-    with server_process(tmp_path / "store", namespaces=namespaces) as (_, url):
-        job["storage"] = {"url": url, "namespace": "right", "token": TOKEN}
-        process = JobProcess(tmp_path, job)
-        process.until(lambda: sum(line["stored"] for line in process.lines) == 5, "all is stored")
-        with closing(GroupOffsets(job["name"], kafka)) as group:  # no next batch follows
-            process.until(lambda: group.read([(topic, 0)]) == {(topic, 0): 5}, "the collector can see it")
-        assert process.stop() == ExitCode.DONE
-    with server_process(tmp_path / "wiped", namespaces=namespaces) as (_, url):
-        job["storage"] = {"url": url, "namespace": "right", "token": TOKEN}
-        process = JobProcess(tmp_path, job)
-        assert process.ended() == ExitCode.CHECKPOINT
-        assert "feed again with a new checkpoint" in process.logged()
+
+@contextmanager
+def store(folder: Path, token: str = TOKEN) -> Iterator[dict[str, str]]:
+    """`storage` of a job: a new one."""
+    with server_process(folder, namespaces=[{"name": "right", "retention": "1h"}]) as (_, url):
+        yield {"url": url, "namespace": "right", "token": token}
+
+
+def test_a_feeder_runs_and_stops_cleanly_and_a_wiped_store_ends_it(
+    job: dict[str, Any], here: JobsHere, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a real broker and store; a wiped store is exit code 5, with the remedy."""
+    topic, now_ms = job["right"]["topic"], wall_ms()
+    produce(job["kafka"], topic, [Put(0, b"k%d" % i, now_ms) for i in range(5)])
+
+    with store(tmp_path / "store") as storage, here.running({**job, "storage": storage}) as running:
+        running.until(lambda: sum(line["stored"] for line in running.lines) == 5, "all is stored")
+        with closing(GroupOffsets(job["name"], job["kafka"])) as group:  # no next batch follows
+            running.until(lambda: group.read([(topic, 0)]) == {(topic, 0): 5}, "the collector can see it")
+        assert running.stop() == ExitCode.DONE
+    with store(tmp_path / "wiped") as storage:
+        assert here.run({**job, "storage": storage}).code == ExitCode.CHECKPOINT
+
+    assert "feed again with a new checkpoint" in caplog.text
 
 
 def test_a_token_that_may_only_read_ends_the_feeder_without_a_retry(
-    kafka: dict[str, str], topic_factory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: dict[str, Any],
+    here: JobsHere,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its first task is refused, and so would be the next three."""
-    topic = topic_factory(1)
-    produce(kafka, topic, [Put(0, b"k", wall_ms())])
+    produce(job["kafka"], job["right"]["topic"], [Put(0, b"k", wall_ms())])
     monkeypatch.setenv(READ_TOKEN_VARIABLE, "may-only-read-in-this-test")
 
-    with server_process(tmp_path / "store", namespaces=[{"name": "right", "retention": "1h"}]) as (_, url):
-        job = {
-            "name": f"feeder-{topic}",
-            "kind": "feeder",
-            "kafka": kafka,
-            "right": {"topic": topic},
-            "storage": {"url": url, "namespace": "right", "token": "may-only-read-in-this-test"},
-            "checkpoint": str(tmp_path / "checkpoint"),
-        }
-        process = JobProcess(tmp_path, job)
-        assert process.ended() == ExitCode.BAD_JOB_FILE
+    with store(tmp_path / "store", "may-only-read-in-this-test") as storage, here.failed_tasks() as failed:
+        assert here.run({**job, "storage": storage}).code == ExitCode.BAD_JOB_FILE
 
-    assert "CallRefused: the storage API refuses" in process.logged()
-    assert "Lost task" not in process.logged(), "it was retried"
+    assert "CallRefused: the storage API refuses" in caplog.text
+    assert failed == [], "it was retried"

@@ -16,7 +16,7 @@ from joins.spec import JoinSpec, Side
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
-from tests.support.jobprocess import JobProcess
+from tests.support.jobhere import JobsHere
 from tests.support.sparkjoin import Put, produce
 
 Make = Callable[..., JoinJob]
@@ -90,7 +90,11 @@ def test_what_stops_the_join_is_said_at_once(job: Make) -> None:
 
 
 def test_a_join_that_matches_nothing_says_so(
-    kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path
+    kafka: dict[str, str],
+    topic_factory: TopicFactory,
+    tmp_path: Path,
+    here: JobsHere,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Before its first batch, and once more than a thousand records have had no match."""
     topics = {name: topic_factory(2, prefix=name) for name in ("left", "right", "out")}
@@ -110,9 +114,10 @@ def test_a_join_that_matches_nothing_says_so(
         "spark": {"master": "local[2]"},
     }
 
-    process = JobProcess(tmp_path, content)
+    ran = here.run(content)
 
-    assert process.ended() == ExitCode.DONE
-    assert process.logged().count("no key of left occurs in right") == 1
-    warnings = [one for line in process.lines for one in line.get("warnings", ())]
+    assert ran.code == ExitCode.DONE
+    assert len(said(caplog)) == 1
+    assert "no key of left occurs in right" in said(caplog)[0]
+    warnings = [one for line in ran.lines for one in line.get("warnings", ())]
     assert len([one for one in warnings if one.startswith("none of 1,200 left records has a match")]) == 1

@@ -9,7 +9,7 @@ from tests.deploy.jobs.filling import fill
 from tests.support.jobprocess import JobProcess, records
 
 
-def test_select_writes_what_its_expressions_say(kafka, job, tmp_path):
+def test_select_writes_what_its_expressions_say(kafka, job, here):
     """Key, value and headers by Spark SQL; positions stay in the headers."""
     content = job()
     content["output"]["select"] = {
@@ -19,7 +19,7 @@ def test_select_writes_what_its_expressions_say(kafka, job, tmp_path):
     }
     left, _ = fill(kafka, content, 60)
 
-    code = JobProcess(tmp_path, content).ended()
+    code = here.run(content).code
 
     out = records(kafka, content["output"]["topic"])
     assert code == ExitCode.DONE
@@ -63,14 +63,14 @@ def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_pat
     assert dead["headers"]["teacup.expression"] == "value"
 
 
-def test_an_expression_that_spark_refuses_is_a_mistake_in_the_job_file(kafka, job, tmp_path):
+def test_an_expression_that_spark_refuses_is_a_mistake_in_the_job_file(job, here, caplog):
     """Spark's own words for it, in one line."""
     content = job()
     content["output"]["select"] = {"key": "key", "value": "left_valu"}
 
-    refused = JobProcess(tmp_path, content)
+    refused = here.run(content)
 
-    assert refused.ended() == ExitCode.BAD_JOB_FILE
-    assert "output.select" in refused.logged()
-    assert "`left_valu` cannot be resolved" in refused.logged()
-    assert "Traceback" not in refused.logged()
+    assert refused.code == ExitCode.BAD_JOB_FILE
+    assert "output.select" in caplog.text
+    assert "`left_valu` cannot be resolved" in caplog.text
+    assert "Traceback" not in caplog.text

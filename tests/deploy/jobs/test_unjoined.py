@@ -6,7 +6,6 @@ import io
 import json
 import signal
 import sys
-import time
 from dataclasses import replace
 
 import polars as pl
@@ -129,7 +128,7 @@ def killed_after_its_first_commit(folder, content, monkeypatch):
     process.kill()
 
 
-def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka, content, tmp_path, monkeypatch):
+def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka, content, here, tmp_path, monkeypatch):
     """With a `select`, which keeps the headers; what may still be joined waits, and a last run has nothing to do."""
     content["output"]["select"] = {"key": "key", "value": "left_value", "headers": {"mine": "outcome"}}
     left = [Put(i % 2, b"%d" % (i % 10), START_MS + 40 * i) for i in range(300)]
@@ -149,14 +148,13 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
         content["delay"]["token"] = delays.secrets["reader"]
         feed(url, [*right, *newer])
         publish(delays, content["right"]["topic"])
-        joined = JobProcess(tmp_path, content).ended()
+        joined = here.run(content)
         killed_after_its_first_commit(tmp_path, content, monkeypatch)
-        first = JobProcess(tmp_path, content, UNJOINED)
-        second, out_again = first.ended(), io.StringIO()
-        codes = second, ran(load_job(tmp_path / "job.yaml"), out=out_again)
+        first = here.unjoined(content)
+        again = here.unjoined(content)
 
-    assert (joined, *codes) == (ExitCode.DONE, ExitCode.DONE, ExitCode.DONE), first.logged()
-    assert json.loads(out_again.getvalue())["event"] == "nothing"
+    assert [one.code for one in (joined, first, again)] == [ExitCode.DONE] * 3
+    assert [line["event"] for line in again.lines] == ["nothing"]
     rows = {r["headers"].get("teacup.right") for r in records(kafka, out)}
     missing = [
         (event.partition, event.offset)
@@ -284,22 +282,21 @@ def test_an_open_transaction_in_the_output_is_waited_for(kafka, job, by_hand, mo
     assert sum(ends.high for ends in seen.output.values()) in (1, 2)  # the marker may come after the listing
 
 
-def test_a_join_that_goes_on_does_not_keep_a_run_from_ending(kafka, job, content, by_hand, tmp_path):
+def test_a_join_that_goes_on_does_not_keep_a_run_from_ending(kafka, job, content, here, by_hand, monkeypatch):
     """A slice for what is over when the run looks; what is over by then is left to the next run."""
     produce(kafka, job.spec.right.topic, right_records(90))
     by_hand(START_MS + 5_000)
 
-    process = JobProcess(tmp_path, content, UNJOINED)
-    until_s = 6
-    while process.process.poll() is None and until_s < 90:
-        by_hand(START_MS + 1_000 * until_s)
-        until_s += 1
-        time.sleep(0.5)
+    def join_goes_on(*of):
+        by_hand(START_MS + 60_000)
+        return deliver_slice(*of)
 
-    assert process.ended() == ExitCode.DONE, process.logged()
-    (only,) = process.lines
-    assert 5 <= only["unjoined"] < until_s
-    assert len(reported(kafka, job.output.unjoined)) == only["unjoined"]
+    monkeypatch.setattr("deploy.jobs.unjoined.deliver_slice", join_goes_on)
+    first = here.unjoined(content)
+
+    assert first.code == ExitCode.DONE
+    assert [line["unjoined"] for line in first.lines] == [5]
+    assert len(reported(kafka, job.output.unjoined)) == 5
 
 
 def test_nothing_that_is_over_starts_no_spark(job, by_hand):

@@ -1,4 +1,4 @@
-"""`teacup run` as a process: its output, stops, clusters, a million records."""
+"""`teacup run` of a window join: its output, stops, clusters, a million records."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.sparkjoin import Put, produce
 from tests.support.standalone import Standalone
 
 
-def test_every_record_ends_where_the_documents_say(kafka, job, tmp_path):
+def test_every_record_ends_where_the_documents_say(kafka, job, here):
     """Envelope, headers, side topics, the group for lag tools."""
     content = job(join={"before": "0s", "after": "1s"})
     left, right = fill(kafka, content)
     produce(kafka, content["left"]["topic"], [Put(0, b"0", START_MS + 300_000, b"no json")])
     produce(kafka, content["right"]["topic"], [Put(0, b"zz", START_MS + 300_000, b"nobody's")])
 
-    code = JobProcess(tmp_path, content).ended()
+    code = here.run(content).code
 
     assert code == ExitCode.DONE
     out = records(kafka, content["output"]["topic"])
@@ -55,7 +55,7 @@ def test_every_record_ends_where_the_documents_say(kafka, job, tmp_path):
     }
 
 
-def test_a_join_by_a_field_of_the_value(kafka, job, tmp_path):
+def test_a_join_by_a_field_of_the_value(kafka, job, here):
     """Clicks are keyed by their user, and name the impression that is Kafka's key on the right."""
     content = job(1)
     content["left"] |= {"key": "$.seen"}
@@ -64,7 +64,7 @@ def test_a_join_by_a_field_of_the_value(kafka, job, tmp_path):
     produce(kafka, content["left"]["topic"], put)
     produce(kafka, content["right"]["topic"], [Put(0, key, START_MS, b"shown") for key in (b"2", b"i1")])
 
-    code = JobProcess(tmp_path, content).ended()
+    code = here.run(content).code
 
     assert code == ExitCode.DONE
     out = records(kafka, content["output"]["topic"])
@@ -78,7 +78,7 @@ def test_a_join_by_a_field_of_the_value(kafka, job, tmp_path):
     assert (dead["key"], dead["headers"]["teacup.reason"]) == (b"user", "invalid_key")
 
 
-def test_avro_topics_are_joined_by_their_fields(kafka, job, tmp_path):
+def test_avro_topics_are_joined_by_their_fields(kafka, job, here, caplog, capsys):
     """With a registry, schemas that change within the topic, and records that nobody can decode."""
     shown = {"type": "record", "name": "Shown", "fields": [{"name": "id", "type": "string"}]}
     more = {**shown, "fields": [*shown["fields"], {"name": "price", "type": "int"}]}
@@ -88,6 +88,7 @@ def test_avro_topics_are_joined_by_their_fields(kafka, job, tmp_path):
 
     with registry_server("reader:secret") as registry:
         clicks, old, new = (registry.register(name, one) for name, one in (("c", click), ("s", shown), ("s", more)))
+        caplog.set_level("INFO", "teacup")
         content = job(1, registry={"url": registry.url, "basic.auth.user.info": "reader:secret"})
         content["left"] |= {"key": "$.seen", "time": "$.at", "format": "avro"}
         content["right"] |= {"key": "$.id", "format": "avro", "keep": ["$.price"]}
@@ -96,12 +97,11 @@ def test_avro_topics_are_joined_by_their_fields(kafka, job, tmp_path):
         right = [avro(old, shown, {"id": "i0"}), priced, b"\x00\x00\x00\x00\x63x"]
         produce(kafka, content["left"]["topic"], [Put(0, b"user", START_MS, value) for value in left])
         produce(kafka, content["right"]["topic"], [Put(0, b"any", START_MS, value) for value in right])
-        running = JobProcess(tmp_path, content)
 
-        code = running.ended()
+        code = here.run(content).code
 
-    assert code == ExitCode.DONE, running.logged()
-    assert "secret" not in running.logged()
+    assert code == ExitCode.DONE
+    assert "secret" not in caplog.text + capsys.readouterr().err
     envelopes = [json.loads(r["value"]) for r in records(kafka, content["output"]["topic"])]
     assert [one["left"]["value"]["seen"] for one in envelopes] == ["i0", "i1", "i2"]
     assert [one["left"]["time"] for one in envelopes] == [START_MS, START_MS + 1, START_MS + 2]
@@ -110,16 +110,16 @@ def test_avro_topics_are_joined_by_their_fields(kafka, job, tmp_path):
     assert (dead["value"], dead["headers"]["teacup.reason"]) == (right[2], "unknown_schema")
 
 
-def test_sigterm_finishes_the_batch(kafka, job, tmp_path):
+def test_sigterm_finishes_the_batch(kafka, job, here, tmp_path):
     """A clean stop leaves nothing to run again and no open transaction: all rows can be read."""
     content = job(records_per_batch=400, trigger={"every": "0s"})
     fill(kafka, content, 4_000)
-    first = JobProcess(tmp_path, content)
-    first.until(lambda: sum(line["read"]["left"] for line in first.lines) > 400, "some records are through")
+    with here.running(content) as running:
+        running.until(lambda: sum(line["read"]["left"] for line in running.lines) > 400, "some records are through")
 
-    assert first.stop() == ExitCode.DONE, first.logged()
+        assert running.stop() == ExitCode.DONE
 
-    read = sum(line["read"]["left"] for line in first.lines)
+    read = sum(line["read"]["left"] for line in running.lines)
     assert not uncommitted(tmp_path / "checkpoint")
     assert len(records(kafka, content["output"]["topic"])) == read < 4_000
 
