@@ -105,66 +105,28 @@ def test_speculation_is_refused_without_transactions() -> None:
 
 
 _SESSION = """
-import json, sys
-from deploy.spark.session import Session
-session = Session("probe", {"master": "local[1]"}, rows_in_jvm=False)
-spark = session.spark
-def where(batches):
-    import pyarrow, sys
-    for _ in batches:
-        yield pyarrow.RecordBatch.from_pydict({"path": [sys.executable]})
-path = spark.range(1).mapInArrow(where, "path string").first().path
-conf = dict(spark.sparkContext.getConf().getAll())
-print(json.dumps({"path": path, "master": conf["spark.master"], "zone": spark.conf.get("spark.sql.session.timeZone")}))
-session.close()
-"""
-
-
-def test_workers_are_this_interpreter_and_the_log_is_quiet(plain_java: None) -> None:
-    """A session in a process of its own, as in `teacup run`; standard error has no banner and no Spark warnings."""
-    done = subprocess.run([sys.executable, "-c", _SESSION], capture_output=True, text=True, check=True)
-
-    found = json.loads(done.stdout)
-    assert found == {"path": sys.executable, "master": "local[1,4]", "zone": "UTC"}
-    assert done.stderr == ""
-
-
-_REGISTERING = """
-import subprocess
+import json, logging, signal, subprocess, sys, time
 from pyspark.sql.datasource import DataSource
 from deploy.spark.session import Session
 class Source(DataSource):
     pass
-session = Session("probe", {"master": "local[1]"}, rows_in_jvm=False)
-session.spark.dataSource.register(Source)
-print(subprocess.run(["ps", "-ewwo", "sid,args"], capture_output=True, text=True, check=True).stdout)
-session.close()
-"""
-
-
-def test_spark_starts_no_python_to_look_for_installed_data_sources(plain_java: None) -> None:
-    """It takes three processes, one after the other, before a job's own source is registered."""
-    job = subprocess.Popen(
-        [sys.executable, "-c", _REGISTERING],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    ran, errors = job.communicate()
-
-    ours = [line for line in ran.splitlines() if line.split()[:1] == [str(job.pid)]]
-    assert [line for line in ours if "pyspark.daemon" in line] == []
-    assert any("SparkSubmit" in line for line in ours)
-    assert errors == ""
-
-
-_WARMING = """
-import logging, time
+def ours(*_): pass
+signal.signal(signal.SIGINT, ours)
+session = Session("probe", {"master": "local[2]"}, rows_in_jvm=False)
+spark = session.spark
+spark.dataSource.register(Source)
+ran = subprocess.run(["ps", "-ewwo", "sid,args"], capture_output=True, text=True, check=True).stdout
+def where(batches):
+    import pyarrow, sys
+    for _ in batches:
+        yield pyarrow.RecordBatch.from_pydict({"path": [sys.executable]})
+path = spark.range(0, 1, 1, 1).mapInArrow(where, "path string").first().path
+conf = dict(spark.sparkContext.getConf().getAll())
+zone = spark.conf.get("spark.sql.session.timeZone")
+signals = signal.getsignal(signal.SIGINT) is ours
+print(json.dumps({"path": path, "master": conf["spark.master"], "zone": zone, "signals": signals, "ran": ran}))
 logging.basicConfig()
 logging.getLogger("teacup").setLevel(logging.DEBUG)
-from deploy.spark.session import Session
-session = Session("probe", {"master": "local[2]"}, rows_in_jvm=False)
 session.warm_up()
 while not session.spark.sparkContext.statusTracker().getActiveJobsIds():
     time.sleep(0.005)
@@ -172,29 +134,26 @@ session.close()
 """
 
 
-def test_a_session_that_is_closed_while_it_starts_workers_ends_quietly(plain_java: None) -> None:
-    """Their tasks end first: otherwise each of them reports that Spark is gone, with a stack."""
-    done = subprocess.run([sys.executable, "-c", _WARMING], capture_output=True, text=True, check=True)
+def test_a_session_is_that_of_the_job_and_quiet(plain_java: None) -> None:
+    """In a process of its own, as in `teacup run`.
 
-    assert done.stderr == ""
+    Workers are this interpreter. Signals are left to the job: PySpark would end it with a traceback. No Python looks
+    for installed data sources: it takes three processes, one after the other, before a job's own source is registered.
+    Standard error has no banner and no Spark warnings, also if the session is closed while it starts workers: their
+    tasks end first, otherwise each of them would report that Spark is gone, with a stack.
+    """
+    pipe = subprocess.PIPE
+    job = subprocess.Popen(
+        [sys.executable, "-c", _SESSION], stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+    out, errors = job.communicate()
 
-
-_SIGNALS = """
-import signal
-from deploy.spark.session import Session
-def ours(*_): pass
-signal.signal(signal.SIGINT, ours)
-session = Session("probe", {"master": "local[1]"})
-print(signal.getsignal(signal.SIGINT) is ours)
-session.close()
-"""
-
-
-def test_a_new_session_leaves_signals_to_the_job() -> None:
-    """PySpark would end the job with a traceback; between its handler and ours being set again was a gap."""
-    done = subprocess.run([sys.executable, "-c", _SIGNALS], capture_output=True, text=True, check=True)
-
-    assert done.stdout == "True\n"
+    assert errors == ""
+    found = json.loads(out)
+    ours = [line for line in found.pop("ran").splitlines() if line.split()[:1] == [str(job.pid)]]
+    assert found == {"path": sys.executable, "master": "local[2,4]", "zone": "UTC", "signals": True}
+    assert [line for line in ours if "pyspark.daemon" in line] == []
+    assert any("SparkSubmit" in line for line in ours)
 
 
 _UNUSED = """
@@ -208,7 +167,9 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("after_s", ["0", "0.3", "4"])
+@pytest.mark.parametrize(
+    "after_s", [pytest.param("0", marks=pytest.mark.slow), "0.3", pytest.param("4", marks=pytest.mark.slow)]
+)
 def test_a_session_that_is_not_used_ends_at_once_and_shows_nothing(plain_java: None, after_s: str) -> None:
     """A job that must not run: its error is the only line. What `spark-submit` runs before the JVM ends, too."""
     pipe = subprocess.PIPE
@@ -245,6 +206,14 @@ def test_why_a_jvm_did_not_start_is_shown() -> None:
     assert "Invalid maximum heap size: -Xmxmuch" in done.stderr
 
 
+def test_a_session_that_is_active_must_be_valid_as_it_is() -> None:
+    """Spark does not take another number of attempts any more."""
+    active = {"spark.master": "local[1]", "spark.app.id": "app-1"}
+
+    with pytest.raises(SessionRefused, match=r"spark\.master='local\[1\]'.*give local\[1,4\]"):
+        Session("refused", active)
+
+
 _TOO_LATE = """
 from pyspark.sql import SparkSession
 from deploy.errors import SessionRefused
@@ -257,6 +226,7 @@ except SessionRefused as refused:
 """
 
 
+@pytest.mark.slow
 def test_an_active_session_without_retries_is_refused() -> None:
     """It is used as it is, so it must be valid as it is."""
     done = subprocess.run([sys.executable, "-c", _TOO_LATE], capture_output=True, text=True, check=True)
