@@ -59,17 +59,21 @@ def drawn(seed: int, count: int) -> Iterator[Scenario]:
         count -= len(order)
 
 
-# Every target, every kind and every point, as far as seconds allow: a pause takes ten of them.
-SHORT = (
-    Scenario("worker", "kill", "before_produce"),
+KILLS = (
     Scenario("worker", "kill", "committing"),
     Scenario("worker", "kill", "after_commit"),
-    Scenario("worker", "pause", "before_commit"),
     Scenario("driver", "kill", "before_commit"),
-    Scenario("driver", "stop", "producing"),
     Scenario("broker", "kill", "before_commit"),
+)
+"""What takes seconds: each target is killed."""
+SHORT = (
+    *KILLS,
+    Scenario("worker", "kill", "before_produce"),
+    Scenario("worker", "pause", "before_commit"),
+    Scenario("driver", "stop", "producing"),
     Scenario("broker", "stop", "committing"),
 )
+"""Every target, every kind and every point, as far as a few minutes allow: a pause takes ten seconds."""
 SHORT_ON_A_CLUSTER = (Scenario("executor", "kill", "before_commit"),)
 SHORT_OF_OTHERS = {
     "shuffled-join": (Scenario("driver", "kill", "before_commit", "shuffled-join"),),

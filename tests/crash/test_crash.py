@@ -8,7 +8,7 @@ import pytest
 
 from deploy.broker.broker import Broker
 from tests.crash.run import Run, Violation, receipts_ignored
-from tests.crash.scenarios import SHORT, SHORT_OF_OTHERS, SHORT_ON_A_CLUSTER, Scenario, drawn, every
+from tests.crash.scenarios import KILLS, SHORT, SHORT_OF_OTHERS, SHORT_ON_A_CLUSTER, Scenario, drawn, every
 
 AFTER_COMMIT = Scenario("worker", "kill", "after_commit")
 
@@ -22,10 +22,13 @@ def own_broker():
         yield broker
 
 
-def test_every_left_record_is_written_once_whatever_is_killed(own_broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scenarios", [KILLS, pytest.param(SHORT, marks=pytest.mark.slow)], ids=["kills", "short"])
+def test_every_left_record_is_written_once_whatever_is_killed(
+    own_broker: Broker, tmp_path: Path, scenarios: tuple[Scenario, ...]
+) -> None:
     """Faults of one job, one after the other."""
     run = Run(own_broker, tmp_path, seed=1)
-    for scenario in SHORT:
+    for scenario in scenarios:
         run.run(scenario)
     run.finish()
 
@@ -53,6 +56,7 @@ DOUBLED = r"[1-9]\d* rows too many|too many \[\(|twice \['"
 """In the output, in a side topic, or among unjoined right records."""
 
 
+@pytest.mark.canary
 @pytest.mark.parametrize("protection", ["transactions", "receipts"])
 def test_without_its_protection_the_same_fault_makes_duplicates(
     own_broker: Broker, tmp_path: Path, protection: str
