@@ -71,10 +71,12 @@ def test_each_id_is_written_once_across_batches_kills_and_restarts(kafka, job, h
     content = job(records_per_batch=500, trigger={"every": "0s"})
     source, out = content["source"]["topic"], content["output"]["topic"]
     for partition in (0, 1):
-        put(kafka, source, [*range(2_000), None, *range(2_000), *range(2_000)], partition)
+        put(kafka, source, [*range(2_000), None], partition)
     first = JobProcess(tmp_path, content)
     first.until(lambda: sum(line["written"] for line in first.lines) > 1_000, "a thousand records are through")
     first.kill()
+    for partition in (0, 1):
+        put(kafka, source, [*range(2_000), *range(2_000)], partition)
     if not uncommitted(tmp_path / "checkpoint"):
         forget_last_commit(tmp_path / "checkpoint")
 
@@ -215,7 +217,7 @@ def test_deleted_records_are_skipped_and_counted_if_the_job_is_to_continue():
 
 def test_a_checkpoint_of_another_version_is_refused():
     """Its offsets have other fields."""
-    with pytest.raises(SourceChanged, match="has format 1, this version reads 2"):
+    with pytest.raises(SourceChanged, match=r"format 1, .* 2"):
         following({**BEGUN, "format": 1}, "t", {0: Ends(0, 9, 9)}, RANGES)
 
 
@@ -235,6 +237,6 @@ def test_a_partition_that_was_truncated_and_has_grown_again_is_an_error():
 
     for ranges in (RANGES, replace(RANGES, on_data_loss="continue")):
         check_log(begun, "t", ends, CutOff(7), ranges)
-        with pytest.raises(RecordsGone, match="source partition in-0 was truncated below offset 7"):
+        with pytest.raises(RecordsGone, match=r" in-0 .* offset 7"):
             check_log(begun, "t", ends, CutOff(6), ranges)
     assert following(begun, "t", ends, RANGES)["epochs"] == [4]
