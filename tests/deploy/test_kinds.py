@@ -109,7 +109,5 @@ def test_a_kind_that_is_not_registered_is_refused() -> None:
     """No other kind takes its place."""
     job = CountJob(kind="count", checkpoint="c", name="n", kafka={}, topic="t")
 
-    with pytest.raises(
-        ValueError, match="'count' is not a kind of job; registered are window-join, lookup-join, dedup"
-    ):
+    with pytest.raises(ValueError, match=r"'count' .* window-join, lookup-join, dedup"):
         kind_of(job)

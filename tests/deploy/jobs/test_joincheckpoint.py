@@ -72,9 +72,7 @@ def test_a_truncated_plan_is_named(tmp_path: Path, plan: str) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "7").write_text(plan)
 
-    with pytest.raises(
-        CheckpointInvalid, match=r"`offsets/7` is truncated or damaged.*Remove it, and `commits/7`"
-    ) as refused:
+    with pytest.raises(CheckpointInvalid, match=r"`offsets/7`.*`commits/7`") as refused:
         Checkpoint(str(tmp_path)).newest()
 
     assert refused.value.exit_code is ExitCode.CHECKPOINT
@@ -90,7 +88,7 @@ def test_a_damaged_note_of_a_move_is_named(tmp_path: Path, damaged: Callable[[by
     note = tmp_path / MOVED
     note.write_bytes(damaged(note.read_bytes()))
 
-    with pytest.raises(CheckpointInvalid, match=r"`teacup\.moved` is damaged.*repeat `teacup move`"):
+    with pytest.raises(CheckpointInvalid, match=r"`teacup\.moved`.*`teacup move`"):
         Checkpoint(str(tmp_path)).moved()
 
 

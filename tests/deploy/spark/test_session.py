@@ -99,7 +99,7 @@ def test_speculation_is_refused_without_transactions() -> None:
     given = {"spark.speculation": "true"}
 
     assert list(problems(given)) == []
-    with pytest.raises(SessionRefused, match="speculation='true': only false is allowed without transactions"):
+    with pytest.raises(SessionRefused, match="speculation='true': "):
         Session("refused", given)
     assert effective(given)["spark.speculation.minTaskRuntime"] == "30s"
 
