@@ -16,6 +16,8 @@ from deploy.broker.ports import free_port
 from tests.support.waiting import wait_until
 
 SOUND = {"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory-policy": "noeviction"}
+AT_ONCE = {"repl-diskless-sync-delay": "0"}
+"""A replica is not kept waiting for others that may come."""
 
 
 class RedisProcess:
@@ -24,7 +26,7 @@ class RedisProcess:
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder = folder
         self.port = free_port()
-        self.settings = SOUND | {name.replace("_", "-"): value for name, value in settings.items()}
+        self.settings = SOUND | AT_ONCE | {name.replace("_", "-"): value for name, value in settings.items()}
         self._tls = "tls-cert-file" in self.settings
         self._process: subprocess.Popen[bytes] | None = None
 
