@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN, Idle, caught_up, frontier, partition_progress
@@ -62,7 +62,6 @@ def test_the_slowest_partition_is_the_frontier():
     assert frontier(iter([]), 3) == 3
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_progress_is_never_beyond_what_is_still_unread(data):
     """At any moment and position of any history: every record still unread has at least that time."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup import keyed
@@ -46,7 +46,6 @@ def as_bytes(changes):
     return {key: b"%d" % value for key, value in changes.items()}
 
 
-@settings(deadline=None)
 @given(
     batches=st.lists(st.lists(st.tuples(CHANGES, st.integers(0, 8)), max_size=3), max_size=6),
     last=st.lists(CHANGES, min_size=6, max_size=6),
@@ -72,7 +71,6 @@ def test_opaque_sums_are_those_of_the_last_attempts(batches, last, repeat):
         assert [int(value or b"0") for value in found] == [truth[key] for key in (b"a", b"b", b"c", b"d")]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(CHANGES, st.lists(st.integers(0, 6), max_size=3)), max_size=6))
 def test_transactional_sums_count_each_batch_once(batches):
     """The same batch again, after failures in the middle of puts, does not count twice."""

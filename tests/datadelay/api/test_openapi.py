@@ -16,6 +16,7 @@ from datadelay.model import PartitionReport, Submission
 from datadelay.wire import SubmissionBody
 from tests.support.api import NOON_MS, error_types
 from tests.support.delay_server import RunningServer, running_server
+from tests.support.profiles import share
 
 if TYPE_CHECKING:  # takes a second to import, at the start of every run
     import schemathesis
@@ -61,6 +62,7 @@ def description(fuzzed: RunningServer) -> OpenApiSchema:
     return schemathesis.openapi.from_url(f"{fuzzed.url}/openapi.json", wait_for_schema=20)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("mode", ["positive", "negative"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_answers_as_described(fuzzed: RunningServer, description: OpenApiSchema, operation: str, mode: str) -> None:
@@ -77,7 +79,7 @@ def test_answers_as_described(fuzzed: RunningServer, description: OpenApiSchema,
     method, path = operation.split()
 
     @given(case=description[path][method].as_strategy(generation_mode=GenerationMode(mode)))
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=share(2), suppress_health_check=list(HealthCheck))
     def fuzz(case: schemathesis.Case) -> None:
         body = case.meta.components.get(ParameterLocation.BODY) if case.meta else None
         excluded = [positive_data_acceptance] if method == "PUT" else []

@@ -155,7 +155,7 @@ class Publishing(RuleBasedStateMachine):
 
 
 TestPublishing = Publishing.TestCase
-TestPublishing.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestPublishing.settings = settings(stateful_step_count=30)
 
 
 @given(
@@ -165,7 +165,6 @@ TestPublishing.settings = settings(max_examples=150, stateful_step_count=30, dea
         max_size=25,
     )
 )
-@settings(max_examples=400, deadline=None)
 def test_a_published_value_is_never_beyond_the_true_progress_of_a_consumer_that_is_collected_each_time(
     steps: list[tuple[list[int], bool, bool]],
 ) -> None:

@@ -383,6 +383,26 @@ def test_a_second_run_does_nothing_while_the_first_holds_the_lock(
     assert run(of_group(consumer, topic)) == ExitCode.DONE
 
 
+def test_a_topic_that_is_not_done_by_the_deadline_is_unknown(
+    run: Run, server: RunningServer, topic_factory: TopicFactory, stepped: Callable[[str], Stepped]
+) -> None:
+    """The thread that looks at it is not waited for."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hanging = of_group(stepped(topic_factory()), "far", kafka=at(silent))
+        code = run(hanging, deadline="1s")
+
+    assert code == ExitCode.DEADLINE
+    far = read(server, "far")
+    assert far.state is DelayState.UNKNOWN
+    assert far.reason is not None
+    assert "the collector's deadline of 1 s" in far.reason
+
+
+def at(listener: socket.socket) -> dict[str, str]:
+    return {"bootstrap.servers": f"127.0.0.1:{listener.getsockname()[1]}"}
+
+
+@pytest.mark.slow
 def test_a_broker_that_never_answers_ends_with_the_deadline(
     server: RunningServer,
     settings: dict[str, Any],
@@ -396,9 +416,7 @@ def test_a_broker_that_never_answers_ends_with_the_deadline(
     consumer = stepped(topic)
     consumer.commit(0, 0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        hanging = of_group(
-            consumer, "far", name="far", kafka={"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"}
-        )
+        hanging = of_group(consumer, "far", name="far", kafka=at(silent))
         path = write(tmp_path, {**settings, "consumers": [hanging, of_group(consumer, topic)], "deadline": "20s"})
         server.clock.now_ms = wall_ms() + 1_000
         done = subprocess.run(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import Phase, event, given, seed, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from datadelay.collector import reports
@@ -27,6 +27,7 @@ from joins.testing.strategies import histories, specs
 from kafkaio.blocksearch import block_size
 from kafkaio.eventtime import OUTLIERS, proven
 from kafkaio.times import LATEST_MS
+from tests.support.canary import searched
 from tests.support.wrongtimes import DISORDER_MS, drawn_times, simulated
 
 
@@ -100,13 +101,13 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(spec, history, now_ms, positions)
 
 
-@settings(max_examples=300, deadline=None)
 @given(cases())
 def test_the_published_time_is_never_beyond_the_true_progress(case: Case) -> None:
     """Not for any partition, so not for the topic: every record still unread has at least that time."""
     check_not_beyond(case)
 
 
+@pytest.mark.canary
 @pytest.mark.parametrize("broken", ["no disorder", "no producer delay"])
 def test_canary_without_its_margin_the_published_time_is_beyond(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The property above does not hold then."""
@@ -118,8 +119,7 @@ def test_canary_without_its_margin_the_published_time_is_beyond(broken: str, mon
 
     monkeypatch.setattr(reports, "partition_report", optimistic)
 
-    @seed(20261122)
-    @settings(max_examples=1_000, deadline=None, database=None, phases=[Phase.generate])
+    @searched(seed=1)
     @given(cases())
     def property_holds(case: Case) -> None:
         check_not_beyond(case)
@@ -143,7 +143,6 @@ def check_not_beyond(case: Case) -> None:
         event("unknown")
 
 
-@settings(max_examples=200, deadline=None)
 @given(cases())
 def test_the_published_time_is_reached_when_the_consumer_is_caught_up(case: Case) -> None:
     """With every end reached and no transaction open, it is the time of the listing less the producer delay."""
@@ -158,7 +157,6 @@ def test_the_published_time_is_reached_when_the_consumer_is_caught_up(case: Case
     event(f"settled {settled}, idle {case.spec.idle}")
 
 
-@settings(max_examples=200, deadline=None)
 @given(cases())
 def test_a_value_is_known_unless_something_hides_it(case: Case) -> None:
     """With more valid records than may be wrong, or a settled end, there is a value: it must not be unknown."""
@@ -173,7 +171,6 @@ def test_a_value_is_known_unless_something_hides_it(case: Case) -> None:
             assert report.progress_ms is not None, report
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 1 << 32),
     length=st.integers(1, 90),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from datadelay.offsets.search import OffsetKind, offsets_at
@@ -118,7 +118,6 @@ def cases(draw: st.DrawFn) -> tuple[JoinSpec, TopicHistory, int, int]:
     )
 
 
-@settings(max_examples=300, deadline=None)
 @given(cases())
 def test_no_readable_record_of_the_time_lies_before_the_offset(case: tuple[JoinSpec, TopicHistory, int, int]) -> None:
     """Going back to T reads every record from T on and, with an exact index, none before the first of them."""

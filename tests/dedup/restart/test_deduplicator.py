@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from hypothesis import Phase, given, seed, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup.errors import DedupConfigInvalid
@@ -14,6 +14,7 @@ from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange, uncommitted_
 from dedup.restart.deduplicator import Deduplicator
 from dedup.restart.states import Attempt, FilterState, Reason
 from dedup.results.protocol import Loaded
+from tests.support.canary import searched
 
 CONFIG = DedupConfig(quiet_ms=1_000, settle_ms=500)
 
@@ -81,13 +82,13 @@ HISTORY = {
 }
 
 
-@settings(deadline=None)
 @given(**HISTORY)
 def test_nothing_twice_and_nothing_lost(batches, pause_ms):
     """Two workers; attempts that write some rows and fail; retries of tasks and drivers; other writers."""
     check_output(batches, pause_ms)
 
 
+@pytest.mark.canary
 @pytest.mark.parametrize("broken", ["loads nothing", "does not filter"])
 def test_canary_without_a_safeguard_rows_come_twice(broken, monkeypatch):
     """The property above does not hold then."""
@@ -96,8 +97,7 @@ def test_canary_without_a_safeguard_rows_come_twice(broken, monkeypatch):
     else:
         monkeypatch.setattr(Deduplicator, "keep", lambda self, ids, now_ms: pl.Series([True] * len(ids)))
 
-    @seed(20261122)
-    @settings(max_examples=500, deadline=None, database=None, phases=[Phase.generate])
+    @searched(seed=1)
     @given(**HISTORY)
     def property_holds(batches, pause_ms):
         check_output(batches, pause_ms)

@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup.restart.hashing import Hashes, first_ones, hashes_of
@@ -24,7 +24,6 @@ def made(pairs):
     return Hashes(high, np.array([low for _, low in pairs], np.uint64))
 
 
-@settings(deadline=None)
 @given(st.lists(SMALL, max_size=8), SMALL)
 def test_it_holds_what_was_added_and_nothing_else(added, asked):
     """Even if one half of two hashes is the same."""
@@ -38,7 +37,6 @@ def test_it_holds_what_was_added_and_nothing_else(added, asked):
     assert found.tolist() == [pair in everything for pair in asked]
 
 
-@settings(deadline=None)
 @given(SMALL)
 def test_the_first_of_equal_ids_is_distinguished_from_the_others(pairs):
     """In the order of the column."""

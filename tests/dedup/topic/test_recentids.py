@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup.restart.hashing import Hashes
@@ -28,7 +28,6 @@ def knows(window, one, at_ms):
     return bool(window.contains(hashes([one]), np.array([at_ms], np.int64))[0])
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(RECORD, min_size=1, max_size=60), max_size=8), st.integers(0, 40))
 def test_an_id_is_known_for_the_window_and_at_most_a_quarter_longer(steps, ahead):
     """Any order of times within a few hundred milliseconds, any cut into pieces; sixteen may lie in a block."""

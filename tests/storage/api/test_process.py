@@ -83,7 +83,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
     assert len(generations) == 1
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_stop_finishes_what_is_under_way(tmp_path: Path, workers: int) -> None:
     """SIGTERM while a body is still on its way: it is answered, and kept."""
     keys = [b"key-%05d" % number for number in range(5_000)]

@@ -13,6 +13,8 @@ from storage.backends import entries
 from storage.backends.opening import open_backend
 from storage.model import Item, Namespace, WriteResult
 from tests.storage.backends.modelmachine import AgreesWithTheModel
+from tests.support.canary import EXAMPLES
+from tests.support.profiles import is_full
 
 Outcome = tuple[WriteResult, bytes | None]
 
@@ -28,6 +30,7 @@ class LmdbAgrees(AgreesWithTheModel):
         self._store = None
 
 
+@pytest.mark.canary
 def test_canary_a_back_end_that_lets_older_items_overwrite_newer_ones_disagrees(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -43,11 +46,11 @@ def test_canary_a_back_end_that_lets_older_items_overwrite_newer_ones_disagrees(
         run_state_machine_as_test(
             LmdbAgrees,
             settings=settings(
-                max_examples=100,
+                max_examples=EXAMPLES,
                 stateful_step_count=25,
                 deadline=None,
                 database=None,
-                derandomize=True,
+                derandomize=not is_full(),
                 phases=[Phase.generate],
                 report_multiple_bugs=False,
                 suppress_health_check=list(HealthCheck),

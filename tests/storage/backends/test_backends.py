@@ -49,13 +49,12 @@ NOW = wall_ms()
 item: Callable[..., Item] = item_maker(NOW)
 
 
+@pytest.mark.hypothesis
 def test_a_back_end_agrees_with_the_model(kind: str, redis: RedisProcess):
     """Random operations, times and restarts give the same answers as a dict."""
     run_state_machine_as_test(
         lambda: AgreesWithTheModel(kind, redis),
-        settings=settings(
-            max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=settings(stateful_step_count=25, suppress_health_check=list(HealthCheck)),
     )
 
 

@@ -215,6 +215,7 @@ def test_data_that_a_command_brought_in_is_another_generation(tmp_path: Path, co
     assert after != before
 
 
+@pytest.mark.slow
 def test_the_api_on_redis_survives_kill_9_of_both(own_redis: RedisProcess, tmp_path: Path):
     """Through the server as users run it, with two workers."""
     keys = [b"key-%d" % number for number in range(3_000)]

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.api.config import NamespaceSettings
@@ -62,7 +62,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 @given(items=st.lists(ITEM, max_size=5), outcomes=st.lists(OUTCOME, max_size=5), data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_was_encoded_comes_back(codec: Codec, items: list[Item], outcomes: list[WriteResult], data: Any) -> None:
     """Every value of the model, in both directions."""
     keys = [one.key for one in items]
@@ -79,7 +78,6 @@ def test_what_was_encoded_comes_back(codec: Codec, items: list[Item], outcomes: 
 
 
 @given(steps=STEPS)
-@settings(max_examples=40, deadline=None)
 def test_json_and_arrow_give_the_same_result(shared: RunningServer, steps: list[Any]) -> None:
     """The same requests, once in each, through the real server, on keys that nobody has written before."""
     results = []
