@@ -14,20 +14,16 @@ from dedup.results.kafka import KafkaResults
 from kafkaio.errors import KafkaUnavailable
 from kafkaio.headers import BATCH, LEFT
 from kafkaio.messages import HEADERS
-from kafkaio.writer import TopicWriter
+from tests.support.putting import put_records
 
 EVERYTHING = LoadLimits(None, 1_000_000)
 
 
 def put(kafka, topic, headers, partition=0, start_ms=1_000, step_ms=1):
     """Records with these headers (lists of pairs, or None)."""
-    writer = TopicWriter(kafka)
-    times = [start_ms + i * step_ms for i in range(len(headers))]
-    writer.write(
-        topic, None, [b"v"] * len(headers), headers=headers, timestamps=times, partitions=[partition] * len(headers)
-    )
-    writer.flush()
-    writer.close()
+    count = len(headers)
+    times = [start_ms + i * step_ms for i in range(count)]
+    put_records(kafka, topic, count, partition=partition, values=[b"v"] * count, headers=headers, times_ms=times)
 
 
 def result(left, right=None):

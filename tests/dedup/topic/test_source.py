@@ -10,10 +10,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dedup.topic.source import Ranges, RangesReader
 from deploy.broker.broker import Broker
-from kafkaio.writer import TopicWriter
 from sparkio.control import ReaderControl
 from sparkio.source import pickled
 from tests.support.morepartitions import add_partitions
+from tests.support.putting import put_records
 
 DEADLINE_S = 60.0
 
@@ -24,10 +24,7 @@ def reader_of(kafka, topic):
 
 
 def put(kafka, topic, partition, count):
-    writer = TopicWriter(kafka)
-    writer.write(topic, None, [b"v"] * count, partitions=[partition] * count)
-    writer.flush()
-    writer.close()
+    put_records(kafka, topic, count, partition=partition, values=[b"v"] * count)
 
 
 def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(kafka, topic_factory):

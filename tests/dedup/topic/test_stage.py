@@ -30,6 +30,7 @@ from kafkaio.writer import TopicWriter
 from sparkio.crossing import TaskEnded
 from sparkio.summaries import summaries_in
 from tests.support.jobprocess import records
+from tests.support.putting import put_records
 from tests.support.waiting import wait_until
 
 WINDOW_MS = 600_000
@@ -38,10 +39,7 @@ BY_KEY = Identity(key=KeyOf())
 
 def put(kafka, topic, ids, at_ms):
     """Records with these ids as keys."""
-    writer = TopicWriter(kafka)
-    writer.write(topic, [one.encode() for one in ids], None, timestamps=[at_ms] * len(ids), partitions=[0] * len(ids))
-    writer.flush()
-    writer.close()
+    put_records(kafka, topic, len(ids), keys=[one.encode() for one in ids], times_ms=[at_ms] * len(ids))
 
 
 def summary(job, part):
@@ -301,10 +299,7 @@ def test_positions_of_another_generation_are_other_results(kafka, topic_factory,
         for tag in tags
         for i in (1, 2)
     ]
-    writer = TopicWriter(kafka)
-    writer.write(source, None, [b"v"] * 20, [*headers, *headers, *([h[:2] for h in headers[:4]])], partitions=[0] * 20)
-    writer.flush()
-    writer.close()
+    put_records(kafka, source, 20, headers=[*headers, *headers, *(h[:2] for h in headers[:4])])
     identity = Identity(within=Within.GENERATION)
     job = TopicJob(out, source, out, kafka, {}, identity, WINDOW_MS, DedupConfig(), ReplayRange())
 
