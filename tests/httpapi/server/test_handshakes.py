@@ -6,7 +6,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,30 +15,49 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from tests.httpapi.server.test_connections import SOON_S, Limited, everything
 from tests.support.api import served
+from tests.support.limitedserver import PATIENT, SOON_S, Limited, everything
+from tests.support.waiting import wait_until
 
 PER_CLIENT = 8
 
 
 @pytest.fixture(scope="module")
 def trusting() -> ssl.SSLContext:
-    """A client's settings, filled by `address`."""
+    """A client's settings, filled by `certificate`."""
     return ssl.create_default_context()
 
 
 @pytest.fixture(scope="module")
-def address(trusting: ssl.SSLContext, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """Where an application is served by https; handshakes may take as long as headers."""
-    folder: Path = tmp_path_factory.mktemp("tls")
+def certificate(trusting: ssl.SSLContext, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the servers, with its key."""
+    file: Path = tmp_path_factory.mktemp("tls") / "server.pem"
     authority = trustme.CA()
     authority.configure_trust(trusting)
-    certificate = authority.issue_cert("127.0.0.1")
-    certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
-    app = Starlette(routes=[Route("/", lambda request: PlainTextResponse("here"))])
-    with served(app, Limited(tls_certificate=folder / "server.pem")) as url:
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
+    return file
+
+
+@contextmanager
+def listening(keys: Limited) -> Iterator[tuple[str, int]]:
+    """Where an application is served by https; handshakes may take as long as headers."""
+    with served(Starlette(routes=[Route("/", lambda request: PlainTextResponse("here"))]), keys) as url:
         host, port = url.removeprefix("http://").split(":")
         yield host, int(port)
+
+
+@pytest.fixture(scope="module")
+def address(certificate: Path) -> Iterator[tuple[str, int]]:
+    """Of a server with short times."""
+    with listening(Limited(tls_certificate=certificate)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def patient_address(certificate: Path) -> Iterator[tuple[str, int]]:
+    """Of a server that waits for longer than any test."""
+    with listening(Limited(tls_certificate=certificate, **PATIENT)) as found:
+        yield found
 
 
 def answer(address: tuple[str, int], trusting: ssl.SSLContext, source: str = "127.0.0.1") -> bytes:
@@ -59,22 +78,26 @@ def test_a_handshake_must_be_complete_in_time(address: tuple[str, int], sent: by
         connection.sendall(sent)
 
         assert everything(connection) == b""
-    assert SOON_S / 2 < time.monotonic() - began < 10 * SOON_S
+    assert time.monotonic() - began > SOON_S / 2
 
 
-def test_handshakes_of_one_client_are_bounded(address: tuple[str, int], trusting: ssl.SSLContext) -> None:
+def test_handshakes_of_one_client_are_bounded(patient_address: tuple[str, int], trusting: ssl.SSLContext) -> None:
     """One too many is closed at once; another client is served meanwhile, and the same one afterwards."""
     with ExitStack() as stack:
         for _ in range(PER_CLIENT):
-            stack.enter_context(socket.create_connection(address, timeout=20))
-        began = time.monotonic()
-        with socket.create_connection(address, timeout=20) as refused:
+            stack.enter_context(socket.create_connection(patient_address, timeout=60))
+        with socket.create_connection(patient_address, timeout=60) as refused:
             assert everything(refused) == b""
-        assert time.monotonic() - began < SOON_S / 2
-        assert answer(address, trusting, "127.0.0.2").endswith(b"here")
-    time.sleep(2 * SOON_S)
+        assert answer(patient_address, trusting, "127.0.0.2").endswith(b"here")
 
-    assert answer(address, trusting).endswith(b"here")
+    wait_until(lambda: is_answered(patient_address, trusting))
+
+
+def is_answered(address: tuple[str, int], trusting: ssl.SSLContext) -> bool:
+    try:
+        return answer(address, trusting).endswith(b"here")
+    except OSError:
+        return False
 
 
 def test_what_is_not_tls_ends_nothing_else(address: tuple[str, int], trusting: ssl.SSLContext) -> None:

@@ -1,0 +1,38 @@
+"""Limits of a server that a test can wait for, and such that none reaches."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from typing import ClassVar
+
+from httpapi.server.serverkeys import ServerKeys
+
+SOON_S, LATER_S = 0.4, 1.0
+PATIENT = {"header_within_s": 600.0, "body_within_s": 600.0, "answer_within_s": 600.0}
+"""What a server ends nevertheless, it has not ended because of a time."""
+
+
+class Limited(ServerKeys):
+    """Short times, few connections."""
+
+    token_variables: ClassVar = ("READ", "WRITE")
+
+    port: int = 0
+    max_body_bytes: int = 1_000
+    max_held_bytes: int = 2_000
+    requests_per_s: float = 1_000.0
+    burst: int = 1_000
+    max_connections_per_client: int = 8
+    header_within_s: float = SOON_S
+    body_within_s: float = LATER_S
+    answer_within_s: float = LATER_S
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What arrives until the server closes the connection."""
+    received = bytearray()
+    with suppress(ConnectionResetError):
+        while piece := connection.recv(65_536):
+            received += piece
+    return bytes(received)
