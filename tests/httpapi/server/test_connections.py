@@ -272,11 +272,11 @@ def test_an_answer_that_is_taken_slowly_is_completed(connection: socket.socket) 
     assert received > ANSWER_BYTES
 
 
-def test_answers_that_are_not_taken_are_bounded(address: tuple[str, int]) -> None:
+def test_answers_that_are_not_taken_are_bounded(patient_address: tuple[str, int]) -> None:
     """429 for a caller whose earlier answers wait; another one is answered."""
     with ExitStack() as stack:
         waiting, refused, other = [
-            stack.enter_context(socket.create_connection(address, timeout=20, source_address=(host, 0)))
+            stack.enter_context(socket.create_connection(patient_address, timeout=20, source_address=(host, 0)))
             for host in ("127.0.0.1", "127.0.0.1", "127.0.0.2")
         ]
         for each in (waiting, refused, other):
@@ -285,15 +285,17 @@ def test_answers_that_are_not_taken_are_bounded(address: tuple[str, int]) -> Non
             assert begin == (b"HTTP/1.1 429" if each is refused else b"HTTP/1.1 200")
 
 
-def test_connections_of_one_client_are_bounded(address: tuple[str, int]) -> None:
+def test_connections_of_one_client_are_bounded(patient_address: tuple[str, int]) -> None:
     """503 at once for one too many; others keep theirs, and there is room again when one is closed."""
     with ExitStack() as stack:
-        kept = [stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(8)]
+        kept = [stack.enter_context(socket.create_connection(patient_address, timeout=20)) for _ in range(8)]
         kept[0].sendall(post("/size", b"abc"))
         assert kept[0].recv(65_536).endswith(b"3")
-        with socket.create_connection(address, timeout=20) as refused:
+        with socket.create_connection(patient_address, timeout=20) as refused:
             answer = everything(refused)
-        other = stack.enter_context(socket.create_connection(address, timeout=20, source_address=("127.0.0.2", 0)))
+        other = stack.enter_context(
+            socket.create_connection(patient_address, timeout=20, source_address=("127.0.0.2", 0))
+        )
         other.sendall(post("/size", b"abcd"))
 
         assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")

@@ -111,33 +111,32 @@ def test_an_unknown_namespace_is_distinguished_from_a_wrong_path(server: Running
     assert_problem(call(server, "PATCH", ALL), 405, "method")
 
 
-@pytest.mark.parametrize(
-    ("who", "method", "path", "status"),
-    [
-        (None, "GET", ALL, 401),
-        ("reader", "GET", ALL, 200),
-        ("reader", "PUT", f"{ALL}/items/YQ", 403),
-        ("reader", "DELETE", f"{ALL}/items/YQ", 403),
-        ("reads-all", "GET", ALL, 200),
-        ("reads-all", "PUT", f"{ALL}/items/YQ", 403),
-        ("only-all", "PUT", f"{ALL}/items/YQ", 200),
-        ("only-all", "PUT", "/v1/namespaces/latest/items/YQ", 403),
-        ("only-all", "GET", "/v1/namespaces/latest", 403),
-        ("only-all", "GET", "/v1/namespaces/other", 403),
-        ("only-all", "GET", "/v1/namespaces", 403),
-        ("only-all", "GET", "/metrics", 403),
-        (None, "GET", "/metrics", 401),
-        (None, "GET", "/livez", 200),
-        (None, "GET", "/readyz", 200),
-    ],
-)
-def test_scopes_are_of_a_namespace_or_of_all(
-    server: RunningServer, who: str | None, method: str, path: str, status: int
-) -> None:
+def test_scopes_are_of_a_namespace_or_of_all(server: RunningServer) -> None:
     """401 without a token, 403 where it does not reach."""
-    more = {"json": VALUE} if method == "PUT" else {}
+    expected: dict[tuple[str | None, str, str], int] = {
+        (None, "GET", ALL): 401,
+        ("reader", "GET", ALL): 200,
+        ("reader", "PUT", f"{ALL}/items/YQ"): 403,
+        ("reader", "DELETE", f"{ALL}/items/YQ"): 403,
+        ("reads-all", "GET", ALL): 200,
+        ("reads-all", "PUT", f"{ALL}/items/YQ"): 403,
+        ("only-all", "PUT", f"{ALL}/items/YQ"): 200,
+        ("only-all", "PUT", "/v1/namespaces/latest/items/YQ"): 403,
+        ("only-all", "GET", "/v1/namespaces/latest"): 403,
+        ("only-all", "GET", "/v1/namespaces/other"): 403,
+        ("only-all", "GET", "/v1/namespaces"): 403,
+        ("only-all", "GET", "/metrics"): 403,
+        (None, "GET", "/metrics"): 401,
+        (None, "GET", "/livez"): 200,
+        (None, "GET", "/readyz"): 200,
+    }
 
-    assert call(server, method, path, who, **more).status_code == status
+    found = {
+        (who, method, path): call(server, method, path, who, **({"json": VALUE} if method == "PUT" else {})).status_code
+        for who, method, path in expected
+    }
+
+    assert found == expected
 
 
 def test_an_unknown_token_is_refused_everywhere(server: RunningServer) -> None:
@@ -148,25 +147,16 @@ def test_an_unknown_token_is_refused_everywhere(server: RunningServer) -> None:
         assert_problem(call(server, "GET", path, None, headers=wrong), 401, "unauthenticated")
 
 
-@pytest.mark.parametrize(
-    ("media_type", "body", "status", "kind"),
-    [
-        (JSON, b"{", 400, "malformed"),
-        (JSON, b'{"keys":', 400, "malformed"),
-        (JSON, b"[]", 422, "invalid"),
-        (JSON, b'{"keys":[1]}', 422, "invalid"),
-        (JSON, b'{"keys":["%"]}', 422, "invalid"),
-        (JSON, b'{"keys":[],"more":1}', 422, "invalid"),
-        (ARROW, b"", 400, "malformed"),
-        (ARROW, b"ARROW1", 400, "malformed"),
-        (ARROW, ArrowCodec().encode_keys([b"k"])[:-10], 400, "malformed"),
-        (ARROW, ArrowCodec().encode_items([item()]), 422, "invalid"),
-        ("text/plain", b"", 415, "media-type"),
-    ],
-)
-def test_wrong_bodies_are_refused(server: RunningServer, media_type: str, body: bytes, status: int, kind: str) -> None:
+def test_wrong_bodies_are_refused(server: RunningServer) -> None:
     """With what is wrong, and nothing done."""
-    assert_problem(batch(server, "read", body, media_type), status, kind)
+    for body in (b"{", b'{"keys":'):
+        assert_problem(batch(server, "read", body), 400, "malformed")
+    for body in (b"[]", b'{"keys":[1]}', b'{"keys":["%"]}', b'{"keys":[],"more":1}'):
+        assert_problem(batch(server, "read", body), 422, "invalid")
+    for body in (b"", b"ARROW1", ArrowCodec().encode_keys([b"k"])[:-10]):
+        assert_problem(batch(server, "read", body, ARROW), 400, "malformed")
+    assert_problem(batch(server, "read", ArrowCodec().encode_items([item()]), ARROW), 422, "invalid")
+    assert_problem(batch(server, "read", b"", "text/plain"), 415, "media-type")
 
 
 @pytest.mark.parametrize(
@@ -225,27 +215,23 @@ def test_too_much_is_refused(store: DictBackend) -> None:
         assert_problem(batch(small, "read", bomb, Content_Encoding="zstd"), 413, "too-large")
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "who", "length", "status"),
-    [
-        ("POST", f"{ALL}/items:write", None, 30 << 20, 401),
-        ("POST", f"{ALL}/items:write", "reader", 30 << 20, 403),
-        ("POST", f"{ALL}/items:write", "writer", 33 << 20, 413),
-        ("POST", f"{ALL}/items:read", "reader", 30 << 20, 413),
-        ("POST", f"{ALL}/items:delete", "writer", 30 << 20, 413),
-        ("PUT", f"{ALL}/items/YQ", "writer", 1 << 20, 413),
-        ("PUT", f"{ALL}/retained_from", None, 50, 401),
-        ("PUT", f"{ALL}/retained_from", "writer", 5_000, 413),
-    ],
-)
-def test_refuses_before_the_body_is_read(
-    server: RunningServer, method: str, path: str, who: str | None, length: int, status: int
-) -> None:
+def test_refuses_before_the_body_is_read(server: RunningServer) -> None:
     """By token, scope, and the route's own limit."""
-    answer = answer_before_body(server, method, path, who, length)
+    refused = {
+        ("POST", f"{ALL}/items:write", None, 30 << 20): 401,
+        ("POST", f"{ALL}/items:write", "reader", 30 << 20): 403,
+        ("POST", f"{ALL}/items:write", "writer", 33 << 20): 413,
+        ("POST", f"{ALL}/items:read", "reader", 30 << 20): 413,
+        ("POST", f"{ALL}/items:delete", "writer", 30 << 20): 413,
+        ("PUT", f"{ALL}/items/YQ", "writer", 1 << 20): 413,
+        ("PUT", f"{ALL}/retained_from", None, 50): 401,
+        ("PUT", f"{ALL}/retained_from", "writer", 5_000): 413,
+    }
 
-    assert answer.startswith(b"HTTP/1.1 %d " % status)
-    assert b"application/problem+json" in answer
+    answers = {request: answer_before_body(server, *request) for request in refused}
+
+    assert {request: int(answer.split()[1]) for request, answer in answers.items()} == refused
+    assert all(b"application/problem+json" in answer for answer in answers.values())
 
 
 def begun(server: RunningServer, who: str, body: bytes) -> socket.socket:
