@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datadelay.api.config import WRITE_TOKEN_VARIABLE
 from datadelay.client import DelayClient
 from datadelay.errors import DelayServerUnavailable
 from datadelay.model import PartitionReport, Submission
 from kafkaio.now import wall_ms
-from tests.support.api import ready_process
+from tests.support.delay_process import TOKEN, server_process
 from tests.support.waiting import wait_until
 
-TOKEN = "a-token-of-this-test-alone"
 WRITERS = 4
-SERVE = """
-import sys
-from datadelay.api.serve import DelayServeConfig, serve
-serve(DelayServeConfig(database=sys.argv[1], port=int(sys.argv[2])))
-"""
-
-
-@contextmanager
-def server_process(database: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """The server as users run it, ready to answer."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-c", SERVE, database, str(port)]
-    url = f"http://127.0.0.1:{port}"
-    with ready_process(command, {WRITE_TOKEN_VARIABLE: TOKEN}, folder / "server.log", url) as process:
-        yield process, url
 
 
 @dataclass

@@ -21,9 +21,8 @@ from datadelay.model import PartitionReport, Submission
 from datadelay.publish import rewind
 from deploy.broker.ports import free_port
 from kafkaio.now import wall_ms
-from tests.datadelay.api.test_crash import TOKEN, server_process
-from tests.datadelay.api.test_store import open_store, put
 from tests.support.api import NOON_MS
+from tests.support.delay_process import TOKEN, open_store, put, server_process
 from tests.support.postgresql import QUOTED, PostgresServer
 from tests.support.waiting import wait_until
 

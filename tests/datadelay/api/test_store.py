@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,13 @@ from sqlalchemy import Engine, create_engine, text
 
 from datadelay.api.migrating import migrate
 from datadelay.api.schema import metadata
-from datadelay.api.store import DelayStore
 from datadelay.errors import ConfigInvalid, StoreUnavailable
 from datadelay.model import Submission
-from datadelay.publish import Published, accept, rewind
+from datadelay.publish import rewind
 from tests.support.api import NOON_MS
+from tests.support.delay_process import open_store, put
 
 Make = Callable[..., Submission]
-
-
-def open_store(database: str, retention_ms: int = 10**9, max_points: int = 10**6) -> DelayStore:
-    return DelayStore.open(database, retention_ms=retention_ms, max_points=max_points)
 
 
 def sqlite(folder: Path) -> str:
@@ -32,11 +27,6 @@ def sqlite(folder: Path) -> str:
 
 def engine_of(database: str) -> Engine:
     return create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
-
-
-def put(store: DelayStore, submission: Submission, now_ms: int) -> Published:
-    decide = partial(accept, submission=submission, now_ms=now_ms, stale_after_ms=180_000)
-    return store.change(submission.consumer, submission.topic, decide, now_ms)
 
 
 def test_remembers_everything_over_a_restart(database: str, submission: Make) -> None:

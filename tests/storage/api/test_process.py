@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,8 +13,11 @@ import pytest
 import requests
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
 
 from deploy.broker.ports import free_port
+from deploy.cli.app import app
+from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from storage.api.config import WRITE_TOKEN_VARIABLE
 from storage.codecs.arrowcodec import ArrowCodec
@@ -162,14 +163,10 @@ def test_a_wrong_configuration_is_reported_at_the_start(tmp_path: Path) -> None:
     config = {"store": f"lmdb://{tmp_path / 'store'}", "port": free_port(), "namespaces": [{"name": "a", "bound": 2}]}
     (tmp_path / "storage.yaml").write_text(yaml.safe_dump(config))
 
-    done = subprocess.run(
-        [sys.executable, "-m", "deploy.cli", "storage", "serve", str(tmp_path / "storage.yaml")],
-        env={WRITE_TOKEN_VARIABLE: TOKEN},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    result = CliRunner().invoke(
+        app, ["storage", "serve", str(tmp_path / "storage.yaml")], env={WRITE_TOKEN_VARIABLE: TOKEN}
     )
 
-    assert done.returncode == 2
-    assert "bound 2 needs `keep: all`" in done.stderr
+    assert result.exit_code == ExitCode.BAD_JOB_FILE
+    assert "bound" in result.output
+    assert "keep" in result.output
