@@ -56,7 +56,7 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(kaf
 def test_planning_waits_for_a_broker_that_does_not_answer_and_connects_again(kafka, topic_factory, caplog, monkeypatch):
     """With a line each time, here; the broker answers the third connection."""
     monkeypatch.setattr("sparkio.reader.SAY_EVERY_S", -1.0)
-    monkeypatch.setattr("sparkio.reader.WAIT_S", (0.01, 0.01))
+    monkeypatch.setattr("sparkio.reader.HOLD_S", 0.01)
     answers, asked = BrokerLog.ends, []
 
     def ends(log):
