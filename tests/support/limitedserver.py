@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from httpapi.server.serverkeys import ServerKeys
 
 SOON_S, LATER_S = 0.4, 1.0
-PATIENT = {"header_within_s": 600.0, "body_within_s": 600.0, "answer_within_s": 600.0}
+PATIENT: dict[str, Any] = {"header_within_s": 600.0, "body_within_s": 600.0, "answer_within_s": 600.0}
 """What a server ends nevertheless, it has not ended because of a time."""
 
 

@@ -20,7 +20,7 @@ def put_records(
     keys: Sequence[bytes] | None = None,
     values: Sequence[bytes | None] | None = None,
     times_ms: Sequence[int] | None = None,
-    headers: Sequence[list[tuple[str, bytes]] | None] | None = None,
+    headers: Sequence[list[tuple[str, str | bytes | None]] | None] | None = None,
 ) -> None:
     """So many records at the end of one partition, in the order of the columns; what is not given is empty or now."""
     producer, now_ms = Producer({**kafka, "linger.ms": 0}), wall_ms()

@@ -178,7 +178,7 @@ def test_refuses_objects_of_many_members(server: RunningServer) -> None:
 
 def test_refuses_before_the_body_is_read(small_server: RunningServer) -> None:
     """By token, scope, and the route's own limit; strangers cannot make the server parse anything."""
-    refused = {
+    refused: dict[tuple[str, str, str | None, int], int] = {
         ("PUT", ONE, None, 5_000): 401,
         ("PUT", ONE, "reader", 5_000): 403,
         ("PUT", ONE, "writer", 10_001): 413,

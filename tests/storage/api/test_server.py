@@ -217,7 +217,7 @@ def test_too_much_is_refused(store: DictBackend) -> None:
 
 def test_refuses_before_the_body_is_read(server: RunningServer) -> None:
     """By token, scope, and the route's own limit."""
-    refused = {
+    refused: dict[tuple[str, str, str | None, int], int] = {
         ("POST", f"{ALL}/items:write", None, 30 << 20): 401,
         ("POST", f"{ALL}/items:write", "reader", 30 << 20): 403,
         ("POST", f"{ALL}/items:write", "writer", 33 << 20): 413,
